@@ -28,7 +28,7 @@ HEARTBEAT = 60  # seconds without a heartbeat after which a process is lost, and
 # whole features of the feed-forward, so that each layer reduces over devices twice; the vocabulary
 # of the tables of tokens.
 TENSOR_AXES = (
-    (r"attention/(query|key|value)/(kernel|bias)$", -2),
+    (r"attention/(query|key|value|gate)/(kernel|bias)$", -2),
     (r"attention/out/kernel$", -3),
     (r"mlp/(up|gate)/(kernel|bias)$", -1),
     (r"mlp/down/kernel$", -2),

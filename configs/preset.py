@@ -2,9 +2,9 @@
 
     bert-jax train --config=configs/preset.py:google_2018 --workdir=runs/google_2018
 
-NAME is one of google_2018, google_head, huggingface, roberta, wettig, mosaic, modernbert, neobert;
-SIZE is `base` by default. The text, and everything a recipe leaves open, is as in pretrain.py. To
-see what a recipe sets, from which source, and what it does not reproduce:
+NAME is one of google_2018, google_head, huggingface, roberta, wettig, mosaic, modernbert, neobert,
+gpt_bert; SIZE is `base` by default. The text, and everything a recipe leaves open, is as in
+pretrain.py. To see what a recipe sets, from which source, and what it does not reproduce:
 
     bert-jax doctor --preset-diff roberta defaults
 

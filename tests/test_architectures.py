@@ -33,6 +33,20 @@ MODELS: dict[str, dict[str, Any]] = {
     "modernbert": {k: v for k, v in (EXPRESSED["modernbert"] | MODERN).items() if k != "pairs"}
     | {"model__pooling": "mean", "model__pooler": "transform", "model__layers": 3},
     "roberta": {"model__first_position": 2, "model__type_vocab": 1, "model__norm": "pre"},
+    "gpt_bert": {
+        "model__position": "relative",
+        "model__position_buckets": 6,
+        "model__max_positions": 18,
+        "model__norm": "pre",
+        "model__inner_norm": "true",
+        "model__norm_parameters": "false",
+        "model__mlp_biases": "false",
+        "model__gated": "true",
+        "model__attention_gate": "true",
+        "model__layer_weights": "true",
+        "model__type_vocab": 0,
+        "model__pooler": "transform",
+    },
     "distilbert": {"model__type_vocab": 0, "model__pooler": "relu", "model__pooling": "mean"},
     "electra": {"model__embedding": 24, "model__pooler": "gelu", "model__window": 6},
     "neobert": NEO,
@@ -244,7 +258,7 @@ def test_bytes_of_a_run_are_those_of_its_matrices(name):
     numbers = sum(x.size for x in matrices.values())
     assert costs.state_bytes(config, toy.VOCAB) == 4 * costs.STATES * numbers
     layers = sum(x.size for n, x in matrices.items() if "/layers/" in n)
-    assert config.model.layers * costs.layer_weights(config) == layers
+    assert config.model.layers * costs.layer_matrices(config) == layers
 
 
 @pytest.mark.parametrize("name", ["electra", pytest.param("neobert", marks=pytest.mark.slow)])

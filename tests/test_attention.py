@@ -308,6 +308,8 @@ def test_auto_is_what_the_device_prefers_where_it_can(kind, name, on):
         ("cuda", 128, {"model__hidden": 544}),  # of 136
         ("tpu", 100, {}),
         ("tpu", 128, {"model__position": "alibi"}),
+        ("tpu", 128, {"model__position": "relative"}),
+        ("cuda", 128, {"model__position": "relative"}),
     ],
 )
 def test_auto_is_einsum_where_the_preferred_one_cannot(kind, length, misfit, on):
@@ -383,6 +385,8 @@ def test_a_name_binds_training_and_lets_others_read(on):
         ),
         ({**NAMED, "model__hidden": 48}, "'cudnn': heads of width 12"),
         ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
+        ({"model__attention": "splash", "model__position": "relative"}, "'splash': it has no scor"),
+        ({**NAMED, "model__position": "relative"}, "'cudnn': it has no scores of distances"),
         (
             {"model__global_every": 1, "model__window": 8},
             "model.global_every = 1 leaves model.window = 8 nothing to do",

@@ -160,6 +160,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "masking.random_from": ("regular", TEXT, [{"masking.replace": (1.0, 0.0, 0.0)}, CAUSAL]),
     "model.max_positions": (256, TEXT, [{"model.position": "rotary"}]),
     "model.first_position": (2, TEXT, [{"model.position": "rotary"}]),
+    "model.position_buckets": (16, {"model.position": "relative"}, [TEXT]),
     "model.rotary_base": (500.0, {"model.position": "rotary"}, [TEXT]),
     "model.rotary_base_near": (
         500.0,

@@ -75,6 +75,17 @@ MODELS: dict[str, dict[str, object]] = {
         "gated": "true",
         "type_vocab": 0,
     },
+    "of distances": {
+        "position": "relative",
+        "position_buckets": 4,
+        "max_positions": 9,
+        "norm": "pre",
+        "window": 5,
+        "global_every": 2,
+        "layer_weights": "true",
+        "attention_gate": "true",
+        "inner_norm": "true",
+    },
     "from row 2": {"max_positions": 42, "first_position": 2, "type_vocab": 1},
 }
 

@@ -553,7 +553,7 @@ def test_the_tables_are_those_of_the_model(run):
     assert cells.sum() == pytest.approx(47, abs=3)
 
 
-@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "alibi", "none"])
+@pytest.mark.parametrize("position", ["sinusoidal", "rotary", "alibi", "relative", "none"])
 def test_positions_that_are_not_learned(run, position):
     config = toy.replace(run.config, model=toy.replace(run.config.model, position=position))
     text = tables(toy.replace(run, config=config))

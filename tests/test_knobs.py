@@ -181,6 +181,14 @@ COVERED = {
     "model.first_norm": (
         "test_architectures.py::test_the_first_layer_may_read_what_was_not_normalised"
     ),
+    "model.position_buckets": "test_gpt_bert.py::test_buckets_are_those_of_the_authors_code",
+    "model.inner_norm": "test_gpt_bert.py::test_outputs_and_gradients_are_those_of_the_authors_code",  # noqa: E501
+    "model.norm_parameters": (
+        "test_gpt_bert.py::test_norms_without_parameters_but_that_of_relative_positions"
+    ),
+    "model.mlp_biases": "test_gpt_bert.py::test_the_feed_forward_has_biases_of_its_own_or_none",
+    "model.attention_gate": "test_gpt_bert.py::test_a_gate_multiplies_what_attention_has_summed",
+    "model.layer_weights": "test_gpt_bert.py::test_what_is_read_is_the_sum_that_weights_say",
     "model.biases": "test_architectures.py::test_without_biases_only_the_outputs_have_them",
     "model.pooling": (
         "test_architectures.py::test_pooled_vectors_are_those_of_a_token_or_means_of_an_example"
@@ -349,7 +357,9 @@ def parameters(module, *inputs) -> dict:
     return jax.tree.map(lambda p: random.normal(0, 0.5, p.shape).astype(np.float32), shapes)
 
 
-@pytest.mark.parametrize("position", ["learned", "sinusoidal", "rotary", "alibi", "none"])
+@pytest.mark.parametrize(
+    "position", ["learned", "sinusoidal", "rotary", "alibi", "relative", "none"]
+)
 def test_only_without_positions_does_a_token_not_know_its_place(position):
     config = toy.config(model__position=position, model__layers=1)
     b = {k: np.zeros((1, 8), np.int32) for k in ("type_ids", "unit_ids")}

@@ -258,6 +258,18 @@ def packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch, int]:
             marks=pytest.mark.slow,
         ),
         pytest.param(
+            {
+                "model__position": "relative",
+                "model__position_buckets": 6,
+                "model__max_positions": 12,
+                "model__layer_weights": "true",
+                "model__attention_gate": "true",
+                "model__window": 6,
+                "model__global_every": 2,
+            },
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
             {"model__first_position": 2, "model__type_vocab": 1, "model__pooler": "relu"},
             marks=pytest.mark.slow,
         ),

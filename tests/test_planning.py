@@ -307,7 +307,7 @@ def test_matmuls_are_counted_with_those_computed_again(target, remat):
     config = result.config
     ours = costs.flops_per_step(config, toy.VOCAB) / 8
     assert result.flops == ours
-    forward = 2 * 32 * 32 * costs.layer_weights(config) * 2 / 8  # of both layers
+    forward = 2 * 32 * 32 * costs.layer_matrices(config) * 2 / 8  # of both layers
     scores = 2 * 2 * 2 * 32 * 32 * 32 * config.model.hidden / 8
     again = forward + scores if remat == "full" else 0
     assert result.matmul_flops == pytest.approx(ours + again, rel=0.03)

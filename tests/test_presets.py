@@ -32,10 +32,10 @@ NAMES = sorted(PRESETS)
 
 
 def value(settings: knobs.Config, path: str) -> object:
-    """A knob of a resolved config, by its path."""
+    """A knob of a resolved config, by its path; None of an objective that it does not have."""
     found: object = settings
     for name in path.split("."):
-        found = found[name] if isinstance(found, dict) else getattr(found, name)
+        found = found.get(name) if isinstance(found, dict) else getattr(found, name, None)
     return found
 
 
@@ -440,6 +440,48 @@ PUBLISHED = {  # written by hand from the sources: a changed number of a preset 
         "steps": 1_000_000,
         "batch_size": 64 * 8 * 4,
     },
+    "gpt_bert": {
+        "pairs": "none",
+        "objectives.hybrid.share": 1 - 15 / 16,
+        "objectives.hybrid.shift": True,
+        "masking.rate": 0.3,
+        "masking.final_rate": 0.15,
+        "masking.replace": (0.8, 0.1, 0.1),
+        "masking.random_from": "regular",
+        "model.position": "relative",
+        "model.position_buckets": 32,
+        "model.max_positions": 512,
+        "model.norm": "pre",
+        "model.inner_norm": True,
+        "model.norm_parameters": False,
+        "model.norm_epsilon": 1e-5,
+        "model.biases": True,
+        "model.mlp_biases": False,
+        "model.activation": "gelu_tanh",
+        "model.head_activation": "gelu",
+        "model.gated": True,
+        "model.attention_gate": True,
+        "model.layer_weights": True,
+        "model.type_vocab": 0,
+        "model.dropout": 0.1,
+        "model.attention_dropout": 0.1,
+        "model.init": "truncated_normal",
+        "model.init_stddev": math.sqrt(2 / (5 * 768)),
+        "sequence_length": 128,
+        "optim.name": "lamb",
+        "optim.b1": 0.9,
+        "optim.b2": 0.98,
+        "optim.epsilon": 1e-8,
+        "optim.learning_rate": 1e-2,
+        "optim.no_decay": r"norm/|bias$",
+        "optim.weight_decay": 0.1,
+        "optim.clip_norm": 2.0,
+        "optim.schedule": "cosine",
+        "optim.final_fraction": 0.1,
+        "optim.warmup_steps": int(31_250 // 2 * 0.016),
+        "steps": 31_250 // 2,
+        "batch_size": 32_768,
+    },
 }
 
 
@@ -481,6 +523,8 @@ def test_a_preset_states_all_it_is_about(name):
         "model.norm",
     }
     numerics |= {f"model.{knob}" for knob in ("first_norm", "biases", "pooler", "pooling")}
+    own = ("inner_norm", "norm_parameters", "mlp_biases", "attention_gate", "layer_weights")
+    numerics |= {f"model.{knob}" for knob in own}
     assert numerics <= PRESETS[name].keys()
 
 
@@ -600,6 +644,7 @@ RATES = {  # step -> rate, by hand from the published peak, warm-up and length
     "huggingface": {0: 5e-5, 500_000: 2.5e-5, 1_000_000: 0},  # of the default's million steps
     "neobert": {0: 0, 1_000: 5e-5, 2_000: 1e-4, 501_000: 5.5e-5, 1_000_000: 1e-5},
     "modernbert": {0: 0, 318: 4e-4, 636: 8e-4, 364_304: 8e-4},
+    "gpt_bert": {0: 0, 125: 5e-3, 250: 1e-2, 5_375: 7.75e-3, 15_625: 1e-3},
 }
 
 

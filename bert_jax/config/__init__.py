@@ -72,6 +72,10 @@ def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
     """Set every knob that a preset names; leave all others as they are."""
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
+    taken = {path for path, _ in tree.get(TAKEN, ())}
+    if "objectives.hybrid.weight" in taken:  # of another preset, where it replaces mlm
+        with tree.objectives.unlocked():
+            del tree.objectives["hybrid"]
     set_values(tree, PRESETS[preset])
 
 

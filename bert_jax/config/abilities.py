@@ -19,6 +19,8 @@ def of_model(name: str, m: knobs.Model) -> str:
         return "it computes in bfloat16: --config.model.dtype=bfloat16"
     if name == "cudnn" and (width % 8 or width > WIDEST):
         return f"heads of width {width}: it takes multiples of 8, up to {WIDEST}"
+    if name in ("cudnn", "splash") and m.position == "relative":
+        return "it has no scores of distances, and model.position = 'relative' is made of them"
     if name == "splash" and m.position == "alibi":
         return "it takes no bias, and model.position = 'alibi' is one"
     return ""

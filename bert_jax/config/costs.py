@@ -39,6 +39,23 @@ KEPT: Mapping[str, Mapping[str, Kept]] = {
     "cuda": {"none": Kept(12, 2, 2.5), "dots": Kept(7, 1, 2), "full": Kept(1, 0, 0)},
     "cpu": {"none": Kept(20, 3, 3), "dots": Kept(7, 1, 1), "full": Kept(1, 0, 0)},
 }
+# What knobs add: inputs of norms and products of gates, two outputs of blocks for the gradients of
+# layer weights (and the input of a second block to compute again), and scores of distances, which
+# are results of matmuls. Those of heads of 64 with 63 distances are a vector a token.
+MORE: Mapping[str, Mapping[str, Mapping[str, Kept]]] = {
+    "cuda": {
+        "gate": {"none": Kept(3, 0, 0), "dots": Kept(1, 0, 0)},
+        "norm": {"none": Kept(1, 1, 0)},
+        "sums": {"none": Kept(2, 0, 0), "dots": Kept(3, 0, 0), "full": Kept(3, 0, 0)},
+        "distances": {"dots": Kept(0, 0, 2)},
+    },
+    "cpu": {
+        "gate": {"none": Kept(4, 0, 0), "dots": Kept(1, 0, 0)},
+        "norm": {"none": Kept(3, 3, 0)},
+        "sums": {"none": Kept(2, 0, 0), "dots": Kept(3, 0, 0), "full": Kept(3, 0, 0)},
+        "distances": {"none": Kept(2, 0, 0), "dots": Kept(0, 0, 2)},
+    },
+}
 STATES = 4  # arrays of the parameters' size that a run holds: parameters, two moments, gradients
 
 
@@ -108,16 +125,19 @@ def _flops(
 ) -> float:
     """Count the matmuls of the forward pass, and twice as many of the backward pass.
 
-    A layer multiplies each token with 4 D x D and 2 (3 when gated) D x F, and each pair of tokens
-    twice over D. Embeddings of a width E are multiplied with E x D, if that is another. The MLM
-    head multiplies each predicted token with D x E and E x V, or D x V alone, that of `replaced`
-    each token with D x D and D. Lookups, norms and the optimizer are left out.
+    A layer multiplies each token with 4 D x D (5 with a gate of attention) and 2 (3 when gated)
+    D x F, and each pair of tokens twice over D; with relative positions each bucket of distances
+    with 2 D x D, and each token twice with the vectors of all buckets. Embeddings of a width E are
+    multiplied with E x D, if that is another. The MLM head multiplies each predicted token with
+    D x E and E x V, or D x V alone, that of `replaced` each token with D x D and D. Left out are
+    lookups, norms, layer weights, the choice of each pair's bucket, and the optimizer.
     """
     width = _shape(config)[1]
     of_layers = 0.0
     for one in _encoders(config):
         layers, read, _ = _shape(one)
-        of_layers += layers * (tokens * layer_weights(one) + 2 * pairs * read)
+        of_distances = 2 * distances(one) * read * (read + tokens)
+        of_layers += layers * (tokens * layer_matrices(one) + 2 * pairs * read + of_distances)
         of_layers += tokens * _projection(one)
     words = predictions * _word_weights(config, vocab_size, tied=True)
     pooled = examples * width**2 if config.pairs != "none" else 0
@@ -132,10 +152,17 @@ def attention_flops(config: knobs.Config) -> float:
     return sum(3.0 * 2 * layers * 2 * pairs * width for layers, width, _ in shapes)
 
 
-def layer_weights(config: knobs.Config) -> int:
+def layer_matrices(config: knobs.Config) -> int:
     """Return the number of weight-matrix parameters per layer."""
     _, width, mlp = _shape(config)
-    return 4 * width**2 + (3 if config.model.gated else 2) * width * mlp
+    squares = 4 + config.model.attention_gate
+    return squares * width**2 + (3 if config.model.gated else 2) * width * mlp
+
+
+def distances(config: knobs.Config) -> int:
+    """Return the rows of the table of relative positions; 0 without one."""
+    m = config.model
+    return 2 * m.position_buckets - 1 if m.position == "relative" else 0
 
 
 def state_bytes(config: knobs.Config, vocab_size: int) -> int:
@@ -144,8 +171,10 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     m = config.model
     tables = vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
     several = (config.pairs != "none") + ("replaced" in config.objectives)  # the pooler, its head
-    numbers = layers * sum(map(layer_weights, encoders)) + sum(map(_projection, encoders))
-    numbers += m.table_width * tables + _word_weights(config, vocab_size) + several * width**2
+    numbers = m.table_width * tables + _word_weights(config, vocab_size) + several * width**2
+    for one in encoders:
+        numbers += layers * layer_matrices(one) + distances(one) * _shape(one)[1]
+        numbers += layers * (2 * layers + 3) * one.model.layer_weights + _projection(one)
     return 4 * STATES * numbers
 
 
@@ -175,10 +204,10 @@ def activation_bytes(
     """
     m, length = config.model, config.sequence_length
     tokens = rows * length
-    kinds = KEPT.get(device, KEPT["cuda"])
 
-    def size(kept: Kept, one: knobs.Config = config) -> float:
+    def size(kind: str, one: knobs.Config = config) -> float:
         _, width, mlp = _shape(one)
+        kept = _kept(device, kind, one.model)
         pairs = 0 if fused else rows * (one.model.heads or 1) * length**2
         features = (kept.features + (m.gated and kept.features > 0)) * mlp
         vectors = kept.vectors * (tensor + 1) / 2 * width
@@ -187,12 +216,23 @@ def activation_bytes(
 
     # Compilers undo the recomputation of layers that are no loop, but for a CPU's since jax 0.12.
     recomputes = m.scan or (device == "cpu" and _cpu_recomputes())
-    remat = m.remat if m.remat in kinds and recomputes else "none"
+    remat = m.remat if m.remat != "auto" and recomputes else "none"
     logits = 4 * rows * _predicted(config, slots) * vocab_size / tensor
     head = (3 if device == "cpu" else 2) * logits
-    again = size(kinds["none"]) - size(kinds[remat])
-    kept = sum(_shape(one)[0] * size(kinds[remat], one) for one in _encoders(config))
-    return int(kept + max(head, again))
+    again = size("none") - size(remat)
+    kept = sum(_shape(one)[0] * size(remat, one) for one in _encoders(config))
+    layers, width, _ = _shape(config)
+    sums = 4 * 2 * layers * tokens * width if m.layer_weights and m.scan else 0  # of a loop
+    return int(kept + max(head, again) + sums)
+
+
+def _kept(device: str, kind: str, m: knobs.Model) -> Kept:
+    """Return what the backward pass finds stored of a layer of a model."""
+    more = MORE.get(device, MORE["cuda"])
+    used = {"gate": m.attention_gate, "norm": m.inner_norm, "sums": m.layer_weights}
+    used["distances"] = m.position == "relative"
+    rows = [more[name].get(kind, Kept(0, 0, 0)) for name, on in used.items() if on]
+    return Kept(*map(sum, zip(KEPT.get(device, KEPT["cuda"])[kind], *rows, strict=True)))
 
 
 @functools.cache

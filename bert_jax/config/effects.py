@@ -242,7 +242,8 @@ EFFECTS: dict[str, Where] = {
         "a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0
     ),
     "model": ALWAYS,
-    "model.max_positions": _is("model.position", "learned"),
+    "model.max_positions": _is("model.position", "learned", "relative"),
+    "model.position_buckets": _is("model.position", "relative"),
     "model.first_position": _is("model.position", "learned"),
     "model.rotary_base": _is("model.position", "rotary"),
     "model.rotary_base_near": Where(

@@ -32,7 +32,12 @@ class Model:
         "in ELECTRA, and the MLM head back; None is hidden",
         low=1,
     )
-    max_positions: int = knob(512, "rows of the table of learned positions", low=1)
+    max_positions: int = knob(
+        512,
+        "rows of the table of learned positions; of relative ones, the distance from which on all "
+        "are in the last bucket",
+        low=1,
+    )
     first_position: int = knob(
         0, "row of that table which the first token reads; RoBERTa's is 2", low=0
     )
@@ -45,7 +50,16 @@ class Model:
         64, "rows of the token table are padded to a multiple; padding is never predicted", low=1
     )
     position: str = knob(
-        "learned", "position encoding", choices=("learned", "sinusoidal", "rotary", "alibi", "none")
+        "learned",
+        "position encoding; relative is a table of distances in buckets, whose vectors attention "
+        "compares with tokens (disentangled attention), as in DeBERTa, LTG-BERT and GPT-BERT",
+        choices=("learned", "sinusoidal", "rotary", "alibi", "relative", "none"),
+    )
+    position_buckets: int = knob(
+        32,
+        "relative positions: buckets of either direction; distances up to half of it have one "
+        "each, longer ones share the rest by their logarithm, up to max_positions",
+        low=2,
     )
     rotary_base: float = knob(
         10_000.0, "rotary positions: the wavelengths are 2 pi to this many times 2 pi", low=1
@@ -63,8 +77,17 @@ class Model:
     first_norm: bool = knob(
         True, "pre-norm: whether the first layer normalises what its attention reads"
     )
+    inner_norm: bool = knob(
+        False, "a further LayerNorm before the last matmul of attention and of the feed-forward"
+    )
+    norm_parameters: bool = knob(
+        True, "of LayerNorm: scale and bias; without, that of relative positions keeps its own"
+    )
     biases: bool = knob(
         True, "of dense layers and LayerNorm; without, outputs over words and labels keep theirs"
+    )
+    mlp_biases: bool | None = knob(
+        None, "biases of the dense layers of the feed-forward; None is `biases`"
     )
     activation: str = knob(
         "gelu",
@@ -83,6 +106,15 @@ class Model:
         choices=("transform", "matrix"),
     )
     gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
+    attention_gate: bool = knob(
+        False,
+        "what attention has summed is multiplied by the gelu of a dense layer of what it reads",
+    )
+    layer_weights: bool = knob(
+        False,
+        "attention and feed-forward of each layer read a learned sum of the outputs of all before "
+        "them, embeddings included (DenseFormer); at first that of the last alone",
+    )
     pooling: str = knob(
         "cls",
         "the vector of a text that heads over labels read: that of [CLS] (of a causal model, of "

@@ -178,6 +178,12 @@ def _model(c: Config) -> None:
         "change model.heads",
     )
     need(
+        m.position != "relative" or m.position_buckets // 2 < m.max_positions - 1,
+        f"model.position_buckets = {m.position_buckets}: half of them reach model.max_positions = "
+        f"{m.max_positions}",
+        "lower --config.model.position_buckets",
+    )
+    need(
         c.sequence_length <= m.longest,
         f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}"
         + (f" less model.first_position = {m.first_position}" if m.first_position else ""),

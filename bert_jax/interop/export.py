@@ -30,7 +30,7 @@ from bert_jax.interop import (
     safetensors,
     sentence,
 )
-from bert_jax.interop.families import Family
+from bert_jax.interop.families import Family, base
 from bert_jax.objectives import TABLE
 from bert_jax.system import disk, jsons, trees
 
@@ -139,7 +139,7 @@ def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[st
     model, heads = config.model, set(config.objectives)
     wrong: dict[str, object] = {
         f"model.{key}": getattr(model, key)
-        for key, allowed in family.only.items()
+        for key, allowed in (base.NOWHERE | dict(family.only)).items()
         if getattr(model, key) not in allowed
     }
     if model.table_width != model.hidden and "embedding" not in family.keys:

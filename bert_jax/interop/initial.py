@@ -30,7 +30,8 @@ SIZES = ("layers", "hidden", "heads", "mlp", "embedding", "max_positions", "type
 SAME = (
     *("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal"),
     *("first_position", "rotary_base", "rotary_base_near", "first_norm", "biases", "pooler"),
-    *("pooling", "norm_kind", "embedding_norm"),
+    *("pooling", "norm_kind", "embedding_norm", "position_buckets", "attention_gate"),
+    *("inner_norm", "norm_parameters", "mlp_biases", "layer_weights"),
 )
 
 

@@ -20,7 +20,7 @@ from bert_jax.batch import Batch
 from bert_jax.config import abilities, devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models.matmul import matmul
-from bert_jax.models.positions import alibi
+from bert_jax.models.positions import alibi, bucketed
 from bert_jax.models.precision import KINDS
 
 
@@ -34,6 +34,8 @@ class AttentionMask(NamedTuple):
     lengths: jax.Array | None = None  # int32 [B], of rows that are one example and then padding
     keys: jax.Array | None = None  # int32 [B, K], positions of the keys, if not those of the batch
     causal: jax.Array | None = None  # bool [B, L], where the batch says which tokens look back only
+    buckets: jax.Array | None = None  # int32 [L, K] or [B, L, K], of relative positions
+    distances: jax.Array | None = None  # [buckets, D], their vectors
 
 
 Dropping = Callable[[jax.Array], jax.Array]
@@ -51,6 +53,7 @@ def attention_mask(batch: Batch, cfg: knobs.Model) -> AttentionMask:
     single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
     causal = batch.get("causal")
     lengths = jnp.sum((ids > 0).astype(jnp.int32), -1) if single and causal is None else None
+    columns = jnp.arange(ids.shape[1], dtype=jnp.int32)
     return AttentionMask(
         ids,
         batch["positions"],
@@ -58,6 +61,7 @@ def attention_mask(batch: Batch, cfg: knobs.Model) -> AttentionMask:
         bias(ids, cfg, cfg.window, causal) if cfg.window else None,
         lengths,
         causal=causal,
+        buckets=bucketed(columns, columns, cfg) if cfg.position == "relative" else None,
     )
 
 
@@ -71,7 +75,12 @@ def _one_more(batch: Batch, cfg: knobs.Model) -> AttentionMask:
         for seen in (real, real & in_window)
     )
     return AttentionMask(
-        batch["segment_ids"], batch["positions"], bias, near if cfg.window else None, keys=keys
+        batch["segment_ids"],
+        batch["positions"],
+        bias,
+        near if cfg.window else None,
+        keys=keys,
+        buckets=bucketed(batch["positions"], keys, cfg) if cfg.position == "relative" else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
@@ -120,6 +121,67 @@ def lookup(table: jax.Array, tokens: jax.Array) -> jax.Array:
     return vectors
 
 
+class RelativePositions(nn.Module):
+    """Vectors of the buckets of distances, which the queries and keys of every layer are made of.
+
+    They alone keep the parameters of their norm where others have none, as in LTG-BERT.
+    """
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self) -> jax.Array:
+        cfg = self.cfg
+        assert cfg.hidden is not None
+        shape = (2 * cfg.position_buckets - 1, cfg.hidden)
+        table = self.param("table", weights(cfg), shape, jnp.float32)
+        full = dataclasses.replace(cfg, norm_kind="layer", norm_parameters=True, biases=True)
+        x = LayerNorm(full, name="norm")(sharding.whole(table))
+        return x.astype(KINDS[cfg.dtype].result)
+
+
+class LayerWeights(nn.Module):
+    """Weights of the outputs of all blocks in what the next one reads; embeddings are the first.
+
+    A block is the attention or the feed-forward of a layer: there are 2 n of them. The parameter
+    has the 2 weights of what the second block reads, then the 3 of the third, and so on up to the
+    2 n + 1 of what the encoder returns; at first 1 for the latest of each, else 0.
+    """
+
+    layers: int
+
+    @nn.compact
+    def __call__(self) -> tuple[jax.Array, jax.Array]:
+        """Return an output's weights in the sums still to be read, the next of them first.
+
+        Those of the embeddings are [2 n], those of blocks [n, 2, 2 n], with 0 where no sum is left.
+        """
+        blocks = 2 * self.layers
+        sums, outputs = np.tril_indices(blocks, 1, blocks + 1)
+        latest = jnp.asarray(outputs == sums + 1, jnp.float32)
+        learned = sharding.whole(self.param("weights", lambda key: latest))
+        ahead = sums - np.maximum(outputs - 1, 0)
+        table = jnp.zeros((blocks + 1, blocks), jnp.float32).at[outputs, ahead].set(learned)
+        return table[0], table[1:].reshape(self.layers, 2, blocks)
+
+
+Sums = tuple[jax.Array, ...]  # float32 [B, L, D] of each block still to come, the next one first
+
+
+def added(sums: Sums, shares: jax.Array, x: jax.Array) -> Sums:
+    """Add an output to the sums that it has shares of."""
+    wide = x.astype(jnp.float32)
+    return tuple(total + share * wide for total, share in zip(sums, shares, strict=True))
+
+
+def next_sum(sums: Sums, shares: jax.Array, x: jax.Array) -> tuple[jax.Array, Sums]:
+    """Add the output of a block to the sums; return the one to be read next, and the others."""
+    # The backward pass converts the output again: what is stored has the compute type.
+    add = added if devices.device() == "cpu" else jax.checkpoint(added)
+    first, *rest = add(sums, shares, x)
+    return first.astype(x.dtype), (*rest, jnp.zeros_like(first))
+
+
 class Mlp(nn.Module):
     """Feed-forward block, gated or plain."""
 
@@ -128,18 +190,24 @@ class Mlp(nn.Module):
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
         cfg = self.cfg
+        if cfg.mlp_biases is not None:
+            cfg = dataclasses.replace(cfg, biases=cfg.mlp_biases)
         assert cfg.mlp is not None
         activation = recomputed(ACTIVATIONS[cfg.activation], cfg)
         hidden = activation(Dense(cfg, (cfg.mlp,), name="up")(x))
         if cfg.gated:
             hidden *= Dense(cfg, (cfg.mlp,), name="gate")(x)
+        if cfg.inner_norm:
+            hidden = LayerNorm(self.cfg, name="norm")(hidden)
         return Dense(cfg, (x.shape[-1],), name="down")(hidden)
 
 
 class Layer(nn.Module):
     """Attention and feed-forward, each with dropout, a residual and a norm (post or pre).
 
-    `far` lifts the window from the attention, and `first` takes the norm before it away.
+    `far` lifts the window from the attention, and `first` takes the norm before it away. With
+    `shares` (see `LayerWeights`) the layer takes and returns the sums of the layers to come beside
+    its vectors, and remat is of its two blocks: it would store the sums of every layer.
     """
 
     cfg: knobs.Model
@@ -150,27 +218,55 @@ class Layer(nn.Module):
     @nn.compact
     def __call__(
         self,
-        x: jax.Array,
+        x: Any,
         mask: backends.AttentionMask,
         far: jax.Array | None = None,
         first: jax.Array | None = None,
-    ) -> tuple[jax.Array, tuple | None]:
+        shares: jax.Array | None = None,
+    ) -> tuple[Any, tuple | None]:
+        if shares is None:
+            x, probabilities = self.attend(x, mask, far, first)
+            x = self.feed(x)
+            return x, (x, probabilities) if self.capture else None
+        x, sums = x
+        x, probabilities = rematted(Layer.attend, self.cfg)(self, x, mask, far, first)
+        x, sums = next_sum(sums, shares[0], x)
+        x = rematted(Layer.feed, self.cfg)(self, x)
+        x, sums = next_sum(sums, shares[1], x)
+        return (x, sums), (x, probabilities) if self.capture else None
+
+    def attend(
+        self,
+        x: jax.Array,
+        mask: backends.AttentionMask,
+        far: jax.Array | None,
+        first: jax.Array | None,
+    ) -> tuple[jax.Array, jax.Array | None]:
+        """Return the vectors after the attention, and its probabilities."""
         cfg, pre = self.cfg, self.cfg.norm == "pre"
         x = sharding.along_rows(x)
-        attention_norm = LayerNorm(cfg, name="attention_norm")
-        mlp_norm = LayerNorm(cfg, name="mlp_norm")
-
+        norm = LayerNorm(cfg, name="attention_norm")
         attention = Attention(cfg, self.train, self.backend, name="attention")
-        read = attention_norm(x) if pre else x
+        read = norm(x) if pre else x
         read = read if first is None else jnp.where(first, x, read)
         attended, probabilities = attention(read, mask, far)
         x = x + Dropout(cfg.dropout, self.train)(attended)
-        x = x if pre else attention_norm(x)
+        return x if pre else norm(x), probabilities
 
-        y = Mlp(cfg, name="mlp")(mlp_norm(x) if pre else x)
+    def feed(self, x: jax.Array) -> jax.Array:
+        """Return the vectors after the feed-forward."""
+        cfg, pre = self.cfg, self.cfg.norm == "pre"
+        norm = LayerNorm(cfg, name="mlp_norm")
+        y = Mlp(cfg, name="mlp")(norm(x) if pre else x)
         x = x + Dropout(cfg.dropout, self.train)(y)
-        x = sharding.along_rows(x if pre else mlp_norm(x))
-        return x, (x, probabilities) if self.capture else None
+        return sharding.along_rows(x if pre else norm(x))
+
+
+def rematted(function: Any, cfg: knobs.Model) -> Any:
+    """Return a layer, or one of its blocks, whose backward pass computes again what remat says."""
+    if cfg.remat == "none":
+        return function
+    return nn.remat(function, prevent_cse=not cfg.scan, policy=REMAT[cfg.remat])
 
 
 class Bert(nn.Module):
@@ -210,14 +306,11 @@ class Bert(nn.Module):
             x = Dense(cfg, (cfg.hidden,), name="projection")(x)
         embedded = x
 
-        layer = Layer
-        if cfg.remat != "none":
-            layer = nn.remat(Layer, prevent_cse=not cfg.scan, policy=REMAT[cfg.remat])
         stack = nn.scan(
-            layer,
+            Layer if cfg.layer_weights else rematted(Layer, cfg),
             variable_axes={"params": 0, "intermediates": 0, "past": 0},
             split_rngs={"params": True, "dropout": True},
-            in_axes=(nn.broadcast, 0, 0),
+            in_axes=(nn.broadcast, 0, 0, 0),
             length=cfg.layers,
             unroll=1 if cfg.scan else cfg.layers or 1,
         )
@@ -226,7 +319,15 @@ class Bert(nn.Module):
         skips = cfg.norm == "pre" and not cfg.first_norm
         first = jnp.arange(cfg.layers or 1, dtype=jnp.int32) == 0 if skips else None
         mask, far = backends.attention_mask(batch, cfg), backends.global_layers(cfg)
-        x, captured = layers(x, mask, far, first)
+        if cfg.position == "relative":
+            mask = mask._replace(distances=RelativePositions(cfg, name="relative_positions")())
+        if cfg.layer_weights:
+            of_embeddings, of_blocks = LayerWeights(cfg.layers or 1, name="layer_weights")()
+            nothing = (jnp.zeros(x.shape, jnp.float32),) * len(of_embeddings)
+            carried = x, added(nothing, of_embeddings, x)
+            (x, _), captured = layers(carried, mask, far, first, of_blocks)
+        else:
+            x, captured = layers(x, mask, far, first, None)
         normed = LayerNorm(cfg, name="final_norm") if cfg.norm == "pre" else lambda x: x
         x = normed(x)
 

@@ -100,16 +100,22 @@ class LayerNorm(nn.Module):
 
     @nn.compact
     def __call__(self, x: jax.Array) -> jax.Array:
-        scale = self.param("scale", jax.nn.initializers.ones, x.shape[-1:], jnp.float32)
-        bias, centre = None, self.cfg.norm_kind == "layer"
-        if self.cfg.biases and centre:
+        scale, bias, cfg = None, None, self.cfg
+        centre = cfg.norm_kind == "layer"
+        if cfg.norm_parameters:
+            scale = self.param("scale", jax.nn.initializers.ones, x.shape[-1:], jnp.float32)
+        if cfg.norm_parameters and cfg.biases and centre:
             bias = self.param("bias", jax.nn.initializers.zeros, x.shape[-1:], jnp.float32)
-        normalise = functools.partial(normalised, epsilon=self.cfg.norm_epsilon, centre=centre)
-        return recomputed(normalise, self.cfg)(x, scale, bias)
+        normalise = functools.partial(normalised, epsilon=cfg.norm_epsilon, centre=centre)
+        return recomputed(normalise, cfg)(x, scale, bias)
 
 
 def normalised(
-    x: jax.Array, scale: jax.Array, bias: jax.Array | None, epsilon: float, centre: bool = True
+    x: jax.Array,
+    scale: jax.Array | None,
+    bias: jax.Array | None,
+    epsilon: float,
+    centre: bool = True,
 ) -> jax.Array:
     """Return x with mean 0 and variance 1 over the last axis, scaled and shifted, in float32.
 
@@ -119,7 +125,8 @@ def normalised(
     centred = wide - jnp.mean(wide, -1, keepdims=True) if centre else wide
     variance = jnp.mean(jnp.square(centred), -1, keepdims=True)
     y = centred * jax.lax.rsqrt(variance + epsilon)
-    y = y * jnp.broadcast_to(scale, y.shape)
+    if scale is not None:
+        y = y * jnp.broadcast_to(scale, y.shape)
     if bias is not None:
         y = y + jnp.broadcast_to(bias, y.shape)
     return y.astype(x.dtype)

@@ -229,6 +229,7 @@ def _largest_rows(
     inner = [model.hidden, model.mlp, padded_vocab(model, vocab_size), model.heads]
     inner += [model.hidden // model.heads, config.sequence_length, slots]
     inner += [model.embedding] if model.embedding else []
+    inner.append(costs.distances(config))
     if small := generators.of(config):
         sizes = (small.hidden, small.mlp, small.heads, model.hidden // model.heads)
         inner += [size or 1 for size in sizes]

@@ -22,7 +22,9 @@ from bert_jax.system.trees import names
 
 # Names of arrays whose leading axis counts layers: each slice is a tensor of its own.
 STACKED = re.compile(r"(^|/)layers/(?!\d)")
-BELOW = re.compile(r"/embeddings/|encoder/projection/")  # what stands below the layers
+BELOW = re.compile(
+    r"/embeddings/|encoder/(projection|relative_positions)/"
+)  # what stands below the layers
 
 
 # --- learning rate --------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ def shares(params: Any, decay: float) -> Any:
     """Return a tree of the share of the learning rate that each parameter takes.
 
     With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings
-    and their projection decay ** (n + 1).
+    and their projection, and relative positions, decay ** (n + 1).
     """
 
     def share(name: str, leaf: Any) -> float | jax.Array:

@@ -21,6 +21,7 @@ NONE = {
     "rotary": "This model has no position table: it rotates queries and keys by an angle that "
     "grows with the position.",
     "alibi": "This model has no position table: it lowers attention with the distance of tokens.",
+    "relative": "This model has no position table: it compares tokens with vectors of distances.",
     "none": "This model has no positions: it reads its tokens as a set.",
 }
 

@@ -48,6 +48,14 @@ PLAIN: dict[str, Collection[Any]] = {
     "norm_kind": ("layer",),
     "embedding_norm": (True,),
 }
+# Those that no family has.
+NOWHERE: dict[str, Collection[Any]] = {
+    "inner_norm": (False,),
+    "norm_parameters": (True,),
+    "mlp_biases": (None,),
+    "attention_gate": (False,),
+    "layer_weights": (False,),
+}
 
 
 def nothing(*_: Any) -> dict[str, Any]:

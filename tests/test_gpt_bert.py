@@ -1,0 +1,211 @@
+"""Relative positions, the gate of attention, layer weights and the norms of GPT-BERT: the authors'
+outputs and gradients from the same weights, and each of them written out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import costs
+from bert_jax.config.knobs import Config
+from bert_jax.errors import ConfigError
+from bert_jax.models import backends, bert, layers, positions
+from bert_jax.objectives import hybrid, network
+from bert_jax.planning import matmuls
+from bert_jax.system.trees import flat
+from tests import gpt_bert, reference, toy
+from tests.test_knobs import parameters
+
+SHIFTED = hybrid.Hybrid(shift=True)
+
+# --- the authors' numbers -------------------------------------------------------------------------
+
+
+@functools.cache
+def golden() -> dict[str, np.ndarray]:
+    return dict(np.load(gpt_bert.GOLDEN))
+
+
+def weights() -> Any:
+    """Those of the recipe, under our names; rows of padding are 0."""
+    named = {k.removeprefix("gradient/"): v.shape for k, v in golden().items() if "/" in k}
+    params = gpt_bert.to_ours({name: gpt_bert.tensor(name, shape) for name, shape in named.items()})
+    more = {"constant_values": 0, "mode": "constant"}
+    table, bias = params["encoder"]["embeddings"], params["mlm"]
+    table["token"] = np.pad(table["token"], ((0, 64 - gpt_bert.VOCAB), (0, 0)), **more)
+    bias["bias"] = np.pad(bias["bias"], (0, 64 - gpt_bert.VOCAB), **more)
+    return params
+
+
+def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
+    """Gradients of the hybrid loss, and hidden states, logits and loss, by the authors' names."""
+    b, vocab = gpt_bert.batch(), gpt_bert.VOCAB
+    encoder = bert.Bert(config.model, vocab, pool=False, capture=True)
+    head = SHIFTED.head(config.model, vocab, 0, False, "mlm")
+
+    def compute(params: Any) -> tuple[jax.Array, Any]:
+        encoded = encoder.apply({"params": params["encoder"]}, b)
+        logits = head.apply({"params": params["mlm"]}, encoded, b)
+        sums, counts = SHIFTED.loss(logits, b), SHIFTED.count(b)
+        masked, causal = (sums[f"{n}_loss"][0] / counts[n] for n in ("mlm", "causal_lm"))
+        loss = (1 - gpt_bert.SHARE) * masked + gpt_bert.SHARE * causal
+        return loss, {"hidden_states": encoded.layers, "logits": logits[..., :vocab], "loss": loss}
+
+    return jax.device_get(jax.jit(jax.grad(compute, has_aux=True))(weights()))
+
+
+@pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_outputs_and_gradients_are_those_of_the_authors_code(scan):
+    gradients, ours = computed(gpt_bert.config(model__scan=scan))
+    real, theirs, far = gpt_bert.batch()["segment_ids"] > 0, golden(), {}
+    for i, (x, y) in enumerate(zip(ours["hidden_states"], theirs["hidden_states"], strict=True)):
+        far[f"hidden states {i}"] = np.abs(x - y)[real].max() / np.abs(y[real]).max()
+    far["logits"] = np.abs(ours["logits"] - theirs["logits"])[real].max()
+    far["logits"] /= np.abs(theirs["logits"][real]).max()
+    far["loss"] = abs(ours["loss"] - theirs["loss"]) / theirs["loss"]
+    named = {k.removeprefix("gradient/"): v for k, v in theirs.items() if "/" in k}
+    expected, found = flat(gpt_bert.to_ours(named)), flat(gradients)
+    assert expected.keys() == found.keys()
+    for name, gradient in expected.items():
+        mine = np.asarray(found[name])
+        if name in ("encoder/embeddings/token", "mlm/bias"):
+            assert not mine[gpt_bert.VOCAB :].any()
+            mine = mine[: gpt_bert.VOCAB]
+        far[name] = np.abs(mine - gradient).max() / np.abs(gradient).max()
+    assert {name: value for name, value in far.items() if not value <= 1e-5} == {}
+
+
+def test_buckets_are_those_of_the_authors_code():
+    found = positions.buckets(
+        gpt_bert.config(model__position_buckets=32, model__max_positions=512).model
+    )
+    np.testing.assert_array_equal(found, golden()["buckets"])
+
+
+def test_buckets_that_leave_none_to_share_are_refused():
+    settings = {"model__position": "relative", "model__max_positions": 24}
+    toy.config(**settings, model__position_buckets=45)
+    with pytest.raises(ConfigError, match=r"half of them reach model\.max_positions = 24"):
+        toy.config(**settings, model__position_buckets=46)
+
+
+# --- one by one -----------------------------------------------------------------------------------
+
+
+def test_distances_add_what_is_written_out():
+    """With buckets of all rows, as in training, and of each, as where a text goes on."""
+    random = np.random.default_rng(0)
+    settings = {"model__position_buckets": 4, "model__max_positions": 6}
+    cfg = toy.config(model__position="relative", **settings).model
+    query, key = random.normal(size=(2, 2, 9, 3, 8)).astype(np.float32)
+    of_queries, of_keys = random.normal(size=(2, 7, 3, 8)).astype(np.float32)
+    columns = np.arange(9, dtype=np.int32)
+    bucket = np.asarray(positions.bucketed(columns, columns, cfg))
+    distance = columns[:, None] - columns[None, :]
+    near = {-2: 1, -1: 2, 0: 3, 1: 4, 2: 5}
+    assert [*bucket.ravel()] == [near.get(d, 6 if d > 0 else 0) for d in distance.ravel()]
+    expected = np.einsum("bihd,ijhd->bhij", query, of_keys[bucket])
+    expected += np.einsum("bjhd,ijhd->bhij", key, of_queries[bucket])
+    vectors = query, key, of_queries, of_keys
+    scores = jax.jit(positions.distance_scores, static_argnums=5)
+    found = scores(*vectors, bucket, cfg)
+    np.testing.assert_allclose(found, expected / np.sqrt(8), atol=1e-5)
+    alike = scores(*vectors, np.stack([bucket, bucket]), cfg)
+    np.testing.assert_allclose(alike, found, atol=1e-6)
+
+
+def test_norms_without_parameters_but_that_of_relative_positions():
+    config = toy.config(model__position="relative", model__norm_parameters="false")
+    shapes = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
+    assert {n for n in flat(shapes) if "norm/" in n} == {
+        f"encoder/relative_positions/norm/{name}" for name in ("scale", "bias")
+    }
+    x = np.random.default_rng(0).normal(3, 2, (2, 5, 32)).astype(np.float32)
+    plain = reference.norm(np.float64(x), {"scale": 1, "bias": 0})
+    np.testing.assert_allclose(layers.LayerNorm(config.model).apply({}, x), plain, atol=1e-5)
+
+
+@pytest.mark.parametrize(("biases", "own", "there"), [(1, None, 1), (1, 0, 0), (0, 1, 1)])
+def test_the_feed_forward_has_biases_of_its_own_or_none(biases, own, there):
+    config = toy.config(model__biases=bool(biases), model__gated="true", model__inner_norm="true")
+    model = dataclasses.replace(config.model, mlp_biases=own if own is None else bool(own))
+    shapes = flat(jax.eval_shape(bert.Mlp(model).init, jax.random.key(0), jnp.zeros((2, 3, 32))))
+    dense = {f"params/{name}/bias" for name in ("up", "gate", "down")}
+    assert (dense & shapes.keys() == dense) == bool(there)
+    assert ("params/norm/bias" in shapes) == bool(biases)  # no dense layer's
+
+
+def test_a_gate_multiplies_what_attention_has_summed():
+    """With a gate that is the same at every token, as if it were in the last matrix."""
+    b, x = toy.batch(2, 24), np.random.default_rng(1).normal(size=(2, 24, 32)).astype(np.float32)
+    gated, plain = (
+        bert.Attention(toy.config(model__attention_gate=gate).model, train=False)
+        for gate in (True, False)
+    )
+    mask = backends.attention_mask(b, plain.cfg)
+    params = parameters(gated, x, mask)
+    params["gate"]["kernel"][:] = 0
+    found = jax.jit(lambda p: gated.apply({"params": p}, x, mask)[0])(params)
+    share = reference.gelu(np.float64(params.pop("gate")["bias"]))[..., None]
+    params["out"]["kernel"] = params["out"]["kernel"] * share.astype(np.float32)  # a new array
+    expected = jax.jit(lambda p: plain.apply({"params": p}, x, mask)[0])(params)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+def test_what_is_read_is_the_sum_that_weights_say():
+    """At first that of the latest output: a model with layer weights is then the one without."""
+    b, changes = toy.batch(2, 24), {"model__scan": "true"}
+    with_weights, plain = (
+        bert.Bert(toy.config(**settings).model, toy.VOCAB, pool=False, capture=True)
+        for settings in (changes | {"model__layer_weights": "true"}, changes)
+    )
+    fresh = jax.jit(with_weights.init)(jax.random.key(0), b)["params"]
+    before = fresh["layer_weights"]["weights"]
+    rest = {name: value for name, value in fresh.items() if name != "layer_weights"}
+    run = jax.jit(lambda p: with_weights.apply({"params": p}, b).layers)
+    np.testing.assert_array_equal(run(fresh), jax.jit(plain.apply)({"params": rest}, b).layers)
+    assert before.shape == (2 + 3 + 4 + 5,)
+    for layer, first, count in ((1, 2, 3), (2, 9, 5)):
+        chosen = np.array(before)
+        chosen[first : first + count] = [2, *[0] * (count - 1)]  # the embeddings alone, doubled
+        states = run(fresh | {"layer_weights": {"weights": chosen}})
+        np.testing.assert_array_equal(states[layer], 2 * states[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("remat", ["none", "full"])
+def test_what_the_backward_pass_keeps_grows_by_layers_and_not_by_their_square(remat):
+    def kept(layers: int) -> int:
+        settings = {"model__layers": layers, "model__layer_weights": "true", "model__remat": remat}
+        model = bert.Bert(toy.config(**settings, model__scan="true").model, toy.VOCAB, pool=False)
+        b = toy.batch(2, 24)
+        params = jax.eval_shape(model.init, jax.random.key(0), b)["params"]
+        backward = jax.eval_shape(
+            lambda p: jax.vjp(lambda p: model.apply({"params": p}, b).hidden, p)[1], params
+        )
+        return sum(x.size for x in jax.tree.leaves(backward) if x.shape[-1:] == (32,))
+
+    one, two, three = kept(2), kept(4), kept(6)
+    assert three - two == two - one > 0
+
+
+def test_flops_are_those_of_the_matmuls_less_the_choice_of_buckets():
+    config = gpt_bert.config(batch_size=4)
+    net, b = network.build(config, gpt_bert.VOCAB), gpt_bert.batch()
+
+    def loss(params: Any) -> jax.Array:
+        sums = SHIFTED.loss(network.outputs(net, params, b)["hybrid"], b)
+        return sum(total for total, _ in sums.values())
+
+    counted = matmuls.count(jax.make_jaxpr(jax.grad(loss))(weights()).jaxpr)
+    flops = sum(one.flops * times for one, times in counted.items())
+    pairs, rows = 4 * gpt_bert.LENGTH**2 * gpt_bert.HEADS, 2 * gpt_bert.BUCKETS - 1
+    choice = 2 * 2 * 2 * pairs * rows * gpt_bert.LAYERS  # two scores, forwards and backwards
+    assert flops - choice == costs.flops_per_step(config, 64)
