@@ -259,6 +259,7 @@ def plan(target, **overrides):
     return update.compile_update(config, target, toy.VOCAB)
 
 
+@pytest.mark.slow
 def test_an_update_reduces_each_gradient_once(target):
     """The token table has two uses, whose gradients are added before they leave the device."""
     result = plan(target)

@@ -139,6 +139,7 @@ def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
     ]  # the last piece of abc hides nothing more
 
 
+@pytest.mark.slow
 def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch):
     encoded = run.tokenizer.encode_batch(TEXTS)
     found = [rows.Scorer(run, SuiteOptions(batch_size=size), "pll")(encoded) for size in (0, 1, 7)]
