@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from io import BufferedWriter
 from pathlib import Path
@@ -102,7 +101,7 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
     A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
     Bytes that are `needed` are named where the disk is full.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with draft.open("wb") as file:
             yield file

@@ -9,21 +9,21 @@ file that is kept after a crash (with --debug, to standard error).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import re
 import resource
 import signal
-import socket
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from bert_jax.errors import PeerLost, Stopped
 from bert_jax.system import signals
+
+if TYPE_CHECKING:
+    import subprocess
 
 # Passed to a child: pid of the supervisor, descriptors of standard error and of the pipe.
 VARIABLE = "BERT_JAX_SUPERVISOR"
@@ -56,6 +56,8 @@ def begin() -> None:
     for descriptor in (stderr, _pipe):
         os.set_inheritable(descriptor, False)
     if sys.platform == "linux":
+        import ctypes  # here, and the two below: every command imports this module
+
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it died before the call above
         os._exit(Stopped.code)
@@ -81,6 +83,9 @@ def run(command: list[str], workdir: Path, debug: bool) -> int:
 
     Raises Stopped where a signal ended the child.
     """
+    import subprocess
+    import tempfile
+
     with tempfile.TemporaryFile() as log:
         announced, pipe = os.pipe()
         stderr = os.dup(2)
@@ -151,7 +156,7 @@ def _ended(number: signal.Signals, relay: Relay, written: bytes, workdir: Path) 
         return Stopped("interrupted", HINT)
     hint = f"{HINT}; one that uses too much memory ends so" if number == signal.SIGKILL else HINT
     if written and workdir.is_dir():
-        log = workdir / f"crash-{socket.gethostname()}-{os.getpid()}.log"
+        log = workdir / f"crash-{os.uname().nodename}-{os.getpid()}.log"
         with contextlib.suppress(OSError):
             log.write_bytes(written)
             hint += f"; what jax wrote last is in {log}"
