@@ -19,6 +19,8 @@ from pathlib import Path
 
 import pytest
 
+from tests import texts
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("README.md", "configs/README.md", "experiments/README.md", "bert_jax/README.md")
 PAGES += tuple(sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("experiments/*/README.md")))
@@ -87,8 +89,7 @@ def environment(copy: Path) -> dict[str, str]:
         if not (home / entry.name).exists():
             (home / entry.name).symlink_to(entry)
     (home / ".made").touch()
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("XLA_")}
-    return kept | {
+    return texts.as_a_user() | {
         "PATH": f"{home / 'bin'}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(copy),
         "BERT_JAX_DATA": str(copy.parent / "data"),

@@ -105,6 +105,12 @@ def one_device() -> Iterator[None]:
         yield
 
 
+def as_a_user() -> dict[str, str]:
+    """The variables of this process without those of compilers that tests set (see conftest.py)."""
+    foreign = ("XLA_", "JAX_", "OMP_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
+
+
 def start(
     *words: object, devices: int = 1, within: Sequence[str] = (), **variables: str
 ) -> subprocess.Popen:
