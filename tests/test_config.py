@@ -490,7 +490,9 @@ def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
         inner = next(option for option in typing.get_args(hint) if option is not type(None))
         return st.none() | _values(field, inner)
     if choices:
-        return st.sampled_from(choices)
+        one = st.sampled_from(choices)
+        several = st.lists(one, max_size=3, unique=True).map(tuple)
+        return several if hint == tuple[str, ...] else one
     if hint == tuple[str, ...]:
         return st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=3).map(tuple)
     if hint == tuple[int, ...]:
@@ -517,6 +519,8 @@ def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
 def test_every_allowed_value_survives_the_round_trip(data):
     path, field, hint = data.draw(st.sampled_from(KNOBS))
     value = data.draw(_values(field, hint))
+    if path == "logging.tensorboard":  # read into logging.trackers
+        return
     tree = config.to_dict(knobs.Config())
     *parents, leaf = path.split(".")
     _walk(tree, parents)[leaf] = value
