@@ -139,7 +139,7 @@ def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[st
     model, heads = config.model, set(config.objectives)
     wrong: dict[str, object] = {
         f"model.{key}": getattr(model, key)
-        for key, allowed in (base.NOWHERE | dict(family.only)).items()
+        for key, allowed in (base.USUAL | dict(family.only)).items()
         if getattr(model, key) not in allowed
     }
     if model.table_width != model.hidden and "embedding" not in family.keys:

@@ -42,14 +42,14 @@ OVER_LABELS = ("classify", "regress", "tag", "choice")
 PLAIN: dict[str, Collection[Any]] = {
     "position": ("learned",),
     "gated": (False,),
-    "features": (1,),
     "window": (0,),
     "biases": (True,),
+}
+# Those of every family whose `only` has no others.
+USUAL: dict[str, Collection[Any]] = {
+    "features": (1,),
     "norm_kind": ("layer",),
     "embedding_norm": (True,),
-}
-# Those that no family has.
-NOWHERE: dict[str, Collection[Any]] = {
     "inner_norm": (False,),
     "norm_parameters": (True,),
     "mlp_biases": (None,),
@@ -97,6 +97,16 @@ class Family:
     causal: bool = True
     exclusive: tuple[str, ...] = OVER_LABELS  # heads of which a model has at most one
     unused: str = r"(?!)"  # regular expression of tensors that its classes leave aside
+
+
+def over_labels(name: str) -> dict[str, tuple[str, ...]]:
+    """Return the classes over labels whose names begin with `name`, and the heads they promise."""
+    return {
+        f"{name}ForSequenceClassification": ("classify",),
+        f"{name}ForTokenClassification": ("tag",),
+        f"{name}ForQuestionAnswering": ("span",),
+        f"{name}ForMultipleChoice": ("choice",),
+    }
 
 
 def word_bias(family: Family) -> str:

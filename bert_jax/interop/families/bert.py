@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
-from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, same
+from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, over_labels, same
 from bert_jax.interop.parameter_names import Row, modules
 
 KEYS = {
@@ -85,11 +85,8 @@ FAMILY = Family(
     model_type="bert",
     title="BERT",
     prefix="bert.",
-    classes={
-        "BertForSequenceClassification": ("classify",),
-        "BertForTokenClassification": ("tag",),
-        "BertForQuestionAnswering": ("span",),
-        "BertForMultipleChoice": ("choice",),
+    classes=over_labels("Bert")
+    | {
         "BertLMHeadModel": ("causal_lm",),  # of a model that is no decoder, mlm
         "BertForPreTraining": ("mlm", "nsp"),
         "BertForMaskedLM": ("mlm",),

@@ -11,7 +11,7 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, number, same
+from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, number, over_labels, same
 from bert_jax.interop.parameter_names import Row, modules
 
 LAYER = "distilbert.transformer.layer.{}."
@@ -54,11 +54,8 @@ FAMILY = Family(
     model_type="distilbert",
     title="DistilBERT",
     prefix="distilbert.",
-    classes={
-        "DistilBertForSequenceClassification": ("classify",),
-        "DistilBertForTokenClassification": ("tag",),
-        "DistilBertForQuestionAnswering": ("span",),
-        "DistilBertForMultipleChoice": ("choice",),
+    classes=over_labels("DistilBert")
+    | {
         "DistilBertForMaskedLM": ("mlm",),
         "DistilBertModel": (),
     },

@@ -13,7 +13,7 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import PLAIN, SIZES, Family, Stated, number
+from bert_jax.interop.families.base import PLAIN, SIZES, Family, Stated, number, over_labels
 from bert_jax.interop.parameter_names import Rows, module, modules
 
 MODULES = {
@@ -63,11 +63,8 @@ FAMILY = Family(
     model_type="electra",
     title="ELECTRA",
     prefix="electra.",
-    classes={
-        "ElectraForSequenceClassification": ("classify",),
-        "ElectraForTokenClassification": ("tag",),
-        "ElectraForQuestionAnswering": ("span",),
-        "ElectraForMultipleChoice": ("choice",),
+    classes=over_labels("Electra")
+    | {
         "ElectraForPreTraining": ("replaced",),
         "ElectraForCausalLM": ("causal_lm",),
         "ElectraForMaskedLM": ("mlm",),

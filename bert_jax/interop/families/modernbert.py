@@ -20,6 +20,7 @@ from bert_jax.interop.families.base import (
     Family,
     Stated,
     activation,
+    over_labels,
     same,
     their_activation,
     truth,
@@ -174,11 +175,8 @@ FAMILY = Family(
     model_type="modernbert",
     title="ModernBERT",
     prefix="model.",
-    classes={
-        "ModernBertForSequenceClassification": ("classify",),
-        "ModernBertForTokenClassification": ("tag",),
-        "ModernBertForQuestionAnswering": ("span",),
-        "ModernBertForMultipleChoice": ("choice",),
+    classes=over_labels("ModernBert")
+    | {
         "ModernBertForMaskedLM": ("mlm",),
         "ModernBertModel": (),
     },
@@ -211,9 +209,6 @@ FAMILY = Family(
         "norm": ("pre",),
         "first_norm": (False,),
         "gated": (True,),
-        "norm_kind": ("layer",),
-        "embedding_norm": (True,),
-        "features": (1,),
         "type_vocab": (0,),
     },
     obstacles=obstacles,

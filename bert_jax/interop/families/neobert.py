@@ -132,7 +132,6 @@ FAMILY = Family(
         "biases": (False,),
         "gated": (True,),
         "activation": ("silu",),
-        "features": (1,),
         "type_vocab": (0,),
     },
     obstacles=obstacles,

@@ -14,7 +14,7 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import PLAIN, Family, Stated, whole
+from bert_jax.interop.families.base import PLAIN, Family, Stated, over_labels, whole
 from bert_jax.interop.parameter_names import Row, Rows, module
 
 HEADS = bert.words("lm_head.dense", "lm_head.layer_norm", "lm_head.bias") | bert.logits(
@@ -70,11 +70,7 @@ def obstacles(config: knobs.Config, special: Special) -> dict[str, Any]:
 
 def classes(name: str) -> dict[str, tuple[str, ...]]:
     """Return the classes whose names begin with `name`, and the heads they promise."""
-    return {
-        f"{name}ForSequenceClassification": ("classify",),
-        f"{name}ForTokenClassification": ("tag",),
-        f"{name}ForQuestionAnswering": ("span",),
-        f"{name}ForMultipleChoice": ("choice",),
+    return over_labels(name) | {
         f"{name}ForCausalLM": ("causal_lm",),
         f"{name}ForMaskedLM": ("mlm",),
         f"{name}Model": (),
