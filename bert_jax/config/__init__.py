@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import itertools
 import json
 import re
 import typing
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
-from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Logging, Objective
+from bert_jax.config.knobs import DEFAULT, OBJECTIVES, SIZES, Config, Logging, Objective
 from bert_jax.config.load import build, knob_at, parse
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
@@ -72,10 +73,11 @@ def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
     """Set every knob that a preset names; leave all others as they are."""
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
-    taken = {path for path, _ in tree.get(TAKEN, ())}
-    if "objectives.hybrid.weight" in taken:  # of another preset, where it replaces mlm
-        with tree.objectives.unlocked():
-            del tree.objectives["hybrid"]
+    brought = {path for path, _ in tree.get(TAKEN, ())} & {*itertools.chain(*PRESETS.values())}
+    with tree.objectives.unlocked():
+        for name in {*tree.objectives} - {*DEFAULT}:
+            if f"objectives.{name}.weight" in brought:  # by another preset
+                del tree.objectives[name]
     set_values(tree, PRESETS[preset])
 
 
