@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -15,26 +13,18 @@ from tests import texts
 CONFIG = Path(__file__).resolve().parents[1] / "configs" / "tiny.py"
 
 
-def command(*words: str) -> str:
-    """Run a command with the compiler flags of a user, not those of tests; return its output."""
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_jax.cli", *words],
-        env=texts.as_a_user() | {"PYTHONPATH": str(texts.ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=1500,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @pytest.mark.slow
 def test_the_demo_learns_what_it_promises_in_its_time(tmp_path):
     began = time.monotonic()
     workdir = tmp_path / "run"
-    command("train", f"--config={CONFIG}", f"--workdir={workdir}")
-    found = json.loads(command("evaluate", f"--checkpoint={workdir}"))["pretrain"]
+    code, _, err = texts.run(
+        "train", f"--config={CONFIG}", f"--workdir={workdir}", user=True, timeout=1500
+    )
+    assert code == 0, err
+    code, out, err = texts.run("evaluate", f"--checkpoint={workdir}", user=True)
+    assert code == 0, err
     seconds = time.monotonic() - began
+    found = json.loads(out)["pretrain"]
     assert found["mlm_loss"] <= found["unigram_loss"] - 2.0
     assert found["mlm_accuracy"] >= 3.5 * found["unigram_accuracy"]
     assert found["nsp_accuracy_low"] > found["majority_accuracy"]

@@ -62,7 +62,7 @@ def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_outputs_and_gradients_are_those_of_the_authors_code(scan):
+def test_outputs_and_gradients_are_those_of_its_authors(scan):
     gradients, ours = computed(gpt_bert.config(model__scan=scan))
     real, theirs, far = gpt_bert.batch()["segment_ids"] > 0, golden(), {}
     for i, (x, y) in enumerate(zip(ours["hidden_states"], theirs["hidden_states"], strict=True)):

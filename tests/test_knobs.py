@@ -182,7 +182,7 @@ COVERED = {
         "test_architectures.py::test_the_first_layer_may_read_what_was_not_normalised"
     ),
     "model.position_buckets": "test_gpt_bert.py::test_buckets_are_those_of_the_authors_code",
-    "model.inner_norm": "test_gpt_bert.py::test_outputs_and_gradients_are_those_of_the_authors_code",  # noqa: E501
+    "model.inner_norm": "test_gpt_bert.py::test_outputs_and_gradients_are_those_of_its_authors",
     "model.norm_parameters": (
         "test_gpt_bert.py::test_norms_without_parameters_but_that_of_relative_positions"
     ),

@@ -112,15 +112,19 @@ def as_a_user() -> dict[str, str]:
 
 
 def start(
-    *words: object, devices: int = 1, within: Sequence[str] = (), **variables: str
+    *words: object,
+    devices: int = 1,
+    within: Sequence[str] = (),
+    user: bool = False,
+    **variables: str,
 ) -> subprocess.Popen:
-    """`bert-jax WORDS` as a process of its own; `within` is a command that starts it."""
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}",
-        **variables,
-    }
+    """`bert-jax WORDS` as a process of its own; `within` is a command that starts it.
+
+    It has the flags of compilers of these tests, or those of a `user`.
+    """
+    flags = f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}"
+    inherited = as_a_user() if user else {**os.environ, "XLA_FLAGS": flags}
+    environment = {**inherited, "PYTHONPATH": str(ROOT), **variables}
     command = [*within, sys.executable, "-m", "bert_jax.cli", *map(str, words)]
     return subprocess.Popen(
         command,
