@@ -134,3 +134,11 @@ def shared() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}")
     return folder
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory) -> Path:
+    """A config file of a small text of its own; see `texts.configure`."""
+    from tests import texts  # not before the flags above are set
+
+    return texts.config_file(tmp_path_factory.mktemp("text"))

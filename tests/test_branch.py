@@ -37,11 +37,6 @@ def config(base: Path, evaluated: bool = False, **changes: Any) -> knobs.Config:
     return made if evaluated else dataclasses.replace(made, evals={})
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def run(made: knobs.Config, workdir: Path) -> Path:
     with texts.one_device():
         train.run(made, workdir, command=[])

@@ -231,11 +231,6 @@ def test_what_gives_no_bound_is_refused(changes, said):
 # --- whole runs -----------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def trained(base, folder, **changes):
     small = {"steps": 30, "batch_size": 16, "pairs": "none", "evals__validation__every": 0}
     with texts.one_device():

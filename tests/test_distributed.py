@@ -43,11 +43,6 @@ KNOBS = {
 }
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def words(base: Path, workdir: Path, **knobs: object) -> list[str]:
     chosen = {**KNOBS, **{key.replace("__", "."): value for key, value in knobs.items()}}
     return [

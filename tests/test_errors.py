@@ -18,11 +18,6 @@ from tests import texts
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
 def vocabulary(base) -> Path:
     """A vocabulary that runs are given."""
     prepared = prepare.prepare(resolve(load_file(str(base))), log=lambda _: None)

@@ -198,11 +198,6 @@ def _no_network(name, allow_patterns):
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
 def trained(base, tmp_path_factory) -> Path:
     workdir = tmp_path_factory.mktemp("trained") / "run"
     config = configure(base, steps=10, checkpoints__every=10, evals__validation__every=10)

@@ -60,11 +60,6 @@ def mount(tmp_path) -> Iterator[Mount]:
         libc.umount2(os.fsencode(folder), 2)  # also while something still holds it
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def arm(monkeypatch: pytest.MonkeyPatch, point: str, folder: Path) -> None:
     """Let a disk fill up when a point is first passed."""
     name, step = point.split(":")

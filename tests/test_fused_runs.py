@@ -57,11 +57,6 @@ def one_device():
         yield
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def together(base: Path, folder: Path, arms=ARMS, slots: int = 0, **knobs: object) -> list[Path]:
     runs = [(configure(base, **SMALL | knobs | arm), folder / str(ARMS.index(arm))) for arm in arms]
     train.train(runs, slots=slots, command=[])

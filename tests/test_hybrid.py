@@ -8,7 +8,6 @@ import itertools
 import json
 import math
 import re
-import shutil
 
 import jax
 import jax.numpy as jnp
@@ -371,11 +370,6 @@ COUNTED = ("causal_fraction", "masked_fraction", "predicted_fraction")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
 def run(base, tmp_path_factory):
     """A shifted model after 30 updates, with pictures of what it predicts."""
     folder = tmp_path_factory.mktemp("runs") / "hybrid"
@@ -566,12 +560,7 @@ def test_runs_of_several_shares_in_one_program_are_those_alone(base, tmp_path, o
 @pytest.mark.parametrize("overrides", [{}, {"packing": 3}, {"masking__draw": "uniform"}])
 def test_a_run_goes_on_where_it_was_stopped(base, tmp_path, overrides):
     settings = texts.configure(base, **SMALL | overrides)
-    with texts.one_device():
-        train.run(settings, tmp_path / "whole", command=[])
-        shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-        shutil.rmtree(tmp_path / "parts" / "checkpoints" / "12")
-        train.run(settings, tmp_path / "parts", command=[])
-    outcomes.assert_same(tmp_path / "parts", tmp_path / "whole", 12)
+    outcomes.assert_goes_on(settings, tmp_path, 12)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shutil
 
 import jax
 import numpy as np
@@ -271,11 +270,6 @@ LEDGER = [*(f"{name}_decile_{d}" for name in ("masked", "asked") for d in range(
 LEDGER += ["masked_fraction", "predicted_fraction"]
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory):
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("overrides", [{}, {"packing": 3}, {"masking__dupe_factor": 2}])
 def test_runs_of_several_laws_in_one_program_are_those_alone(base, tmp_path, overrides):
@@ -298,12 +292,7 @@ def test_runs_of_several_laws_in_one_program_are_those_alone(base, tmp_path, ove
 @pytest.mark.parametrize("overrides", [{}, {"packing": 3}, {"masking__dupe_factor": 2}])
 def test_a_run_of_drawn_rates_goes_on_where_it_was_stopped(base, tmp_path, overrides):
     config = texts.configure(base, **SMALL | overrides, masking__draw="beta")
-    with texts.one_device():
-        train.run(config, tmp_path / "whole", command=[])
-        shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-        shutil.rmtree(tmp_path / "parts" / "checkpoints" / "12")
-        train.run(config, tmp_path / "parts", command=[])
-    outcomes.assert_same(tmp_path / "parts", tmp_path / "whole", 12)
+    outcomes.assert_goes_on(config, tmp_path, 12)
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import shutil
 from pathlib import Path
 
 import jax
@@ -489,11 +488,6 @@ SMALL |= {"objectives__replaced__generator": 0.5} | HIDDEN
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
 def run(base, tmp_path_factory):
     """A model and its generator after 60 updates, with pictures of what it predicts."""
     folder = tmp_path_factory.mktemp("runs") / "replaced"
@@ -591,12 +585,7 @@ def test_runs_that_train_together_are_those_alone(base, tmp_path, overrides):
 @pytest.mark.parametrize("overrides", [{}, {"packing": 3, "masking__draw": "uniform"}])
 def test_a_run_goes_on_where_it_was_stopped(base, tmp_path, overrides):
     settings = texts.configure(base, **SMALL | {"model__dropout": 0.1} | overrides)
-    with texts.one_device():
-        train.run(settings, tmp_path / "whole", command=[])
-        shutil.copytree(tmp_path / "whole", tmp_path / "parts")
-        shutil.rmtree(tmp_path / "parts" / "checkpoints" / "12")
-        train.run(settings, tmp_path / "parts", command=[])
-    outcomes.assert_same(tmp_path / "parts", tmp_path / "whole", 12)
+    outcomes.assert_goes_on(settings, tmp_path, 12)
 
 
 @pytest.mark.slow

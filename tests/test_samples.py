@@ -43,11 +43,6 @@ SMALL = {
 }
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 @functools.cache
 def corpus(base: Path) -> Prepared:
     return prepare.prepare(configure(base), log=lambda text: None)

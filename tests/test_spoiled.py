@@ -20,11 +20,6 @@ BEST, NEXT = 10, 30
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
 def made(base, tmp_path_factory) -> Path:
     """A run with a best step that is not its latest; to be copied, not changed."""
     config = texts.configure(base, batch_size=8, model__hidden=16)

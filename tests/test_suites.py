@@ -37,11 +37,6 @@ WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tre
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
-@pytest.fixture(scope="module")
 def run(base) -> runs.TrainedModel:
     """A run as it is before its first update, with weights large enough to matter."""
     config = configure(base, model__init_stddev=0.2, sequence_length=32)

@@ -44,11 +44,6 @@ SPEED = (
 SPEED += ("host_memory_bytes",)
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def rows(workdir: Path, prefix: str = "") -> list[dict]:
     lines = [json.loads(line) for line in (workdir / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if any(key.startswith(prefix) for key in line)]

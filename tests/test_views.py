@@ -380,11 +380,6 @@ SMALL |= {"model__dropout": 0, "model__attention_dropout": 0}
 LEDGER = ("masked_fraction", "predicted_fraction", "distinct_fraction", "mask_token_fraction")
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def trained(config, workdir: Path) -> Path:
     train.run(config, workdir, command=[])
     return workdir

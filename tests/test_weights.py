@@ -254,11 +254,6 @@ SMALL |= {"pairs": "none", "evals__validation__every": 0, **WEIGHTED}
 LEDGER = ("masked_fraction", "predicted_fraction", "weight_fraction", "mask_token_fraction")
 
 
-@pytest.fixture(scope="module")
-def base(tmp_path_factory) -> Path:
-    return texts.config_file(tmp_path_factory.mktemp("text"))
-
-
 def trained(config, workdir: Path) -> Path:
     train.run(config, workdir, command=[])
     return workdir
