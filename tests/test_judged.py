@@ -62,6 +62,40 @@ def test_a_verdict_is_that_of_the_pairs(view):
         assert verdict.seeds == 4
 
 
+def test_a_gain_that_is_larger_elsewhere_is_a_difference_of_two_gains(tmp_path):
+    """Recomputed from the cells; one verdict, of both sizes together."""
+    larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
+    smaller = dataclasses.replace(TRUE, more_at=("size", "2 x 64", "2 x 128"))
+    place = study_workdir.build(
+        tmp_path / "w", study(claims=(larger, smaller)), examples=300, lines=4
+    )
+    seen = View(place, place.read_study(), collect.results(place))
+    losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in seen.results}
+    gains = {
+        size: np.array([losses[size, "80 %", s] - losses[size, "20 %", s] for s in range(4)])
+        for size in ("2 x 64", "2 x 128")
+    }
+    more = gains["2 x 128"] - gains["2 x 64"]
+    one, other = judged.judge(seen)
+    assert (one.family, other.family) == ("", "")
+    assert one.verdict.mean == pytest.approx(more.mean())
+    assert other.verdict.mean == pytest.approx(-more.mean())
+    # Student's, 3 degrees, 1 - 0.05 / 2 / 2 = 0.9875
+    assert one.verdict.high - one.verdict.mean >= 0.999 * 4.177 * more.std(ddof=1) / 2
+    assert ", at 2 x 128 less that at 2 x 64: " in judged.sentences([one])[0]
+    assert ", more so at 2 x 128 than at 2 x 64" in judged.rows([one])[0][2]
+
+
+def test_its_power_is_that_of_twice_the_variance(view):
+    collect.write_csv(view.place, view.results)
+    more = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
+    found = [judged.power([claim], 3, 2, [view.place.csv])[0] for claim in (TRUE, more)]
+    alone, both = (
+        float(re.search(r"standard deviation of ([\d.]+) nats", line)[1]) for line in found
+    )
+    assert both == pytest.approx(math.sqrt(2) * alone, abs=1.5e-3)  # both are rounded to 0.001
+
+
 def test_page_and_summary_say_them(view):
     build.write(view.place)
     page, summary = view.place.report.read_text(), view.place.summary.read_text()
@@ -104,6 +138,13 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
     (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv", view.place.csv])
     assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
     assert "results.csv" in line
+    other = tmp_path / "other.csv"  # of a study that varies something else
+    other.write_text(
+        "cell,state,unit,seed,validation/mlm_loss\n"
+        "a,done,word,0,5\nb,done,word,1,7\nc,done,token,0,6\nd,done,token,1,4\n"
+    )
+    assert judged.power([TRUE], 3, 2, [other, view.place.csv]) == [line]
+    assert "other.csv" in judged.power([TRUE], 3, 2, [other])[0]
     (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv"])
     assert "no earlier run" in line
     file = tmp_path / "claims" / "study.py"
@@ -125,6 +166,8 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
         ({"metric": "blimp/accuracy"}, "names no evaluation"),
         ({"effect": 0.0}, "effect = 0.0"),
         ({"within": -1.0}, "effect = 0.05"),
+        ({"more_at": ("masking.rate", "20 %", "80 %")}, "more_at names axis 'masking.rate'"),
+        ({"more_at": ("size", "2 x 65", "2 x 64")}, "has no point '2 x 65'"),
     ],
 )
 def test_a_claim_that_cannot_be_judged_is_refused(change, said):

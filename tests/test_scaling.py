@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.scaling import Run, fit, inverse, logit
+from bert_jax.studies.scaling import Run, at_equal, fit, inverse, logit
 
 SIZES, BUDGETS, SEEDS = (1e5, 4e5, 1.6e6), (1.5e6, 3e6, 6e6, 12e6), (0, 1, 2)
 VALUES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
@@ -142,3 +142,43 @@ def test_as_many_runs_as_parameters_are_refused():
     three = [run for run in planted(0.01, values=(0.15, 0.3, 0.6)) if run.seed == 0]
     with pytest.raises(ConfigError, match="no more than the curves"):
         fit(three)
+
+
+def test_at_equal_costs_losses_that_are_linear_in_the_log_of_the_cost_are_read_exactly():
+    """Whatever a value makes its runs cost; sizes and seeds are each read by themselves."""
+
+    def cost(run: Run) -> float:
+        return run.size * run.budget * (1 + run.value)
+
+    def loss(run: Run, at: float) -> float:
+        return 9 - (0.1 + 0.05 * run.value) * math.log(at) + 0.3 * run.seed - 1e-7 * run.size
+
+    runs = [run._replace(loss=loss(run, cost(run))) for run in planted(0.0)]
+    read = at_equal(runs, [cost(run) for run in runs])
+    assert len(read) == len(runs)
+    for run in read:
+        assert run.loss == pytest.approx(loss(run, run.budget), abs=1e-9)
+    for size in SIZES:
+        costs = sorted({run.budget for run in read if run.size == size})
+        assert len(costs) == len(BUDGETS)
+        ratios = [b / a for a, b in itertools.pairwise(costs)]
+        assert ratios == pytest.approx([ratios[0]] * len(ratios))
+        # From what the dearest costs after the least budget to what the cheapest does after all.
+        assert costs[0] == pytest.approx(size * BUDGETS[0] * (1 + max(VALUES)))
+        assert costs[-1] == pytest.approx(size * BUDGETS[-1] * (1 + min(VALUES)))
+
+
+@pytest.mark.parametrize("far", [1.0, 30.0, 800.0, 1e6])
+def test_a_logit_however_far_is_a_share(far):
+    low, high = inverse(-far), inverse(far)
+    assert 0 <= low < 0.5 < high <= 1
+    assert low + high == pytest.approx(1, abs=1e-15)
+    if far < 700:
+        assert math.log(low) - math.log1p(-low) == pytest.approx(-far)
+
+
+def test_nothing_is_read_where_costs_have_nothing_in_common():
+    one = [run for run in planted(0.0) if run.budget == BUDGETS[0]]
+    assert at_equal(one, [run.budget for run in one]) == []
+    two = [run for run in planted(0.0) if run.budget in BUDGETS[:2]]
+    assert at_equal(two, [run.budget * 10 ** (10 * run.value) for run in two]) == []

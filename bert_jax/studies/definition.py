@@ -329,6 +329,11 @@ def _check_claim(study: Study, claimed: Claimed) -> None:
     compared = Comparison(claimed.axis, claimed.baseline, (claimed.metric,))
     _check_comparison(study, compared)
     _check_comparison(study, dataclasses.replace(compared, baseline=claimed.point))
+    if claimed.more_at is not None:
+        other, point, baseline = claimed.more_at
+        _need(other != claimed.axis, f"{claimed.claim}: more_at names axis {other!r}", "another")
+        for label in (point, baseline):
+            _check_comparison(study, Comparison(other, label, (claimed.metric,)))
     said = f"{claimed.claim}: effect = {claimed.effect}, least = {claimed.least}"
     right = claimed.effect > claimed.least >= 0 and (claimed.within is None or claimed.within > 0)
     _need(right, said, "effect above least, both as gains by the metric, and within above 0")

@@ -123,6 +123,39 @@ def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
     return Fitted(optima, *exponents, deviation, correlation, freedom, misfit, bent)
 
 
+def at_equal(runs: Sequence[Run], costs: Sequence[float]) -> list[Run]:
+    """Read the losses of each size where all values have cost the same, between their budgets.
+
+    There are as many such costs as budgets, spread evenly in the logarithm over what all values of
+    the size reach; the loss is read on the line through its neighbours over the log of the cost.
+
+    Args:
+      runs: at several budgets each.
+      costs: of the runs, such as FLOPs.
+
+    Returns:
+      Runs whose budget is the cost; none of a size whose values have no cost in common.
+    """
+    read = []
+    for rows in _groups(runs, lambda run: (run.size,)):
+        paths: dict[tuple[float, int], list[tuple[float, float]]] = defaultdict(list)
+        for i in rows:
+            run = runs[i]
+            paths[run.value, run.seed].append((math.log(costs[i]), run.loss))
+        ends = [(min(path)[0], max(path)[0]) for path in paths.values() if len(path) > 1]
+        low, high = max((e[0] for e in ends), default=1), min((e[1] for e in ends), default=0)
+        if low >= high:
+            continue
+        budgets = {runs[i].budget for i in rows}
+        for place in np.linspace(low, high, len(budgets)):
+            for (value, seed), path in paths.items():
+                if len(path) > 1:
+                    at, losses = zip(*sorted(path), strict=True)
+                    loss = float(np.interp(place, at, losses))
+                    read.append(Run(runs[rows[0]].size, math.exp(place), value, seed, loss))
+    return read
+
+
 def logit(value: float) -> float:
     """Return the logarithm of the odds of a value between 0 and 1."""
     return math.log(value / (1 - value))
@@ -130,7 +163,9 @@ def logit(value: float) -> float:
 
 def inverse(logit: float) -> float:
     """Return the value of a logit."""
-    return 1 / (1 + math.exp(-logit)) if math.isfinite(logit) else math.nan
+    if not math.isfinite(logit):
+        return math.nan
+    return math.exp(min(logit, 0)) / (1 + math.exp(-abs(logit)))  # no exponent is above 0
 
 
 # --- the curves ---------------------------------------------------------------------------------

@@ -96,6 +96,9 @@ class Claimed:
     effect: float  # the difference that is looked for, above 0, in the metric's unit
     least: float = 0.0  # a difference must be above it to count
     within: float | None = None  # the margin, of a claim that nothing differs
+    # An axis and two of its points: claimed is that the gain is larger at the first of them than at
+    # the second, and the difference is that of both gains.
+    more_at: tuple[str, str, str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,8 @@ def write_summary(place: StudyFolder) -> Path:
     known = matrices.crossed(view) | matrices.cross_rate(view)
     for i, comparison in enumerate(view.comparisons):
         known |= sections.headline(view, comparison)
-        known |= found.best[i].figures() if i in found.best else {}
+        for best in found.best[i]:
+            known |= best.figures()
     for name, figure in known.items():
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
@@ -124,7 +125,7 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
         axis, families = view.axis(name), view.families(name)
         title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
         if drawn := charts(sections.headline(view, comparison)):
-            lead = found.best[i].answer() if i in found.best else ""
+            lead = found.best[i][0].answer() if found.best[i] else ""
             lead = lead or answers.sentence(view, comparison, metrics[0], gaps)
             warned = answers.behind_baseline(view, comparison)
             warned = warned if answer else answers.warnings(view) + warned
@@ -132,9 +133,9 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
             means = sections.mean_table(view, axis, families, metrics)
             answer += f'{title}<p class="lead">{escape(lead)}</p>{_warned(warned)}'
             answer += f"{drawn}{box(best)}{box(means)}"
-        if i in found.best:
-            lines = "".join(map(say, found.best[i].sentences()))
-            course += f"{title}{lines}{charts(found.best[i].figures())}"
+        for fitted in found.best[i]:
+            course += f"{title}{''.join(map(say, fitted.sentences()))}{charts(fitted.figures())}"
+            title = ""
         drawn = charts(sections.gaps(view, comparison, gaps))
         listed = "".join(_gaps(view, name, metric, gaps) for metric in metrics)
         paired += f"{title}{drawn}{listed}" if listed else ""

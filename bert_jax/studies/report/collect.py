@@ -75,9 +75,12 @@ class Result:
     ended: str = ""  # when the last note was made
     history: History = History()
     vocabulary: int | None = None  # its real size, once known
+    costs: Mapping[str, float] = field(default_factory=dict)  # of a row of results.csv
 
     def spent(self, kind: str, step: int | None = None) -> float:
         """Return the steps, tokens, predictions or FLOPs up to a step; default: the current one."""
+        if step is None and kind in self.costs:
+            return self.costs[kind]
         return self.clock(kind)(self.state.step if step is None else step)
 
     def clock(self, kind: str) -> Callable[[int], float]:
@@ -237,6 +240,12 @@ def axes(study: Mapping[str, Any]) -> list[Axis]:
     ]
 
 
+def placed(study: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+    """Name a place among the cells by its labels on some of the axes."""
+    named = [axis for axis in axes(study) if axis.name in labels]
+    return ", ".join(axis.qualified(labels[axis.name]) for axis in named)
+
+
 def families(study: Mapping[str, Any], results: Sequence[Result], axis: str) -> list[Family]:
     """Group results by all other axes, then by the points of `axis`, in the order of the points."""
     others = [other for other in axes(study) if other.name != axis]
@@ -244,7 +253,7 @@ def families(study: Mapping[str, Any], results: Sequence[Result], axis: str) -> 
     grouped: dict[str, dict[str, list[Result]]] = {}
     for result in results:
         chosen = result.entry.labels
-        name = ", ".join(other.qualified(chosen[other.name]) for other in others)
+        name = placed(study, {other.name: chosen[other.name] for other in others})
         grouped.setdefault(name, {}).setdefault(chosen.get(axis, ""), []).append(result)
     return [
         Family(name, {label: runs[label] for label in labels if label in runs})
@@ -323,4 +332,5 @@ def _from_row(line: Mapping[str, str], names: Sequence[str]) -> Result:
         int(line["parameters"]) if line["parameters"] else None,
         line["hardware"],
         ended=line["ended"],
+        costs={kind: float(line[kind]) for kind in SPENT if line.get(kind)},
     )

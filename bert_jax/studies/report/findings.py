@@ -16,17 +16,17 @@ class Findings(NamedTuple):
     """Differences and best values by the number of the comparison, and verdicts on claims."""
 
     gaps: Mapping[int, Sequence[Difference]]
-    best: Mapping[int, Best]  # of those comparisons that have one
+    best: Mapping[int, Sequence[Best]]  # by the study's budget, and at equal FLOPs
     claims: Sequence[Judged]
 
 
 def find(view: View) -> Findings:
     """Compare, fit and judge all that a study states."""
-    gaps, best = {}, {}
+    gaps: dict[int, Sequence[Difference]] = {}
+    best: dict[int, Sequence[Best]] = {}
     for i, comparison in enumerate(view.comparisons):
         axis, baseline = comparison["axis"], comparison["baseline"]
         families = view.families(axis)
         gaps[i] = compare.differences(view.place, families, baseline, comparison["metrics"])
-        if fitted := optimum.find(view, comparison):
-            best[i] = fitted
+        best[i] = optimum.find(view, comparison)
     return Findings(gaps, best, judged.judge(view))

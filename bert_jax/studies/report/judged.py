@@ -14,7 +14,7 @@ import numpy as np
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import is_share, lower_is_better, pretty, unit
-from bert_jax.studies.report import aggregate, compare, verdicts
+from bert_jax.studies.report import aggregate, collect, compare, verdicts
 from bert_jax.studies.report.aggregate import View, plain
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.collect import Family
@@ -33,41 +33,81 @@ class Judged(NamedTuple):
     share: bool = False  # whether the metric is written in per cent
 
 
+class Gains(NamedTuple):
+    """What the runs of one place gain over their baselines."""
+
+    place: dict[str, str]  # labels of the other axes
+    by_seed: dict[int, float]
+    error: float  # of their mean, over examples
+
+
 def judge(view: View) -> list[Judged]:
     """Judge every claim of the study in every family, by intervals that hold together."""
     found = []
     for claimed in (Claimed(**claim) for claim in view.study.get("claims", [])):
-        metric, sign = claimed.metric, -1 if lower_is_better(claimed.metric) else 1
-        sides = (claimed.point, claimed.baseline)
-        families = [
-            Family(family.name, {side: family.runs.get(side, []) for side in sides})
-            for family in view.families(claimed.axis)
-            if claimed.point in family.runs
-        ]
-        gaps = compare.differences(view.place, families, claimed.baseline, [metric])
-        known = {gap.family: gap for gap in gaps}
-        for family in families:
-            pairs = [
-                sign * (run.metrics[metric] - base.metrics[metric])
-                for run, base in compare.by_seed(*(family.runs[side] for side in sides))
-                if metric in run.metrics and metric in base.metrics
-            ]
-            gap = known.get(family.name)
-            error = gap.examples_error if gap and gap.examples else 0.0
-            found.append((claimed, family.name, pairs, error))
+        gains = _gains(view, claimed)
+        if claimed.more_at is not None:
+            gains = _more(gains, *claimed.more_at)
+        found += [(claimed, gain) for gain in gains]
     return [
         Judged(
             claimed,
-            family,
+            collect.placed(view.study, gain.place),
             verdicts.judge(
-                pairs, error, claims=len(found), least=claimed.least, within=claimed.within
+                list(gain.by_seed.values()),
+                gain.error,
+                claims=len(found),
+                least=claimed.least,
+                within=claimed.within,
             )
-            if pairs
+            if gain.by_seed
             else None,
             aggregate.percent(claimed.metric, view.results),
         )
-        for claimed, family, pairs, error in found
+        for claimed, gain in found
     ]
+
+
+def _gains(view: View, claimed: Claimed) -> list[Gains]:
+    """Return the gains of the claimed point over the baseline, wherever there is the point."""
+    metric, sign = claimed.metric, -1 if lower_is_better(claimed.metric) else 1
+    sides = (claimed.point, claimed.baseline)
+    families = [
+        Family(family.name, {side: family.runs.get(side, []) for side in sides})
+        for family in view.families(claimed.axis)
+        if claimed.point in family.runs
+    ]
+    compared = compare.differences(view.place, families, claimed.baseline, [metric])
+    known = {gap.family: gap for gap in compared}
+    found = []
+    for family in families:
+        runs, base = (family.runs[side] for side in sides)
+        gains = {
+            a.entry.seed: sign * (a.metrics[metric] - b.metrics[metric])
+            for a, b in compare.by_seed(runs, base)
+            if metric in a.metrics and metric in b.metrics
+        }
+        gap, place = known.get(family.name), dict(runs[0].entry.labels)
+        del place[claimed.axis]
+        found.append(Gains(place, gains, gap.examples_error if gap and gap.examples else 0.0))
+    return found
+
+
+def _more(gains: Sequence[Gains], axis: str, point: str, baseline: str) -> list[Gains]:
+    """Return how much larger the gains are at a point of another axis than at its baseline.
+
+    Both are of the same examples; taken as independent, the error over them is not too small.
+    """
+    found = []
+    for gain in gains:
+        if gain.place.get(axis) == point:
+            across = next((g for g in gains if g.place == gain.place | {axis: baseline}), None)
+            if across is not None:
+                both = gain.by_seed.keys() & across.by_seed.keys()
+                more = {seed: gain.by_seed[seed] - across.by_seed[seed] for seed in sorted(both)}
+                place = {name: label for name, label in gain.place.items() if name != axis}
+                found.append(Gains(place, more, math.hypot(gain.error, across.error)))
+    return found
 
 
 def rows(judged: Sequence[Judged]) -> list[list[str]]:
@@ -77,6 +117,7 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
         claim = CLAIMS[claimed.claim]
         against = "no different from" if claimed.within is not None else "better than"
         here = f"{claimed.point} {against} {claimed.baseline} by {pretty(claimed.metric)}"
+        here += _where(claimed)
         lines.append(
             [
                 f"{claimed.claim}: {claim.text}",
@@ -94,12 +135,21 @@ def sentences(judged: Sequence[Judged]) -> list[str]:
     said = []
     for claimed, family, verdict, share in judged:
         where = f", {family}" if family else ""
+        more = (
+            "" if claimed.more_at is None else ", at {1} less that at {2}".format(*claimed.more_at)
+        )
         said.append(
             f"{claimed.claim} ({CLAIMS[claimed.claim].text}){where}: {_word(verdict)}; "
             f"{claimed.point} minus {claimed.baseline} by {pretty(claimed.metric)}, a gain counted "
-            f"above 0: {_difference(verdict, claimed.metric, share)}."
+            f"above 0{more}: {_difference(verdict, claimed.metric, share)}."
         )
     return said
+
+
+def _where(claimed: Claimed) -> str:
+    return (
+        "" if claimed.more_at is None else ", more so at {1} than at {2}".format(*claimed.more_at)
+    )
 
 
 def _bar(claimed: Claimed, share: bool) -> str:
@@ -142,18 +192,23 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
       claims: of the study.
       seeds: of the study.
       count: of intervals that the study has, one for each claim and family.
-      tables: results.csv of studies that have run; the first that knows a metric counts.
+      tables: results.csv of studies that have run; the first that knows a metric counts, one that
+        varies the axis of the claim before others.
     """
     lines = []
     for claimed in claims:
-        known = ((table, spread(table, claimed.metric)) for table in tables)
+        alike = sorted(tables, key=lambda table: claimed.axis not in _columns(table))
+        known = ((table, spread(table, claimed.metric)) for table in alike)
         table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
         share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
         effect = _amount(claimed.effect, claimed.metric, share)
         head = f"{claimed.claim}, a difference of {effect} by {pretty(claimed.metric)}"
+        head += _where(claimed)
         if table is None:
             lines.append(f"{head}: no earlier run says how far seeds lie apart")
             continue
+        if claimed.more_at is not None:
+            deviation *= math.sqrt(2)  # of a difference of two such differences
         margin = claimed.within
         looked_for = claimed.effect - claimed.least if margin is None else margin
         chance = verdicts.power(seeds, deviation, looked_for, claims=count)
@@ -165,6 +220,15 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
             f"{os.path.relpath(table)})"
         )
     return lines
+
+
+def _columns(table: Path) -> list[str]:
+    """Return the names of a table's columns; none where it cannot be read."""
+    try:
+        with table.open(encoding="utf-8", newline="") as file:
+            return next(csv.reader(file), [])
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
 
 
 def spread(table: Path, metric: str) -> float:

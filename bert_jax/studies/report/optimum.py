@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from bert_jax.errors import ConfigError
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
@@ -19,6 +21,8 @@ from bert_jax.studies.report.compare import LEVEL
 from bert_jax.studies.scaling import Estimate, Fitted, Optimum, Run
 from bert_jax.studies.spec import BUDGET
 
+FLOPS = "flops"
+TICKS = 4
 VALUES = 4  # of an axis at least: a parabola goes through any three
 Lines = dict[str, list[Optimum]]  # by the labels of the axes other than the value and the budget
 
@@ -30,6 +34,7 @@ class Best:
     axis: Axis
     metric: str
     kind: str  # of the budget
+    read_between: bool  # whether losses are read between the budgets that were trained
     fitted: Fitted
     lines: Lines  # those of a figure over budgets
 
@@ -44,6 +49,8 @@ class Best:
         amounts = sorted({optimum.budget for line in self.lines.values() for optimum in line})
         if len(amounts) < 2:
             return {}
+        if self.read_between:  # those of one size are not those of another
+            amounts = [float(a) for a in np.geomspace(amounts[0], amounts[-1], TICKS)]
         chart = Chart(
             f"Best {self.axis.words} by {pretty(self.metric)}",
             series,
@@ -56,11 +63,14 @@ class Best:
             note=f"Vertices of parabolas over the logit, with 95{SPACE}% intervals of a parametric "
             "bootstrap. Where the vertex lies beyond the values that were tried, nothing is drawn.",
         )
-        return {slug(self.axis.name, self.metric, "best"): chart}
+        apart = f"best_{self.kind}" if self.read_between else "best"
+        return {slug(self.axis.name, self.metric, apart): chart}
 
     def sentences(self) -> list[str]:
         """Say the best values, their course, and what cannot be said."""
         axis, fitted, kind, said = self.axis, self.fitted, budgets.KINDS[self.kind], []
+        if self.read_between:
+            said.append(f"At equal {kind}, with losses read between the budgets that were trained:")
         for name, line in self.lines.items():
             values = "; ".join(
                 f"{_value(o, axis)} after {aggregate.short_amount(o.budget)} {kind}" for o in line
@@ -104,17 +114,19 @@ class Best:
         ]
 
 
-def find(view: View, comparison: Mapping[str, Any]) -> Best | None:
-    """Fit the best values of a comparison's axis; None where the study cannot say them.
+def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:
+    """Fit the best values of a comparison's axis: by the study's budget, and at equal FLOPs.
 
-    It can where the axis has shares, and the first metric is a loss at known budgets and sizes.
+    It can where the axis has shares, and the first metric is a loss at known budgets and sizes; at
+    equal FLOPs where there are several budgets of another kind.
     """
     axis, metrics = view.axis(comparison["axis"]), comparison["metrics"]
     if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metrics):
-        return None
+        return []
     if len(axis.values) < VALUES or not lower_is_better(metrics[0]):
-        return None
+        return []
     runs: list[Run] = []
+    costs: list[float] = []
     names: dict[float, str] = {}
     for result in view.results:
         loss, size = result.metrics.get(metrics[0]), result.parameters
@@ -124,18 +136,23 @@ def find(view: View, comparison: Mapping[str, Any]) -> Best | None:
         labels = result.entry.labels.items()
         name = ", ".join(label for key, label in labels if key not in (axis.name, BUDGET))
         if names.setdefault(float(size), name) != name:
-            return None  # sizes are alike and something else is not
+            return []  # sizes are alike and something else is not
         value = float(result.entry.values[axis.name] or 0)
         runs.append(Run(float(size), budget, value, result.entry.seed, loss))
-    try:
-        fitted = scaling.fit(runs)
-    except ConfigError:
-        return None
-    lines: Lines = {}
-    for optimum in fitted.optima:  # by size and, within it, by budget
-        lines.setdefault(names[optimum.size], []).append(optimum)
+        costs.append(result.spent(FLOPS))
     kind = str((view.study.get("budget") or {}).get("kind", "steps"))
-    return Best(axis, metrics[0], kind, fitted, lines)
+    kinds = {kind: runs} | ({} if kind == FLOPS else {FLOPS: scaling.at_equal(runs, costs)})
+    found = []
+    for each, known in kinds.items():
+        try:
+            fitted = scaling.fit(known)
+        except ConfigError:
+            continue
+        lines: Lines = {}
+        for optimum in fitted.optima:  # by size and, within it, by budget
+            lines.setdefault(names[optimum.size], []).append(optimum)
+        found.append(Best(axis, metrics[0], each, each != kind, fitted, lines))
+    return found
 
 
 def _p(value: float) -> str:

@@ -27,7 +27,7 @@ def text(view: View, found: Findings) -> str:
     for i, comparison in enumerate(view.comparisons):
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
-        parts += _comparison(view, comparison, found.gaps[i], found.best.get(i))
+        parts += _comparison(view, comparison, found.gaps[i], found.best[i])
     if said := judged.sentences(found.claims):
         parts += ["## Published claims", *map(literal, said)]
     return "\n\n".join(filter(None, parts)) + "\n"
@@ -104,7 +104,7 @@ def _comparison(
     view: View,
     comparison: Mapping[str, Any],
     differences: Sequence[Difference],
-    best: Best | None,
+    best: Sequence[Best],
 ) -> list[str]:
     """Write the tables of means and of paired differences of a comparison."""
     axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
@@ -129,7 +129,7 @@ def _comparison(
             if known:
                 pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
     parts = [literal(answers.sentence(view, comparison, m, differences)) for m in metrics[:1]]
-    parts += [literal(line) for line in (best.sentences() if best else [])]
+    parts += [literal(line) for each in best for line in each.sentences()]
     warned = answers.warnings(view) + answers.behind_baseline(view, comparison)
     parts.append("\n".join(f"- {literal(text)}" for text in warned))
     parts += [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]
