@@ -81,9 +81,31 @@ def test_a_gain_that_is_larger_elsewhere_is_a_difference_of_two_gains(tmp_path):
     assert one.verdict.mean == pytest.approx(more.mean())
     assert other.verdict.mean == pytest.approx(-more.mean())
     # Student's, 3 degrees, 1 - 0.05 / 2 / 2 = 0.9875
-    assert one.verdict.high - one.verdict.mean >= 0.999 * 4.177 * more.std(ddof=1) / 2
-    assert ", at 2 x 128 less that at 2 x 64: " in judged.sentences([one])[0]
-    assert ", more so at 2 x 128 than at 2 x 64" in judged.rows([one])[0][2]
+    assert (
+        one.verdict.high - one.verdict.mean > 1.001 * 4.177 * more.std(ddof=1) / 2
+    )  # and examples
+    assert "at 2 x 128 minus that at 2 x 64: " in judged.sentences([one])[0]
+    assert "20 % gains more over 80 % at 2 x 128 than at 2 x 64, by" in judged.rows([one])[0][2]
+
+
+def test_it_has_no_verdict_before_both_gains_have_runs(tmp_path):
+    """A study of one size so far, and one whose seeds differ."""
+    larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
+
+    def verdict(name, state):
+        made = study(claims=(larger,))
+        place = study_workdir.build(tmp_path / name, made, state, examples=20, lines=4)
+        ((_, _, found, _),) = judged.judge(View(place, place.read_study(), collect.results(place)))
+        return found
+
+    def of_larger(cell):
+        return "done" if cell.labels["size"] == "2 x 128" else "untouched"
+
+    def of_others(cell):
+        return "done" if of_larger(cell) == "done" or cell.seed in (1, 3) else "untouched"
+
+    assert verdict("one", of_larger) is None
+    assert verdict("some", of_others).seeds == 2
 
 
 def test_its_power_is_that_of_twice_the_variance(view):
@@ -166,7 +188,11 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
         ({"metric": "blimp/accuracy"}, "names no evaluation"),
         ({"effect": 0.0}, "effect = 0.0"),
         ({"within": -1.0}, "effect = 0.05"),
-        ({"more_at": ("masking.rate", "20 %", "80 %")}, "more_at names axis 'masking.rate'"),
+        ({"more_at": ("masking.rate", "20 %", "80 %")}, "more_at = ('masking.rate'"),
+        ({"more_at": ("size", "2 x 64", "2 x 64")}, "more_at = ('size'"),
+        ({"more_at": ("size", "2 x 64")}, "more_at = ('size'"),
+        ({"more_at": ["size", "2 x 128", "2 x 64"]}, "more_at = ['size'"),
+        ({"more_at": ("size", "2 x 128", "2 x 64"), "within": 0.1}, "and within"),
         ({"more_at": ("size", "2 x 65", "2 x 64")}, "has no point '2 x 65'"),
     ],
 )

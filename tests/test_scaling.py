@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.scaling import Run, at_equal, fit, inverse, logit
+from bert_jax.studies.scaling import Run, at_equal, fit, fit_at_equal, inverse, logit
 
 SIZES, BUDGETS, SEEDS = (1e5, 4e5, 1.6e6), (1.5e6, 3e6, 6e6, 12e6), (0, 1, 2)
 VALUES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
@@ -154,8 +154,9 @@ def test_at_equal_costs_losses_that_are_linear_in_the_log_of_the_cost_are_read_e
         return 9 - (0.1 + 0.05 * run.value) * math.log(at) + 0.3 * run.seed - 1e-7 * run.size
 
     runs = [run._replace(loss=loss(run, cost(run))) for run in planted(0.0)]
-    read = at_equal(runs, [cost(run) for run in runs])
+    read, weights = at_equal(runs, [cost(run) for run in runs])
     assert len(read) == len(runs)
+    assert weights @ [run.loss for run in runs] == pytest.approx([run.loss for run in read])
     for run in read:
         assert run.loss == pytest.approx(loss(run, run.budget), abs=1e-9)
     for size in SIZES:
@@ -179,6 +180,35 @@ def test_a_logit_however_far_is_a_share(far):
 
 def test_nothing_is_read_where_costs_have_nothing_in_common():
     one = [run for run in planted(0.0) if run.budget == BUDGETS[0]]
-    assert at_equal(one, [run.budget for run in one]) == []
+    assert at_equal(one, [run.budget for run in one])[0] == []
     two = [run for run in planted(0.0) if run.budget in BUDGETS[:2]]
-    assert at_equal(two, [run.budget * 10 ** (10 * run.value) for run in two]) == []
+    assert at_equal(two, [run.budget * 10 ** (10 * run.value) for run in two])[0] == []
+    with pytest.raises(ConfigError, match="no cost that all values have in common"):
+        fit_at_equal(one, [run.budget for run in one])
+
+
+def test_a_run_that_has_not_all_budgets_is_left_out_and_narrows_nothing():
+    whole = planted(0.0)
+    part = [r for r in whole if (r.size, r.value, r.seed) != (SIZES[0], 0.6, 1) or r.budget < 6e6]
+    costs = [[run.budget * (1 + run.value) for run in runs] for runs in (whole, part)]
+    read = [set(at_equal(*each)[0]) for each in zip((whole, part), costs, strict=True)]
+    left = {run for run in read[0] if (run.size, run.value, run.seed) == (SIZES[0], 0.6, 1)}
+    assert read[1] == read[0] - left
+
+
+def test_intervals_at_equal_costs_hold_a_best_value_that_does_not_move():
+    """In at least 90 of 100 studies: readings share runs, and runs a trunk."""
+    held = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        runs, costs = [], []
+        for value, number in itertools.product(VALUES, SEEDS):
+            trunk = rng.standard_normal()
+            for budget in BUDGETS:
+                costs.append(budget * (1 + value))
+                loss = 5 - 0.1 * math.log(costs[-1]) + 0.05 * (logit(value) - logit(0.3)) ** 2
+                loss += 0.01 * math.sqrt(0.5) * (trunk + rng.standard_normal())
+                runs.append(Run(1e5, budget, value, number, loss))
+        found = fit_at_equal(runs, costs, draws=300, seed=seed)
+        held += found.over_budget.low <= 0 <= found.over_budget.high
+    assert held >= 90

@@ -330,9 +330,13 @@ def _check_claim(study: Study, claimed: Claimed) -> None:
     _check_comparison(study, compared)
     _check_comparison(study, dataclasses.replace(compared, baseline=claimed.point))
     if claimed.more_at is not None:
-        other, point, baseline = claimed.more_at
-        _need(other != claimed.axis, f"{claimed.claim}: more_at names axis {other!r}", "another")
-        for label in (point, baseline):
+        said = f"{claimed.claim}: more_at = {claimed.more_at!r}"
+        texts = isinstance(claimed.more_at, tuple) and [type(e) for e in claimed.more_at]
+        _need(texts == 3 * [str], said, '("size", "large", "base"): an axis and two of its points')
+        other, *points = claimed.more_at
+        _need(other != claimed.axis and len({*points}) == 2, said, "another axis, and two points")
+        _need(claimed.within is None, f"{said} and within", "one of them")
+        for label in points:
             _check_comparison(study, Comparison(other, label, (claimed.metric,)))
     said = f"{claimed.claim}: effect = {claimed.effect}, least = {claimed.least}"
     right = claimed.effect > claimed.least >= 0 and (claimed.within is None or claimed.within > 0)

@@ -96,64 +96,87 @@ class _Curve(NamedTuple):
 
 def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
     """Fit the best value at every size and budget, and its course over both."""
-    curves = [_curve(runs, rows) for rows in _groups(runs, lambda run: (run.size, run.budget))]
-    freedom = sum(curve.freedom for curve in curves)
-    if freedom < 1:
-        raise ConfigError(
-            f"{len(runs)} runs are no more than the curves through them have parameters",
-            "four values of the knob or more, or several seeds",
-        )
-    squares = sum(float(curve.residuals @ curve.residuals) for curve in curves)
-    deviation = math.sqrt(squares / freedom)
-    correlation = _correlation(runs, curves)
-    noise = deviation * _noise(runs, correlation, draws, np.random.default_rng(seed))
-    vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
-    drawn = np.stack([_drawn(curve, noise[:, curve.rows]) for curve in curves])  # [G, draws]
-    errors = np.array([_spread(row) for row in drawn])
-    quantile = intervals.quantile(freedom)
-    known = np.isfinite(vertices) & (errors > 0)
-    drawn = np.clip(drawn, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
-    course = _Course(curves, vertices, errors, drawn, known)
-    exponents, misfit = course.exponents(quantile), course.misfit(freedom)
-    optima = tuple(
-        _optimum(curve, vertices[i], quantile * errors[i], course.left_out(i, quantile))
-        for i, curve in enumerate(curves)
-    )
-    bent = _bent(curves, squares, freedom)
-    return Fitted(optima, *exponents, deviation, correlation, freedom, misfit, bent)
+    curves, noise = _curves(runs), _Noise.of(runs)
+    bent = _bent(curves, noise.deviation**2 * noise.freedom, noise.freedom)
+    return _fitted(curves, noise, noise.draw(draws, seed), bent)
 
 
-def at_equal(runs: Sequence[Run], costs: Sequence[float]) -> list[Run]:
-    """Read the losses of each size where all values have cost the same, between their budgets.
+def fit_at_equal(
+    runs: Sequence[Run], costs: Sequence[float], draws: int = DRAWS, seed: int = 0
+) -> Fitted:
+    """Fit the best values where all values have cost the same, and their course over that cost.
 
-    There are as many such costs as budgets, spread evenly in the logarithm over what all values of
-    the size reach; the loss is read on the line through its neighbours over the log of the cost.
+    Losses are read between budgets (`at_equal`). Their noise is that of the runs they are read
+    from, as the fit by budget finds it; whether they are parabolas is not tested.
 
     Args:
       runs: at several budgets each.
       costs: of the runs, such as FLOPs.
+      draws: of the bootstrap.
+      seed: of its noise.
+    """
+    read, weights = at_equal(runs, costs)
+    if not read:
+        raise ConfigError("no cost that all values have in common", "several budgets of each")
+    noise = _Noise.of(runs)
+    return _fitted(_curves(read), noise, noise.draw(draws, seed) @ weights.T, math.nan)
+
+
+def _curves(runs: Sequence[Run]) -> list[_Curve]:
+    return [_curve(runs, rows) for rows in _groups(runs, lambda run: (run.size, run.budget))]
+
+
+def _fitted(curves: Sequence[_Curve], noise: _Noise, drawn: np.ndarray, bent: float) -> Fitted:
+    """Find the vertices and their course; `drawn` is the noise of the curves' runs [draws, n]."""
+    vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
+    moved = np.stack([_drawn(curve, drawn[:, curve.rows]) for curve in curves])  # [G, draws]
+    errors = np.array([_spread(row) for row in moved])
+    quantile = intervals.quantile(noise.freedom)
+    known = np.isfinite(vertices) & (errors > 0)
+    moved = np.clip(moved, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
+    course = _Course(curves, vertices, errors, moved, known)
+    exponents, misfit = course.exponents(quantile), course.misfit(noise.freedom)
+    optima = tuple(
+        _optimum(curve, vertices[i], quantile * errors[i], course.left_out(i, quantile))
+        for i, curve in enumerate(curves)
+    )
+    return Fitted(
+        optima, *exponents, noise.deviation, noise.correlation, noise.freedom, misfit, bent
+    )
+
+
+def at_equal(runs: Sequence[Run], costs: Sequence[float]) -> tuple[list[Run], np.ndarray]:
+    """Read the losses of each size where all values have cost the same, between their budgets.
+
+    There are as many such costs as budgets, spread evenly in the logarithm over what all values of
+    the size reach; the loss is read on the line through its neighbours over the log of the cost.
+    Runs without all the budgets of their size are left out.
 
     Returns:
-      Runs whose budget is the cost; none of a size whose values have no cost in common.
+      Runs whose budget is the cost, none of a size whose values have no cost in common; and the
+      weights [read, runs] that take the runs' losses to theirs.
     """
-    read = []
+    read: list[Run] = []
+    weights: list[np.ndarray] = []
     for rows in _groups(runs, lambda run: (run.size,)):
-        paths: dict[tuple[float, int], list[tuple[float, float]]] = defaultdict(list)
-        for i in rows:
-            run = runs[i]
-            paths[run.value, run.seed].append((math.log(costs[i]), run.loss))
-        ends = [(min(path)[0], max(path)[0]) for path in paths.values() if len(path) > 1]
-        low, high = max((e[0] for e in ends), default=1), min((e[1] for e in ends), default=0)
+        budgets = {runs[i].budget for i in rows}
+        paths: dict[tuple[float, int], list[int]] = defaultdict(list)
+        for i in sorted(rows, key=lambda i: runs[i].budget):
+            paths[runs[i].value, runs[i].seed].append(i)
+        paths = {place: path for place, path in paths.items() if len(path) == len(budgets)}
+        low = max((math.log(costs[path[0]]) for path in paths.values()), default=1.0)
+        high = min((math.log(costs[path[-1]]) for path in paths.values()), default=0.0)
         if low >= high:
             continue
-        budgets = {runs[i].budget for i in rows}
         for place in np.linspace(low, high, len(budgets)):
             for (value, seed), path in paths.items():
-                if len(path) > 1:
-                    at, losses = zip(*sorted(path), strict=True)
-                    loss = float(np.interp(place, at, losses))
-                    read.append(Run(runs[rows[0]].size, math.exp(place), value, seed, loss))
-    return read
+                known = np.log([costs[i] for i in path])
+                weight = np.zeros(len(runs))
+                weight[path] = [np.interp(place, known, unit) for unit in np.eye(len(path))]
+                loss = float(weight[path] @ [runs[i].loss for i in path])
+                read.append(Run(runs[rows[0]].size, math.exp(place), value, seed, loss))
+                weights.append(weight)
+    return read, np.array(weights).reshape(len(read), len(runs))
 
 
 def logit(value: float) -> float:
@@ -233,26 +256,43 @@ def _drawn(curve: _Curve, noise: np.ndarray) -> np.ndarray:
         return np.where(curvature > 0, -slope / (2 * np.abs(curvature)), downhill)
 
 
-def _correlation(runs: Sequence[Run], curves: Sequence[_Curve]) -> float:
-    """Return the correlation of residuals of one size, value and seed at two budgets."""
-    residuals = np.zeros(len(runs))
-    for curve in curves:
-        residuals[curve.rows] = curve.residuals
-    products = squares = 0.0
-    for rows in _groups(runs, lambda run: (run.size, run.value, run.seed)):
-        for a, b in itertools.combinations(residuals[rows], 2):
-            products, squares = products + a * b, squares + (a * a + b * b) / 2
-    return min(max(products / squares, 0.0), 0.99) if squares else 0.0
+class _Noise(NamedTuple):
+    """The noise of runs about their curves; those that differ in budget alone share some of it."""
 
+    deviation: float
+    correlation: float
+    freedom: int
+    trunks: list[np.ndarray]  # indices of runs of one size, value and seed
 
-def _noise(
-    runs: Sequence[Run], correlation: float, draws: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Draw noise of variance 1 [draws, n], correlated between runs that differ in budget alone."""
-    noise = math.sqrt(1 - correlation) * rng.standard_normal((draws, len(runs)))
-    for rows in _groups(runs, lambda run: (run.size, run.value, run.seed)):
-        noise[:, rows] += math.sqrt(correlation) * rng.standard_normal((draws, 1))
-    return noise
+    @classmethod
+    def of(cls, runs: Sequence[Run]) -> _Noise:
+        """Estimate it from the residuals of the curves of all sizes and budgets."""
+        curves = _curves(runs)
+        freedom = sum(curve.freedom for curve in curves)
+        if freedom < 1:
+            raise ConfigError(
+                f"{len(runs)} runs are no more than the curves through them have parameters",
+                "four values of the knob or more, or several seeds",
+            )
+        residuals = np.zeros(len(runs))
+        for curve in curves:
+            residuals[curve.rows] = curve.residuals
+        trunks = _groups(runs, lambda run: (run.size, run.value, run.seed))
+        products = squares = 0.0
+        for rows in trunks:
+            for a, b in itertools.combinations(residuals[rows], 2):
+                products, squares = products + a * b, squares + (a * a + b * b) / 2
+        correlation = min(max(products / squares, 0.0), 0.99) if squares else 0.0
+        return cls(math.sqrt(residuals @ residuals / freedom), correlation, freedom, trunks)
+
+    def draw(self, draws: int, seed: int) -> np.ndarray:
+        """Return draws of it [draws, runs]."""
+        rng = np.random.default_rng(seed)
+        runs = sum(map(len, self.trunks))
+        noise = math.sqrt(1 - self.correlation) * rng.standard_normal((draws, runs))
+        for rows in self.trunks:
+            noise[:, rows] += math.sqrt(self.correlation) * rng.standard_normal((draws, 1))
+        return self.deviation * noise
 
 
 def _spread(drawn: np.ndarray) -> float:

@@ -96,17 +96,17 @@ def _gains(view: View, claimed: Claimed) -> list[Gains]:
 def _more(gains: Sequence[Gains], axis: str, point: str, baseline: str) -> list[Gains]:
     """Return how much larger the gains are at a point of another axis than at its baseline.
 
-    Both are of the same examples; taken as independent, the error over them is not too small.
+    The error over examples is that of independent ones: too large, as a rule, for both gains are of
+    the same examples. Where it is known of one gain alone, seeds alone count.
     """
     found = []
-    for gain in gains:
-        if gain.place.get(axis) == point:
-            across = next((g for g in gains if g.place == gain.place | {axis: baseline}), None)
-            if across is not None:
-                both = gain.by_seed.keys() & across.by_seed.keys()
-                more = {seed: gain.by_seed[seed] - across.by_seed[seed] for seed in sorted(both)}
-                place = {name: label for name, label in gain.place.items() if name != axis}
-                found.append(Gains(place, more, math.hypot(gain.error, across.error)))
+    for gain in (gain for gain in gains if gain.place.get(axis) == point):
+        across = next((g for g in gains if g.place == gain.place | {axis: baseline}), None)
+        known = across.by_seed if across else {}
+        more = {seed: gain.by_seed[seed] - known[seed] for seed in gain.by_seed if seed in known}
+        errors = (gain.error, across.error if across else 0.0)
+        place = {name: label for name, label in gain.place.items() if name != axis}
+        found.append(Gains(place, more, math.hypot(*errors) if all(errors) else 0.0))
     return found
 
 
@@ -115,9 +115,7 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
     lines = []
     for claimed, family, verdict, share in judged:
         claim = CLAIMS[claimed.claim]
-        against = "no different from" if claimed.within is not None else "better than"
-        here = f"{claimed.point} {against} {claimed.baseline} by {pretty(claimed.metric)}"
-        here += _where(claimed)
+        here = f"{_stated(claimed)} by {pretty(claimed.metric)}"
         lines.append(
             [
                 f"{claimed.claim}: {claim.text}",
@@ -135,21 +133,26 @@ def sentences(judged: Sequence[Judged]) -> list[str]:
     said = []
     for claimed, family, verdict, share in judged:
         where = f", {family}" if family else ""
-        more = (
-            "" if claimed.more_at is None else ", at {1} less that at {2}".format(*claimed.more_at)
-        )
+        gain = f"{claimed.point} minus {claimed.baseline} by {pretty(claimed.metric)}, a gain "
+        gain += "counted above 0"
+        if claimed.more_at is not None:
+            _, point, baseline = claimed.more_at
+            gain = f"the gain of {claimed.point} over {claimed.baseline} by "
+            gain += f"{pretty(claimed.metric)}, that at {point} minus that at {baseline}"
         said.append(
-            f"{claimed.claim} ({CLAIMS[claimed.claim].text}){where}: {_word(verdict)}; "
-            f"{claimed.point} minus {claimed.baseline} by {pretty(claimed.metric)}, a gain counted "
-            f"above 0{more}: {_difference(verdict, claimed.metric, share)}."
+            f"{claimed.claim} ({CLAIMS[claimed.claim].text}){where}: {_word(verdict)}; {gain}: "
+            f"{_difference(verdict, claimed.metric, share)}."
         )
     return said
 
 
-def _where(claimed: Claimed) -> str:
-    return (
-        "" if claimed.more_at is None else ", more so at {1} than at {2}".format(*claimed.more_at)
-    )
+def _stated(claimed: Claimed) -> str:
+    """Write what is claimed here, without its metric."""
+    if claimed.more_at is not None:
+        _, point, baseline = claimed.more_at
+        return f"{claimed.point} gains more over {claimed.baseline} at {point} than at {baseline},"
+    against = "better than" if claimed.within is None else "no different from"
+    return f"{claimed.point} {against} {claimed.baseline}"
 
 
 def _bar(claimed: Claimed, share: bool) -> str:
@@ -203,7 +206,6 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
         share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
         effect = _amount(claimed.effect, claimed.metric, share)
         head = f"{claimed.claim}, a difference of {effect} by {pretty(claimed.metric)}"
-        head += _where(claimed)
         if table is None:
             lines.append(f"{head}: no earlier run says how far seeds lie apart")
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from bert_jax.studies.spec import BUDGET
 
 FLOPS = "flops"
 TICKS = 4
+LEAST = 3  # values at a size and budget that a parabola goes through
 VALUES = 4  # of an axis at least: a parabola goes through any three
 Lines = dict[str, list[Optimum]]  # by the labels of the axes other than the value and the budget
 
@@ -141,18 +142,25 @@ def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:
         runs.append(Run(float(size), budget, value, result.entry.seed, loss))
         costs.append(result.spent(FLOPS))
     kind = str((view.study.get("budget") or {}).get("kind", "steps"))
-    kinds = {kind: runs} | ({} if kind == FLOPS else {FLOPS: scaling.at_equal(runs, costs)})
+    whole = [i for i, run in enumerate(runs) if _values(runs, run) >= LEAST and costs[i] > 0]
+    runs, costs = [runs[i] for i in whole], [costs[i] for i in whole]
     found = []
-    for each, known in kinds.items():
+    for each in dict.fromkeys((kind, FLOPS)):
         try:
-            fitted = scaling.fit(known)
+            fitted = scaling.fit(runs) if each == kind else scaling.fit_at_equal(runs, costs)
         except ConfigError:
-            continue
+            break
         lines: Lines = {}
         for optimum in fitted.optima:  # by size and, within it, by budget
             lines.setdefault(names[optimum.size], []).append(optimum)
         found.append(Best(axis, metrics[0], each, each != kind, fitted, lines))
     return found
+
+
+def _values(runs: Sequence[Run], run: Run) -> int:
+    """Count the values that have been tried at the size and budget of a run."""
+    place = run.size, run.budget
+    return len({other.value for other in runs if (other.size, other.budget) == place})
 
 
 def _p(value: float) -> str:
