@@ -711,6 +711,16 @@ REFUSED = {
         "pretrain has no option 'limit'",
         "",
     ),
+    "passages of no source": (
+        asks("cross_rate", limit=3),
+        "cross_rate has no option 'limit' without a source",
+        "",
+    ),
+    "masks of a corpus beside a source": (
+        asks("cross_rate", source="texts", changes=()),
+        "cross_rate has no option 'changes' beside a source",
+        "",
+    ),
     "an answer of another type": (asks("blimp", limit="3"), "limit = '3'", "of type int"),
     "yes for a number": (asks("blimp", limit=True), "limit = True", "of type int"),
     "a probe of no task": (
@@ -776,11 +786,11 @@ def test_labels_and_rows_are_as_many_as_they_must_be():
 
 
 def test_what_suites_are_asked_is_what_they_read():
-    assert {
-        name: {*row.fields(False), *row.fields(True)} - {"config", "submission"}
-        for name, row in TABLE.items()
-        if name in definition.SUITES
-    } == {name: {*fields} for name, fields in definition.SUITES.items()}
+    for source in (False, True):
+        asked = definition.SUITES | (definition.OF_SOURCE if source else {})
+        read = {name: {*TABLE[name].fields(source)} - {"config", "submission"} for name in asked}
+        assert read == {name: {*fields} for name, fields in asked.items()}
+    assert definition.OF_SOURCE.keys() == {n for n, row in TABLE.items() if row.of_source}
     assert {
         name: row.head for name, row in TABLE.items() if row.head and name in definition.SUITES
     } == measures.HEADS

@@ -54,14 +54,19 @@ __all__ += ["check", "expand", "identity", "load"]
 SUITES = {
     "pretrain": ("changes",),
     "nsp": ("changes", "source", "split", "limit"),
-    "cross_rate": ("changes", "source", "limit", "words"),
-    "nelbo": ("changes", "draws", "source", "limit", "words"),
+    "cross_rate": ("changes",),
+    "nelbo": ("changes", "draws"),
     "pll": ("changes", "source", "limit", "within_word"),
     "blimp": ("source", "limit", "within_word"),
     "babylm": ("source", "limit"),
     "sts": ("changes", "task", "source", "split", "limit"),
     "probe": ("changes", "task", "source", "split", "limit"),
     "task": ("changes", "source", "split", "limit"),
+}
+# Those it reads instead where it reads a source in place of the cell's corpus.
+OF_SOURCE = {
+    "cross_rate": ("source", "limit", "words"),
+    "nelbo": ("source", "limit", "words", "draws"),
 }
 OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
     **dict.fromkeys(("source", "split", "task"), str),
@@ -276,9 +281,13 @@ def _check_axes(study: Study) -> None:
 
 def _check_suite(suite: Suite) -> None:
     _known(suite.name, SUITES, f"no suite {suite.name!r} for a study")
-    fields = (*SUITES[suite.name], "batch_size")
+    beside = "source" in dict(suite.ask) and suite.name in OF_SOURCE
+    reads, others = SUITES[suite.name], OF_SOURCE.get(suite.name, ())
+    reads, others = (others, reads) if beside else (reads, others)
     for field, value in suite.ask:
-        _known(field, fields, f"suite {suite.name} has no option {field!r}")
+        where = f" {'beside' if beside else 'without'} a source" if field in others else ""
+        said = f"suite {suite.name} has no option {field!r}{where}"
+        _known(field, (*reads, "batch_size"), said)
         kind, setting = OPTION_TYPES[field], f"suite {suite.name}: {field} = {value!r}"
         right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         _need(right, setting, f"a value of type {kind.__name__}")
