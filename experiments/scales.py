@@ -76,6 +76,8 @@ FROZEN = TAGGED | {
     "model.attention_dropout": 0.0,
 }
 TAGGED_FILES = {"train": "train", "validation": "dev"}
+# The sentiment of 4,000 sentences, from the same recipe.
+SENTENCES = TAGGED | {"task.rows": 4_000}
 
 
 # --- both -----------------------------------------------------------------------------------------
@@ -100,6 +102,7 @@ class Scale(NamedTuple):
     sizes: dict[str, dict[str, Any]]  # of models
     evaluations: Evaluations  # of every study
     frozen: dict[str, Finetune]  # features without fine-tuning
+    sentences: dict[str, Finetune]  # a task of whole sentences
     nsp_weight: float
     collocated: float  # masking.pmi_coverage
 
@@ -155,6 +158,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
     base.logging.trackers = ()
     evaluations: Evaluations = {"validation": Suite("pretrain")}
     frozen: dict[str, Finetune] = {}
+    sentences: dict[str, Finetune] = {}
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if folder.is_dir():
         # Relative, so that a cell has the same name wherever the checkout lies.
@@ -171,13 +175,16 @@ def _cpu(text: tuple[str, float]) -> Scale:
         source = {"task.source": f"files:{tagged}"}
         evaluations["pos"] = Finetune("ud_ewt", tuple((source | TAGGED).items()))
         frozen["pos_frozen"] = Finetune("ud_ewt", tuple((source | FROZEN).items()))
+        glued = f"train={data}/glue/SST-2/train.tsv,validation={data}/glue/SST-2/dev.tsv"
+        settings = {"task.source": f"files:{glued}"} | SENTENCES
+        sentences["sst2"] = Finetune("sst2", tuple(settings.items()))
     budget = Budget("tokens", TOKENS)
     if text == READ_OFTEN:
         budget = Budget("tokens", TOKENS_OFTEN)
         base.evals.validation.every = 1_000  # held-out text is seven times as long as usual
         for path, value in SIZES[SIZE_OFTEN].items():
             put(base, path.split("."), value)
-    return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, NSP_WEIGHT, COLLOCATED)
+    return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, sentences, NSP_WEIGHT, COLLOCATED)
 
 
 # --- full -----------------------------------------------------------------------------------------
@@ -199,4 +206,4 @@ def _full(config: str) -> Scale:
     evaluations["blimp"] = Suite("blimp", (("source", "tfds:blimp"),))
     evaluations |= {task: Finetune(task) for task in TASKS}
     frozen = {"ner_frozen": Finetune("conll2003", tuple(FEATURES.items()))}
-    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, 1.0, 0.5)
+    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, {}, 1.0, 0.5)

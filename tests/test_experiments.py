@@ -11,7 +11,7 @@ import pytest
 from bert_jax.config import load_file, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.recipes import finetuning
-from bert_jax.studies import definition
+from bert_jax.studies import definition, kept
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build
 from bert_jax.studies.report.published import TABLE
@@ -27,8 +27,10 @@ CELLS = {  # of each study, at cpu and at full scale
     "schedule": (4 * 3, 4 * 3),
     "precision": (2 * 3, 2 * 3),
     "masking_laws": (11 * 3, 11 * 3),
+    "best_rate": ((6 + 6 + 3) * 4 * 3, 3 * 6 * 4 * 3),
 }
-TRIED = {"masking_laws": "trial"}  # at which scale, where that is not cpu
+# At which scale, or which part of it, where that is not the whole of cpu.
+TRIED = {"masking_laws": "trial", "best_rate": "cpu,2 x 64"}
 
 
 def study(name: str, scale: str = "cpu") -> definition.Study:
@@ -59,12 +61,13 @@ def test_a_study_expands(name, scale):
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_read_the_same_number_of_tokens(name):
-    read = {
-        c.config.steps * c.config.batch_size * c.config.sequence_length
-        for c in definition.expand(study(name))
-    }
-    assert len(read) == 1
+def test_cells_of_one_budget_read_the_same_number_of_tokens(name):
+    read: dict[str, set[int]] = {}
+    for cell in definition.expand(study(name)):
+        tokens = cell.config.steps * cell.config.batch_size * cell.config.sequence_length
+        read.setdefault(cell.labels.get("budget", ""), set()).add(tokens)
+    assert all(len(numbers) == 1 for numbers in read.values())
+    assert len(set.union(*read.values())) == len(read)
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -77,11 +80,37 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_summary_follows_from_the_table_beside_it(name, tmp_path):
+def test_summary_follows_from_the_table_or_the_records_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
         (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
-    build.write_summary(StudyFolder(tmp_path))
-    assert (tmp_path / "summary.md").read_text() == (FOLDER / name / "summary.md").read_text()
+    if archives := kept.beside(FOLDER / name):
+        build.write_kept(StudyFolder(tmp_path), archives)
+    else:
+        build.write_summary(StudyFolder(tmp_path))
+    for file in ("summary.md", "results.csv"):
+        assert (tmp_path / file).read_bytes() == (FOLDER / name / file).read_bytes()
+
+
+def test_a_part_of_the_best_rates_is_a_size_or_a_seed_of_it():
+    whole = {cell.id: cell for cell in definition.expand(study("best_rate"))}
+    for part, seeds in (("4 x 192", {0, 1, 2}), ("2 x 64,1", {1})):
+        cells = definition.expand(study("best_rate", f"cpu,{part}"))
+        size = part.partition(",")[0]
+        same = {n for n, c in whole.items() if c.labels["size"] == size and c.seed in seeds}
+        assert {cell.id for cell in cells} == same
+    for wrong in ("cpu,2 x 65", "cpu,2 x 64,7", "cpu,2 x 64,0,1", "learning_rate,2 x 64"):
+        with pytest.raises(ConfigError):
+            study("best_rate", wrong)
+
+
+def test_learning_rates_of_the_best_rates_are_the_best_of_those_tried():
+    swept = definition.expand(study("best_rate", "learning_rate"))
+    tried: dict[str, set[float]] = {}
+    for cell in swept:
+        tried.setdefault(cell.labels["size"], set()).add(cell.config.optim.learning_rate)
+    for cell in definition.expand(study("best_rate")):
+        assert min(tried[cell.labels["size"]]) < cell.config.optim.learning_rate
+        assert cell.config.optim.learning_rate in tried[cell.labels["size"]]
 
 
 def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
