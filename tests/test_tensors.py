@@ -630,3 +630,20 @@ def test_weights_that_are_no_numbers_are_refused(dtype):
     ) as caught:
         safetensors.check_finite(bad, "model")
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_a_header_whose_length_begins_as_a_pickle_does_is_read(protocol, tmp_path):
+    """Of 640, 896, 1,152 or 1,408 bytes: 0x80 and a protocol, as the first two of a pickle."""
+    path, tensor = tmp_path / "model.safetensors", np.arange(3, dtype=np.float32)
+    wanted = 0x80 + 256 * protocol
+    for spare in range(wanted):  # the library pads headers to a multiple of eight
+        content = save({"a": tensor}, {"spare": "x" * spare})
+        if int.from_bytes(content[:8], "little") == wanted:
+            break
+    assert content[:2] == bytes([0x80, protocol])
+    path.write_bytes(content)
+    np.testing.assert_array_equal(safetensors.read(path)["a"], tensor)
+    path.write_bytes(pickle.dumps({"a": tensor}, protocol))
+    with pytest.raises(CheckpointError, match="is a pickle or a zip by its first bytes"):
+        safetensors.read(path)

@@ -190,15 +190,17 @@ def _names(file: Path) -> list[str]:
             file, CheckpointError, "give a .safetensors file or the folder of a model"
         ) as opened:
             size, start = os.fstat(opened.fileno()).st_size, opened.read(8)
-            if start.startswith(MAGIC):
+            length = int.from_bytes(start, "little")
+            fits = len(start) == 8 and length <= min(HEADER_LIMIT, size - 8)
+            text = opened.read(length) if fits else b""
+            # The length of a header may itself begin as a pickle does: 0x80 0x02 is 640.
+            if start.startswith(MAGIC) and not text.startswith(b"{"):
                 raise CheckpointError(
                     f"{file} is a pickle or a zip by its first bytes: not opened", CONVERT
                 )
-            length = int.from_bytes(start, "little")
-            if len(start) < 8 or length > min(HEADER_LIMIT, size - 8):
+            if not fits:
                 limit = f"{size} bytes, a header of {length} announced, at most {HEADER_LIMIT} read"
                 raise CheckpointError(f"{file}: its header does not fit: {limit}", DAMAGED)
-            text = opened.read(length)
     except OSError as error:
         raise _unreadable(file, error) from error
     if not text.startswith(b"{"):
