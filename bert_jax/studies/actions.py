@@ -159,12 +159,7 @@ def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path
         return []
     others = sorted(folder.resolve().parent.glob("*/results.csv"))
     points = {tuple(cell.labels.items()) for cell in cells}
-    count = sum(
-        {(claimed.axis, claimed.point), claimed.more_at and claimed.more_at[:2]} - {None}
-        <= set(point)
-        for claimed in study.claims
-        for point in points
-    )
+    count = sum(claimed.place <= {*point} for claimed in study.claims for point in points)
     tables = [place.csv, folder / "results.csv", *others]
     return judged.power(study.claims, len(study.seeds), count, tables)
 

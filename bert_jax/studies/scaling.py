@@ -96,7 +96,8 @@ class _Curve(NamedTuple):
 
 def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
     """Fit the best value at every size and budget, and its course over both."""
-    curves, noise = _curves(runs), _Noise.of(runs)
+    curves = _curves(runs)
+    noise = _Noise.of(runs, curves)
     bent = _bent(curves, noise.deviation**2 * noise.freedom, noise.freedom)
     return _fitted(curves, noise, noise.draw(draws, seed), bent)
 
@@ -118,7 +119,7 @@ def fit_at_equal(
     read, weights = at_equal(runs, costs)
     if not read:
         raise ConfigError("no cost that all values have in common", "several budgets of each")
-    noise = _Noise.of(runs)
+    noise = _Noise.of(runs, _curves(runs))
     return _fitted(_curves(read), noise, noise.draw(draws, seed) @ weights.T, math.nan)
 
 
@@ -265,9 +266,8 @@ class _Noise(NamedTuple):
     trunks: list[np.ndarray]  # indices of runs of one size, value and seed
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> _Noise:
+    def of(cls, runs: Sequence[Run], curves: Sequence[_Curve]) -> _Noise:
         """Estimate it from the residuals of the curves of all sizes and budgets."""
-        curves = _curves(runs)
         freedom = sum(curve.freedom for curve in curves)
         if freedom < 1:
             raise ConfigError(

@@ -100,6 +100,11 @@ class Claimed:
     # the second, and the difference is that of both gains.
     more_at: tuple[str, str, str] | None = None
 
+    @property
+    def place(self) -> set[tuple[str, str]]:
+        """The axes and points of the cells whose gain is claimed."""
+        return {(self.axis, self.point), *([self.more_at[:2]] if self.more_at else [])}
+
 
 @dataclasses.dataclass(frozen=True)
 class Study:
