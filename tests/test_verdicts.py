@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from bert_jax.studies.report import verdicts
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
@@ -55,6 +57,21 @@ def test_power_is_that_of_simulated_t_tests():
     for seeds, effect in ((3, 0.04), (6, 0.02)):
         share = words(effect, seeds)[REPLICATED] / DRAWS
         assert verdicts.power(seeds, SPREAD, effect) == pytest.approx(share, abs=0.06)
+
+
+@pytest.mark.parametrize("claims", [1, 3, 12])
+@pytest.mark.parametrize("away", [0.7, 1.8, 3.0, 30.0])  # effect, in spreads
+def test_the_seeds_needed_are_the_first_that_are_enough(away, claims):
+    """Power grows with the seeds, also where an effect is far beyond its noise (scipy: NaN)."""
+    powers = [verdicts.power(seeds, 1.0, away, claims=claims) for seeds in range(1, 50)]
+    assert all(0 <= one <= later <= 1 for one, later in itertools.pairwise(powers))
+    first = next(seeds for seeds, power in enumerate(powers, 1) if power >= 0.9)
+    assert verdicts.seeds_needed(1.0, away, claims=claims) == first
+    for seeds in (2, 3, 8, 30):
+        quantile = stats.t.isf(0.025 / claims, seeds - 1)
+        exact = stats.nct.sf(quantile, seeds - 1, away * math.sqrt(seeds))
+        if away <= 3:
+            assert powers[seeds - 1] == pytest.approx(exact, abs=1e-4)
 
 
 def test_a_claim_that_nothing_differs():
