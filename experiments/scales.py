@@ -86,6 +86,7 @@ HEADLINE = {  # the metric by which an evaluation compares runs, where it is not
     **dict.fromkeys(("validation", "only_masks", "whole_words"), "mlm_loss"),
     **dict.fromkeys(("mrpc", "squad", "ner", "ner_frozen"), "f1"),
     "squad2": "best_f1",
+    "stsb": "spearman",
     "bound": "nats_per_token",
 }
 

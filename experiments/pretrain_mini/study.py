@@ -1,0 +1,87 @@
+"""What does an hour of two cores buy? A BERT of 4 x 256, beside a model that reads left to right.
+
+    bert-jax study run experiments/pretrain_mini --workdir=runs/pretrain_mini
+    bert-jax study run experiments/pretrain_mini:full --workdir=runs/pretrain_mini_full
+
+Each amount of tokens is a finished training, and the phase of a constant learning rate is made once
+for all of them. The first amount is a single update: the network all but untrained.
+"""
+
+from bert_jax.config import load_file, put
+from bert_jax.errors import ConfigError
+from bert_jax.studies.definition import Budget, Finetune, Suite, variants
+
+MASKED = "40 % masked"
+MODELS = {
+    MASKED: {"masking.rate": 0.4},
+    "left to right": {
+        "model.causal": True,
+        "objectives.causal_lm.weight": 1.0,
+        "objectives.mlm.weight": None,
+    },
+}
+# The first is an update, or less.
+TOKENS = {
+    "cpu": (2_048, 750_000, 1_500_000, 3_000_000, 6_000_000, 12_000_000),
+    "full": (2_048, 1.5e9, 3e9, 6e9, 12e9, 24e9),
+}
+MINI = {
+    "model.size": "mini",
+    "model.init_stddev": 0.0625,
+    "model.dtype": "bfloat16_products",
+    # The best of three other sizes (experiments/best_rate) falls with the width.
+    "optim.learning_rate": 5e-4,
+    "optim.warmup_steps": 100,
+    "evals.validation.every": 500,
+}
+TUNED = {
+    "epochs": 3.0,
+    "optim.learning_rate": 3e-4,
+    "task.pad": "full",
+    "checkpoints.best": "",
+    "evals.validation.epochs": None,
+    "evals.validation.every": 0,
+}
+TASKS = {"sst2": ("SST-2", {"task.rows": 4_000}), "stsb": ("STS-B", {})}
+
+
+def get_study(scale="cpu"):
+    if scale not in TOKENS:
+        raise ConfigError(f"no scale {scale!r}", "cpu or full")
+    how = ",wettig" if scale == "full" else ""
+    shared = load_file(f"../scales.py:{scale}{how}", beside=__file__, function="get_scale")
+    base = shared.base
+    masks = (1.0, 0.0, 0.0)
+    knobs = {"pairs": "none", "masking.replace": masks, "evals.validation.replace": masks}
+    knobs |= {"optim.schedule": "wsd"} | (MINI if scale == "cpu" else {})
+    for path, value in knobs.items():
+        put(base, path.split("."), value)
+    evaluations = {"validation": Suite("pretrain")}
+    for task, (folder, some) in TASKS.items():
+        if scale == "full":
+            evaluations[task] = Finetune(task)
+        elif data := _data(base.corpus.path):
+            source = ",".join(
+                f"{split}={data}/glue/{folder}/{file}.tsv"
+                for split, file in (("train", "train"), ("validation", "dev"))
+            )
+            settings = {"task.source": f"files:{source}"} | TUNED | some
+            evaluations[task] = Finetune(task, tuple(settings.items()))
+    return shared._replace(
+        evaluations=evaluations,
+        budget=Budget("tokens", TOKENS[scale]),
+        seeds=shared.seeds[:1],
+    ).study(
+        question="What does a model learn from ever more tokens?",
+        axes=(variants("model", MODELS),),
+        trunk=True,
+        more={"bound": Suite("nelbo", (("draws", 2),))},
+        baselines={"model": MASKED},
+        notes="One seed: the course of one training, not a comparison.",
+    )
+
+
+def _data(path):
+    """Return the folder of the texts' data set, or nothing where it is not at hand."""
+    folder, found, _ = path.partition("/pretrain_text/")
+    return folder if found else ""
