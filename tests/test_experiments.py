@@ -32,8 +32,8 @@ CELLS = {  # of each study, at cpu and at full scale
 }
 ALONE = {"pretrain_mini"}  # of one seed
 RUN = [name for name in CELLS if name != "pretrain_mini"]  # with results
-# At which scale, or which part of it, where that is not the whole of cpu.
-TRIED = {"masking_laws": "trial", "best_rate": "cpu,2 x 64"}
+# Which part of it, where that is not the whole of cpu.
+TRIED = {"best_rate": "cpu,2 x 64"}
 
 
 def study(name: str, scale: str = "cpu") -> definition.Study:
