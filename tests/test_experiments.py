@@ -28,7 +28,7 @@ CELLS = {  # of each study, at cpu and at full scale
     "precision": (2 * 3, 2 * 3),
     "masking_laws": (11 * 3, 11 * 3),
     "best_rate": ((6 + 6 + 3) * 4 * 3, 3 * 6 * 4 * 3),
-    "pretrain_mini": (2 * 6, 2 * 6),
+    "pretrain_mini": (2 * 6, 2 * 5),
 }
 ALONE = {"pretrain_mini"}  # of one seed
 RUN = [name for name in CELLS if name != "pretrain_mini"]  # with results
@@ -63,12 +63,17 @@ def test_a_study_expands(name, scale):
             resolve(finetuning(evaluation.task, changes=dict(evaluation.changes)))
 
 
+@pytest.mark.parametrize("scale", ["cpu", "full"])
 @pytest.mark.parametrize("name", CELLS)
-def test_cells_of_one_budget_read_the_same_number_of_tokens(name):
+def test_cells_of_one_budget_read_the_same_number_of_tokens(name, scale):
     read: dict[str, set[int]] = {}
-    for cell in definition.expand(study(name)):
-        tokens = cell.config.steps * cell.config.batch_size * cell.config.sequence_length
-        read.setdefault(cell.labels.get("budget", ""), set()).add(tokens)
+    for cell in definition.expand(study(name, scale)):
+        update = cell.config.batch_size * cell.config.sequence_length
+        tokens = cell.config.steps * update
+        budget = cell.labels.get("budget", "")
+        read.setdefault(budget, set()).add(tokens)
+        if budget:
+            assert tokens == pytest.approx(float(budget.split()[0].replace(",", "")), abs=update)
     assert all(len(numbers) == 1 for numbers in read.values())
     assert len(set.union(*read.values())) == len(read)
 
@@ -160,6 +165,7 @@ def test_without_the_reference_data_there_is_text_all_the_same(tmp_path):
 
 def test_a_study_has_one_size_alone_or_a_scale_that_is_there():
     assert len(definition.expand(study("masking_rate", "cpu,2 x 128"))) == 9 * 3
+    assert len(definition.expand(study("masking_laws", "trial"))) == 11
     with pytest.raises(ConfigError, match="no scale 'gpu'"):
         study("schedule", "gpu")
 

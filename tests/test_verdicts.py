@@ -82,6 +82,17 @@ def test_a_claim_that_nothing_differs():
         assert words(0.0, seeds, within=0.05)[NOT_REPLICATED] <= 0.05 * DRAWS
 
 
+@pytest.mark.parametrize("true", [0.0, 0.01])
+def test_the_seeds_of_a_claim_that_nothing_differs_are_enough_at_both_ends(true):
+    seeds = verdicts.seeds_needed(SPREAD, 0.03 - true, 0.03 + true)
+    assert seeds is not None
+    assert seeds >= verdicts.seeds_needed(SPREAD, 0.03 - true)
+    for count in (seeds, 4):
+        share = words(true, count, within=0.03)[REPLICATED] / DRAWS
+        power = verdicts.power(count, SPREAD, 0.03 - true, 0.03 + true)
+        assert power == pytest.approx(share, abs=0.06)
+
+
 def test_a_least_difference_moves_the_line():
     differences = [0.03, 0.032, 0.031, 0.029]
     assert verdicts.judge(differences).word == REPLICATED
@@ -96,6 +107,11 @@ def test_the_error_over_examples_widens_the_interval():
     differences = [0.03, 0.032, 0.031, 0.029]
     alone, wide = verdicts.judge(differences), verdicts.judge(differences, 0.05)
     assert wide.word == UNDERPOWERED
+    assert wide.needed is None, "more seeds do not help where examples are too few"
+    some = verdicts.judge([0.02, 0.042, 0.041, 0.019], 0.015)
+    assert some.word == UNDERPOWERED
+    assert some.needed is not None
+    assert some.needed > some.seeds
     assert wide.high - wide.mean == pytest.approx(
         math.hypot(alone.high - alone.mean, 1.96 * 0.05), 1e-3
     )

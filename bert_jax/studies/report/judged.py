@@ -212,9 +212,10 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
         if claimed.more_at is not None:
             deviation *= math.sqrt(2)  # of a difference of two such differences
         margin = claimed.within
-        looked_for = claimed.effect - claimed.least if margin is None else margin
-        chance = verdicts.power(seeds, deviation, looked_for, claims=count)
-        needed = verdicts.seeds_needed(deviation, looked_for, claims=count)
+        # Of a claim that nothing differs: that it is found if it is so, both ends being as far.
+        room = (claimed.effect - claimed.least,) if margin is None else (margin, margin)
+        chance = verdicts.power(seeds, deviation, *room, claims=count)
+        needed = verdicts.seeds_needed(deviation, *room, claims=count)
         more = f"more than {verdicts.MOST:,}" if needed is None else f"{needed:,}"
         lines.append(
             f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} seeds, 90{SPACE}% with {more} "

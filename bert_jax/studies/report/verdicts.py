@@ -9,6 +9,7 @@ and not where it lies outside.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,7 +21,9 @@ from bert_jax.studies.report import intervals
 LEVEL = 0.05  # of all intervals of a study together
 POWER = 0.9  # that the seeds which would be needed give
 MOST = 1_000  # seeds that are looked for
-SLICES = 500  # of the distribution that a power is a mean over: it is then right to 0.0001
+# Of the distribution that a power is a mean over, which is then right to 0.0001 (to 0.001 for two
+# seeds and 200 claims).
+SLICES = 500
 REPLICATED, NOT_REPLICATED, UNDERPOWERED = "replicated", "not replicated", "underpowered"
 
 
@@ -60,49 +63,77 @@ def judge(
         intervals.quantile(gap.n - 1, LEVEL / claims) * spread / math.sqrt(gap.n),
         intervals.quantile(math.inf, LEVEL / claims) * examples_error,
     )
-    low, high = gap.mean - half, gap.mean + half
+    low, high, other = gap.mean - half, gap.mean + half, math.inf
     if within is None:
         inside, outside, room = low > least, high < least, abs(gap.mean - least)
     else:
         inside, outside = max(-low, high) < within, low > within or high < -within
         room = abs(within - abs(gap.mean))
+        if abs(gap.mean) < within:  # an interval inside the margin is clear of both its ends
+            other = within + abs(gap.mean)
     if inside or outside:
         word = REPLICATED if inside else NOT_REPLICATED
         return Verdict(word, gap.mean, low, high, gap.n, None)
-    return Verdict(
-        UNDERPOWERED, gap.mean, low, high, gap.n, seeds_needed(spread, room, claims=claims)
-    )
+    needed = seeds_needed(spread, room, other, examples_error, claims=claims)
+    return Verdict(UNDERPOWERED, gap.mean, low, high, gap.n, needed)
 
 
-def power(seeds: int, spread: float, difference: float, *, claims: int = 1) -> float:
+def power(
+    seeds: int,
+    spread: float,
+    difference: float,
+    other: float = math.inf,
+    examples_error: float = 0.0,
+    *,
+    claims: int = 1,
+) -> float:
     """Return the probability that a true difference is found on its side.
 
     Args:
       seeds: pairs of runs.
       spread: standard deviation of the difference of one pair.
       difference: above the least one that counts.
+      other: of a claim that nothing differs, how far the other end of the margin is.
+      examples_error: standard error of the mean over evaluation examples, whatever the seeds.
       claims: how many intervals the study has.
     """
     from scipy import special  # scipy.stats has it too, but takes a second to load
 
     if seeds < 2 or not difference:
         return 0.0
+    tested = intervals.quantile(math.inf, LEVEL / claims) * examples_error
     if not spread:
-        return 1.0
-    away = difference / spread * math.sqrt(seeds)
-    # The probability that a normal variable around `away` is above the quantile times an estimated
-    # standard deviation of 1, a mean over that estimate: scipy's nctdtr is NaN far from 0.
+        return float(min(difference, other) > tested)
+    error = spread / math.sqrt(seeds)
+    # The probability that a normal variable is within its room less half of the interval, a mean
+    # over the estimated deviations which that half is made of: scipy's nctdtr is NaN far from 0.
+    quantile = intervals.quantile(seeds - 1, LEVEL / claims)
+    half = np.hypot(quantile * error * _estimated(seeds - 1), tested)
+    found = special.ndtr((difference - half) / error) + special.ndtr((other - half) / error) - 1
+    return float(np.maximum(found, 0).mean())
+
+
+@functools.cache
+def _estimated(freedom: int) -> np.ndarray:
+    """Return estimates of a standard deviation of 1, each as likely as the others."""
+    from scipy import special
+
     shares = (np.arange(SLICES) + 0.5) / SLICES
-    estimated = np.sqrt(special.chdtri(seeds - 1, shares) / (seeds - 1))
-    bound = intervals.quantile(seeds - 1, LEVEL / claims) * estimated
-    return float(special.ndtr(away - bound).mean())
+    return np.sqrt(special.chdtri(freedom, shares) / freedom)
 
 
-def seeds_needed(spread: float, difference: float, *, claims: int = 1) -> int | None:
+def seeds_needed(
+    spread: float,
+    difference: float,
+    other: float = math.inf,
+    examples_error: float = 0.0,
+    *,
+    claims: int = 1,
+) -> int | None:
     """Return the fewest seeds that find a difference with power 0.9; None if beyond MOST."""
 
     def enough(seeds: int) -> bool:
-        return power(seeds, spread, difference, claims=claims) >= POWER
+        return power(seeds, spread, difference, other, examples_error, claims=claims) >= POWER
 
     if not difference or not enough(MOST):
         return None
