@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.studies import actions, kept
+from bert_jax.studies import actions, files, kept
 from bert_jax.studies.definition import Budget, Comparison, Suite
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build
@@ -72,9 +72,15 @@ def test_parts_make_one_study(place, tmp_path):
     for size, knobs in study_workdir.SIZES.items():
         part = study(sizes={size: knobs})
         name = f"part{len(parts)}"
-        parts.append((name, study_workdir.build(tmp_path / name, part, examples=50, lines=6)))
+        one = study_workdir.build(tmp_path / name, part, examples=50, lines=6)
+        spec = f"experiments/x:cpu,{size}"
+        files.write(
+            one.study, one.read_study() | {"spec": spec, "command": ["b", "study", "run", spec]}
+        )
+        parts.append((name, one))
     folder = folder_of(tmp_path, *parts)
     actions.report(folder)
+    assert "`bert-jax study run experiments/x:cpu --workdir=" in (folder / "summary.md").read_text()
     whole = sorted((place.workdir / "results.csv").read_text().splitlines())
     assert sorted((folder / "results.csv").read_text().splitlines()) == whole
 

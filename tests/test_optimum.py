@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shutil
 
@@ -9,7 +10,7 @@ import pytest
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.definition import Budget, Comparison, Suite
-from bert_jax.studies.report import build, collect, optimum
+from bert_jax.studies.report import build, collect, findings, optimum, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.summary import literal
 from tests import study_workdir
@@ -56,6 +57,26 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
         for (x, value), (at, low, high) in zip(series.points, series.whiskers, strict=True):
             assert x == at
             assert low < value < high
+
+
+def test_more_lines_than_colours_are_a_figure_for_each_size(tmp_path):
+    """In the order of the axes, in whatever order the cells of parts are listed."""
+    known = view(tmp_path)
+    known = dataclasses.replace(known, results=known.results[::-1])
+    (comparison,) = known.comparisons
+    gaps = findings.find(known).gaps[0]
+    for figures, what in (
+        (sections.headline(known, comparison), ""),
+        (sections.gaps(known, comparison, gaps), "_difference"),
+    ):
+        stem = "masking.rate_validation_mlm_loss"
+        assert list(figures) == [f"{stem}_{size}{what}" for size in ("2x64", "2x128")]
+        for chart, size in zip(figures.values(), ("2 x 64", "2 x 128"), strict=True):
+            assert size in chart.title
+            assert len({series.tone for series in chart.series}) == 3
+            assert [series.name for series in chart.series] == [
+                f"{size}, budget {amount:,} tokens" for amount in BUDGETS.amounts
+            ]
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ where it has the results of all evaluations, as they are defined now.
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import re
 import zipfile
@@ -145,15 +146,21 @@ def unpack(archives: Sequence[Path], place: StudyFolder) -> None:
 
 
 def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Return a study.json with the cells, seeds and points of both."""
+    """Return a study.json with the cells, seeds and points of both, named as what they are of."""
     if not first:
         return second
     axes = {axis["name"]: list(axis["points"]) for axis in first["axes"]}
     for axis in second["axes"]:
         known = axes.setdefault(axis["name"], [])
         known += [point for point in axis["points"] if point not in known]
+    part = second.get("spec", "")
+    words = zip(first.get("spec", "").split(","), part.split(","), strict=False)
+    both = itertools.takewhile(lambda pair: pair[0] == pair[1], words)
+    whole = ",".join(word for word, _ in both) or part
     return {
         **second,
+        "spec": whole,
+        "command": [whole if word == part else word for word in second.get("command", ())],
         "axes": [{"name": name, "points": points} for name, points in axes.items()],
         "seeds": sorted({*first["seeds"], *second["seeds"]}),
         "cells": list(dict.fromkeys([*first["cells"], *second["cells"]])),

@@ -18,6 +18,7 @@ from bert_jax.studies.report.compare import Difference
 Figures = dict[str, Figure]  # by the names of their files
 Value = Callable[[Result], float | None]
 WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
+COLOURS = 5  # of the page's palette, one for each line of a figure
 TONES = 10  # of the page's sequence of colours
 MAIN = ("mlm_loss", "accuracy", "f1")  # metrics compared by a study that names none
 
@@ -198,7 +199,7 @@ def means(axis: Axis, families: Sequence[Family], value: Value) -> list[Series]:
                 whiskers.append((at[label], mean.low, mean.high))
             if mean.n > 1:
                 dots += [(at[label], single) for single in values(runs, value)]
-        lines.append(Series(family.name, points, 1 + i % 5, whiskers=whiskers, dots=dots))
+        lines.append(Series(family.name, points, 1 + i % COLOURS, whiskers=whiskers, dots=dots))
     return lines
 
 
@@ -210,7 +211,7 @@ def gaps(axis: Axis, families: Sequence[Family], differences: Sequence[Differenc
         baseline = [(at[d.baseline], 0.0) for d in known[:1]]
         points = sorted([*baseline, *((at[d.point], d.mean) for d in known)])
         whiskers = [(at[d.point], d.low, d.high) for d in known if math.isfinite(d.high)]
-        lines.append(Series(family.name, points, 1 + i % 5, whiskers=whiskers))
+        lines.append(Series(family.name, points, 1 + i % COLOURS, whiskers=whiskers))
     return lines
 
 

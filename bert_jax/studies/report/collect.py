@@ -247,17 +247,22 @@ def placed(study: Mapping[str, Any], labels: Mapping[str, str]) -> str:
 
 
 def families(study: Mapping[str, Any], results: Sequence[Result], axis: str) -> list[Family]:
-    """Group results by all other axes, then by the points of `axis`, in the order of the points."""
+    """Group results by all other axes, then by the points of `axis`, in the order of the points.
+
+    Cells of several parts of a study may be listed in another order.
+    """
     others = [other for other in axes(study) if other.name != axis]
     labels = next((known.labels for known in axes(study) if known.name == axis), ("",))
     grouped: dict[str, dict[str, list[Result]]] = {}
+    order: dict[str, list[int]] = {}
     for result in results:
         chosen = result.entry.labels
         name = placed(study, {other.name: chosen[other.name] for other in others})
+        order[name] = [other.labels.index(chosen[other.name]) for other in others]
         grouped.setdefault(name, {}).setdefault(chosen.get(axis, ""), []).append(result)
     return [
-        Family(name, {label: runs[label] for label in labels if label in runs})
-        for name, runs in grouped.items()
+        Family(name, {label: grouped[name][label] for label in labels if label in grouped[name]})
+        for name in sorted(grouped, key=order.__getitem__)
     ]
 
 

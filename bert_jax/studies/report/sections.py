@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,14 +19,14 @@ from bert_jax.studies.report.compare import Difference
 
 
 def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
-    """Describe a figure of every metric of a comparison over its axis."""
-    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
+    """Describe figures of every metric of a comparison over its axis."""
+    axis, panels = view.axis(comparison["axis"]), _panels(view, comparison["axis"])
     figures: Figures = {}
-    for metric in comparison["metrics"]:
+    for metric, (part, families) in itertools.product(comparison["metrics"], panels.items()):
         value = getter(metric)
-        figures[slug(axis.name, metric)] = aggregate.chart_over(
+        figures[slug(axis.name, metric, part)] = aggregate.chart_over(
             axis,
-            pretty(metric),
+            ", ".join(filter(None, [pretty(metric), part])),
             aggregate.means(axis, families, value),
             percent=aggregate.percent(metric, view.results),
             baselines=baseline_lines(view, metric),
@@ -33,6 +34,23 @@ def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
             note=aggregate.seeds_note(families, value),
         )
     return figures
+
+
+def _panels(view: View, axis: str) -> dict[str, list[Family]]:
+    """Divide the families of an axis among figures, where they are more than colours.
+
+    Each point of the first of several other axes has a figure; one figure is named "".
+    """
+    families = view.families(axis)
+    others = [other for other in view.axes if other.name != axis and len(other.labels) > 1]
+    if len(families) <= aggregate.COLOURS or len(others) < 2:
+        return {"": families}
+    panels: dict[str, list[Family]] = {}
+    for family in families:
+        runs = next(iter(family.runs.values()))
+        part = others[0].qualified(runs[0].entry.labels[others[0].name])
+        panels.setdefault(part, []).append(family)
+    return panels
 
 
 def baseline_lines(view: View, metric: str) -> list[tuple[str, float]]:
@@ -91,11 +109,12 @@ def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequ
 
 
 def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]) -> Figures:
-    """Describe a figure of paired differences from the baseline for every metric."""
-    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
+    """Describe figures of paired differences from the baseline for every metric."""
+    axis, panels = view.axis(comparison["axis"]), _panels(view, comparison["axis"])
     figures: Figures = {}
-    for metric in comparison["metrics"]:
-        chosen = [gap for gap in differences if gap.metric == metric]
+    for metric, (part, families) in itertools.product(comparison["metrics"], panels.items()):
+        names = {family.name for family in families}
+        chosen = [gap for gap in differences if gap.metric == metric and gap.family in names]
         pairs = sorted({gap.pairs for gap in chosen if gap.pairs})
         if not pairs:
             continue
@@ -105,9 +124,9 @@ def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
         intervals += ", each by itself" if pairs[-1] > 1 and len(chosen) > 1 else ""
         better = "Below" if lower_is_better(metric) else "Above"
         baseline, share = comparison["baseline"], aggregate.percent(metric, view.results)
-        figures[slug(axis.name, metric, "difference")] = aggregate.chart_over(
+        figures[slug(axis.name, metric, part, "difference")] = aggregate.chart_over(
             axis,
-            f"{pretty(metric)}, minus {baseline}",
+            ", ".join(filter(None, [pretty(metric), part, f"minus {baseline}"])),
             aggregate.gaps(axis, families, chosen),
             baselines=[("", 0.0)],
             y="difference (percentage points)" if share else axis_title(metric, "difference"),
