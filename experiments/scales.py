@@ -104,6 +104,7 @@ class Scale(NamedTuple):
     evaluations: Evaluations  # of every study
     frozen: dict[str, Finetune]  # features without fine-tuning
     sentences: dict[str, Finetune]  # a task of whole sentences
+    alike: dict[str, Finetune]  # how alike two sentences are
     nsp_weight: float
     collocated: float  # masking.pmi_coverage
 
@@ -160,6 +161,7 @@ def _cpu(text: tuple[str, float]) -> Scale:
     evaluations: Evaluations = {"validation": Suite("pretrain")}
     frozen: dict[str, Finetune] = {}
     sentences: dict[str, Finetune] = {}
+    alike: dict[str, Finetune] = {}
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if folder.is_dir():
         # Relative, so that a cell has the same name wherever the checkout lies.
@@ -176,16 +178,22 @@ def _cpu(text: tuple[str, float]) -> Scale:
         source = {"task.source": f"files:{tagged}"}
         evaluations["pos"] = Finetune("ud_ewt", tuple((source | TAGGED).items()))
         frozen["pos_frozen"] = Finetune("ud_ewt", tuple((source | FROZEN).items()))
-        glued = f"train={data}/glue/SST-2/train.tsv,validation={data}/glue/SST-2/dev.tsv"
-        settings = {"task.source": f"files:{glued}"} | SENTENCES
-        sentences["sst2"] = Finetune("sst2", tuple(settings.items()))
+        sentences["sst2"] = _glue("sst2", f"{data}/glue/SST-2", SENTENCES)
+        alike["stsb"] = _glue("stsb", f"{data}/glue/STS-B", TAGGED | {"task.rows": 0})
     budget = Budget("tokens", TOKENS)
     if text == READ_OFTEN:
         budget = Budget("tokens", TOKENS_OFTEN)
         base.evals.validation.every = 1_000  # held-out text is seven times as long as usual
         for path, value in SIZES[SIZE_OFTEN].items():
             put(base, path.split("."), value)
-    return Scale(base, SEEDS, budget, SIZES, evaluations, frozen, sentences, NSP_WEIGHT, COLLOCATED)
+    tasks = evaluations, frozen, sentences, alike
+    return Scale(base, SEEDS, budget, SIZES, *tasks, NSP_WEIGHT, COLLOCATED)
+
+
+def _glue(task: str, folder: str, recipe: dict[str, Any]) -> Finetune:
+    """Fine-tune on files of GLUE as they are distributed."""
+    source = {"task.source": f"files:train={folder}/train.tsv,validation={folder}/dev.tsv"}
+    return Finetune(task, tuple((source | recipe).items()))
 
 
 # --- full -----------------------------------------------------------------------------------------
@@ -207,4 +215,4 @@ def _full(config: str) -> Scale:
     evaluations["blimp"] = Suite("blimp", (("source", "tfds:blimp"),))
     evaluations |= {task: Finetune(task) for task in TASKS}
     frozen = {"ner_frozen": Finetune("conll2003", tuple(FEATURES.items()))}
-    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, {}, 1.0, 0.5)
+    return Scale(base, SEEDS, None, PUBLISHED_SIZES, evaluations, frozen, {}, {}, 1.0, 0.5)

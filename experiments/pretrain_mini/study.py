@@ -36,15 +36,8 @@ MINI = {
     "optim.warmup_steps": 100,
     "evals.validation.every": 500,
 }
-TUNED = {
-    "epochs": 3.0,
-    "optim.learning_rate": 3e-4,
-    "task.pad": "full",
-    "checkpoints.best": "",
-    "evals.validation.epochs": None,
-    "evals.validation.every": 0,
-}
-TASKS = {"sst2": ("SST-2", {"task.rows": 4_000}), "stsb": ("STS-B", {})}
+TUNED = {"epochs": 3.0, "optim.learning_rate": 3e-4}
+TASKS = ("sst2", "stsb")
 
 
 def get_study(scale="cpu"):
@@ -59,15 +52,11 @@ def get_study(scale="cpu"):
     for path, value in knobs.items():
         put(base, path.split("."), value)
     evaluations = {"validation": Suite("pretrain")}
-    for task, (folder, some) in TASKS.items():
-        if scale == "full":
-            evaluations[task] = Finetune(task)
-        elif data := _data(base.corpus.path):
-            source = ",".join(
-                f"{split}={data}/glue/{folder}/{file}.tsv"
-                for split, file in (("train", "train"), ("validation", "dev"))
-            )
-            settings = {"task.source": f"files:{source}"} | TUNED | some
+    if scale == "full":
+        evaluations |= {task: Finetune(task) for task in TASKS}
+    else:
+        for task, tuned in (shared.sentences | shared.alike).items():
+            settings = dict(tuned.changes) | TUNED
             evaluations[task] = Finetune(task, tuple(settings.items()))
     return shared._replace(
         evaluations=evaluations,
@@ -81,9 +70,3 @@ def get_study(scale="cpu"):
         baselines={"model": MASKED},
         notes="One seed: the course of one training, not a comparison.",
     )
-
-
-def _data(path):
-    """Return the folder of the texts' data set, or nothing where it is not at hand."""
-    folder, found, _ = path.partition("/pretrain_text/")
-    return folder if found else ""
