@@ -33,7 +33,7 @@ CELLS = {  # of each study, at cpu and at full scale
 ALONE = {"pretrain_mini"}  # of one seed
 RUN = [name for name in CELLS if name != "pretrain_mini"]  # with results
 # Which parts of it, where that is not the whole of cpu.
-TRIED = {"best_rate": ("cpu,2 x 64", "cpu,2 x 128,0")}
+TRIED = {"best_rate": ("cpu,2 x 64", "cpu,2 x 128,0", "cpu,2 x 128,1")}
 
 
 def study(name: str, scale: str = "cpu") -> definition.Study:

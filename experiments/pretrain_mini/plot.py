@@ -1,43 +1,54 @@
-"""Draw curve.png beside this file from the metrics of a run.
+"""Draw curves.png beside this file from the table of the study beside it.
 
-python experiments/pretrain_mini/plot.py RUN/metrics.jsonl
+python experiments/pretrain_mini/plot.py
 """
 
-import json
-import sys
+import csv
 from pathlib import Path
 
 from bert_jax.reporting import files
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.metric_names import axis_title, is_share, pretty
+from bert_jax.reporting.metric_names import is_share
 
-rows = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
-
-
-def curve(name: str) -> list[tuple[int, float]]:
-    """Return the values of a metric by step."""
-    return [(row["step"], row[name]) for row in rows if name in row]
-
-
-files.write(
-    Path(__file__).with_name("curve"),
-    [
-        Chart(
-            pretty(metric),
-            [
-                Series("train", curve(f"train/{metric}"), faint=True),
-                Series("validation", curve(f"eval/validation/{metric}"), 2),
-            ],
-            baselines=[(label, curve(f"eval/validation/{baseline}")[-1][1])],
-            percent=is_share(metric),
-            x="updates",
-            y=axis_title(metric),
-        )
-        for metric, baseline, label in (
-            ("mlm_loss", "unigram_loss", "unigram"),
-            ("nsp_accuracy", "majority_accuracy", "larger class"),
-        )
-    ],
-    columns=2,
-    kinds=("png",),
+HERE = Path(__file__).parent
+MODELS = ("40 % masked", "left to right")
+# Metric, title, title of the axis, models, baseline and its name.
+PANELS = (
+    ("validation/mlm_loss", "Held-out loss at 15 % masked", "nats", MODELS[:1], "unigram"),
+    ("bound/nats_per_token", "Held-out text: likelihood, or its bound", "nats", MODELS, "unigram"),
+    ("sst2/accuracy", "SST-2, fine-tuned", "accuracy", MODELS, "larger class"),
+    ("stsb/spearman", "STS-B, fine-tuned", "Spearman's correlation", MODELS, ""),
 )
+BASELINES = {"unigram": "validation/unigram_loss", "larger class": "sst2/majority_accuracy"}
+
+with (HERE / "results.csv").open() as file:
+    rows = list(csv.DictReader(file))
+tokens = sorted({float(row["budget.value"]) for row in rows})
+ticks = [(place, f"{number / 1e6:g}" if place else "0") for place, number in enumerate(tokens)]
+
+
+def curve(model: str, metric: str) -> list[tuple[float, float]]:
+    """Return the values of a metric by the place of its tokens, which double from tick to tick."""
+    return sorted(
+        (float(tokens.index(float(row["budget.value"]))), float(row[metric]))
+        for row in rows
+        if row["model"] == model and row[metric]
+    )
+
+
+charts = []
+for metric, title, y, models, baseline in PANELS:
+    level = [float(row[BASELINES[baseline]]) for row in rows if baseline][:1]
+    charts.append(
+        Chart(
+            title,
+            [Series(model, curve(model, metric), 1 + MODELS.index(model)) for model in models],
+            baselines=[(baseline, value) for value in level],
+            percent=is_share(metric),
+            x="million tokens, 0: untrained",
+            y=y,
+            ticks=ticks,
+            last=False,
+        )
+    )
+files.write(HERE / "curves", charts, columns=2, kinds=("png",))
