@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
+import itertools
 import math
 import re
 
@@ -148,11 +150,37 @@ def test_one_seed_is_underpowered(tmp_path):
 
 
 def test_the_spread_of_earlier_runs_is_that_of_their_pairs(view):
+    """Of every two rates of a size: half the squares are the variance, whatever the seed adds."""
     collect.write_csv(view.place, view.results)
-    found = judged.spread(view.place.csv, LOSS)
-    assert found == pytest.approx(math.sqrt(2) * OWN_DEVIATION, rel=0.6)
-    assert judged.spread(view.place.csv, "validation/none") == 0
-    assert judged.spread(view.place.workdir / "none.csv", LOSS) == 0
+    losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in view.results}
+    sizes, rates = ({labels[i] for labels in losses} for i in (0, 1))
+    variances = [
+        np.var([losses[size, a, seed] - losses[size, b, seed] for seed in range(4)], ddof=1)
+        for size in sizes
+        for a, b in itertools.combinations(rates, 2)
+    ]
+    right = pytest.approx(math.sqrt(np.mean(variances)), rel=1e-4)
+    assert judged.spread(view.place.csv, LOSS, "masking.rate") == right
+    assert math.sqrt(2) * OWN_DEVIATION / 2 < right.expected < math.sqrt(2) * OWN_DEVIATION * 2
+    assert judged.spread(view.place.csv, "validation/none", "masking.rate") == 0
+    assert judged.spread(view.place.workdir / "none.csv", LOSS, "masking.rate") == 0
+
+
+def test_a_size_with_fewer_seeds_neither_hides_the_spread_nor_the_seeds_of_others(view, tmp_path):
+    collect.write_csv(view.place, view.results)
+    with view.place.csv.open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    only = [line for line in lines if line["size"] == "2 x 64"]
+    few = only + [line for line in lines if line["size"] != "2 x 64" and line["seed"] == "0"]
+    found = []
+    for number, chosen in enumerate((few, only)):
+        table = tmp_path / f"{number}.csv"
+        with table.open("w", newline="") as file:
+            writing = csv.DictWriter(file, list(lines[0]))
+            writing.writeheader()
+            writing.writerows(chosen)
+        found.append(judged.spread(table, LOSS, "masking.rate"))
+    assert found[0] == found[1] > 0
 
 
 def test_a_launch_says_its_power(view, tmp_path, capsys):
@@ -160,6 +188,10 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
     (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv", view.place.csv])
     assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
     assert "results.csv" in line
+    spread = judged.spread(view.place.csv, LOSS, "masking.rate")
+    chance = 100 * verdicts.power(3, spread, 0.05, claims=2)
+    needed = verdicts.seeds_needed(spread, 0.05, claims=2)
+    assert f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed} (" in line
     other = tmp_path / "other.csv"  # of a study that varies something else
     other.write_text(
         "cell,state,unit,seed,validation/mlm_loss\n"

@@ -80,6 +80,7 @@ def test_parts_make_one_study(place, tmp_path):
         parts.append((name, one))
     folder = folder_of(tmp_path, *parts)
     actions.report(folder)
+    assert "- 16 of 16 cells of the parts part0, part1 done" in (folder / "summary.md").read_text()
     assert "`bert-jax study run experiments/x:cpu --workdir=" in (folder / "summary.md").read_text()
     whole = sorted((place.workdir / "results.csv").read_text().splitlines())
     assert sorted((folder / "results.csv").read_text().splitlines()) == whole
@@ -132,6 +133,36 @@ def test_the_command_keeps_them(place, tmp_path, capsys):
     assert cli.execute(words) == 0
     assert "16 finished cells are kept in" in capsys.readouterr().err
     assert zipfile.is_zipfile(tmp_path / "r" / "x.zip")
+
+
+def test_parts_that_were_not_judged_alike_are_refused(place, tmp_path):
+    other = study_workdir.build(tmp_path / "o", study(), name="x", examples=50, lines=6)
+    changed = {"budget": {"kind": "tokens", "amount": [1]}}
+    files.write(other.study, other.read_study() | changed)
+    folder = folder_of(tmp_path, ("a", place), ("b", other))
+    with pytest.raises(DataError, match=r"b\.zip has other budget than .*a\.zip"):
+        actions.report(folder)
+
+
+def test_of_a_cell_in_two_files_the_first_counts(place, tmp_path):
+    (cell, *_) = place.cells()
+    kept.write(place, tmp_path / "a.zip")
+    trained = place.cell(cell.id) / "trained.json"
+    first = trained.read_text()
+    trained.write_text(first.replace('"outcome": "done"', '"outcome": "failed"') + " ")
+    assert trained.read_text() != first
+    kept.write(place, tmp_path / "b.zip")
+    both = StudyFolder(tmp_path / "both")
+    kept.unpack([tmp_path / "a.zip", tmp_path / "b.zip"], both)
+    assert (both.cell(cell.id) / "trained.json").read_text() == first
+
+
+def test_what_is_made_of_records_cannot_be_kept(place, tmp_path, capsys):
+    folder = folder_of(tmp_path, ("all", place))
+    output = tmp_path / "again.zip"
+    assert cli.execute(["study", "report", f"--workdir={folder}", f"--keep={output}"]) == 2
+    assert "is made of records; --keep" in capsys.readouterr().err
+    assert not output.exists()
 
 
 def test_damaged_records_are_one_line(place, tmp_path, capsys):

@@ -49,6 +49,12 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
     assert "The best masking rate rises: with each doubling of the parameters" in lines[3]
     assert best(known).answer() == f"{lines[2]} {lines[3]}"
     assert re.match(r"Predicted by the course of the others, [5-6] of 6 best values lie", lines[4])
+    for line, end in zip(lines[5:7], ("10", "30"), strict=True):
+        assert line.startswith(f"Without the runs at {end} % the best masking rate is ")
+        small, large = (int(value) for value in re.findall(rf"(\d+){SPACE}% \(", line))
+        assert abs(small - 17) <= 3
+        assert abs(large - 24) <= 3
+        assert f"for 2 x 128 after 6{SPACE}M tokens; with each doubling of the tokens" in line
     ((name, chart),) = best(known).figures().items()
     assert name == "masking.rate_validation_mlm_loss_best"
     assert [series.name for series in chart.series] == ["2 x 64", "2 x 128"]

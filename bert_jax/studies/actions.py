@@ -142,6 +142,10 @@ def report(workdir: Path, keep: Path | None = None) -> None:
     from bert_jax.studies.report import build as reports
 
     if archives := kept.beside(Path(workdir)):
+        if keep is not None:
+            raise ConfigError(
+                f"{workdir} is made of records; --keep", "give the --workdir of a `study run`"
+            )
         print(reports.write_kept(StudyFolder(Path(workdir)), archives))
         return
     place = _existing(workdir)

@@ -56,6 +56,7 @@ STUDY = {
     "comparisons": Maybe([dict]),
     "claims": Maybe([dict]),
     "published": Maybe([str]),
+    "parts": Maybe([str]),
     "cells": Maybe([str]),
     "retries": Maybe(COUNT),
 }

@@ -37,6 +37,7 @@ NAME = re.compile(
 LARGEST = 1 << 28  # bytes of a file in the archive
 # What reading a damaged archive raises: its parts, their compression, their names and versions.
 DAMAGE = (OSError, EOFError, zipfile.BadZipFile, zlib.error, ValueError, NotImplementedError)
+ALIKE = ("budget", "evaluations", "comparisons", "claims")  # in all parts of a study
 DATE = (1980, 1, 1, 0, 0, 0)  # the same bytes whenever they are written
 
 
@@ -139,9 +140,17 @@ def unpack(archives: Sequence[Path], place: StudyFolder) -> None:
             if STUDY not in archive.namelist():
                 raise DataError(f"{path} has no {STUDY}", "`study report --keep` writes it")
             part = _json(archive, STUDY)
+            if differs := [key for key in ALIKE if study and part.get(key) != study.get(key)]:
+                raise DataError(
+                    f"{path} has other {differs[0]} than {archives[0]}",
+                    "`study run` and `study report --keep` make it anew",
+                )
             for cell in {name.partition("/")[0] for name in archive.namelist()} - {STUDY}:
-                extract(archive, cell, place.cell(cell))
+                if not place.cell(cell).exists():  # the first file counts, as for `study run`
+                    extract(archive, cell, place.cell(cell))
         study = _merged(study, part)
+    if len(archives) > 1:
+        study["parts"] = [path.stem for path in archives]
     files.write(place.study, study)
 
 

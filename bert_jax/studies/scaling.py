@@ -11,7 +11,8 @@ both. Where the curve has no minimum there is no best value.
 Intervals (95 %) come from a parametric bootstrap: noise of the residuals' pooled variance is drawn
 onto the fitted curves, which are fitted again. As that variance is itself an estimate, the spread
 of the draws is multiplied by Student's quantile. Runs of one size, value and seed at several
-budgets may share a trunk: their noise has the correlation that the residuals show.
+budgets may share a trunk: their noise has the correlation that the residuals show, and they count
+as fewer degrees of freedom.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ class Fitted:
     over_size: Estimate
     deviation: float  # standard deviation of one loss about its curve
     correlation: float  # of the noise of a run at two budgets
-    freedom: int  # degrees of freedom of that deviation
+    freedom: float  # degrees of freedom of that deviation, by the correlation
     misfit: float  # p of vertices as far from the course as these; NaN where the course fits all
     bent: float  # p of losses as far from parabolas as these; NaN without runs to judge it by
 
@@ -98,8 +99,7 @@ def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
     """Fit the best value at every size and budget, and its course over both."""
     curves = _curves(runs)
     noise = _Noise.of(runs, curves)
-    bent = _bent(curves, noise.deviation**2 * noise.freedom, noise.freedom)
-    return _fitted(curves, noise, noise.draw(draws, seed), bent)
+    return _fitted(curves, noise, noise.draw(draws, seed), _bent(curves, noise.share))
 
 
 def fit_at_equal(
@@ -133,7 +133,7 @@ def _fitted(curves: Sequence[_Curve], noise: _Noise, drawn: np.ndarray, bent: fl
     moved = np.stack([_drawn(curve, drawn[:, curve.rows]) for curve in curves])  # [G, draws]
     errors = np.array([_spread(row) for row in moved])
     quantile = intervals.quantile(noise.freedom)
-    known = np.isfinite(vertices) & (errors > 0)
+    known = np.isfinite(vertices) & np.isfinite(errors) & (errors > 0)
     moved = np.clip(moved, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
     course = _Course(curves, vertices, errors, moved, known)
     exponents, misfit = course.exponents(quantile), course.misfit(noise.freedom)
@@ -186,9 +186,7 @@ def logit(value: float) -> float:
 
 
 def inverse(logit: float) -> float:
-    """Return the value of a logit."""
-    if not math.isfinite(logit):
-        return math.nan
+    """Return the value of a logit; 0 and 1 of the infinite ones."""
     return math.exp(min(logit, 0)) / (1 + math.exp(-abs(logit)))  # no exponent is above 0
 
 
@@ -230,15 +228,20 @@ def _curve(runs: Sequence[Run], rows: np.ndarray) -> _Curve:
     )
 
 
-def _bent(curves: Sequence[_Curve], squares: float, freedom: int) -> float:
-    """Return the p of an F test of the parabolas against a level for every value."""
+def _bent(curves: Sequence[_Curve], share: float) -> float:
+    """Return the p of an F test of the parabolas against a level for every value.
+
+    Each degree of freedom counts as `share` of one.
+    """
     from scipy import special  # scipy.stats has it too, but takes a second to load
 
+    squares = sum(float(curve.residuals @ curve.residuals) for curve in curves)
     noise, within = (sum(curve.pure[i] for curve in curves) for i in (0, 1))
-    spare = freedom - int(within)
+    spare = sum(curve.freedom for curve in curves) - int(within)
     if spare < 1 or within < 1:
         return math.nan
-    return float(special.fdtrc(spare, within, (squares - noise) / spare / (noise / within)))
+    ratio = (squares - noise) / spare / (noise / within)
+    return float(special.fdtrc(share * spare, share * within, ratio))
 
 
 def _vertex(slope: float, curvature: float) -> float:
@@ -262,7 +265,8 @@ class _Noise(NamedTuple):
 
     deviation: float
     correlation: float
-    freedom: int
+    freedom: float  # of the deviation
+    share: float  # of a degree of freedom that one is worth
     trunks: list[np.ndarray]  # indices of runs of one size, value and seed
 
     @classmethod
@@ -283,7 +287,10 @@ class _Noise(NamedTuple):
             for a, b in itertools.combinations(residuals[rows], 2):
                 products, squares = products + a * b, squares + (a * a + b * b) / 2
         correlation = min(max(products / squares, 0.0), 0.99) if squares else 0.0
-        return cls(math.sqrt(residuals @ residuals / freedom), correlation, freedom, trunks)
+        # The variance of a sum of squares grows with the squared correlation of each pair.
+        paired = sum(len(rows) * (len(rows) - 1) for rows in trunks) * correlation**2
+        share, deviation = len(runs) / (len(runs) + paired), residuals @ residuals / freedom
+        return cls(math.sqrt(deviation), correlation, share * freedom, share, trunks)
 
     def draw(self, draws: int, seed: int) -> np.ndarray:
         """Return draws of it [draws, runs]."""
@@ -348,16 +355,24 @@ class _Course:
             found.append(Estimate(estimate[place], estimate[place] - half, estimate[place] + half))
         return found[0], found[1]
 
-    def misfit(self, freedom: int) -> float:
-        """Return the p of an F test of the vertices' distances from the course."""
+    def misfit(self, freedom: float) -> float:
+        """Return the p of an F test of the vertices' distances from the course.
+
+        The distances are from the course of generalised least squares, for vertices whose runs
+        share a trunk err together.
+        """
         from scipy import special
 
-        solve, spare = self._solve(self.known), int(self.known.sum()) - self.design.shape[1]
-        if solve is None or spare < 1:
+        spare = int(self.known.sum()) - self.design.shape[1]
+        if self._solve(self.known) is None or spare < 1:
             return math.nan
-        vertices, errors = self.vertices[self.known], self.errors[self.known]
-        away = (vertices - self.design[self.known] @ (solve @ vertices)) / errors
-        return float(special.fdtrc(spare, freedom, float(away @ away) / spare))
+        errors, design = self.errors[self.known], self.design[self.known]
+        covariance = np.corrcoef(self.drawn[self.known]) * np.outer(errors, errors)
+        weights = np.linalg.pinv(covariance, hermitian=True)
+        solve = np.linalg.pinv(design.T @ weights @ design) @ design.T @ weights
+        away = self.vertices[self.known]
+        away = away - design @ (solve @ away)
+        return float(special.fdtrc(spare, freedom, float(away @ weights @ away) / spare))
 
     def left_out(self, index: int, quantile: float) -> tuple[Estimate, bool | None]:
         """Predict a vertex by the course of the others; say whether its own agrees."""

@@ -201,7 +201,7 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
     lines = []
     for claimed in claims:
         alike = sorted(tables, key=lambda table: claimed.axis not in _columns(table))
-        known = ((table, spread(table, claimed.metric)) for table in alike)
+        known = ((table, spread(table, claimed.metric, claimed.axis)) for table in alike)
         table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
         share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
         effect = _amount(claimed.effect, claimed.metric, share)
@@ -234,10 +234,11 @@ def _columns(table: Path) -> list[str]:
         return []
 
 
-def spread(table: Path, metric: str) -> float:
+def spread(table: Path, metric: str, axis: str) -> float:
     """Return the standard deviation of a difference between two cells of one seed; 0 if unknown.
 
-    It is sqrt(2) times that of a cell, once the means of its point and of its seed are taken off.
+    The cells differ in `axis` alone, or in the first axis of a table without it. It is sqrt(2)
+    times that of a cell, once the means of its point and of its seed are taken off.
     """
     try:
         lines = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
@@ -247,15 +248,19 @@ def spread(table: Path, metric: str) -> float:
         return 0.0
     names = list(lines[0])
     axes = names[names.index("state") + 1 : names.index("seed")]
-    points: dict[tuple[str, ...], dict[str, float]] = {}
+    own = axis if axis in axes else next(iter(axes), "")
+    families: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
     for line in lines:
         if line[metric]:
-            place = tuple(line[axis] for axis in axes)
-            points.setdefault(place, {})[line["seed"]] = float(line[metric])
-    seeds = set.intersection(*map(set, points.values())) if points else set()
-    if len(points) < 2 or len(seeds) < 2:
-        return 0.0
-    values = np.array([[of[seed] for seed in sorted(seeds)] for of in points.values()])
-    residuals = values - values.mean(0) - values.mean(1, keepdims=True) + values.mean()
-    freedom = (values.shape[0] - 1) * (values.shape[1] - 1)
-    return math.sqrt(2 * float((residuals**2).sum()) / freedom)
+            place = tuple(line[name] for name in axes if name not in (own, f"{own}.value"))
+            points = families.setdefault(place, {})
+            points.setdefault(line.get(own, ""), {})[line["seed"]] = float(line[metric])
+    squares, freedom = 0.0, 0
+    for points in families.values():
+        seeds = set.intersection(*map(set, points.values()))
+        values = np.array([[of[seed] for seed in sorted(seeds)] for of in points.values()])
+        if min(values.shape) > 1:
+            means = values.mean(0) + values.mean(1, keepdims=True) - values.mean()
+            squares += float(((values - means) ** 2).sum())
+            freedom += (values.shape[0] - 1) * (values.shape[1] - 1)
+    return math.sqrt(2 * squares / freedom) if freedom else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
@@ -38,6 +39,7 @@ class Best:
     read_between: bool  # whether losses are read between the budgets that were trained
     fitted: Fitted
     lines: Lines  # those of a figure over budgets
+    without: dict[str, tuple[Fitted, Lines]]  # fitted without the lowest or the highest value
 
     def figures(self) -> Figures:
         """Describe the best value with its interval over several budgets, a line for each size."""
@@ -85,6 +87,17 @@ class Best:
                 f"Predicted by the course of the others, {agreed} of {len(checked)} best values "
                 "lie where their own runs have them, within chance."
             )
+        for label, (refitted, lines) in self.without.items():
+            last = ", ".join(
+                f"{_value(line[-1], axis)}{f' for {name}' if name else ''} after "
+                f"{aggregate.short_amount(line[-1].budget)}"
+                for name, line in lines.items()
+            )
+            text = f"Without the runs at {label} the best {axis.words} is {last} {kind}"
+            if math.isfinite(refitted.over_budget.estimate):
+                text += f"; with each doubling of the {kind} its odds change by "
+                text += _factor(refitted.over_budget)
+            said.append(f"{text}.")
         if fitted.bent <= LEVEL:
             said.append(
                 f"The loss is no parabola over the logit{_p(fitted.bent)}: where its lowest point "
@@ -144,17 +157,42 @@ def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     kind = str((view.study.get("budget") or {}).get("kind", "steps"))
     whole = [i for i, run in enumerate(runs) if _values(runs, run) >= LEAST and costs[i] > 0]
     runs, costs = [runs[i] for i in whole], [costs[i] for i in whole]
+    ends = {axis.labels[i]: axis.values[i] for i in _ends(axis.values)}
     found = []
     for each in dict.fromkeys((kind, FLOPS)):
         try:
-            fitted = scaling.fit(runs) if each == kind else scaling.fit_at_equal(runs, costs)
+            fitted = _fit(runs, costs, names, each != kind)
         except ConfigError:
             break
-        lines: Lines = {}
-        for optimum in fitted.optima:  # by size and, within it, by budget
-            lines.setdefault(names[optimum.size], []).append(optimum)
-        found.append(Best(axis, metrics[0], each, each != kind, fitted, lines))
+        without = {}
+        for label, end in ends.items():
+            inner = [i for i, run in enumerate(runs) if run.value != end]
+            few = [runs[i] for i in inner]
+            inner = [i for i in inner if _values(few, runs[i]) >= LEAST]
+            with contextlib.suppress(ConfigError):  # too few are left
+                without[label] = _fit(
+                    [runs[i] for i in inner], [costs[i] for i in inner], names, each != kind
+                )
+        found.append(Best(axis, metrics[0], each, each != kind, *fitted, without))
     return found
+
+
+def _ends(values: Sequence[Any]) -> list[int]:
+    """Return the places of the lowest and the highest value, where enough are left without one."""
+    if len(values) <= VALUES:
+        return []
+    return [values.index(min(values)), values.index(max(values))]
+
+
+def _fit(
+    runs: Sequence[Run], costs: Sequence[float], names: Mapping[float, str], read_between: bool
+) -> tuple[Fitted, Lines]:
+    """Fit the best values, and sort them into lines by size and, within it, by budget."""
+    fitted = scaling.fit_at_equal(runs, costs) if read_between else scaling.fit(runs)
+    lines: Lines = {}
+    for optimum in fitted.optima:
+        lines.setdefault(names[optimum.size], []).append(optimum)
+    return fitted, lines
 
 
 def _values(runs: Sequence[Run], run: Run) -> int:
@@ -188,12 +226,17 @@ def _value(optimum: Optimum, axis: Axis) -> str:
 
 def _course(exponent: Estimate, axis: Axis, doubling: str) -> str:
     """Write by which factor the odds of the best value change, and whether that is shown."""
-    factor, low, high = (2.0**value for value in exponent)
-    text = f"{factor:.2f} (95{SPACE}% interval {low:.2f} to {high:.2f})"
-    if low > 1 or high < 1:
-        way = "rises" if low > 1 else "falls"
+    text = _factor(exponent)
+    if exponent.low > 0 or exponent.high < 0:
+        way = "rises" if exponent.low > 0 else "falls"
         return f"the best {axis.words} {way}: with each {doubling} its odds change by {text}."
     return (
         f"whether the best {axis.words} falls or rises with each {doubling} is open: its odds "
         f"change by {text}."
     )
+
+
+def _factor(exponent: Estimate) -> str:
+    """Write the factor of the odds with each doubling."""
+    factor, low, high = (2.0**value for value in exponent)
+    return f"{factor:.2f} (95{SPACE}% interval {low:.2f} to {high:.2f})"

@@ -87,7 +87,9 @@ def _origin(view: View) -> str:
     lines.append(aggregate.span(view)[1][:10])
     done = sum(result.state.name == "done" for result in results)
     seeds = ", ".join(map(str, study.get("seeds", [])))
-    lines.append(f"{done} of {len(results)} cells done, seeds {seeds}")
+    parts = ", ".join(map(literal, study.get("parts") or []))
+    of_parts = f" of the parts {parts}" if parts else ""
+    lines.append(f"{done} of {len(results)} cells{of_parts} done, seeds {seeds}")
     if budget := study.get("budget"):
         lines.append(budgets.described(budget))
     lines.append(trunks.described([result.entry for result in results]))
