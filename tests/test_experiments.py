@@ -31,7 +31,6 @@ CELLS = {  # of each study, at cpu and at full scale
     "pretrain_mini": (2 * 6, 2 * 5),
 }
 ALONE = {"pretrain_mini"}  # of one seed
-RUN = [name for name in CELLS if name != "pretrain_mini"]  # with results
 # Which parts of it, where that is not the whole of cpu.
 TRIED = {"best_rate": ("cpu,2 x 64", "cpu,2 x 128,0", "cpu,2 x 128,1")}
 
@@ -87,7 +86,7 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
     assert "## Result" in page
 
 
-@pytest.mark.parametrize("name", RUN)
+@pytest.mark.parametrize("name", CELLS)
 def test_summary_follows_from_the_table_or_the_records_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
         (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
@@ -119,6 +118,14 @@ def test_learning_rates_of_the_best_rates_are_the_best_of_those_tried():
     for cell in definition.expand(study("best_rate")):
         assert min(tried[cell.labels["size"]]) < cell.config.optim.learning_rate
         assert cell.config.optim.learning_rate in tried[cell.labels["size"]]
+
+
+def test_peaks_of_the_longer_training_were_tried_on_both_models():
+    cells = definition.expand(study("pretrain_mini", "learning_rate"))
+    tried = {(cell.labels["model"], cell.config.optim.learning_rate) for cell in cells}
+    (chosen,) = {c.config.optim.learning_rate for c in definition.expand(study("pretrain_mini"))}
+    assert len(tried) == len(cells) == 6
+    assert {peak for _, peak in tried} == {chosen / 2, chosen, 2 * chosen}
 
 
 def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
@@ -211,7 +218,7 @@ def test_cells_are_called_as_when_they_were_run(shared):
     """By what they train: a knob that came later, or another default, renames none. The text is
     part of the name.
     """
-    for name in RUN:
+    for name in CELLS:
         with (FOLDER / name / "results.csv").open() as file:
             recorded = {row["cell"] for row in csv.DictReader(file)}
         parts = [study(name, part) for part in TRIED.get(name, ("cpu",))]

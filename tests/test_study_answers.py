@@ -225,6 +225,10 @@ def test_a_baseline_without_results_leaves_nothing_by_hand():
         "Nothing is tested, as the baseline, 15 %, has no results to pair with: masking rate 40 % "
         "has the lowest validation MLM loss, 4.550 ± "
     )
+    alone = view({"15 %": [4.5, 4.6], "40 %": [None, None]})
+    assert sentence(alone).startswith(
+        "Nothing is compared: masking rate 15 % alone has a validation MLM loss, 4.550 ± "
+    )
     unnamed = view(BETTER, baseline="")
     assert sentence(unnamed).startswith("Nothing is tested, as the study names no baseline: ")
 

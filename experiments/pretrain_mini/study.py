@@ -1,16 +1,18 @@
 """What a BERT of 4 x 256 learns from ever more tokens, beside one that reads left to right.
 
+    bert-jax study run experiments/pretrain_mini:learning_rate --workdir=runs/pretrain_mini_rates
     bert-jax study run experiments/pretrain_mini --workdir=runs/pretrain_mini
     bert-jax study run experiments/pretrain_mini:full --workdir=runs/pretrain_mini_full
 
 Each amount of tokens is a finished training, and the phase of a constant learning rate is made once
 for all of them. The first amount is an update at a learning rate of 0: the network untrained. At
-full scale it is BERT-large by the recipe of Wettig et al.
+full scale it is BERT-large by the recipe of Wettig et al. The first command tries peaks of the
+learning rate.
 """
 
 from bert_jax.config import load_file, put
 from bert_jax.errors import ConfigError
-from bert_jax.studies.definition import Budget, Finetune, Suite, variants
+from bert_jax.studies.definition import Budget, Finetune, Suite, axis, variants
 
 MASKED = "40 % masked"
 MODELS = {
@@ -36,13 +38,16 @@ MINI = {
     "optim.warmup_steps": 100,
     "evals.validation.every": 500,
 }
+PEAKS = (2.5e-4, 5e-4, 1e-3)  # that were tried, for so many tokens
+TRIED_FOR = 1_500_000
 TUNED = {"epochs": 3.0, "optim.learning_rate": 3e-4}
 TASKS = ("sst2", "stsb")
 
 
 def get_study(scale="cpu"):
+    sweep, scale = scale == "learning_rate", "cpu" if scale == "learning_rate" else scale
     if scale not in TOKENS:
-        raise ConfigError(f"no scale {scale!r}", "cpu or full")
+        raise ConfigError(f"no scale {scale!r}", "cpu, full or learning_rate")
     how = ",wettig" if scale == "full" else ""
     shared = load_file(f"../scales.py:{scale}{how}", beside=__file__, function="get_scale")
     base = shared.base
@@ -51,7 +56,17 @@ def get_study(scale="cpu"):
     knobs |= {"optim.schedule": "wsd"} | (MINI if scale == "cpu" else {})
     for path, value in knobs.items():
         put(base, path.split("."), value)
-    evaluations = {"validation": Suite("pretrain")}
+    validation = {"validation": Suite("pretrain")}
+    if sweep:
+        return shared._replace(
+            evaluations=validation, budget=Budget("tokens", TRIED_FOR), seeds=shared.seeds[:1]
+        ).study(
+            question="Which peak of the learning rate is best?",
+            axes=(variants("model", MODELS), axis("optim.learning_rate", PEAKS)),
+            baselines={"optim.learning_rate": f"{PEAKS[1]:g}"},
+        )
+    # The bound first: both models have one.
+    evaluations = {"bound": Suite("nelbo", (("draws", 2),)), **validation}
     if scale == "full":
         evaluations |= {task: Finetune(task) for task in TASKS}
     else:
@@ -66,7 +81,6 @@ def get_study(scale="cpu"):
         question="What does a model learn from ever more tokens?",
         axes=(variants("model", MODELS),),
         trunk=True,
-        more={"bound": Suite("nelbo", (("draws", 2),))},
         baselines={"model": MASKED},
         notes="One seed: the course of one training, not a comparison.",
     )

@@ -178,6 +178,9 @@ class _Clause:
         value += "" if self.share else f" {unit(self.metric)}".rstrip()
         if len(self.family.runs) == 1:
             return f"the {self.measure} is {value}"
+        if self.best == self.base:
+            name = _point(self.axis, self.base)
+            return f"nothing is compared: {name} alone has a {self.measure}, {value}"
         why = "the study names no baseline"
         if self.base:
             why = f"the baseline, {_label(self.axis, self.base)}, has no results to pair with"
