@@ -172,15 +172,19 @@ def test_a_size_with_fewer_seeds_neither_hides_the_spread_nor_the_seeds_of_other
         lines = list(csv.DictReader(file))
     only = [line for line in lines if line["size"] == "2 x 64"]
     few = only + [line for line in lines if line["size"] != "2 x 64" and line["seed"] == "0"]
+    alone = [line for line in only if line["masking.rate"] != "80 %"]
+    short = alone + [line for line in only if line["masking.rate"] == "80 %"][:1]
     found = []
-    for number, chosen in enumerate((few, only)):
+    for number, chosen in enumerate((few, only, short, alone)):
         table = tmp_path / f"{number}.csv"
         with table.open("w", newline="") as file:
             writing = csv.DictWriter(file, list(lines[0]))
             writing.writeheader()
             writing.writerows(chosen)
         found.append(judged.spread(table, LOSS, "masking.rate"))
-    assert found[0] == found[1] > 0
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    assert found[2] == pytest.approx(found[3], rel=1e-12)
+    assert min(found) > 0
 
 
 def test_a_launch_says_its_power(view, tmp_path, capsys):

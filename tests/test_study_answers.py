@@ -229,6 +229,8 @@ def test_a_baseline_without_results_leaves_nothing_by_hand():
     assert sentence(alone).startswith(
         "Nothing is compared: masking rate 15 % alone has a validation MLM loss, 4.550 ± "
     )
+    apart = view({"15 %": [4.5, 4.6, None, None], "40 %": [None, None, 4.7, 4.8]})
+    assert sentence(apart).startswith("Nothing is tested, as no seed has both: masking rate 15 %")
     unnamed = view(BETTER, baseline="")
     assert sentence(unnamed).startswith("Nothing is tested, as the study names no baseline: ")
 

@@ -28,7 +28,7 @@ ticks = [(place, f"{number / 1e6:g}" if place else "0") for place, number in enu
 
 
 def curve(model: str, metric: str) -> list[tuple[float, float]]:
-    """Return the values of a metric by the place of its tokens, which double from tick to tick."""
+    """Return the values of a metric by the place of its tokens; from the second on they double."""
     return sorted(
         (float(tokens.index(float(row["budget.value"]))), float(row[metric]))
         for row in rows
@@ -38,7 +38,8 @@ def curve(model: str, metric: str) -> list[tuple[float, float]]:
 
 charts = []
 for metric, title, y, models, baseline in PANELS:
-    level = [float(row[BASELINES[baseline]]) for row in rows if baseline][:1]
+    same = [row for row in rows if baseline and row["model"] == models[-1]]
+    level = [float(row[BASELINES[baseline]]) for row in same[:1]]
     charts.append(
         Chart(
             title,

@@ -33,7 +33,7 @@ MINI = {
     "model.size": "mini",
     "model.init_stddev": 0.0625,
     "model.dtype": "bfloat16_products",
-    # The best of three other sizes (experiments/best_rate) falls with the width.
+    # The best of PEAKS for the masked model.
     "optim.learning_rate": 5e-4,
     "optim.warmup_steps": 100,
     "evals.validation.every": 500,

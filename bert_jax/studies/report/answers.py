@@ -178,12 +178,18 @@ class _Clause:
         value += "" if self.share else f" {unit(self.metric)}".rstrip()
         if len(self.family.runs) == 1:
             return f"the {self.measure} is {value}"
-        if self.best == self.base:
+        has = [
+            label
+            for label, of in self.family.runs.items()
+            if aggregate.summary(of, getter(self.metric))
+        ]
+        if has == [self.base]:
             name = _point(self.axis, self.base)
             return f"nothing is compared: {name} alone has a {self.measure}, {value}"
         why = "the study names no baseline"
         if self.base:
             why = f"the baseline, {_label(self.axis, self.base)}, has no results to pair with"
+            why = "no seed has both" if self.base in has else why
         name = _point(self.axis, self.best or "")
         return f"nothing is tested, as {why}: {name} has the {self.least} {self.measure}, {value}"
 

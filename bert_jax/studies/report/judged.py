@@ -19,7 +19,7 @@ from bert_jax.studies.report.aggregate import View, plain
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.collect import Family
 from bert_jax.studies.report.verdicts import UNDERPOWERED, Verdict
-from bert_jax.studies.spec import Claimed
+from bert_jax.studies.spec import BUDGET, Claimed
 
 HEAD = ["claim", "published", "here", "difference, simultaneous 95\N{NO-BREAK SPACE}%", "verdict"]
 
@@ -237,8 +237,8 @@ def _columns(table: Path) -> list[str]:
 def spread(table: Path, metric: str, axis: str) -> float:
     """Return the standard deviation of a difference between two cells of one seed; 0 if unknown.
 
-    The cells differ in `axis` alone, or in the first axis of a table without it. It is sqrt(2)
-    times that of a cell, once the means of its point and of its seed are taken off.
+    The cells differ in `axis` alone; in a table without it, in the last axis but the budget. It is
+    sqrt(2) times that of a cell, once the means of its point and of its seed are taken off.
     """
     try:
         lines = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
@@ -248,19 +248,20 @@ def spread(table: Path, metric: str, axis: str) -> float:
         return 0.0
     names = list(lines[0])
     axes = names[names.index("state") + 1 : names.index("seed")]
-    own = axis if axis in axes else next(iter(axes), "")
-    families: dict[tuple[str, ...], dict[str, dict[str, float]]] = {}
+    known = [name for name in axes if name != BUDGET and not name.endswith(".value")]
+    own = axis if axis in axes else (known or [""])[-1]
+    families: dict[tuple[str, ...], list[tuple[str, str, float]]] = {}
     for line in lines:
         if line[metric]:
             place = tuple(line[name] for name in axes if name not in (own, f"{own}.value"))
-            points = families.setdefault(place, {})
-            points.setdefault(line.get(own, ""), {})[line["seed"]] = float(line[metric])
+            run = line.get(own, ""), line["seed"], float(line[metric])
+            families.setdefault(place, []).append(run)
     squares, freedom = 0.0, 0
-    for points in families.values():
-        seeds = set.intersection(*map(set, points.values()))
-        values = np.array([[of[seed] for seed in sorted(seeds)] for of in points.values()])
-        if min(values.shape) > 1:
-            means = values.mean(0) + values.mean(1, keepdims=True) - values.mean()
-            squares += float(((values - means) ** 2).sum())
-            freedom += (values.shape[0] - 1) * (values.shape[1] - 1)
+    for runs in families.values():
+        points, seeds, values = map(np.array, zip(*runs, strict=True))
+        levels = [column[:, None] == np.unique(column) for column in (points, seeds)]
+        design = np.concatenate(levels, axis=1).astype(float)
+        residuals = values - design @ (np.linalg.pinv(design) @ values)
+        squares += float(residuals @ residuals)
+        freedom += len(runs) - int(np.linalg.matrix_rank(design))
     return math.sqrt(2 * squares / freedom) if freedom else 0.0
