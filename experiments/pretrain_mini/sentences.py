@@ -36,6 +36,8 @@ def show(folder: StudyFolder, model: str) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2 or not StudyFolder(Path(sys.argv[1])).study.exists():
+        sys.exit("error: no study\nhint: sentences.py WORKDIR, that of `bert-jax study run`")
     study = StudyFolder(Path(sys.argv[1]))
     for name in ("40 % masked", "left to right"):
         show(study, name)
