@@ -7,6 +7,7 @@ import dataclasses
 import itertools
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions, definition
 from bert_jax.studies.definition import Claimed, Comparison, Suite
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build, collect, judged, verdicts
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.claims import CLAIMS
@@ -212,6 +214,29 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
     )
     actions.run(str(file), tmp_path / "run", dry_run=True)
     assert "C16, a difference of 0.050 nats" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("kept", "said"),
+    [
+        ({}, (["C1", "C3", "C16"], 1 + 2 + 2)),  # of two sizes
+        ({"size": "2 x 128"}, (["C3", "C16"], 2)),  # C1 is of both
+        ({"masking.rate": "20 %"}, ([], 0)),
+    ],
+)
+def test_a_launch_says_the_power_of_claims_it_has_cells_for(kept, said, monkeypatch):
+    """A part of a study may have none of the points of a claim."""
+    larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
+    made = study(
+        claims=(larger, REVERSED, NULL),
+        keep=lambda at: all(at[axis].label == label for axis, label in kept.items()),
+    )
+    asked = []
+    monkeypatch.setattr(judged, "power", lambda *given: asked.append(given) or [])
+    place = StudyFolder(Path("none"))
+    actions._power(made, definition.expand(made), place, Path("none/of"))
+    ((claims, _, count, _),) = asked
+    assert ([claimed.claim for claimed in claims], count) == said
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from bert_jax.studies.folder import RETRIES, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import Launcher
 from bert_jax.studies.report import judged
+from bert_jax.studies.spec import Claimed
 from bert_jax.system import disk, folder_locks, machine
 
 logger = logging.getLogger(__name__)
@@ -158,14 +159,28 @@ def report(workdir: Path, keep: Path | None = None) -> None:
 
 
 def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path) -> list[str]:
-    """Return what the study's power is for its claims, by runs of its own or of other studies."""
-    if not study.claims:
-        return []
+    """Return the power for the claims that the cells can judge, by runs that there are."""
     others = sorted(folder.resolve().parent.glob("*/results.csv"))
-    points = {tuple(cell.labels.items()) for cell in cells}
-    count = sum(claimed.place <= {*point} for claimed in study.claims for point in points)
+    points = {tuple(cell.labels.items()): dict(cell.labels) for cell in cells}.values()
+    counts = [_intervals(claimed, points) for claimed in study.claims]
+    asked = [claimed for claimed, count in zip(study.claims, counts, strict=True) if count]
     tables = [place.csv, folder / "results.csv", *others]
-    return judged.power(study.claims, len(study.seeds), count, tables)
+    return judged.power(asked, len(study.seeds), sum(counts), tables)
+
+
+def _intervals(claimed: Claimed, points: Collection[Mapping[str, str]]) -> int:
+    """Return how many differences of a claim have all their points; a part may have none."""
+    to_baselines = [{claimed.axis: claimed.baseline}]
+    if claimed.more_at is not None:
+        axis, _, baseline = claimed.more_at
+        to_baselines.append({axis: baseline})
+    count = 0
+    for point in points:
+        corners = [dict(point)]
+        for change in to_baselines:
+            corners += [corner | change for corner in corners]
+        count += claimed.place <= {*point.items()} and all(corner in points for corner in corners)
+    return count
 
 
 # --- the study's folder ---------------------------------------------------------------------------

@@ -192,7 +192,7 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
     """Say the power of a study for the differences it looks for, by the spread of earlier runs.
 
     Args:
-      claims: of the study.
+      claims: that the study has cells for.
       seeds: of the study.
       count: of intervals that the study has, one for each claim and family.
       tables: results.csv of studies that have run; the first that knows a metric counts, one that
@@ -217,10 +217,11 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
         chance = verdicts.power(seeds, deviation, *room, claims=count)
         needed = verdicts.seeds_needed(deviation, *room, claims=count)
         more = f"more than {verdicts.MOST:,}" if needed is None else f"{needed:,}"
+        apart = _amount(deviation, claimed.metric, share)
         lines.append(
-            f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} seeds, 90{SPACE}% with {more} "
-            f"(pairs have a standard deviation of {_amount(deviation, claimed.metric, share)} in "
-            f"{os.path.relpath(table)})"
+            f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} "
+            f"{'seed' if seeds == 1 else 'seeds'}, 90{SPACE}% with {more} "
+            f"(pairs have a standard deviation of {apart} in {os.path.relpath(table)})"
         )
     return lines
 
