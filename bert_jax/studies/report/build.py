@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -51,16 +50,21 @@ STYLE = asset(__file__, ".css")
 
 def write(place: StudyFolder) -> Path:
     """Write results.csv, figures/*, summary.md and, last, report.html; return its path."""
-    study, results = place.read_study(), collect.results(place)
-    collect.write_csv(place, results)
-    view = View(place, study, results)
-    found = findings.find(view)
+    view, found = _read(place)
     body, shown = compose(view, found)
     for name, figure in shown.items():
         figure_files.write(place.figures / name, [figure], source=_source(view))
     files.write_text(place.summary, summary.text(view, found))
     files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
     return place.report
+
+
+def _read(place: StudyFolder) -> tuple[View, Findings]:
+    """Read a study's cells, write results.csv, and return what the report says of them."""
+    study, results = place.read_study(), collect.results(place)
+    collect.write_csv(place, results)
+    view = View(place, study, results)
+    return view, findings.find(view)
 
 
 def _name(view: View) -> str:
@@ -101,13 +105,15 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         whole = StudyFolder(Path(folder))
         kept.unpack(archives, whole)
-        write(whole)
-        for file in (whole.study, whole.csv, whole.summary):
+        view, found = _read(whole)
+        for file in (whole.study, whole.csv):
             files.write_text(place.workdir / file.name, file.read_text(encoding="utf-8"))
-        shown = {figure.name for figure in place.workdir.glob("*.png")}
-        for figure in whole.figures.glob("*.png"):
-            if figure.name in shown or not shown:  # the first time all of them
-                shutil.copyfile(figure, place.workdir / figure.name)
+        shown = {figure.stem for figure in place.workdir.glob("*.png")}
+        for name, figure in compose(view, found)[1].items():
+            if name in shown or not shown:  # the first time all of them
+                path = place.workdir / name
+                figure_files.write(path, [figure], source=_source(view), kinds=("png",))
+        files.write_text(place.summary, summary.text(view, found))
     return place.summary
 
 
