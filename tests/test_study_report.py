@@ -565,6 +565,18 @@ def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
     assert svg.draw(heat).count('class="best"') == len(rates)
 
 
+def test_the_cross_rate_matrix_has_no_row_for_a_rate_that_a_size_leaves_out(tmp_path):
+    study = masking_rate(
+        rates=(0.15, 0.3, 0.4),
+        seeds=(0, 1),
+        keep=lambda at: at["size"].label == "2 x 64" or at["masking.rate"].value != 0.3,
+    )
+    place = build(tmp_path, study, examples=10, lines=8)
+    made = matrices.cross_rate(View(place, place.read_study(), collect.results(place)))
+    assert made["cross_rate_2x64"].rows == ["15 %", "30 %", "40 %"]
+    assert made["cross_rate_2x128"].rows == ["15 %", "40 %"]
+
+
 def test_a_point_that_lacks_seeds_is_best_nowhere():
     grid = [[1.0, 2.0], [3.0, 4.0], [0.5, 9.0]]
     shades, marks = matrices._by_column(grid, [True, True, False])

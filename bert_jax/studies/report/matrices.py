@@ -34,8 +34,8 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
     losses = [k for k in keys if k.startswith(f"{evaluation}/") and k.endswith("/mlm_loss")]
     rates = sorted({key.split("/")[1] for key in losses}, key=float)
     grid, names, whole = [], [], []
-    for label in axis.labels:
-        runs = family.runs.get(label, [])
+    for label in filter(family.runs.get, axis.labels):  # a study may leave points out
+        runs = family.runs[label]
         have = sum(any(k.startswith(f"{evaluation}/") for k in r.metrics) for r in runs)
         whole.append(have == len(runs))
         names.append(label if whole[-1] else f"{label} ({have} of {len(runs)})")
