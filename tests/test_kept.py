@@ -112,6 +112,58 @@ def test_cells_that_lack_a_result_are_not_taken(place, tmp_path, capsys):
     assert "trained cells are taken" not in capsys.readouterr().out
 
 
+def test_a_taken_cell_cannot_be_evaluated_anew(place, tmp_path, capsys):
+    folder, run = folder_of(tmp_path, ("all", place)), tmp_path / "run"
+    actions.run(str(folder), run)
+    more = STUDY.replace("study()\n", "study(evaluations={**study().evaluations, 'b': B})\n")
+    (folder / "study.py").write_text(
+        f"from bert_jax.studies.definition import Suite\n{more}\nB = Suite('nelbo')\n"
+    )
+    capsys.readouterr()
+    assert cli.execute(["study", "run", str(folder), f"--workdir={run}"]) == ConfigError.code
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert "was taken from records, which have neither b nor a checkpoint" in error
+    assert "another --workdir" in hint
+    assert {state.name for state in StudyFolder(run).states().values()} == {"done"}
+
+
+def test_records_of_different_texts_are_refused(place, tmp_path):
+    """Their cells are compared with each other: under one name they must have read one text."""
+    cells = [place.cell(cell.id) for cell in place.cells()]
+    for cell in cells:
+        said = files.read(cell / "environment.json") or {}
+        files.write(cell / "environment.json", said | {"corpus": "1" * 64, "tokenizer": "2" * 64})
+    folder = folder_of(tmp_path, ("all", place))
+    actions.report(folder)
+    said = files.read(cells[3] / "environment.json") or {}
+    files.write(cells[3] / "environment.json", said | {"corpus": "0" * 64})
+    kept.write(place, folder / kept.FOLDER / "all.zip")
+    with pytest.raises(ConfigError, match="were trained on different data"):
+        actions.report(folder)
+    with pytest.raises(ConfigError, match="were trained on different data"):
+        actions.run(str(folder), tmp_path / "run")
+
+
+def wsd_study():
+    base = study_workdir.base()
+    base.optim.schedule = "wsd"
+    return study(base=base, trunk=True)
+
+
+def test_a_plan_says_that_records_have_no_trunk_to_go_on_from(tmp_path, capsys):
+    made = study_workdir.build(tmp_path / "w", wsd_study(), name="x", examples=5, lines=2)
+    short = [cell.id for cell in made.cells() if not cell.trunk]
+    shared = sum(cell.fork for cell in made.cells())
+    files.write(made.study, (made.read_study() or {}) | {"cells": short})
+    folder = folder_of(tmp_path, ("short", made))
+    (folder / "study.py").write_text(
+        STUDY.replace("study()\n", "wsd_study()\n").replace("import study", "import wsd_study")
+    )
+    actions.run(str(folder), tmp_path / "run", dry_run=True)
+    said = f"8 cells are trained from their first update, {shared:,} more than the plan counts"
+    assert said in capsys.readouterr().out
+
+
 def test_only_finished_cells_are_kept(tmp_path):
     half = study_workdir.build(
         tmp_path / "w", study(), lambda cell: "done" if cell.seed == 0 else "halfway", "x", 50, 6

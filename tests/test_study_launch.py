@@ -129,6 +129,7 @@ with contextlib.ExitStack() as locks:
         outcome = cell.mine.get("outcome", "done")
         how = cell.trained = {"step": 5, "seconds": 10.0, "outcome": outcome, "error": ""}
         files.write(cell.folder / "trained.json", how)
+        files.write(cell.folder / "config.json", {})  # as a run writes it
         cell.note(event="end", outcome="done", code=0, error="")
 
 if any(cell.evaluations for cell in cells):

@@ -72,6 +72,7 @@ def run(
     known = reuses.finished(place, cells, reuse, archives, evaluations)
     notes = measures.left_out(cells, evaluations)
     notes += _power(study, cells, place, folder)
+    notes += _without_checkpoints(place, cells, known)
     if reuse or known:
         others = ", ".join(map(str, [*reuse, *([folder / kept.FOLDER] if archives else [])]))
         notes.append(f"{len(known)} trained cells are taken from {others}")
@@ -88,6 +89,7 @@ def run(
         groups = plan.plan(place, cells, evaluations, fuse, executor.room)
         notes += [plan.cost_of_cells(cells, groups), _hidden(place, cells)]
         _write(place, name, spec, study, cells, groups, command, retries)
+        sameness.check(place)  # with the cells that were taken
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
         now = progress.look(place, executor.room.parallel)
         logger.info(f"study {name}: {now.line()}; {executor.describe()}")
@@ -104,6 +106,26 @@ def _folder(spec: str) -> Path:
     """Return the folder of a study's file."""
     path = Path(spec.partition(":")[0])
     return path.parent if path.suffix == ".py" else path
+
+
+def _without_checkpoints(
+    place: StudyFolder, cells: Sequence[Cell], known: Mapping[str, Path]
+) -> list[str]:
+    """Say how many cells would go on from a cell of records, which has no checkpoint."""
+    records = {cell for cell, source in known.items() if source.suffix == ".zip"}
+    records |= {cell.id for cell in cells if kept.taken(place, cell.id)}
+    alone = [
+        cell.fork
+        for cell in cells
+        if cell.trunk.rpartition("@")[0] in records
+        and not (cell.id in known or place.trained(cell.id))
+    ]
+    if not alone:
+        return []
+    return [
+        f"{len(alone)} cells are trained from their first update, {sum(alone):,} more than the "
+        "plan counts: records have no checkpoint to go on from"
+    ]
 
 
 def _hidden(place: StudyFolder, cells: Sequence[Cell]) -> str:

@@ -57,6 +57,7 @@ STUDY = {
     "claims": Maybe([dict]),
     "published": Maybe([str]),
     "parts": Maybe([str]),
+    "commits": Maybe([str]),
     "cells": Maybe([str]),
     "retries": Maybe(COUNT),
 }

@@ -118,6 +118,26 @@ def _complete(archive: zipfile.ZipFile, names: set[str], entry: Entry) -> bool:
     return f"{entry.id}/trained.json" in names
 
 
+def taken(place: StudyFolder, cell: str) -> bool:
+    """Return whether a cell was taken from records."""
+    return bool(place.trained(cell)) and not (place.cell(cell) / "config.json").exists()
+
+
+def check(place: StudyFolder, cells: Iterable[Cell], evaluations: Mapping[str, Any]) -> None:
+    """Refuse cells that were taken from records and lack a result as it is defined now."""
+    for cell in cells:
+        if taken(place, cell.id):
+            entry = Entry(**vars(cell), evaluations=measures.possible(cell, evaluations))
+            for name in entry.evaluations:
+                if place.read_result(entry, name) is None:
+                    raise ConfigError(
+                        f"{place.cell(cell.id)} was taken from records, which have neither "
+                        f"{name} nor a checkpoint to make it from",
+                        "another --workdir trains such cells anew; so does this one once they "
+                        "are removed",
+                    )
+
+
 def extract(archive: zipfile.ZipFile, cell: str, target: Path, without: Sequence[str] = ()) -> None:
     """Write the files of a cell into a folder."""
     for name in archive.namelist():
@@ -135,6 +155,7 @@ def extract(archive: zipfile.ZipFile, cell: str, target: Path, without: Sequence
 def unpack(archives: Sequence[Path], place: StudyFolder) -> None:
     """Fill a study's folder with the cells of several files, and with a study.json of them all."""
     study: dict[str, Any] = {}
+    commits: list[str] = []
     for path in archives:
         with opened(path) as archive:
             if STUDY not in archive.namelist():
@@ -149,8 +170,10 @@ def unpack(archives: Sequence[Path], place: StudyFolder) -> None:
                 if not place.cell(cell).exists():  # the first file counts, as for `study run`
                     extract(archive, cell, place.cell(cell))
         study = _merged(study, part)
+        commits.append(part.get("git_commit") or "")
     if len(archives) > 1:
         study["parts"] = [path.stem for path in archives]
+        study["commits"] = list(dict.fromkeys(filter(None, commits)))
     files.write(place.study, study)
 
 

@@ -44,6 +44,7 @@ def finished(
             raise ConfigError(
                 f"no study in {other.workdir}", "--reuse takes the workdir of another study"
             )
+    kept.check(place, cells, evaluations)
     left = [cell for cell in cells if not (place.trained(cell.id) or place.busy(cell.id))]
     folders = kept.finished(archives, left, evaluations)
     for cell in left:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +35,16 @@ class Trained(NamedTuple):
 
 def check(place: StudyFolder) -> None:
     """Refuse a study whose runs name one source but were trained on different or changed data."""
+    for run in check_alike(place):
+        if source := _changed(run):
+            raise ConfigError(
+                f"{run.folder} was trained on other data than {source} holds now",
+                "put the files back, or study the changed data in another --workdir",
+            )
+
+
+def check_alike(place: StudyFolder) -> Collection[Trained]:
+    """Refuse different data under one name, whatever is there now; return one run of each name."""
     known: dict[str, Trained] = {}
     for run in _runs(place):
         first = known.setdefault(_named(run.config), run)
@@ -44,14 +54,10 @@ def check(place: StudyFolder) -> None:
             raise ConfigError(
                 f"{first.folder} and {run.folder} were trained on different data, "
                 f"and both name {source}",
-                "remove the folder of the run with the wrong data: the same command repeats it",
+                "remove the folder of the run with the wrong data, and records that hold it: the "
+                "same command repeats it",
             )
-    for run in known.values():
-        if source := _changed(run):
-            raise ConfigError(
-                f"{run.folder} was trained on other data than {source} holds now",
-                "put the files back, or study the changed data in another --workdir",
-            )
+    return known.values()
 
 
 def _runs(place: StudyFolder) -> Iterator[Trained]:
@@ -62,7 +68,9 @@ def _runs(place: StudyFolder) -> Iterator[Trained]:
             # An error means a run that has not begun, or a damaged record, which the report shows.
             with contextlib.suppress(DataError):
                 environment = jsons.read(folder / "environment.json", DataError, RECORD)
-                config = recorded(jsons.read(folder / "config.json", DataError))
+                config = cell.config  # a cell of records has no config.json
+                if folder != cell_folder or (folder / "config.json").exists():
+                    config = recorded(jsons.read(folder / "config.json", DataError))
                 yield Trained(folder, config, environment["corpus"], environment["tokenizer"])
 
 

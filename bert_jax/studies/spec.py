@@ -84,8 +84,8 @@ class Comparison:
 class Claimed:
     """A published claim, and the difference between two points of an axis that stands for it here.
 
-    It is stated before anything runs: the report gives the verdict of each family (the points of
-    all other axes) by the simultaneous interval of the study.
+    State it before anything runs, or say in study.py that it was stated later. The report gives the
+    verdict of each family (the points of all other axes) by the simultaneous interval of the study.
     """
 
     claim: str  # a row of `report/claims.py`

@@ -24,7 +24,7 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, page, section, table, tile
 from bert_jax.reporting.svg import draw
-from bert_jax.studies import files, kept, trunks
+from bert_jax.studies import files, kept, sameness, trunks
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
@@ -105,6 +105,7 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         whole = StudyFolder(Path(folder))
         kept.unpack(archives, whole)
+        sameness.check_alike(whole)
         view, found = _read(whole)
         for file in (whole.study, whole.csv):
             files.write_text(place.workdir / file.name, file.read_text(encoding="utf-8"))
@@ -196,11 +197,11 @@ PAIRS = (
     "error of the mean difference over seeds, in pairs or (Welch) without."
 )
 CLAIMED = (
-    "What stands for each claim here was stated before the study ran; a gain by the metric counts "
-    "above 0. Replicated: the interval lies on the claimed side. Not replicated: it excludes that "
-    "side. Else the study is underpowered for it, and the seeds that would be needed are those of "
-    "power 0.9 for a difference like the one seen. All intervals hold together in 95 of 100 "
-    "studies (Bonferroni)."
+    "What stands for each claim here is stated in study.py, which says so where that was done "
+    "after the runs; a gain by the metric counts above 0. Replicated: the interval lies on the "
+    "claimed side. Not replicated: it excludes that side. Else the study is underpowered for it, "
+    "and the seeds that would be needed are those of power 0.9 for a difference like the one seen. "
+    "All intervals hold together in 95 of 100 studies (Bonferroni)."
 )
 EQUAL = (
     "Held-out loss during training over four kinds of budget, read where every run has spent the "

@@ -119,7 +119,7 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
         lines.append(
             [
                 f"{claimed.claim}: {claim.text}",
-                f"{claim.numbers} ({claim.setting}; {claim.source})",
+                f"{claim.numbers} ({claim.setting}; {claim.source}); accepted: {claim.accepted}",
                 ", ".join(filter(None, [here, _bar(claimed, share), family])),
                 _difference(verdict, claimed.metric, share),
                 _word(verdict),

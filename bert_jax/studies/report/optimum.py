@@ -94,10 +94,13 @@ class Best:
                 for name, line in lines.items()
             )
             text = f"Without the runs at {label} the best {axis.words} is {last} {kind}"
-            if math.isfinite(refitted.over_budget.estimate):
-                text += f"; with each doubling of the {kind} its odds change by "
-                text += _factor(refitted.over_budget)
-            said.append(f"{text}.")
+            if few := [name for name in self.lines if name not in lines]:
+                text += f" (too few values are left of {', '.join(few)})"
+            moves = [
+                f"with each doubling of the {what} its odds change by {_factor(estimate)}"
+                for estimate, what in self._exponents(refitted)
+            ]
+            said.append(f"{'; '.join([text, *moves])}.")
         if fitted.bent <= LEVEL:
             said.append(
                 f"The loss is no parabola over the logit{_p(fitted.bent)}: where its lowest point "
@@ -117,15 +120,15 @@ class Best:
         return " ".join(f"{text[:1].upper()}{text[1:]}" for text in self._courses())
 
     def _courses(self) -> list[str]:
-        kinds = (
-            (self.fitted.over_budget, budgets.KINDS[self.kind]),
-            (self.fitted.over_size, "parameters"),
-        )
         return [
             _course(estimate, self.axis, f"doubling of the {what}")
-            for estimate, what in kinds
-            if math.isfinite(estimate.estimate)
+            for estimate, what in self._exponents(self.fitted)
         ]
+
+    def _exponents(self, fitted: Fitted) -> list[tuple[Estimate, str]]:
+        """Return the exponents that could be estimated, and of what."""
+        both = (fitted.over_budget, budgets.KINDS[self.kind]), (fitted.over_size, "parameters")
+        return [(estimate, what) for estimate, what in both if math.isfinite(estimate.estimate)]
 
 
 def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:

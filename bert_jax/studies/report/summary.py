@@ -80,11 +80,12 @@ def _origin(view: View) -> str:
     lines = []
     if typed := command(study.get("command") or "", str(study.get("name", ""))):
         lines.append(code(typed))
-    if commit := str(study.get("git_commit") or ""):
-        changed = "+" if commit.endswith("+") else ""  # with uncommitted changes
-        lines.append(f"commit {literal(commit[:7] + changed)}")
+    if commits := study.get("commits") or list(filter(None, [study.get("git_commit")])):
+        # A last + says: with uncommitted changes.
+        short = [commit[:7] + "+" * commit.endswith("+") for commit in commits]
+        lines.append(f"commit{'s' if len(short) > 1 else ''} {literal(', '.join(short))}")
     lines.append(literal("; ".join(dict.fromkeys(r.hardware for r in results if r.hardware))))
-    lines.append(aggregate.span(view)[1][:10])
+    lines.append(" to ".join(dict.fromkeys(time[:10] for time in aggregate.span(view) if time)))
     done = sum(result.state.name == "done" for result in results)
     seeds = ", ".join(map(str, study.get("seeds", [])))
     parts = ", ".join(map(literal, study.get("parts") or []))
