@@ -31,6 +31,7 @@ CELLS = {  # of each study, at cpu and at full scale
     "pretrain_mini": (2 * 6, 2 * 5),
 }
 ALONE = {"pretrain_mini"}  # of one seed
+SWEPT = ("best_rate", "pretrain_mini")  # whose learning rates were tried beforehand
 
 
 def study(name: str, scale: str = "cpu") -> definition.Study:
@@ -84,7 +85,7 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
     assert "## Result" in page
 
 
-@pytest.mark.parametrize("name", CELLS)
+@pytest.mark.parametrize("name", [*CELLS, *(f"{name}/learning_rate" for name in SWEPT)])
 def test_summary_follows_from_the_table_or_the_records_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
         (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
@@ -108,22 +109,38 @@ def test_a_part_of_the_best_rates_is_a_size_or_a_seed_of_it():
             study("best_rate", wrong)
 
 
+def best_peaks(name: str, axis: str, metric: str) -> dict[str, set[float]]:
+    """Return the peaks with the lowest loss in a sweep of learning rates, by point of an axis."""
+    runs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    with (FOLDER / name / "learning_rate" / "results.csv").open() as file:
+        for row in csv.DictReader(file):
+            tried = float(row["optim.learning_rate.value"])
+            if row[metric]:
+                place = row[axis], row.get("masking.rate", "")
+                runs.setdefault(place, []).append((float(row[metric]), tried))
+    best: dict[str, set[float]] = {}
+    for (point, _), losses in runs.items():
+        assert len(losses) >= 3
+        best.setdefault(point, set()).add(min(losses)[1])
+    return best
+
+
 def test_learning_rates_of_the_best_rates_are_the_best_of_those_tried():
-    swept = definition.expand(study("best_rate", "learning_rate"))
-    tried: dict[str, set[float]] = {}
-    for cell in swept:
-        tried.setdefault(cell.labels["size"], set()).add(cell.config.optim.learning_rate)
+    """At both masking rates, so that the peak favours neither."""
+    best = best_peaks("best_rate", "size", "validation/mlm_loss")
+    used: dict[str, set[float]] = {}
     for cell in definition.expand(study("best_rate")):
-        assert min(tried[cell.labels["size"]]) < cell.config.optim.learning_rate
-        assert cell.config.optim.learning_rate in tried[cell.labels["size"]]
+        used.setdefault(cell.labels["size"], set()).add(cell.config.optim.learning_rate)
+    assert used == best
+    swept = definition.expand(study("best_rate", "learning_rate"))
+    assert {cell.config.optim.learning_rate for cell in swept} >= set.union(*best.values())
 
 
-def test_peaks_of_the_longer_training_were_tried_on_both_models():
-    cells = definition.expand(study("pretrain_mini", "learning_rate"))
-    tried = {(cell.labels["model"], cell.config.optim.learning_rate) for cell in cells}
-    (chosen,) = {c.config.optim.learning_rate for c in definition.expand(study("pretrain_mini"))}
-    assert len(tried) == len(cells) == 6
-    assert {peak for _, peak in tried} == {chosen / 2, chosen, 2 * chosen}
+def test_the_peak_of_the_longer_training_is_the_best_of_those_tried_for_the_masked_model():
+    cells = definition.expand(study("pretrain_mini"))
+    assert {cell.config.optim.learning_rate for cell in cells} == best_peaks(
+        "pretrain_mini", "model", "validation/mlm_loss"
+    )["40 % masked"]
 
 
 def test_figures_beside_a_table_are_drawn_from_it(tmp_path):

@@ -62,16 +62,22 @@ def test_without_noise_the_truth_is_found():
 def test_intervals_hold_the_planted_exponents(correlation):
     """In at least 90 of 100 studies, and the vertices' own intervals likewise."""
     held = np.zeros(4)
+    estimates, halves = [], []
     for seed in range(100):
         found = fit(planted(0.01, correlation, seed), draws=300, seed=seed)
         held[0] += found.over_budget.low <= OVER_BUDGET <= found.over_budget.high
         held[1] += found.over_size.low <= OVER_SIZE <= found.over_size.high
+        exponents = found.over_budget, found.over_size
+        estimates.append([exponent.estimate for exponent in exponents])
+        halves.append([(exponent.high - exponent.low) / 2 for exponent in exponents])
         inside = [o.low <= inverse(best(o.size, o.budget)) <= o.high for o in found.optima]
         held[2] += np.mean(inside)
         held[3] += np.mean([o.agrees for o in found.optima])
         assert found.deviation == pytest.approx(0.01, rel=0.25)
     assert (held >= 90).all(), held
     assert (held[2:] <= 99.5).all(), "an interval that always holds says nothing"
+    wide = np.mean(halves, axis=0) / np.std(estimates, axis=0)
+    assert (wide < 2.6).all(), f"wider than the estimates scatter: {wide}"  # 2 by Student's t
 
 
 def test_intervals_are_no_wider_than_the_noise_asks_for():

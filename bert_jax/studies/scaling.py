@@ -271,7 +271,7 @@ class _Noise(NamedTuple):
 
     @classmethod
     def of(cls, runs: Sequence[Run], curves: Sequence[_Curve]) -> _Noise:
-        """Estimate it from the residuals of the curves of all sizes and budgets."""
+        """Estimate the noise from the residuals of the curves of all sizes and budgets."""
         freedom = sum(curve.freedom for curve in curves)
         if freedom < 1:
             raise ConfigError(
@@ -293,7 +293,7 @@ class _Noise(NamedTuple):
         return cls(math.sqrt(deviation), correlation, share * freedom, share, trunks)
 
     def draw(self, draws: int, seed: int) -> np.ndarray:
-        """Return draws of it [draws, runs]."""
+        """Return draws of the noise [draws, runs]."""
         rng = np.random.default_rng(seed)
         runs = sum(map(len, self.trunks))
         noise = math.sqrt(1 - self.correlation) * rng.standard_normal((draws, runs))
@@ -391,7 +391,7 @@ class _Course:
         return interval, bool(abs(self.vertices[index] - predicted) <= quantile * error)
 
     def _solve(self, chosen: np.ndarray) -> np.ndarray | None:
-        """Return what takes chosen vertices to the coefficients; None where they are too few."""
+        """Return the matrix that makes coefficients of the chosen vertices; None if too few."""
         design = self.design[chosen]
         if np.linalg.matrix_rank(design) < self.design.shape[1]:
             return None
