@@ -19,6 +19,7 @@ ARMS = {
 # Stated when the cells at `cpu` scale had been run.
 CLAIMS = (
     Claimed("C7", "schedule", "30 to 15 %", "15 to 30 %", "validation/mlm_loss", effect=0.05),
+    Claimed("C8", "schedule", "30 to 15 %", "22.5 %", "validation/mlm_loss", effect=0.05),
 )
 
 
