@@ -197,7 +197,8 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
     spread = judged.spread(view.place.csv, LOSS, "masking.rate")
     chance = 100 * verdicts.power(3, spread, 0.05, claims=2)
     needed = verdicts.seeds_needed(spread, 0.05, claims=2)
-    assert f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed} (" in line
+    said = f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed}"
+    assert f"{said} (2 intervals hold together; " in line
     other = tmp_path / "other.csv"  # of a study that varies something else
     other.write_text(
         "cell,state,unit,seed,validation/mlm_loss\n"

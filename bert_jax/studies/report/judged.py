@@ -221,7 +221,8 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
         lines.append(
             f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} "
             f"{'seed' if seeds == 1 else 'seeds'}, 90{SPACE}% with {more} "
-            f"(pairs have a standard deviation of {apart} in {os.path.relpath(table)})"
+            f"({f'{count} intervals hold together; ' if count > 1 else ''}"
+            f"pairs have a standard deviation of {apart} in {os.path.relpath(table)})"
         )
     return lines
 
