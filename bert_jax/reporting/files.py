@@ -76,6 +76,7 @@ def _canvas(scene: Scene) -> Canvas:
 
     size = scene.width / INCH, scene.height / INCH
     canvas = Canvas(figsize=size, dpi=DOTS, facecolor="white")
+    canvas.set_layout_engine("none")  # whatever is set elsewhere: the scene says where all is
     axes = canvas.add_axes((0, 0, 1, 1), xlim=(0, scene.width), ylim=(scene.height, 0))
     axes.set_axis_off()
     for order, mark in enumerate(scene.marks):

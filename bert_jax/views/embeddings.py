@@ -141,7 +141,10 @@ def _views(
     if method != "pca" and len(chosen) * points > SLOW:
         logger.info(f"{placing} is slow: this layer alone is on the page")
         chosen = [start]
-    token_table = np.asarray(run.params["encoder"]["embeddings"]["token"])[: run.tokenizer.size]
+    encoder = run.params["encoder"]
+    token_table = np.asarray(encoder["embeddings"]["token"])[: run.tokenizer.size]
+    if "projection" in encoder:  # a narrower table
+        token_table = token_table @ np.asarray(encoder["projection"]["kernel"])
     vocabulary = vectors.unit(token_table)
     itself = [[i] for i in range(points)]
     unwanted = [sorted({i, *punctuation}) for i in range(points)]
