@@ -77,7 +77,7 @@ def test_ten_kills_change_nothing(tmp_path):
     chance, killed = random.Random(0), {"launcher": 0, "worker": 0}
     process = begin(folder, broken)
     while sum(killed.values()) < KILLS:
-        time.sleep(chance.uniform(2, 14))
+        time.sleep(chance.uniform(1, 8))
         if process.poll() is not None:
             assert process.returncode in (0, 1), process.communicate()[1]
             break

@@ -195,6 +195,11 @@ class Checkpoints:
             self._error = self._failed(step, needed, error)
             self._error.__cause__ = error
 
+    def tidy(self, step: int) -> None:
+        """Delete the older steps that a kill after the save of `step` left behind."""
+        if jax.process_index() == 0:
+            self._prune(step)
+
     def _prune(self, step: int) -> None:
         """Delete steps older than `step`, now verified, except for the latest and the best."""
         saved = [s for s in self.steps() if s <= step and s not in self._corrupt - {step}]

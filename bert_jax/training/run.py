@@ -105,6 +105,8 @@ class Run:
         restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
         if restored is not None:
             state, meta, restored_step = restored
+            if step is None:
+                self.checkpoints.tidy(restored_step)
             if restored_step != self.saved.get("step"):
                 self.saved = meta
             return state, restored_step
