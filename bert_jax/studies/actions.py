@@ -14,7 +14,7 @@ import hashlib
 import json
 import logging
 import platform
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,7 @@ from bert_jax.studies.engines import WORKER, local
 from bert_jax.studies.folder import RETRIES, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import Launcher
-from bert_jax.studies.report import judged
-from bert_jax.studies.spec import Claimed
+from bert_jax.studies.report import compare, judged
 from bert_jax.system import disk, folder_locks, machine
 
 logger = logging.getLogger(__name__)
@@ -183,26 +182,19 @@ def report(workdir: Path, keep: Path | None = None) -> None:
 def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path) -> list[str]:
     """Return the power for the claims that the cells can judge, by runs that there are."""
     others = sorted(folder.resolve().parent.glob("*/results.csv"))
-    points = {tuple(cell.labels.items()): dict(cell.labels) for cell in cells}.values()
-    counts = [_intervals(claimed, points) for claimed in study.claims]
-    asked = [claimed for claimed, count in zip(study.claims, counts, strict=True) if count]
+    evaluations = evaluations_of(study)
+    points = list(
+        {
+            tuple(cell.labels.items()): (dict(cell.labels), measures.possible(cell, evaluations))
+            for cell in cells
+        }.values()
+    )
+    asked = [claimed for claimed in study.claims if compare.claimed_places(claimed, points)]
+    comparisons = [dataclasses.asdict(comparison) for comparison in study.comparisons]
+    families = compare.count_families(comparisons, study.claims, points)
+    sizes = {axis.name: len({labels[axis.name] for labels, _ in points}) for axis in study.factors}
     tables = [place.csv, folder / "results.csv", *others]
-    return judged.power(asked, len(study.seeds), sum(counts), tables)
-
-
-def _intervals(claimed: Claimed, points: Collection[Mapping[str, str]]) -> int:
-    """Return how many differences of a claim have all their points; a part may have none."""
-    to_baselines = [{claimed.axis: claimed.baseline}]
-    if claimed.more_at is not None:
-        axis, _, baseline = claimed.more_at
-        to_baselines.append({axis: baseline})
-    count = 0
-    for point in points:
-        corners = [dict(point)]
-        for change in to_baselines:
-            corners += [corner | change for corner in corners]
-        count += claimed.place <= {*point.items()} and all(corner in points for corner in corners)
-    return count
+    return judged.power(asked, judged.Plan(len(study.seeds), families, sizes), tables)
 
 
 # --- the study's folder ---------------------------------------------------------------------------

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_jax.reporting.figures import Chart, Figure, Series
 from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number
 from bert_jax.reporting.metric_names import is_share
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import collect, intervals
+from bert_jax.studies.report import collect, compare, intervals
 from bert_jax.studies.report.collect import Axis, Family, Result
 from bert_jax.studies.report.compare import Difference
+from bert_jax.studies.spec import Claimed
 
 Figures = dict[str, Figure]  # by the names of their files
 Value = Callable[[Result], float | None]
@@ -53,6 +54,24 @@ class View:
     def names(self) -> str:
         """Return the names of all axes."""
         return ", ".join(axis.name for axis in self.axes)
+
+    @property
+    def claims(self) -> list[Claimed]:
+        """Return the claims that the study states."""
+        recorded = [Claimed(**claim) for claim in self.study.get("claims", [])]
+        # JSON has lists for tuples.
+        return [replace(c, more_at=c.more_at and tuple(c.more_at)) for c in recorded]
+
+    @property
+    def family_count(self) -> int:
+        """Count the families of the study, among which the level of its intervals is divided."""
+        points: dict[tuple[str, ...], tuple[dict[str, str], set[str]]] = {}
+        for result in self.results:
+            labels = result.entry.labels
+            _, evaluations = points.setdefault(tuple(labels.values()), (labels, set()))
+            evaluations |= {metric.partition("/")[0] for metric in result.metrics}
+            evaluations |= set(result.entry.evaluations)
+        return compare.count_families(self.comparisons, self.claims, list(points.values()))
 
     def families(self, axis: str) -> list[Family]:
         return collect.families(self.study, self.results, axis)

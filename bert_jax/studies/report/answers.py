@@ -9,7 +9,7 @@ from typing import Any
 
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import CHANCE, baselines, lower_is_better, pretty, unit
-from bert_jax.studies.report import aggregate
+from bert_jax.studies.report import aggregate, intervals
 from bert_jax.studies.report.aggregate import View, getter, plain
 from bert_jax.studies.report.collect import Axis, Family
 from bert_jax.studies.report.compare import Difference
@@ -45,9 +45,10 @@ def level_text(levels: Mapping[str, float], share: bool) -> str:
 
 
 def behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
-    """List the points that are on average no better than the baseline, and whether these are all.
+    """List the points that are not shown to be better than the baseline, and whether all are.
 
-    Each run is held against the baseline of its own evaluation.
+    Each run is held against the baseline of its own evaluation. The interval over seeds decides, or
+    the sign if there is one run.
     """
     sign, worse, known = 1 if lower_is_better(metric) else -1, [], 0
     for label, runs in family.runs.items():
@@ -57,7 +58,11 @@ def behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[li
             if run.entry.id in levels
         ]
         known += bool(away) or bool(aggregate.values(runs, getter(metric)))
-        worse += [label] if away and math.fsum(away) >= 0 else []
+        if not away:
+            continue
+        mean = intervals.summary(away)
+        highest = mean.high if mean.n > 1 else mean.mean
+        worse += [label] if highest >= 0 else []
     return worse, bool(worse) and len(worse) == known
 
 
@@ -82,17 +87,69 @@ def leader(
     return choose(values, key=lambda label: values[label]) if values else None
 
 
-def sentence(
-    view: View, comparison: Mapping[str, Any], metric: str, differences: Sequence[Difference]
+CLAUSES = 2  # families that a sentence names one by one
+
+
+def lead(
+    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference], best: str = ""
 ) -> str:
-    """Answer a comparison by one metric in one sentence: difference, interval and corrected p."""
+    """Answer a comparison by its first metric, in at most 60 words.
+
+    Args:
+      view: the study.
+      comparison: of the study.
+      differences: of the comparison.
+      best: what is known of the best value of the axis, in a sentence.
+    """
+    if not comparison["metrics"]:
+        return best
+    said = sentence(view, comparison, comparison["metrics"][0], differences, bool(best))
+    return f"{best} {said}".strip()
+
+
+def sentence(
+    view: View,
+    comparison: Mapping[str, Any],
+    metric: str,
+    differences: Sequence[Difference],
+    counted: bool = False,
+) -> str:
+    """Answer a comparison by one metric: differences with their simultaneous intervals.
+
+    Several families are counted together, and with `counted` two are.
+    """
     families, clauses = view.families(comparison["axis"]), []
     families = [family for family in families if len(family.runs) > 1] or families
-    for family in families:
+    tested = [gap for gap in differences if gap.metric == metric and gap.tested]
+    if tested and (counted or len(families) > CLAUSES):
+        return _count(view, comparison, metric, tested)
+    for family in families[:CLAUSES]:
         clause = _Clause(view, comparison, family, metric, differences).text()
         clauses.append(f"for {family.name}, {clause}" if len(families) > 1 else clause)
     text = "; ".join(clauses)
     return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _count(
+    view: View, comparison: Mapping[str, Any], metric: str, tested: Sequence[Difference]
+) -> str:
+    """Count the differences that are significant either way, and name the largest gain."""
+    sign = -1 if lower_is_better(metric) else 1
+    better = [gap for gap in tested if gap.significant and sign * gap.mean > 0]
+    worse = [gap for gap in tested if gap.significant and sign * gap.mean < 0]
+    base = _label(view.axis(comparison["axis"]), comparison["baseline"])
+    text = (
+        f"By {_measure(metric)}, {len(better)} of {len(tested)} differences from {base} are "
+        f"significant gains, {len(worse)} significant losses"
+    )
+    if better:
+        share = aggregate.percent(metric, view.results)
+        sizes = sorted(abs(gap.mean) for gap in better)
+        ends = dict.fromkeys(plain(size, share) for size in (sizes[0], sizes[-1]))
+        gains = " to ".join(ends).replace(f"{SPACE}%", "")
+        of = "percentage points" if share else unit(metric)
+        text += f"; the gains are {gains} {of}".rstrip()
+    return f"{text}."
 
 
 def _of(differences: Sequence[Difference], metric: str, family: Family) -> list[Difference]:
@@ -130,12 +187,14 @@ class _Clause:
         if self.best == self.base:
             return self._baseline_leads()
         best = next(gap for gap in self.gaps if gap.point == self.best)
-        resolved = [
-            gap for gap in self.gaps if gap.resolved and (gap.mean < 0) == self.lower and gap.mean
+        found = [
+            gap
+            for gap in self.gaps
+            if gap.significant and (gap.mean < 0) == self.lower and gap.mean
         ]
-        if not resolved:
-            return self._open(best)
-        shown = (min if self.lower else max)(resolved, key=lambda gap: gap.mean)
+        if not found:
+            return self._not_significant(best)
+        shown = (min if self.lower else max)(found, key=lambda gap: gap.mean)
         text = (
             f"{_point(self.axis, shown.point)} has a {self.less} {self.measure} than "
             f"{_label(self.axis, self.base)}, by {self._amount(shown)}"
@@ -143,31 +202,30 @@ class _Clause:
         if shown is best:
             return text
         name = _label(self.axis, best.point)
-        return f"{text}, while the {self.least}, at {name}, is open, by {self._amount(best)}"
+        return f"{text}; the {self.least}, at {name}, is not significantly different"
 
-    def _open(self, best: Difference) -> str:
+    def _not_significant(self, best: Difference) -> str:
         base = _label(self.axis, self.base)
-        if all(math.isnan(gap.p) for gap in self.gaps):
+        if not any(gap.tested for gap in self.gaps):
             return (
                 f"nothing is tested yet: {_point(self.axis, best.point)} has the {self.least} "
                 f"{self.measure}, ahead of {base} by {self._amount(best)}"
             )
         return (
-            f"no {self.axis.words} is shown to have a {self.less} {self.measure} than {base}: the "
-            f"{self.least}, at {_label(self.axis, best.point)}, is open, ahead by "
-            f"{self._amount(best)}"
+            f"no {self.axis.words} has a significantly {self.less} {self.measure} than {base}: the "
+            f"{self.least}, at {_label(self.axis, best.point)}, is ahead by {self._amount(best)}"
         )
 
     def _baseline_leads(self) -> str:
         more = "higher" if self.lower else "lower"
         nearest = (min if self.lower else max)(self.gaps, key=lambda gap: gap.mean)
-        known = (
-            "" if math.isnan(nearest.p) else " and differs" if nearest.resolved else " and is open"
-        )
+        known = ""
+        if nearest.tested:
+            known = ", significantly" if nearest.significant else ", not significantly"
         return (
             f"{_point(self.axis, self.base)}, the baseline, has the {self.least} {self.measure}; "
-            f"the nearest, {_label(self.axis, nearest.point)}, is {more} by "
-            f"{self._amount(nearest)}{known}"
+            f"the nearest, {_label(self.axis, nearest.point)}, is {more}{known}, by "
+            f"{self._amount(nearest)}"
         )
 
     def _untested(self) -> str:
@@ -201,25 +259,20 @@ class _Clause:
         own = {name: self.levels[name] for name in known}
         away = plain(abs(mean.mean - math.fsum(own.values()) / len(own)), self.share)
         return (
-            f"no run is better than {self.words} by {self.measure}, so none is called best: the "
-            f"nearest, {_point(self.axis, self.best or '')}, is {self._with_unit(away)} worse than "
-            f"{self.words} ({level_text(own, self.share)})"
+            f"no point is shown to be better than {self.words} by {self.measure}, so none is "
+            f"called best: the nearest, {_point(self.axis, self.best or '')}, is "
+            f"{self._with_unit(away)} from {self.words} ({level_text(own, self.share)})"
         )
 
     def _amount(self, gap: Difference) -> str:
-        """Write the size of a difference, its interval the same way round, and its p value."""
-        sign, (low, high) = (-1 if gap.mean < 0 else 1), gap.widest
+        """Write the size of a difference and its interval the same way round."""
+        sign = -1 if gap.mean < 0 else 1
         size = self._with_unit(plain(abs(gap.mean), self.share))
-        if math.isnan(gap.p):
-            return f"{size} (one pair of runs: no interval, no p)"
-        ends = sorted((sign * low, sign * high))
-        low_text, high_text = (plain(end, self.share).removesuffix(f"{SPACE}%") for end in ends)
-        p = aggregate.probability(gap.corrected)
-        equals = "" if p.startswith("<") else f"={SPACE}"
-        return (
-            f"{size} (95{SPACE}% interval {low_text} to {high_text}, Holm-corrected "
-            f"p{SPACE}{equals}{p})"
-        )
+        if not gap.tested:
+            return f"{size} (no interval)"
+        ends = sorted((sign * gap.low, sign * gap.high))
+        low, high = (plain(end, self.share).removesuffix(f"{SPACE}%") for end in ends)
+        return f"{size} ({low} to {high})"
 
     def _with_unit(self, size: str) -> str:
         if self.share:
@@ -277,7 +330,7 @@ def warnings(view: View) -> list[str]:
 
 
 def behind_baseline(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    """Warn of points that are no better than what reading no context reaches."""
+    """Warn of points that are not shown to be better than reading no context."""
     found = []
     axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
     for metric in comparison["metrics"]:
@@ -290,6 +343,8 @@ def behind_baseline(view: View, comparison: Mapping[str, Any]) -> list[str]:
             listed += [f"{where}{', '.join(_label(axis, label) for label in worse)}"] * bool(worse)
         if listed:
             level = level_text(levels, aggregate.percent(metric, view.results))
-            which = "every run" if everything else "; ".join(listed)
-            found.append(f"No better than {words} ({level}) by {_measure(metric)}: {which}.")
+            which = "every point" if everything else "; ".join(listed)
+            found.append(
+                f"Not shown to be better than {words} ({level}) by {_measure(metric)}: {which}."
+            )
     return found

@@ -132,8 +132,7 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
         axis, families = view.axis(name), view.families(name)
         title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
         if drawn := charts(sections.headline(view, comparison)):
-            lead = found.best[i][0].answer() if found.best[i] else ""
-            lead = lead or answers.sentence(view, comparison, metrics[0], gaps)
+            lead = found.lead(view, i)
             warned = answers.behind_baseline(view, comparison)
             warned = warned if answer else answers.warnings(view) + warned
             best = sections.best(view, comparison, gaps) if len(axis.labels) > 1 else ""
@@ -145,6 +144,7 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
             title = ""
         drawn = charts(sections.gaps(view, comparison, gaps))
         listed = "".join(_gaps(view, name, metric, gaps) for metric in metrics)
+        listed = say(sections.uneven(gaps)) + listed if listed else ""
         paired += f"{title}{drawn}{listed}" if listed else ""
         if tabs := _tabs(view, name, i, shown):
             equal += f"{title}{tabs}"
@@ -178,30 +178,28 @@ NONE = '<p class="lead">No answer yet: no cell has results.</p>'
 ANSWER = (
     f"Means over seeds with 95{SPACE}% t intervals; small circles are single seeds. The best point "
     "is chosen after the results are known: of several points that are equally good one is best by "
-    "chance, so read its difference from the baseline. Where a seed is missing, the mean is over "
+    "chance, so read its difference from the baseline. If a seed is missing, the mean is over "
     "the others and is shifted by what that seed would have added: compare in pairs. An interval "
     "that reaches the edge of its figure continues beyond it."
 )
 PAIRS = (
-    "Both runs of a pair share everything but the axis: the other axes, the seed, and the "
-    "examples they are evaluated on. The first interval (t) estimates what other seeds would give "
-    "on these examples. The second also estimates what other examples would give: it is wider by "
-    "the error over examples, from a bootstrap that draws the same examples for both runs. A "
-    "single pair has neither. Each interval stands for one difference alone: of twenty intervals "
-    "around true differences of zero, about one excludes zero by chance. p, the level at which "
-    "the wider of the two intervals reaches zero, is therefore corrected by Holm's method within "
-    "each table, which has all differences in one metric, at every point and for all other axes. "
-    "A difference with p of at most 0.05 differs; one with a larger p is open, which does not "
-    "mean that there is none. A pair without one of its sides counts as missing and is left out "
-    "of the other columns. Differences of shares are in percentage points. SE is the standard "
-    "error of the mean difference over seeds, in pairs or (Welch) without."
+    "Both runs of a pair share everything but the axis: the other axes, the seed, and the examples "
+    "they are evaluated on. The intervals are simultaneous: all intervals of the study, those of "
+    "the claims too, hold together in 95 of 100 studies. A family is one metric of all points that "
+    "share the other axes. Its points share one estimate of the noise (a two-way layout of points "
+    "and seeds), the quantile is that of the largest of its correlated t values (Dunnett, 1955), "
+    "and the level is divided among the families (Bonferroni). Spread is the standard deviation of "
+    "one run by that estimate. Own says that the pairs of this difference lie further apart and "
+    "count instead. If single examples were recorded, the interval also covers what other examples "
+    "would give, by a bootstrap that draws the same examples for both runs. A difference is "
+    "significant if its interval excludes zero. One that is not significant may still exist. p is "
+    "the level at which the interval reaches zero. Pairs that lack a side are missing and left out."
 )
 CLAIMED = (
-    "What stands for each claim here is stated in study.py, which says so where that was done "
-    "after the runs; a gain by the metric counts above 0. Replicated: the interval lies on the "
-    "claimed side. Not replicated: it excludes that side. Else the study is underpowered for it, "
-    "and the seeds that would be needed are those of power 0.9 for a difference like the one seen. "
-    "All intervals hold together in 95 of 100 studies (Bonferroni)."
+    "What stands for each claim here is stated in study.py, which says so if that was done after "
+    "the runs. A gain by the metric counts above 0. Replicated: the simultaneous interval lies on "
+    "the claimed side. Not replicated: it excludes that side. Otherwise the study is underpowered "
+    "for the claim, and the seeds needed are those of power 0.9 for a difference like the one seen."
 )
 EQUAL = (
     "Held-out loss during training over four kinds of budget, read where every run has spent the "
@@ -292,13 +290,11 @@ def _fact(key: str, value: Any) -> str:
 
 
 def _gaps(view: View, axis: str, metric: str, gaps: Sequence[compare.Difference]) -> str:
-    """Build the table of differences in a metric, with what pairing was worth."""
+    """Build the table of differences in a metric."""
     chosen = [gap for gap in gaps if gap.metric == metric]
     if not chosen or not any(gap.pairs for gap in gaps):
         return ""
-    worth = say(sections.pairing(chosen, aggregate.percent(metric, view.results)))
-    listed = box(sections.gap_table(view, axis, chosen))
-    return f"<h3>{escape(pretty(metric))}</h3>{worth}{listed}"
+    return f"<h3>{escape(pretty(metric))}</h3>{box(sections.gap_table(view, axis, chosen))}"
 
 
 def _tabs(view: View, axis: str, number: int, shown: Figures) -> str:

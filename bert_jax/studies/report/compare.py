@@ -1,20 +1,16 @@
-"""Paired differences from a baseline: same other axes, same seed, same evaluation examples.
+"""Differences of points from a baseline: same other axes, same seed, same evaluation examples.
 
-Two intervals are computed. The t interval over seeds estimates what other seeds would give on these
-examples. The second adds what other examples would give: to the error over seeds it adds that over
-examples, estimated by a bootstrap. All cells are evaluated on the same examples, therefore all
-seeds and both sides of a difference share each resample. Both intervals need two pairs or more.
-
-A p value is the level at which the widest known interval just reaches zero. Holm's method corrects
-it for the other differences of its family: all those in one metric of one comparison, at every
-point and for all other axes.
+A family is one metric of all points that share the other axes. Its intervals are simultaneous over
+seeds (`simultaneous.py`), and the level is divided among all families of the study. Where single
+examples have recorded values, the interval also covers what other examples would give: all cells
+are evaluated on the same examples, so a bootstrap draws the same examples for both sides.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,10 +18,10 @@ import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import intervals
+from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.collect import Family, Result
+from bert_jax.studies.spec import Claimed
 
-LEVEL = 0.05  # p values up to it count as different
 DRAWS = 5_000
 POOLED = 10_000  # more examples than these are resampled in groups of neighbours
 CHUNK = 2_000_000  # weights held at once
@@ -53,32 +49,80 @@ class Difference:
     holes: int  # pairs that lack a side
     examples: int = 0  # 0: single examples have no recorded values, and nothing is resampled
     mean: float = math.nan
-    low: float = math.nan  # t interval over seeds, 95 %
+    low: float = math.nan  # simultaneous interval, 95 %; infinite where there is none
     high: float = math.nan
-    error: float = math.nan  # standard error of the paired mean difference
-    unpaired: float = math.nan  # of the difference of two independent means
-    both_low: float = math.nan  # over seeds and examples, 95 %
-    both_high: float = math.nan
-    examples_error: float = math.nan  # of examples alone, the same ones on both sides
-    examples_unpaired: float = math.nan  # with different examples on each side
-    p: float = math.nan  # of the difference alone
-    corrected: float = math.nan  # p by Holm's method among all differences in the metric
-    tests: int = 0  # number of these differences
+    p: float = math.nan  # level of all intervals of the study at which this one reaches zero
+    own: bool = False  # whether the spread of its own pairs widens the interval
+    examples_error: float = 0.0  # standard error over examples, the same ones on both sides
+    spread: float = math.nan  # of one run, pooled over the family
+    points: int = 0  # of the family that have the metric, with the baseline
+    uneven: bool = False  # whether the spreads of the family differ more than chance allows
 
     @property
-    def ratio(self) -> float:
-        """Return the paired standard error over the unpaired one: below 1, pairing helped."""
-        return self.error / self.unpaired if self.unpaired > 0 else math.nan
+    def tested(self) -> bool:
+        """Return whether the difference has an interval."""
+        return math.isfinite(self.high)
 
     @property
-    def widest(self) -> tuple[float, float]:
-        """Return the interval that p belongs to: over seeds, and over examples where known."""
-        return (self.both_low, self.both_high) if self.examples else (self.low, self.high)
+    def negated(self) -> Difference:
+        """Return the baseline minus the point."""
+        return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
     @property
-    def resolved(self) -> bool:
-        """Return whether the difference is significant by its corrected p value."""
-        return self.corrected <= LEVEL
+    def significant(self) -> bool:
+        """Return whether the simultaneous interval excludes zero."""
+        return self.tested and (self.low > 0 or self.high < 0)
+
+
+Point = tuple[dict[str, str], Collection[str]]  # labels of the axes, names of evaluations
+
+
+def count_families(
+    comparisons: Iterable[Mapping[str, Any]], claims: Iterable[Claimed], points: Sequence[Point]
+) -> int:
+    """Count the families that a study compares or claims something of, one at least.
+
+    Args:
+      comparisons: of the study.
+      claims: of the study.
+      points: of the study, all axes crossed.
+    """
+    families: set[tuple[Any, ...]] = set()
+    for comparison in comparisons:
+        axis, baseline = comparison["axis"], comparison["baseline"]
+        for metric in comparison["metrics"]:
+            places = [
+                frozenset((labels | {axis: baseline}).items())
+                for labels, evaluations in points
+                if labels.get(axis, baseline) != baseline
+                and _has(points, labels | {axis: baseline}, metric)
+                and metric.partition("/")[0] in evaluations
+            ]
+            families |= {(metric, place, ()) for place in places}
+    for claimed in claims:
+        for place in claimed_places(claimed, points):
+            families.add((claimed.metric, frozenset(place.items()), claimed.more_at))
+    return max(1, len(families))
+
+
+def claimed_places(claimed: Claimed, points: Sequence[Point]) -> list[dict[str, str]]:
+    """Return the labels of each baseline that a claim is about and whose runs are all planned."""
+    places = []
+    for labels, _ in points:
+        if not claimed.place <= set(labels.items()):
+            continue
+        corners = [dict(labels), labels | {claimed.axis: claimed.baseline}]
+        if claimed.more_at is not None:
+            axis, _, elsewhere = claimed.more_at
+            corners += [corner | {axis: elsewhere} for corner in corners]
+        if all(_has(points, corner, claimed.metric) for corner in corners):
+            places.append(corners[1])
+    return places
+
+
+def _has(points: Sequence[Point], labels: Mapping[str, str], metric: str) -> bool:
+    evaluation = metric.partition("/")[0]
+    return any(known == labels and evaluation in evaluations for known, evaluations in points)
 
 
 def differences(
@@ -86,70 +130,134 @@ def differences(
     families: Sequence[Family],
     baseline: str,
     metrics: Sequence[str],
+    count: int = 1,
     draws: int | None = None,
 ) -> list[Difference]:
-    """Compare every point of every family with the baseline; correct p values in each metric."""
+    """Compare every point of every family with the baseline.
+
+    Args:
+      place: the folder of the study.
+      families: of runs.
+      baseline: label of the point that the others are compared with.
+      metrics: to compare by.
+      count: families of the study, among which the level is divided.
+      draws: of the bootstrap over examples.
+    """
     listed = []
     for metric in metrics:
-        cells = [cell for family in families for runs in family.runs.values() for cell in runs]
-        known = replicates(_arrays(place, cells, metric), draws or DRAWS)
-        raw = []
+        known = _replicates(place, families, metric, draws or DRAWS)
         for family in families:
-            base = family.runs.get(baseline, [])
-            for point, runs in family.runs.items():
-                if point != baseline and base:
-                    empty = Difference(metric, family.name, point, baseline, 0, 0)
-                    raw.append(_difference(empty, runs, base, known))
-        tests = sum(not math.isnan(gap.p) for gap in raw)
-        corrected = intervals.holm([gap.p for gap in raw])
-        listed += [
-            replace(gap, corrected=p, tests=tests) for gap, p in zip(raw, corrected, strict=True)
-        ]
+            if baseline in family.runs:
+                table = _tabulate(family, baseline, metric, known)
+                listed += _compare(metric, family.name, baseline, table, count)
     return listed
 
 
-def by_seed(runs: Sequence[Result], base: Sequence[Result]) -> list[tuple[Result, Result]]:
-    """Pair the runs of two points that have the same seed."""
-    others = {cell.entry.seed: cell for cell in base}
-    return [(cell, others[cell.entry.seed]) for cell in runs if cell.entry.seed in others]
+def differences_of_gains(
+    place: StudyFolder, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
+) -> list[Difference]:
+    """Compare what each point gains over the baseline in one family with its gain in another.
 
-
-def _difference(
-    empty: Difference,
-    runs: Sequence[Result],
-    base: Sequence[Result],
-    known: Mapping[str, Replicates],
-) -> Difference:
-    """Fill in the numbers of a difference, as far as there are pairs and replicates."""
-    metric, expected = empty.metric, by_seed(runs, base)
-    pairs = [(a, b) for a, b in expected if metric in a.metrics and metric in b.metrics]
-    gap = replace(empty, pairs=len(pairs), holes=len(expected) - len(pairs))
-    if not pairs:
-        return gap
-    pairing = intervals.paired(
-        [a.metrics[metric] for a, _ in pairs], [b.metrics[metric] for _, b in pairs]
+    The values are those of the first family minus those of the second, seed by seed, so that their
+    spread is that of such pairs. Errors over examples are added as if they were independent, which
+    is a little too much for the same examples.
+    """
+    known = _replicates(place, sides, metric, DRAWS)
+    points = [point for point in sides[0].runs if point in sides[1].runs]
+    first, second = (
+        _tabulate(Family(side.name, {p: side.runs[p] for p in points}), baseline, metric, known)
+        for side in sides
     )
-    over_seeds: dict[str, Any] = pairing._asdict()
-    del over_seeds["n"]  # `pairs` of the difference
-    gap = replace(gap, p=intervals.p_value(pairing), **over_seeds)
+    seeds = sorted(set(first.seeds) & set(second.seeds))
+    table = _Table(
+        first.points,
+        seeds,
+        first.of(seeds) - second.of(seeds),
+        [
+            math.hypot(a, b) if a and b else 0.0
+            for a, b in zip(first.errors, second.errors, strict=True)
+        ],
+        first.examples,
+    )
+    return _compare(metric, sides[0].name, baseline, table, count)
+
+
+class _Table(NamedTuple):
+    """Values of one metric in one family; the baseline is the first point."""
+
+    points: list[str]
+    seeds: list[int]
+    values: np.ndarray  # [points, seeds], NaN where there is none
+    errors: list[float]  # of the difference of each further point, over examples; 0 if unknown
+    examples: list[int]  # number of these examples
+
+    def of(self, seeds: Sequence[int]) -> np.ndarray:
+        """Return the values of some of the seeds."""
+        return self.values[:, [self.seeds.index(seed) for seed in seeds]]
+
+
+def _tabulate(
+    family: Family, baseline: str, metric: str, known: Mapping[str, Replicates]
+) -> _Table:
+    points = [baseline, *(point for point in family.runs if point != baseline)]
+    seeds = sorted({run.entry.seed for runs in family.runs.values() for run in runs})
+    by_point = [{run.entry.seed: run for run in family.runs[point]} for point in points]
+    values = np.full((len(points), len(seeds)), np.nan)
+    for row, by_seed in enumerate(by_point):
+        for column, seed in enumerate(seeds):
+            if seed in by_seed:
+                values[row, column] = by_seed[seed].metrics.get(metric, np.nan)
+    errors = []
+    examples = []
+    for row, by_seed in enumerate(by_point[1:], 1):
+        both = np.isfinite(values[0]) & np.isfinite(values[row])
+        pairs = [(by_seed[s], by_point[0][s]) for s, has in zip(seeds, both, strict=True) if has]
+        number, error = _examples_error(pairs, known)
+        errors.append(error)
+        examples.append(number)
+    return _Table(points, seeds, values, errors, examples)
+
+
+def _compare(
+    metric: str, family: str, baseline: str, table: _Table, count: int
+) -> list[Difference]:
+    """Compare the points of a table with its first; those without a pair have no numbers."""
+    compared = simultaneous.compare(table.values, count, table.errors)
+    listed = []
+    for row, gap in enumerate(compared.gaps):
+        holes = len(table.seeds) - gap.pairs
+        empty = Difference(metric, family, table.points[row + 1], baseline, gap.pairs, holes)
+        if not gap.pairs:
+            listed.append(empty)
+            continue
+        listed.append(
+            replace(
+                empty,
+                examples=table.examples[row],
+                mean=gap.mean,
+                low=gap.mean - gap.half,
+                high=gap.mean + gap.half,
+                p=gap.p,
+                own=gap.own,
+                examples_error=table.errors[row],
+                spread=compared.spread,
+                points=int(np.isfinite(table.values).any(axis=1).sum()),
+                uneven=compared.uneven,
+            )
+        )
+    return listed
+
+
+def _examples_error(
+    pairs: Sequence[tuple[Result, Result]], known: Mapping[str, Replicates]
+) -> tuple[int, float]:
+    """Return the number of examples and the standard error over them; zeros if unknown."""
     drawn = [(known.get(a.entry.id), known.get(b.entry.id)) for a, b in pairs]
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
-    if len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
-        return gap
-    left, right = (np.stack([pair[side].values for pair in both]) for side in (0, 1))
-    error = float(np.nanstd((left - right).mean(axis=0)))  # both are [seeds, draws]
-    half = float(intervals.with_examples(pairing.high - pairing.mean, error))
-    return replace(
-        gap,
-        examples=both[0][0].examples,
-        both_low=pairing.mean - half,
-        both_high=pairing.mean + half,
-        examples_error=error,
-        examples_unpaired=math.hypot(
-            *(float(np.nanstd(side.mean(axis=0))) for side in (left, right))
-        ),
-        p=intervals.p_value(pairing, error),
-    )
+    if not both or len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
+        return 0, 0.0
+    gaps = np.stack([a.values - b.values for a, b in both])  # [seeds, draws]
+    return both[0][0].examples, float(np.nanstd(gaps.mean(axis=0)))
 
 
 # --- resampling --------------------------------------------------------------------------------
@@ -189,6 +297,14 @@ def _weights(examples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
         drawn = rng.integers(examples, size=(rows, examples)) + examples * np.arange(rows)[:, None]
         counts = np.bincount(drawn.ravel(), minlength=rows * examples)
         yield counts.reshape(rows, examples).astype(np.float64)
+
+
+def _replicates(
+    place: StudyFolder, families: Sequence[Family], metric: str, draws: int
+) -> dict[str, Replicates]:
+    """Resample the examples of all cells of some families."""
+    cells = [cell for family in families for runs in family.runs.values() for cell in runs]
+    return replicates(_arrays(place, cells, metric), draws)
 
 
 def _arrays(place: StudyFolder, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.studies.report import compare, judged, optimum
+from bert_jax.studies.report import answers, compare, judged, optimum
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.judged import Judged
@@ -19,6 +19,11 @@ class Findings(NamedTuple):
     best: Mapping[int, Sequence[Best]]  # by the study's budget, and at equal FLOPs
     claims: Sequence[Judged]
 
+    def lead(self, view: View, number: int) -> str:
+        """Answer a comparison of the study, in at most 60 words."""
+        best = self.best[number][0].answer() if self.best[number] else ""
+        return answers.lead(view, view.comparisons[number], self.gaps[number], best)
+
 
 def find(view: View) -> Findings:
     """Compare, fit and judge all that a study states."""
@@ -27,6 +32,8 @@ def find(view: View) -> Findings:
     for i, comparison in enumerate(view.comparisons):
         axis, baseline = comparison["axis"], comparison["baseline"]
         families = view.families(axis)
-        gaps[i] = compare.differences(view.place, families, baseline, comparison["metrics"])
+        gaps[i] = compare.differences(
+            view.place, families, baseline, comparison["metrics"], count=view.family_count
+        )
         best[i] = optimum.find(view, comparison)
     return Findings(gaps, best, judged.judge(view))

@@ -1,10 +1,10 @@
-"""Statistics over seeds: means and differences with intervals, p values and their correction."""
+"""Means over seeds, each with its own t interval."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,34 +19,12 @@ class Summary(NamedTuple):
     high: float
 
 
-class Pairing(NamedTuple):
-    """Mean of a minus b over pairs, with the standard errors with and without pairing."""
-
-    n: int
-    mean: float
-    low: float  # the t interval over pairs
-    high: float
-    error: float  # standard error of the mean difference; NaN for one pair
-    unpaired: float  # the same for two independent means, by Welch
-
-
 def summary(values: Sequence[float]) -> Summary:
     """Compute mean and spread; a single value has spread NaN and an infinite interval."""
     sample = _sample(values)
     mean, error = float(sample.mean()), _squared_error(sample) ** 0.5
     half = half_width(error, len(sample) - 1)
     return Summary(len(sample), mean, error * len(sample) ** 0.5, mean - half, mean + half)
-
-
-def paired(a: Sequence[float], b: Sequence[float]) -> Pairing:
-    """Compute the mean of a[i] - b[i] and its interval, which is infinite for one pair."""
-    first, second = _sample(a), _sample(b)
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} and {len(second)} values are no pairs")
-    gap = summary(first - second)
-    error = gap.deviation / math.sqrt(gap.n)
-    unpaired = math.sqrt(_squared_error(first) + _squared_error(second))
-    return Pairing(gap.n, gap.mean, gap.low, gap.high, error, unpaired)
 
 
 def _sample(values: Sequence[float]) -> np.ndarray:
@@ -71,55 +49,3 @@ def quantile(freedom: float, level: float = 0.05) -> float:
     from scipy import special  # scipy.stats has it too, but takes a second to load
 
     return float(special.stdtrit(freedom, 1 - level / 2))
-
-
-# --- seeds and examples ------------------------------------------------------------------------
-
-SMALLEST = 1e-300  # lower bound of p values
-
-
-def with_examples(seeds_half: Any, examples_error: Any) -> Any:
-    """Return half of a 95 % interval over seeds and examples, for numbers or arrays.
-
-    Each part of the error keeps its own quantile, Student's for the seeds and the normal one for
-    the examples. One quantile for both, by the degrees of freedom of their sum (Satterthwaite),
-    covers too little for two or three seeds: if these happen to lie close together, the sum is
-    treated as the error of examples alone.
-    """
-    return np.hypot(seeds_half, half_width(1.0, math.inf) * examples_error)
-
-
-def p_value(seeds: Pairing, examples_error: float = 0.0) -> float:
-    """Return the level at which the interval over seeds and examples just reaches zero.
-
-    A single pair gives NaN.
-    """
-    from scipy import special
-
-    if math.isnan(seeds.error):
-        return math.nan
-    if not seeds.error and not examples_error:
-        return 1.0 if seeds.mean == 0 else 0.0
-    low, high = math.log(SMALLEST), 0.0
-    for _ in range(60):  # more halvings than the digits of a float need
-        middle = (low + high) / 2
-        tail = math.exp(middle) / 2
-        parts = (
-            seeds.error * special.stdtrit(seeds.n - 1, tail),
-            examples_error * special.ndtri(tail),
-        )
-        low, high = (low, middle) if math.hypot(*parts) < abs(seeds.mean) else (middle, high)
-    return math.exp(high)
-
-
-def holm(values: Sequence[float]) -> list[float]:
-    """Correct p values for multiple tests (Holm, 1979); NaN stays NaN and does not count.
-
-    If corrected values up to 0.05 are called different, at most 5 % of families have one or more
-    wrong calls.
-    """
-    known = sorted((value, at) for at, value in enumerate(values) if not math.isnan(value))
-    corrected, least = [math.nan] * len(values), 0.0
-    for rank, (value, at) in enumerate(known):
-        corrected[at] = least = max(least, min(1.0, (len(known) - rank) * value))
-    return corrected

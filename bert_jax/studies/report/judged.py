@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +14,11 @@ import numpy as np
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import is_share, lower_is_better, pretty, unit
-from bert_jax.studies.report import aggregate, collect, compare, verdicts
+from bert_jax.studies.report import aggregate, collect, compare, simultaneous, verdicts
 from bert_jax.studies.report.aggregate import View, plain
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.collect import Family
+from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import UNDERPOWERED, Verdict
 from bert_jax.studies.spec import BUDGET, Claimed
 
@@ -33,80 +34,51 @@ class Judged(NamedTuple):
     share: bool = False  # whether the metric is written in per cent
 
 
-class Gains(NamedTuple):
-    """What the runs of one place gain over their baselines."""
-
-    place: dict[str, str]  # labels of the other axes
-    by_seed: dict[int, float]
-    error: float  # of their mean, over examples
-
-
 def judge(view: View) -> list[Judged]:
-    """Judge every claim of the study in every family, by intervals that hold together."""
-    found = []
-    for claimed in (Claimed(**claim) for claim in view.study.get("claims", [])):
-        gains = _gains(view, claimed)
-        if claimed.more_at is not None:
-            gains = _more(gains, *claimed.more_at)
-        found += [(claimed, gain) for gain in gains]
-    return [
-        Judged(
-            claimed,
-            collect.placed(view.study, gain.place),
-            verdicts.judge(
-                list(gain.by_seed.values()),
-                gain.error,
-                claims=len(found),
-                least=claimed.least,
-                within=claimed.within,
+    """Judge every claim of the study in every family."""
+    count = view.family_count
+    judged = []
+    for claimed in view.claims:
+        share = aggregate.percent(claimed.metric, view.results)
+        for place, gain in _gains(view, claimed, count):
+            verdict = None
+            if gain.pairs:
+                verdict = verdicts.judge(gain, count, claimed.least, claimed.within)
+            judged.append(Judged(claimed, collect.placed(view.study, place), verdict, share))
+    return judged
+
+
+def _gains(view: View, claimed: Claimed, count: int) -> list[tuple[dict[str, str], Difference]]:
+    """Return each place that has both points of a claim, and the gain there, above 0 if claimed."""
+    gains = []
+    families = _families(view, claimed)
+    for place, family in families:
+        if claimed.more_at is None:
+            compared = compare.differences(
+                view.place, [family], claimed.baseline, [claimed.metric], count
             )
-            if gain.by_seed
-            else None,
-            aggregate.percent(claimed.metric, view.results),
-        )
-        for claimed, gain in found
-    ]
+        else:
+            axis, point, baseline = claimed.more_at
+            across = [other for at, other in families if at == place | {axis: baseline}]
+            if place[axis] != point or not across:
+                continue
+            compared = compare.differences_of_gains(
+                view.place, (family, across[0]), claimed.baseline, claimed.metric, count
+            )
+            place = {name: label for name, label in place.items() if name != axis}
+        gain = next(gap for gap in compared if gap.point == claimed.point)
+        gains.append((place, gain.negated if lower_is_better(claimed.metric) else gain))
+    return gains
 
 
-def _gains(view: View, claimed: Claimed) -> list[Gains]:
-    """Return the gains of the claimed point over the baseline, wherever there is the point."""
-    metric, sign = claimed.metric, -1 if lower_is_better(claimed.metric) else 1
-    sides = (claimed.point, claimed.baseline)
-    families = [
-        Family(family.name, {side: family.runs.get(side, []) for side in sides})
-        for family in view.families(claimed.axis)
-        if claimed.point in family.runs
-    ]
-    compared = compare.differences(view.place, families, claimed.baseline, [metric])
-    known = {gap.family: gap for gap in compared}
+def _families(view: View, claimed: Claimed) -> list[tuple[dict[str, str], Family]]:
+    """Return the families that have both points of a claim, and their labels on other axes."""
     found = []
-    for family in families:
-        runs, base = (family.runs[side] for side in sides)
-        gains = {
-            a.entry.seed: sign * (a.metrics[metric] - b.metrics[metric])
-            for a, b in compare.by_seed(runs, base)
-            if metric in a.metrics and metric in b.metrics
-        }
-        gap, place = known.get(family.name), dict(runs[0].entry.labels)
-        del place[claimed.axis]
-        found.append(Gains(place, gains, gap.examples_error if gap and gap.examples else 0.0))
-    return found
-
-
-def _more(gains: Sequence[Gains], axis: str, point: str, baseline: str) -> list[Gains]:
-    """Return how much larger the gains are at a point of another axis than at its baseline.
-
-    The error over examples is that of independent ones: too large, as a rule, for both gains are of
-    the same examples. Where it is known of one gain alone, seeds alone count.
-    """
-    found = []
-    for gain in (gain for gain in gains if gain.place.get(axis) == point):
-        across = next((g for g in gains if g.place == gain.place | {axis: baseline}), None)
-        known = across.by_seed if across else {}
-        more = {seed: gain.by_seed[seed] - known[seed] for seed in gain.by_seed if seed in known}
-        errors = (gain.error, across.error if across else 0.0)
-        place = {name: label for name, label in gain.place.items() if name != axis}
-        found.append(Gains(place, more, math.hypot(*errors) if all(errors) else 0.0))
+    for family in view.families(claimed.axis):
+        if {claimed.point, claimed.baseline} <= family.runs.keys():
+            place = dict(family.runs[claimed.point][0].entry.labels)
+            del place[claimed.axis]
+            found.append((place, family))
     return found
 
 
@@ -181,22 +153,28 @@ def _word(verdict: Verdict | None) -> str:
         return UNDERPOWERED
     if verdict.word != UNDERPOWERED or verdict.seeds < 2:
         return verdict.word
-    more = f"more than {verdicts.MOST:,}" if verdict.needed is None else f"{verdict.needed:,}"
-    return f"{verdict.word}: {more} seeds would be needed"
+    return f"{verdict.word}: {_many(verdict.needed)} seeds would be needed"
 
 
 # --- before a launch ----------------------------------------------------------------------------
 
 
-def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Path]) -> list[str]:
+class Plan(NamedTuple):
+    """What the power of a study follows from before it has run."""
+
+    seeds: int
+    families: int
+    points: Mapping[str, int]  # of each axis
+
+
+def power(claims: Sequence[Claimed], plan: Plan, tables: Sequence[Path]) -> list[str]:
     """Say the power of a study for the differences it looks for, by the spread of earlier runs.
 
     Args:
       claims: that the study has cells for.
-      seeds: of the study.
-      count: of intervals that the study has, one for each claim and family.
-      tables: results.csv of studies that have run; the first that knows a metric counts, one that
-        varies the axis of the claim before others.
+      plan: of the study.
+      tables: results.csv of studies that have run. The first that knows a metric counts. Tables
+        that vary the axis of the claim come before others.
     """
     lines = []
     for claimed in claims:
@@ -210,21 +188,32 @@ def power(claims: Sequence[Claimed], seeds: int, count: int, tables: Sequence[Pa
             lines.append(f"{head}: no earlier run says how far seeds lie apart")
             continue
         if claimed.more_at is not None:
-            deviation *= math.sqrt(2)  # of a difference of two such differences
-        margin = claimed.within
-        # Of a claim that nothing differs: that it is found if it is so, both ends being as far.
-        room = (claimed.effect - claimed.least,) if margin is None else (margin, margin)
-        chance = verdicts.power(seeds, deviation, *room, claims=count)
-        needed = verdicts.seeds_needed(deviation, *room, claims=count)
-        more = f"more than {verdicts.MOST:,}" if needed is None else f"{needed:,}"
-        apart = _amount(deviation, claimed.metric, share)
+            deviation *= math.sqrt(2)  # of the difference of two runs
+        room = claimed.effect - claimed.least
+        other = math.inf
+        if claimed.within is not None:  # found if nothing differs, both ends being as far
+            room = other = claimed.within
+        points, families = plan.points.get(claimed.axis, 2), plan.families
+        wanted = simultaneous.Wanted(room, other, families=families)
+        chance = simultaneous.power(plan.seeds, points, deviation, wanted)
+        needed = simultaneous.seeds_needed(points, deviation, wanted)
         lines.append(
-            f"{head}: power {100 * chance:.0f}{SPACE}% with {seeds} "
-            f"{'seed' if seeds == 1 else 'seeds'}, 90{SPACE}% with {more} "
-            f"({f'{count} intervals hold together; ' if count > 1 else ''}"
-            f"pairs have a standard deviation of {apart} in {os.path.relpath(table)})"
+            f"{head}: power {100 * chance:.0f}{SPACE}% with {_counted(plan.seeds, 'seed')}, "
+            f"90{SPACE}% with {_many(needed)} "
+            f"(intervals of {_counted(families, 'family', 'families')} hold together; a run has a "
+            f"standard deviation of {_amount(deviation, claimed.metric, share)} in "
+            f"{os.path.relpath(table)})"
         )
     return lines
+
+
+def _counted(count: int, one: str, more: str = "") -> str:
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def _many(seeds: int | None) -> str:
+    """Write how many seeds are needed."""
+    return f"more than {simultaneous.MOST:,}" if seeds is None else f"{seeds:,}"
 
 
 def _columns(table: Path) -> list[str]:
@@ -237,10 +226,10 @@ def _columns(table: Path) -> list[str]:
 
 
 def spread(table: Path, metric: str, axis: str) -> float:
-    """Return the standard deviation of a difference between two cells of one seed; 0 if unknown.
+    """Return the pooled standard deviation of a cell about its point and its seed; 0 if unknown.
 
-    The cells differ in `axis` alone; in a table without it, in the last axis but the budget. It is
-    sqrt(2) times that of a cell, once the means of its point and of its seed are taken off.
+    Points are those of `axis`. In a table without it they are those of the last axis but the
+    budget.
     """
     try:
         lines = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
@@ -266,4 +255,4 @@ def spread(table: Path, metric: str, axis: str) -> float:
         residuals = values - design @ (np.linalg.pinv(design) @ values)
         squares += float(residuals @ residuals)
         freedom += len(runs) - int(np.linalg.matrix_rank(design))
-    return math.sqrt(2 * squares / freedom) if freedom else 0.0
+    return math.sqrt(squares / freedom) if freedom else 0.0

@@ -15,10 +15,10 @@ from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import lower_is_better, pretty
 from bert_jax.studies import scaling
-from bert_jax.studies.report import aggregate, budgets
+from bert_jax.studies.report import aggregate, budgets, intervals
 from bert_jax.studies.report.aggregate import Figures, View, slug
 from bert_jax.studies.report.collect import Axis
-from bert_jax.studies.report.compare import LEVEL
+from bert_jax.studies.report.simultaneous import LEVEL
 from bert_jax.studies.scaling import Estimate, Fitted, Optimum, Run
 from bert_jax.studies.spec import BUDGET
 
@@ -40,6 +40,7 @@ class Best:
     fitted: Fitted
     lines: Lines  # those of a figure over budgets
     without: dict[str, tuple[Fitted, Lines]]  # fitted without the lowest or the highest value
+    alone: list[Fitted]  # fitted to each seed alone
 
     def figures(self) -> Figures:
         """Describe the best value with its interval over several budgets, a line for each size."""
@@ -79,13 +80,13 @@ class Best:
                 f"{_value(o, axis)} after {aggregate.short_amount(o.budget)} {kind}" for o in line
             )
             said.append(f"{f'{name}: ' if name else ''}the best {axis.words} is {values}.")
-        said += self._courses()
+        said += self._courses() + self._by_seeds()
         checked = [o for o in fitted.optima if o.agrees is not None]
         if checked:
             agreed = sum(bool(o.agrees) for o in checked)
             said.append(
-                f"Predicted by the course of the others, {agreed} of {len(checked)} best values "
-                "lie where their own runs have them, within chance."
+                f"Predicted by the trend of all others, {agreed} of {len(checked)} best values lie "
+                "where their own runs have them, within chance."
             )
         for label, (refitted, lines) in self.without.items():
             last = ", ".join(
@@ -96,6 +97,9 @@ class Best:
             text = f"Without the runs at {label} the best {axis.words} is {last} {kind}"
             if few := [name for name in self.lines if name not in lines]:
                 text += f" (too few values are left of {', '.join(few)})"
+            optima = [optimum for line in lines.values() for optimum in line]
+            if beyond := sum(not optimum.inside for optimum in optima):
+                text += f"; {beyond} of {len(optima)} best values lie outside the values left"
             moves = [
                 f"with each doubling of the {what} its odds change by {_factor(estimate)}"
                 for estimate, what in self._exponents(refitted)
@@ -108,16 +112,53 @@ class Best:
             )
         if fitted.misfit <= LEVEL:
             said.append(
-                f"The course is no straight line in the logarithms{_p(fitted.misfit)}: its "
+                f"The trend is no straight line in the logarithms{_p(fitted.misfit)}: its "
                 "exponents describe these budgets and sizes and no others."
             )
         return [f"{text[:1].upper()}{text[1:]}" for text in said]
 
     def answer(self) -> str:
-        """Say how the best value moves with budget and size; nothing where there is one budget."""
-        if math.isnan(self.fitted.over_budget.estimate):
+        """Say the best values after the largest and after the smallest budget."""
+        lines = [line for line in self.lines.values() if line]
+        if not lines:
             return ""
-        return " ".join(f"{text[:1].upper()}{text[1:]}" for text in self._courses())
+        kind = budgets.KINDS[self.kind]
+        said = []
+        for place in (-1, 0):
+            optima = [line[place] for line in lines]
+            amounts = sorted({optimum.budget for optimum in optima})
+            after = " to ".join(
+                map(aggregate.short_amount, dict.fromkeys((amounts[0], amounts[-1])))
+            )
+            said.append(f"{self._range(optima)} after {after} {kind}")
+        return f"The best {self.axis.words} is {', '.join(dict.fromkeys(said))}."
+
+    def _range(self, optima: Sequence[Optimum]) -> str:
+        """Write the range of the best values that lie among the values that were tried."""
+        inside = [round(100 * optimum.value) for optimum in optima if optimum.inside]
+        beyond = len(optima) - len(inside)
+        if not inside:
+            return "not among the values that were tried"
+        ends = " to ".join(map(str, dict.fromkeys((min(inside), max(inside)))))
+        outside = f" (for {beyond} of {len(optima)} outside what was tried)" if beyond else ""
+        return f"{ends}{SPACE}%{outside}"
+
+    def _by_seeds(self) -> list[str]:
+        """Say what the seeds, each fitted alone, say of the course."""
+        said = []
+        for place, (_, what) in enumerate(self._places()):
+            each = [(fitted.over_budget, fitted.over_size)[place].estimate for fitted in self.alone]
+            known = [value for value in each if math.isfinite(value)]
+            if len(known) > 1:
+                mean = intervals.summary(known)
+                factor = _factor(Estimate(mean.mean, mean.low, mean.high))
+                said.append(f"by {factor} with each doubling of the {what}")
+        if not said:
+            return []
+        return [
+            "These intervals rest on a parabola and on the noise about it. With seeds as the unit, "
+            f"each fitted alone, the odds change {' and '.join(said)}."
+        ]
 
     def _courses(self) -> list[str]:
         return [
@@ -127,8 +168,16 @@ class Best:
 
     def _exponents(self, fitted: Fitted) -> list[tuple[Estimate, str]]:
         """Return the exponents that could be estimated, and of what."""
-        both = (fitted.over_budget, budgets.KINDS[self.kind]), (fitted.over_size, "parameters")
+        both = self._places(fitted)
         return [(estimate, what) for estimate, what in both if math.isfinite(estimate.estimate)]
+
+    def _places(self, fitted: Fitted | None = None) -> tuple[tuple[Estimate, str], ...]:
+        """Return both exponents, and of what."""
+        fitted = fitted or self.fitted
+        return (
+            (fitted.over_budget, budgets.KINDS[self.kind]),
+            (fitted.over_size, "parameters"),
+        )
 
 
 def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:
@@ -176,7 +225,13 @@ def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:
                 without[label] = _fit(
                     [runs[i] for i in inner], [costs[i] for i in inner], names, each != kind
                 )
-        found.append(Best(axis, metrics[0], each, each != kind, *fitted, without))
+        alone = []
+        for seed in sorted({run.seed for run in runs}):
+            inner = [i for i, run in enumerate(runs) if run.seed == seed]
+            with contextlib.suppress(ConfigError):
+                own = [runs[i] for i in inner], [costs[i] for i in inner]
+                alone.append(_fit(*own, names, each != kind)[0])
+        found.append(Best(axis, metrics[0], each, each != kind, *fitted, without, alone))
     return found
 
 
@@ -234,7 +289,7 @@ def _course(exponent: Estimate, axis: Axis, doubling: str) -> str:
         way = "rises" if exponent.low > 0 else "falls"
         return f"the best {axis.words} {way}: with each {doubling} its odds change by {text}."
     return (
-        f"whether the best {axis.words} falls or rises with each {doubling} is open: its odds "
+        f"the best {axis.words} does not change significantly: with each {doubling} its odds "
         f"change by {text}."
     )
 

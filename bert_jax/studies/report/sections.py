@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bert_jax.reporting.formats import HOLE, SPACE, number
+from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import axis_title, lower_is_better, pretty
 from bert_jax.reporting.page import table
 from bert_jax.studies.report import aggregate, answers
@@ -76,15 +75,12 @@ def best(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
             if top == base:
                 text = "is the baseline"
             if gap is not None:
-                one_pair = gap.pairs == 1
-                within = "one pair" if one_pair else aggregate.interval(*gap.widest, share)
-                inside = "; ".join(filter(None, [within, verdict(gap)]))
-                text = f"{plain(gap.mean, share, True)} ({inside})"
+                text = f"{plain(gap.mean, share, True)} ({verdict(gap, share)})"
             name = ", ".join(filter(None, [pretty(metric), family.name]))
             mean = aggregate.summary(family.runs[top], getter(metric))
             shown = plus_minus(mean, len(family.runs[top]), share)
             if answers.behind(family, metric, levels)[1]:
-                top, text = f"none; nearest {top}", f"no run is better than {words}"
+                top, text = f"none; nearest {top}", f"no point is shown to be better than {words}"
             lines.append([name, top, shown, text])
     less = f"minus {comparison['baseline'] or 'baseline'}, in pairs"
     return table(lines, ["metric", "best point", "mean", less], True) if lines else ""
@@ -120,8 +116,9 @@ def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
             continue
         count = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else str(pairs[0])
         count += " pairs" if pairs[-1] > 1 else " pair"
-        intervals = f", 95{SPACE}% t intervals" if pairs[-1] > 1 else "; one pair has no interval"
-        intervals += ", each by itself" if pairs[-1] > 1 and len(chosen) > 1 else ""
+        intervals = "; without intervals"
+        if any(gap.tested for gap in chosen):
+            intervals = f", simultaneous 95{SPACE}% intervals"
         better = "Below" if lower_is_better(metric) else "Above"
         baseline, share = comparison["baseline"], aggregate.percent(metric, view.results)
         figures[slug(axis.name, metric, part, "difference")] = aggregate.chart_over(
@@ -137,11 +134,10 @@ def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
 
 
 def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
-    """Tabulate the differences in one metric: both intervals, the verdict, both standard errors."""
+    """Tabulate the differences in one metric with their simultaneous intervals."""
     others = [other.name for other in view.axes if other.name != axis]
-    head = [", ".join([*others, axis]), "difference"]
-    head += [f"95{SPACE}% over seeds", f"95{SPACE}% seeds, examples", "p, Holm", "verdict"]
-    head += ["pairs", "missing", "examples", "SE paired", "SE unpaired", "ratio"]
+    head = [", ".join([*others, axis]), "difference", f"simultaneous 95{SPACE}%", "p", ""]
+    head += ["spread", "pairs", "missing", "examples"]
     lines = []
     for gap in differences:
         share = aggregate.percent(gap.metric, view.results)
@@ -150,15 +146,12 @@ def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
                 ", ".join(filter(None, [gap.family, gap.point])),
                 plain(gap.mean, share, True),
                 aggregate.interval(gap.low, gap.high, share),
-                aggregate.interval(gap.both_low, gap.both_high, share),
-                aggregate.probability(gap.corrected),
-                HOLE if math.isnan(gap.corrected) else "differs" if gap.resolved else "open",
+                aggregate.probability(gap.p),
+                _word(gap) if gap.tested else HOLE,
+                f"{plain(gap.spread, share)}{', own' if gap.own else ''}",
                 str(gap.pairs),
                 str(gap.holes) if gap.holes else "",
                 f"{gap.examples:,}" if gap.examples else HOLE,
-                _error(gap.error, share),
-                _error(gap.unpaired, share),
-                f"{gap.ratio:.2f}" if math.isfinite(gap.ratio) else HOLE,
             ]
         )
     kept = [i for i in range(len(head)) if {line[i] for line in lines} - {"", HOLE}]
@@ -166,52 +159,27 @@ def gap_table(view: View, axis: str, differences: Sequence[Difference]) -> str:
     return table(lines, [head[i] for i in kept], True) if lines else ""
 
 
-def verdict(gap: Difference) -> str:
-    """Format the corrected p value and the verdict by it; empty for one pair."""
-    if math.isnan(gap.corrected):
-        return ""
-    p = aggregate.probability(gap.corrected)
-    text = f"p {p}" if p.startswith("<") else f"p{SPACE}={SPACE}{p}"
-    return f"{text}, {'differs' if gap.resolved else 'open'}"
+def verdict(gap: Difference, share: bool) -> str:
+    """Write the simultaneous interval of a difference and what it says."""
+    if not gap.tested:
+        return "no interval"
+    return f"{aggregate.interval(gap.low, gap.high, share)}; {_word(gap)}"
 
 
-def _error(value: float, share: bool) -> str:
-    """Format a standard error; of a share in percentage points."""
-    if not math.isfinite(value):
-        return HOLE
-    return number(100 * value if share else value)
+def _word(gap: Difference) -> str:
+    return "significant" if gap.significant else "not significant"
 
 
-def pairing(differences: Sequence[Difference], share: bool) -> str:
-    """Write sentences on what pairing by seed and by example was worth in one metric."""
-    unit, sentences = " (in percentage points)" if share else "", []
-    if errors := _root_mean_squares([(gap.error, gap.unpaired) for gap in differences]):
-        paired, unpaired, count = errors
-        sentences.append(
-            f"Standard error over seeds {_error(paired, share)} paired and "
-            f"{_error(unpaired, share)} unpaired{unit}, root mean squares of {count} "
-            f"difference{'s' if count > 1 else ''}: a ratio of {paired / unpaired:.2f}. Without "
-            f"pairs, an interval as narrow would take {(unpaired / paired) ** 2:.2g} times the "
-            "seeds."
-        )
-    examples = [(gap.examples_error, gap.examples_unpaired) for gap in differences]
-    if errors := _root_mean_squares(examples):
-        paired, unpaired, _ = errors
-        sentences.append(
-            f"Standard error over examples {_error(paired, share)} with the same ones on both "
-            f"sides and {_error(unpaired, share)} with different ones{unit}: a ratio of "
-            f"{paired / unpaired:.2f}, worth {(unpaired / paired) ** 2:.2g} times the examples."
-        )
-    return " ".join(sentences)
-
-
-def _root_mean_squares(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, int] | None:
-    """Return the root mean square of both columns and the number of rows where both are known."""
-    known = [pair for pair in pairs if all(math.isfinite(error) and error > 0 for error in pair)]
-    if not known:
-        return None
-    first, second = (
-        math.sqrt(math.fsum(error**2 for error in column) / len(known))
-        for column in zip(*known, strict=True)
+def uneven(differences: Sequence[Difference]) -> str:
+    """Say in which families the spreads of the points differ; empty if in none."""
+    names = dict.fromkeys(
+        ", ".join(filter(None, [pretty(gap.metric), gap.family]))
+        for gap in differences
+        if gap.uneven
     )
-    return first, second, len(known)
+    if not names:
+        return ""
+    return (
+        "The spreads of the points differ more than chance allows (Cochran's test), so each "
+        f"interval is also as wide as that of its pairs alone: {'; '.join(names)}."
+    )

@@ -14,7 +14,7 @@ from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import trunks
 from bert_jax.studies.report import aggregate, answers, budgets, judged, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
-from bert_jax.studies.report.compare import LEVEL, Difference
+from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.findings import Findings
 from bert_jax.studies.report.optimum import Best
 from bert_jax.system.durations import duration
@@ -27,6 +27,7 @@ def text(view: View, found: Findings) -> str:
     for i, comparison in enumerate(view.comparisons):
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
+        parts.append(literal(found.lead(view, i)))
         parts += _comparison(view, comparison, found.gaps[i], found.best[i])
     if said := judged.sentences(found.claims):
         parts += ["## Published claims", *map(literal, said)]
@@ -131,43 +132,36 @@ def _comparison(
             }
             if known:
                 pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
-    parts = [literal(answers.sentence(view, comparison, m, differences)) for m in metrics[:1]]
-    parts += [literal(line) for each in best for line in each.sentences()]
     warned = answers.warnings(view) + answers.behind_baseline(view, comparison)
-    parts.append("\n".join(f"- {literal(text)}" for text in warned))
+    parts = ["\n".join(f"- {literal(text)}" for text in warned)]
+    parts += [literal(line) for each in best for line in each.sentences()]
     parts += [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]
     if pairs:
-        baseline, explanation = literal(comparison["baseline"]), _intervals(metrics, differences)
-        parts.append(f"Minus {baseline}, in pairs of one seed. {explanation}")
+        baseline = literal(comparison["baseline"])
+        parts.append(f"Minus {baseline}, in pairs of one seed. {_intervals(view, differences)}")
+        parts.append(literal(sections.uneven(differences)))
         parts.append(table(pairs, head))
-        worth = []
-        for metric in metrics:
-            chosen = [gap for gap in differences if gap.metric == metric]
-            if sentences := sections.pairing(chosen, share[metric]):
-                sentences = f"{sentences[0].lower()}{sentences[1:]}"
-                worth.append(f"- {literal(pretty(metric))}: {sentences}")
-        parts.append("\n".join(worth))
     return parts
 
 
-def _intervals(metrics: Sequence[str], differences: Sequence[Difference]) -> str:
-    """Explain the intervals and p values of a table of differences."""
-    by_metric = {m: [gap for gap in differences if gap.metric == m] for m in metrics}
-    tests = [max((gap.tests for gap in gaps), default=0) for gaps in by_metric.values()]
-    if not any(tests):
-        return "One pair has no interval."
-    both = [pretty(m) for m, gaps in by_metric.items() if any(gap.examples for gap in gaps)]
-    over = "seeds alone"
+def _intervals(view: View, differences: Sequence[Difference]) -> str:
+    """Explain the intervals of a table of differences."""
+    tested = [gap for gap in differences if gap.tested]
+    if not tested:
+        return "There are no intervals: one seed."
+    metrics = dict.fromkeys(gap.metric for gap in tested)
+    both = dict.fromkeys(gap.metric for gap in tested if gap.examples)
+    over = "seeds"
     if len(both) == len(metrics):
         over = "seeds and examples"
     elif both:
-        over = f"seeds and examples for {literal(', '.join(both))}, over seeds alone for others"
-    low, high = min(tests), max(tests)
-    count = f"the {high}" if low == high else f"the {low} to {high}"
-    holm = "" if high == 1 else f", corrected by Holm's method for {count} of its column"
+        names = literal(", ".join(map(pretty, both)))
+        over = f"seeds and examples for {names}, over seeds for others"
+    count = view.family_count
+    together = f"those of {count} families" if count > 1 else "all of them"
     return (
-        f"In brackets 95{SPACE}% intervals, each by itself, over {over}; p is that of the "
-        f"difference{holm}. Bold: p of at most {LEVEL}."
+        f"In brackets simultaneous 95{SPACE}% intervals over {over}: {together} hold together in "
+        "95 of 100 studies. Bold: significant, as the interval excludes zero."
     )
 
 
@@ -177,10 +171,7 @@ def _gap(gap: Difference | None, share: bool) -> str:
         return HOLE
     value = plain(gap.mean, share, True)
     missing = f", {gap.pairs} pair{'s' if gap.pairs > 1 else ''}" if gap.holes else ""
-    if gap.pairs == 1:
+    if not gap.tested:
         return f"{value}{missing}"
-    value = f"**{value}**" if gap.resolved else value
-    p = aggregate.probability(gap.corrected)
-    equals = "" if p.startswith("<") else f"{SPACE}="
-    p = f"p{equals}{SPACE}{p}".replace("<", "&lt;")
-    return f"{value} ({aggregate.interval(*gap.widest, share)}; {p}){missing}"
+    value = f"**{value}**" if gap.significant else value
+    return f"{value} ({aggregate.interval(gap.low, gap.high, share)}){missing}"
