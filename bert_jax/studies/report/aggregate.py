@@ -60,7 +60,7 @@ class View:
         """Return the claims that the study states."""
         recorded = [Claimed(**claim) for claim in self.study.get("claims", [])]
         # JSON has lists for tuples.
-        return [replace(c, more_at=c.more_at and tuple(c.more_at)) for c in recorded]
+        return [replace(c, more_at=c.more_at and (*c.more_at,)) for c in recorded]
 
     @property
     def family_count(self) -> int:

@@ -1,0 +1,204 @@
+"""Simultaneous intervals: their quantile, their coverage by simulation, p values and power."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bert_jax.studies.report import simultaneous
+from bert_jax.studies.report.simultaneous import Wanted
+
+SEEDS = (2, 3, 5, 8)
+# Two-sided 5 % points of Dunnett's distribution (Dunnett, 1964, table II), by degrees of freedom.
+TABLE = {
+    5: (2.57, 3.03, 3.29, 3.48, 3.62, 3.73),
+    10: (2.23, 2.57, 2.76, 2.89, 2.99, 3.07),
+    20: (2.09, 2.38, 2.54, 2.65, 2.73, 2.80),
+    math.inf: (1.96, 2.21, 2.35, 2.44, 2.51, 2.57),
+}
+
+
+def coverage(points, seeds, spreads=None, studies=2_000):
+    """Return in which share of simulated families all intervals hold."""
+    rng = np.random.default_rng(points * 100 + seeds)
+    spreads = np.ones(points) if spreads is None else np.asarray(spreads)
+    held = 0
+    for noise in rng.standard_normal((studies, points, seeds)):
+        values = noise * spreads[:, None] + rng.standard_normal(seeds)  # a seed moves all points
+        gaps = simultaneous.compare(values).gaps
+        held += all(abs(gap.mean) <= gap.half for gap in gaps)
+    return held / studies
+
+
+def spread_orders(points):
+    """Return spreads from 1 to 4 with the smallest, the middle or the largest at the baseline."""
+    rising = np.geomspace(1, 4, points)
+    return rising, np.roll(rising, points // 2), rising[::-1]
+
+
+@pytest.mark.parametrize("freedom", TABLE)
+def test_quantile_equals_the_published_table(freedom):
+    found = [simultaneous.quantile(points, freedom) for points in range(1, 7)]
+    assert found == pytest.approx(TABLE[freedom], abs=0.006)
+
+
+@pytest.mark.parametrize(("freedom", "correlation"), [(2, 0.5), (10, 0.5), (10, 0.2), (30, 0.0)])
+def test_quantile_equals_that_of_draws(freedom, correlation):
+    """A million draws of correlated t values, at levels as small as 48 families ask for."""
+    rng = np.random.default_rng(0)
+    shared = rng.standard_normal((1_000_000, 1)) * math.sqrt(correlation)
+    own = rng.standard_normal((1_000_000, 5)) * math.sqrt(1 - correlation)
+    spread = np.sqrt(rng.chisquare(freedom, (1_000_000, 1)) / freedom)
+    largest = np.abs((shared + own) / spread).max(axis=1)
+    for level, close in ((0.5, 0.005), (0.05, 0.01), (0.001, 0.04)):
+        drawn = np.quantile(largest, 1 - level)
+        assert simultaneous.quantile(5, freedom, level, correlation) == pytest.approx(
+            drawn, rel=close
+        )
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("points", [2, 4, 8])
+def test_coverage_for_equal_spreads(points, seeds):
+    assert coverage(points, seeds) >= 0.94
+
+
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("points", [4, 8])
+def test_coverage_for_spreads_that_differ(points, seeds):
+    """The largest spread is four times the smallest, in three orders."""
+    held = [coverage(points, seeds, spreads, 1_000) for spreads in spread_orders(points)]
+    assert np.mean(held) >= 0.90
+    assert min(held) >= 0.89  # a share of 0.90 in 1,000 studies has an error of 0.0095
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", SEEDS)
+@pytest.mark.parametrize("points", range(2, 9))
+def test_coverage_in_ten_thousand_studies(points, seeds):
+    assert coverage(points, seeds, studies=10_000) >= 0.94
+    alone = np.ones(points)
+    alone[-1] = 4
+    for spreads in (*spread_orders(points), alone):
+        assert coverage(points, seeds, spreads, 10_000) >= 0.897  # 0.90 less its error of 0.003
+
+
+def test_coverage_of_many_families_together():
+    """The level is divided: all intervals of ten families hold in 95 of 100 studies."""
+    rng = np.random.default_rng(0)
+    held = 0
+    for _ in range(500):
+        families = rng.standard_normal((10, 4, 3))
+        gaps = [gap for values in families for gap in simultaneous.compare(values, 10).gaps]
+        held += all(abs(gap.mean) <= gap.half for gap in gaps)
+    assert held / 500 >= 0.94
+
+
+def test_two_points_have_the_paired_t_interval():
+    a, b = np.random.default_rng(0).standard_normal((2, 5))
+    (gap,) = simultaneous.compare(np.stack([b, a])).gaps
+    theirs = stats.ttest_rel(a, b)
+    assert gap.mean + gap.half == pytest.approx(theirs.confidence_interval(0.95).high)
+    assert gap.p == pytest.approx(theirs.pvalue, rel=1e-4)
+    assert not gap.own
+
+
+def test_points_share_one_spread():
+    """Residuals of points and seeds by hand; the quantile is Dunnett's for 10 degrees."""
+    values = np.random.default_rng(4).standard_normal((6, 3))
+    values[3] += 10  # a mean moves no interval
+    residuals = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
+    spread = math.sqrt((residuals**2).sum() / 10)
+    compared = simultaneous.compare(values)
+    assert (compared.freedom, compared.uneven) == (10, False)
+    assert compared.spread == pytest.approx(spread)
+    shared = [gap.half for gap in compared.gaps if not gap.own]
+    assert shared == pytest.approx([2.99 * spread * math.sqrt(2 / 3)] * len(shared), rel=2e-3)
+    assert len(shared) >= 2
+    # The others have the spread of their own pairs, which is larger.
+    for row, gap in enumerate(compared.gaps, 1):
+        pairs = (values[row] - values[0]).std(ddof=1) / math.sqrt(3)
+        if gap.own:
+            assert gap.half == pytest.approx(2.99 * pairs, rel=2e-3)
+            assert pairs > spread * math.sqrt(2 / 3)
+
+
+def test_uneven_spreads_fall_back_to_the_pairs():
+    """One point scatters a thousand times as far: its t has two degrees of freedom, not eight."""
+    values = np.random.default_rng(0).standard_normal((5, 3))
+    values[2] *= 1_000
+    compared = simultaneous.compare(values)
+    assert compared.uneven
+    pairs = values[2] - values[0]
+    alone = stats.t.ppf(1 - 0.05 / 4 / 2, 2) * pairs.std(ddof=1) / math.sqrt(3)
+    assert compared.gaps[1].half == pytest.approx(alone)
+
+
+def test_missing_runs_leave_the_pairs_there_are():
+    values = np.random.default_rng(0).standard_normal((4, 3))
+    values[1, 0] = values[0, 2] = values[3, 0] = values[3, 1] = np.nan
+    compared = simultaneous.compare(values)
+    assert [gap.pairs for gap in compared.gaps] == [1, 2, 0]
+    assert compared.freedom == 2  # 8 runs, 4 points, 2 seeds more
+    assert compared.gaps[0].mean == pytest.approx(values[1, 1] - values[0, 1])
+    assert math.isfinite(compared.gaps[0].half)  # one pair, by the spread of all points
+    assert math.isnan(compared.gaps[2].mean)
+
+
+def test_one_seed_has_no_interval():
+    compared = simultaneous.compare(np.array([[1.0], [2.0], [4.0]]))
+    assert [gap.mean for gap in compared.gaps] == [1.0, 3.0]
+    assert all(math.isinf(gap.half) and math.isnan(gap.p) for gap in compared.gaps)
+
+
+def test_p_is_the_level_at_which_the_interval_ends_at_zero():
+    values = np.random.default_rng(1).standard_normal((4, 3))
+    values[1] += 4
+    gap = simultaneous.compare(values, families=3, examples=(0.3, 0.0, 0.0)).gaps[0]
+    assert 0 < gap.p < 1
+    assert gap.half_at(gap.p / 3) == pytest.approx(abs(gap.mean), rel=1e-6)
+    assert (gap.p <= 0.05) == (abs(gap.mean) >= gap.half)
+
+
+def test_errors_over_examples_widen_the_interval():
+    values = np.random.default_rng(0).standard_normal((3, 4))
+    narrow, wide = (simultaneous.compare(values, examples=(e, e)).gaps[0].half for e in (0.0, 0.5))
+    # Of two independent normal errors: Sidak's quantile.
+    quantile = stats.norm.ppf(1 - (1 - math.sqrt(0.95)) / 2)
+    assert wide == pytest.approx(math.hypot(narrow, quantile * 0.5), rel=1e-4)
+
+
+def test_equal_values_differ_by_nothing():
+    alike = simultaneous.compare(np.ones((3, 2)))
+    assert [(gap.mean, gap.p) for gap in alike.gaps] == [(0.0, 1.0)] * 2
+    assert [gap.half for gap in alike.gaps] == pytest.approx([0.0, 0.0], abs=1e-12)
+    apart = simultaneous.compare(np.array([[1.0, 1.0], [2.0, 2.0]]))
+    assert apart.gaps[0].p < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("seeds", "points", "families", "difference"), [(3, 6, 1, 3.0), (3, 6, 48, 6.0), (8, 2, 4, 2.0)]
+)
+def test_power_is_that_of_simulated_families(seeds, points, families, difference):
+    """The share of simulated families whose first interval lies above zero."""
+    rng = np.random.default_rng(0)
+    found = 0
+    for noise in rng.standard_normal((3_000, points, seeds)):
+        noise[1] += difference
+        gap = simultaneous.compare(noise, families).gaps[0]
+        found += gap.mean - gap.half > 0
+    power = simultaneous.power(seeds, points, 1.0, Wanted(difference, families=families))
+    assert 0.1 < power < 0.999
+    assert power == pytest.approx(found / 3_000, abs=0.04)
+
+
+def test_seeds_needed_are_the_fewest_with_power():
+    wanted = Wanted(1.0, families=6)
+    needed = simultaneous.seeds_needed(5, 1.0, wanted)
+    assert simultaneous.power(needed, 5, 1.0, wanted) >= 0.9
+    assert simultaneous.power(needed - 1, 5, 1.0, wanted) < 0.9
+    assert simultaneous.seeds_needed(5, 1.0, Wanted(0.0)) is None
+    assert simultaneous.seeds_needed(5, 1.0, Wanted(1e-3)) is None
