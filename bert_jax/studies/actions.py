@@ -97,8 +97,8 @@ def run(
         launcher.run()
         if launcher.full:
             raise disk.full(place.workdir, what="the study")
-        _refresh(place)
-        _conclude(place, launcher.stopped)
+        answer = _refresh(place)
+        _conclude(place, launcher.stopped, answer)
 
 
 def _folder(spec: str) -> Path:
@@ -168,12 +168,14 @@ def report(workdir: Path, keep: Path | None = None) -> None:
             raise ConfigError(
                 f"{workdir} is made of records; --keep", "give the --workdir of a `study run`"
             )
-        print(reports.write_kept(StudyFolder(Path(workdir)), archives))
+        place = StudyFolder(Path(workdir))
+        print(reports.write_kept(place, archives), place.summary, sep="\n")
         return
     place = _existing(workdir)
     alone = not place.cells() and place.csv.exists()
     sameness.check(place)
-    print(reports.write_summary(place) if alone else reports.write(place))
+    answer = reports.write_summary(place) if alone else reports.write(place)
+    print(answer, place.summary if alone else place.report, sep="\n")
     if keep is not None:
         count = kept.write(place, keep)
         logger.info(f"{count} finished cells are kept in {keep}")
@@ -273,16 +275,20 @@ def _write(
     place.write_study(record)
 
 
-def _refresh(place: StudyFolder) -> None:
-    """Write the report of the present state; a failure stops the study only if the disk is full."""
+def _refresh(place: StudyFolder) -> str:
+    """Write the report of the present state and return its answer.
+
+    A failure stops the study only if the disk is full.
+    """
     try:
         from bert_jax.studies.report import build as reports
 
-        reports.write(place)
+        return reports.write(place)
     except Exception as error:  # the cells go on, and `study report` shows the whole error
         if disk.is_full(error):
             raise disk.full(place.workdir, what="the report") from error
         logger.warning(f"no report: {type(error).__name__}: {error}")
+        return ""
 
 
 # --- checks, and the end of a run -----------------------------------------------------------------
@@ -338,8 +344,8 @@ def _check_processes(cells: Sequence[Cell], engine: str, options: Mapping[str, s
         )
 
 
-def _conclude(place: StudyFolder, stopped: bool) -> None:
-    """Print the final counts and the report's path; raise if cells are unfinished."""
+def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
+    """Print the final counts, the answer and the report's path; raise if cells are unfinished."""
     now = progress.look(place)
     left = [cell for cell in now.cells if cell.state.name not in progress.FINAL]
     if stopped and left:
@@ -355,4 +361,4 @@ def _conclude(place: StudyFolder, stopped: bool) -> None:
             "the same command tries again",
         )
     logger.info(now.line())
-    print(place.report)
+    print(*filter(None, [answer, str(place.report)]), sep="\n")

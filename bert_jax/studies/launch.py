@@ -76,7 +76,7 @@ class Launcher:
         groups: Sequence[Group],
         engine: Engine,
         retries: int = 2,
-        after: Callable[[], None] = lambda: None,
+        after: Callable[[], object] = lambda: None,
         worker: Sequence[str] = WORKER,
     ) -> None:
         self.place, self.engine, self.retries = place, engine, retries

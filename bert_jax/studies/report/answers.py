@@ -139,7 +139,7 @@ def _count(
     worse = [gap for gap in tested if gap.significant and sign * gap.mean < 0]
     base = _label(view.axis(comparison["axis"]), comparison["baseline"])
     text = (
-        f"By {_measure(metric)}, {len(better)} of {len(tested)} differences from {base} are "
+        f"By {measure_name(metric)}, {len(better)} of {len(tested)} differences from {base} are "
         f"significant gains, {len(worse)} significant losses"
     )
     if better:
@@ -175,7 +175,7 @@ class _Clause:
         self.best = leader(family, metric, self.base, differences)
         self.lower = lower_is_better(metric)
         self.less, self.least = ("lower", "lowest") if self.lower else ("higher", "highest")
-        self.measure = _measure(metric)
+        self.measure = measure_name(metric)
 
     def text(self) -> str:
         if self.best is None:
@@ -259,9 +259,9 @@ class _Clause:
         own = {name: self.levels[name] for name in known}
         away = plain(abs(mean.mean - math.fsum(own.values()) / len(own)), self.share)
         return (
-            f"no point is shown to be better than {self.words} by {self.measure}, so none is "
-            f"called best: the nearest, {_point(self.axis, self.best or '')}, is "
-            f"{self._with_unit(away)} from {self.words} ({level_text(own, self.share)})"
+            f"no point is shown to be better than {self.words} ({level_text(own, self.share)}) by "
+            f"{self.measure}; the nearest, {_point(self.axis, self.best or '')}, is "
+            f"{self._with_unit(away)} from it"
         )
 
     def _amount(self, gap: Difference) -> str:
@@ -280,7 +280,7 @@ class _Clause:
         return f"{size} {unit(self.metric)}".rstrip()
 
 
-def _measure(metric: str) -> str:
+def measure_name(metric: str) -> str:
     """Write a metric's name inside a sentence."""
     text = pretty(metric)
     return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
@@ -345,6 +345,6 @@ def behind_baseline(view: View, comparison: Mapping[str, Any]) -> list[str]:
             level = level_text(levels, aggregate.percent(metric, view.results))
             which = "every point" if everything else "; ".join(listed)
             found.append(
-                f"Not shown to be better than {words} ({level}) by {_measure(metric)}: {which}."
+                f"Not shown to be better than {words} ({level}) by {measure_name(metric)}: {which}."
             )
     return found

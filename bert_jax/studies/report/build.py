@@ -33,6 +33,7 @@ from bert_jax.studies.report import (
     collect,
     compare,
     findings,
+    grid,
     judged,
     matrices,
     published,
@@ -48,15 +49,15 @@ STATES = ("done", "running", "waiting", "failed", "diverged")
 STYLE = asset(__file__, ".css")
 
 
-def write(place: StudyFolder) -> Path:
-    """Write results.csv, figures/*, summary.md and, last, report.html; return its path."""
+def write(place: StudyFolder) -> str:
+    """Write results.csv, figures/*, summary.md and, last, report.html; return the answer."""
     view, found = _read(place)
     body, shown = compose(view, found)
     for name, figure in shown.items():
         figure_files.write(place.figures / name, [figure], source=_source(view))
     files.write_text(place.summary, summary.text(view, found))
     files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
-    return place.report
+    return found.answer(view)
 
 
 def _read(place: StudyFolder) -> tuple[View, Findings]:
@@ -78,8 +79,8 @@ def _source(view: View) -> str:
     return f"{_name(view)}: {done} of {len(view.results)} cells done, {ended}."
 
 
-def write_summary(place: StudyFolder) -> Path:
-    """Write summary.md from study.json and results.csv, without the cells; return its path.
+def write_summary(place: StudyFolder) -> str:
+    """Write summary.md from study.json and results.csv, without the cells; return the answer.
 
     PNG figures beside it are drawn again, but for those of training, which take the cells.
     """
@@ -97,11 +98,14 @@ def write_summary(place: StudyFolder) -> Path:
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
     files.write_text(place.summary, summary.text(view, found))
-    return place.summary
+    return found.answer(view)
 
 
-def write_kept(place: StudyFolder, archives: Sequence[Path]) -> Path:
-    """Write study.json, results.csv, summary.md and figures of a study from its cells' records."""
+def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
+    """Write a study's json, table, summary and figures from its cells' records.
+
+    Return the answer.
+    """
     with tempfile.TemporaryDirectory() as folder:
         whole = StudyFolder(Path(folder))
         kept.unpack(archives, whole)
@@ -115,7 +119,7 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> Path:
                 path = place.workdir / name
                 figure_files.write(path, [figure], source=_source(view), kinds=("png",))
         files.write_text(place.summary, summary.text(view, found))
-    return place.summary
+        return found.answer(view)
 
 
 def compose(view: View, found: Findings) -> tuple[str, Figures]:
@@ -149,6 +153,9 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
         if tabs := _tabs(view, name, i, shown):
             equal += f"{title}{tabs}"
     crossed, cross_rate = charts(matrices.crossed(view)), charts(matrices.cross_rate(view))
+    if cell := grid.best_cell(view):
+        answer = f'<p class="lead">{escape(cell)}</p>{crossed}{answer}'
+        crossed = ""
     ledger = tables.ledger(view)
     tasks = "".join(
         f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view)

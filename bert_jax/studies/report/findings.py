@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from bert_jax.studies.report import answers, compare, judged, optimum
+from bert_jax.studies.report import answers, compare, grid, judged, optimum
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.judged import Judged
@@ -18,6 +18,11 @@ class Findings(NamedTuple):
     gaps: Mapping[int, Sequence[Difference]]
     best: Mapping[int, Sequence[Best]]  # by the study's budget, and at equal FLOPs
     claims: Sequence[Judged]
+
+    def answer(self, view: View) -> str:
+        """Answer the study as the terminal shows it, a line for each comparison."""
+        leads = [self.lead(view, number) for number in range(len(view.comparisons))]
+        return "\n".join(filter(None, [grid.best_cell(view), grid.table(view), *leads]))
 
     def lead(self, view: View, number: int) -> str:
         """Answer a comparison of the study, in at most 60 words."""

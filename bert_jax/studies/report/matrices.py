@@ -57,8 +57,11 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
 
 
 def crossed(view: View) -> Figures:
-    """Tabulate each metric over two crossed axes of masking, such as rate and split."""
-    axes = [a for a in view.axes if a.name.startswith("masking.") and len(a.labels) > 1]
+    """Tabulate each metric over two axes of masking, or over the only two that are compared."""
+    several = [axis for axis in view.axes if len(axis.labels) > 1]
+    axes = [axis for axis in several if axis.name.startswith("masking.")]
+    if len(axes) < 2 and len(view.axes) == len(several) == len(view.comparisons) == 2:
+        axes = several
     if len(axes) < 2:
         return {}
     first, second = axes[:2]

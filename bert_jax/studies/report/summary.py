@@ -12,7 +12,7 @@ from typing import Any
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import trunks
-from bert_jax.studies.report import aggregate, answers, budgets, judged, sections
+from bert_jax.studies.report import aggregate, answers, budgets, grid, judged, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.findings import Findings
@@ -24,6 +24,7 @@ def text(view: View, found: Findings) -> str:
     """Write Markdown: the study's origin, means, and paired differences."""
     name, question = (str(view.study.get(key) or "") for key in ("name", "question"))
     parts = [f"# {literal(name)}", literal(question), _origin(view)]
+    parts.append(literal(grid.best_cell(view)))
     for i, comparison in enumerate(view.comparisons):
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
