@@ -180,6 +180,6 @@ def uneven(differences: Sequence[Difference]) -> str:
     if not names:
         return ""
     return (
-        "The spreads of the points differ more than chance allows (Cochran's test), so each "
-        f"interval is also as wide as that of its pairs alone: {'; '.join(names)}."
+        "The spreads of the points differ more than chance allows, so each difference has the "
+        f"interval of its own pairs: {'; '.join(names)}."
     )
