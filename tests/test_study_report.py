@@ -600,6 +600,7 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
     view = View(place, place.read_study(), collect.results(place))
     (heat,) = matrices.crossed(view).values()
     assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
+    assert heat.x == "split ([MASK]/same/random, %)"
     assert math.isnan(heat.values[1][1])
     assert 'class="hole"' in svg.draw(heat)
     top = max(value for row in heat.values for value in row if math.isfinite(value))
