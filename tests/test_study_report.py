@@ -24,7 +24,7 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import page, svg
 from bert_jax.reporting.figures import Chart, Heat
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.studies import definition
+from bert_jax.studies import definition, scaling
 from bert_jax.studies.definition import Comparison, Study, axis, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
@@ -483,12 +483,24 @@ def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
 
 def test_budgets_are_read_where_all_runs_have_spent_as_much():
     points = [(100.0, 8.0), (200.0, 6.0), (400.0, 5.0)]
-    assert budgets.read(points, 150) == 7.0
-    assert budgets.read(points, 300) == 5.5
+    assert budgets.read(points, math.sqrt(100 * 200)) == pytest.approx(7.0)
+    assert budgets.read(points, math.sqrt(200 * 400)) == pytest.approx(5.5)
     assert budgets.read(points, 400) == 5.0
     assert budgets.read(points, 99) is None
     assert budgets.read(points, 401) is None
     assert budgets.read([], 1) is None
+
+
+def test_equal_flops_are_read_alike_by_curve_and_fit():
+    """Figures at equal budgets and best values at equal FLOPs are in one report."""
+    losses = {2e12: 6.0, 8e12: 5.2, 1e14: 4.1}
+    runs = [scaling.Run(1e5, cost, 0.3, 0, loss) for cost, loss in losses.items()]
+    runs += [scaling.Run(1e5, cost, 0.6, 0, 7.0) for cost in losses]
+    costs = [*losses, *(1.5 * cost for cost in losses)]
+    read_by_fit = [run for run in scaling.at_equal(runs, costs)[0] if run.value == 0.3]
+    assert len(read_by_fit) == 3
+    for run in read_by_fit:
+        assert budgets.read(list(losses.items()), run.budget) == pytest.approx(run.loss, abs=1e-12)
 
 
 def test_the_common_budget_is_the_least_that_was_given(view):
@@ -507,7 +519,8 @@ def test_the_common_budget_is_the_least_that_was_given(view):
                 dict(one.history.evaluations["validation/mlm_loss"]) for one in family.runs["15 %"]
             ]
             at = 2_000 / 3
-            expected = np.mean([one[500] + (at - 500) / 250 * (one[750] - one[500]) for one in arm])
+            way = math.log(at / 500) / math.log(750 / 500)
+            expected = np.mean([one[500] + way * (one[750] - one[500]) for one in arm])
             assert line[0.15] == pytest.approx(expected)
             assert panel.curves[number].mark == pytest.approx(0.05 * tokens)
         if panel.kind == "predictions":

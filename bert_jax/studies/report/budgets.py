@@ -1,7 +1,8 @@
 """Runs compared at equal budgets of steps, tokens, predictions or FLOPs, by held-out loss.
 
 The common budget is the smallest that any run was given. A run that was given more is read where it
-had spent as much, between two of its evaluations; its learning rate had not decayed fully there.
+had spent as much, between two of its evaluations, on a line over the logarithm of what was spent;
+its learning rate had not decayed fully there.
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import axis_title, pretty
+from bert_jax.studies import scaling
 from bert_jax.studies.report import aggregate, intervals, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.collect import Axis, Family, Result
@@ -80,10 +80,15 @@ def curve(result: Result, name: str, kind: str) -> list[tuple[float, float]]:
 
 
 def read(points: Sequence[tuple[float, float]], at: float) -> float | None:
-    """Interpolate a curve linearly; return None before its first point or after its last."""
+    """Interpolate a curve, as `scaling` does; return None before its first point or after its last.
+
+    Args:
+      points: what was spent, above 0, and the loss there.
+      at: what is to be spent.
+    """
     if not points or not points[0][0] <= at * (1 + 1e-9) or not at <= points[-1][0] * (1 + 1e-9):
         return None
-    return float(np.interp(at, [x for x, _ in points], [y for _, y in points]))
+    return float(scaling.between([x for x, _ in points], at) @ [y for _, y in points])
 
 
 def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str, levels: Levels) -> Panel:
