@@ -91,6 +91,30 @@ def test_places_follow_from_values():
     assert r < q < p  # larger values are higher up
 
 
+def test_points_of_several_lines_stand_at_their_tick():
+    """Whatever line they are of; only whiskers move, by less than anybody can read."""
+    rates = (0.1, 0.15, 0.2, 0.3, 0.6)
+    series = [
+        Series(
+            f"line {i}",
+            [(rate, 5.0 - i / 4) for rate in rates],
+            i + 1,
+            whiskers=[(rate, 4.8 - i / 4, 5.2 - i / 4) for rate in rates],
+            dots=[(rate, 4.9 - i / 4) for rate in rates],
+        )
+        for i in range(5)
+    ]
+    chart = Chart("t", series, x="rate", ticks=[(rate, f"{100 * rate:g}") for rate in rates])
+    ticks = {mark.text: mark.x for mark in marks(chart, Text, "tick")}
+    of_line = {x for drawn in lines(chart) for x, _ in drawn}
+    assert (
+        of_line == {mark.x for mark in marks(chart, Dot)} == {ticks[f"{100 * r:g}"] for r in rates}
+    )
+    whiskers = [mark.points[0][0] for mark in marks(chart, Line, "whisker")]
+    assert len(set(whiskers)) == 5 * len(rates)  # none hides another
+    assert max(min(abs(x - at) for at in of_line) for x in whiskers) < 3
+
+
 def test_rows_are_drawn_to_scale():
     dots = [mark for mark in marks(ROWS, Dot, "dot") if mark.title]
     assert (dots[2].x - dots[1].x) / (dots[1].x - dots[0].x) == pytest.approx(2)
