@@ -19,6 +19,7 @@ from bert_jax.reporting import files, formats, layout, metric_names, page, scale
 from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series, thin
 from bert_jax.reporting.layout import scene_of
 from bert_jax.reporting.scene import Box, Dot, Line, Text
+from bert_jax.studies.report import aggregate
 from tests import chromium
 
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
@@ -383,6 +384,28 @@ def test_a_single_point_is_a_dot_in_the_middle():
 )
 def test_numbers_are_written_as_people_do(value, percent, text):
     assert formats.number(value, percent).replace(formats.SPACE, " ") == text
+
+
+@given(st.floats(1, 1e14))
+def test_large_numbers_are_no_powers_of_ten(value):
+    texts = [formats.number(value), formats.exact(value), formats.rounded(value, 2)]
+    for text in [*texts, aggregate.short_amount(value).partition(formats.SPACE)[0]]:
+        assert re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?", text)
+    assert float(texts[2].replace(",", "")) == pytest.approx(value, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (999_600, "999,600"),
+        (999_999_999, "1 G"),
+        (1_254_000, "1.25 M"),
+        (2e8, "200 M"),
+        (3e21, "3,000 E"),
+    ],
+)
+def test_amounts_are_short_and_in_plain_digits(value, text):
+    assert aggregate.short_amount(value).replace(formats.SPACE, " ") == text
 
 
 @given(st.floats(-1e300, 1e300, allow_nan=False))
