@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 from bert_jax.planning import targets
+from bert_jax.reporting.formats import rounded
 from bert_jax.system.durations import duration
 
 if TYPE_CHECKING:  # --help and usage errors answer before jax is loaded
@@ -164,7 +165,7 @@ def table(plan: Plan, report: dict[str, Any]) -> str:
     again = (
         f", {program / model - 1:+.0%} in the program" if abs(program / model - 1) >= 0.01 else ""
     )
-    lines.append(("compute", f"{model / 1e12:.3g} TFLOP a device and update{again}"))
+    lines.append(("compute", f"{rounded(model / 1e12)} TFLOP a device and update{again}"))
     if plan.peak_bytes is not None:
         lines += [("collectives", text) for text in _collectives(plan)]
     lines += _speed(plan, report)

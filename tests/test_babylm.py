@@ -22,6 +22,7 @@ from bert_jax import cli, config, suites
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
+from bert_jax.reporting import metric_names
 from bert_jax.studies import worker
 from bert_jax.studies.measures import FOUND
 from bert_jax.suites import reading
@@ -100,7 +101,7 @@ def test_choices_are_those_of_the_pipeline(beside, task):
     found, predictions, outputs = beside[task]
     assert predictions == outputs["predictions"]
     report = outputs["report"]
-    assert 100 * found["accuracy"] == pytest.approx(report.pop("AVERAGE"), abs=0.0051)
+    assert 100 * found["pipeline_accuracy"] == pytest.approx(report.pop("AVERAGE"), abs=0.0051)
     if task == "supplement":  # the pipeline writes "supplement" for both of all rows
         assert {*report.pop("FIELD"), *report.pop("LINGUISTICS_TERM")} == {task}
     splits = found.pop("split", {})
@@ -143,7 +144,10 @@ def test_surprisals_and_what_they_explain_are_those_of_the_pipeline(beside):
 
 
 def test_the_macro_average_is_that_of_all_scores(beside):
-    keys = dict.fromkeys(PLACES, "accuracy") | {"wug_adj": "spearman", "wug_past": "spearman"}
+    keys = dict.fromkeys(PLACES, "pipeline_accuracy") | {
+        "wug_adj": "spearman",
+        "wug_past": "spearman",
+    }
     del keys["reading"]
     scores = [beside[task][0][key] for task, key in keys.items()]
     scores += [beside["reading"][0][key] for key in ("eye_tracking", "self_paced_reading")]
@@ -155,6 +159,21 @@ def test_equal_options_are_right_and_counted(beside):
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     same = sum(row["sentence_good"].lower() == row["sentence_bad"].lower() for row in rows)
     assert beside["supplement"][0]["ties"] == same > 0
+
+
+def test_ties_count_by_the_name_of_the_accuracy(tmp_path, one_device):
+    """Suite blimp asks which sentence is likelier, the pipeline whether the wrong one is."""
+    row = {"sentence_good": "the cat .", "sentence_bad": "The cat ."}  # equal in lower case
+    row |= {"UID": "x", "field": "syntax", "linguistics_term": "y"}
+    (tmp_path / "blimp_filtered").mkdir()
+    (tmp_path / "blimp_filtered" / "x.jsonl").write_text(3 * f"{json.dumps(row)}\n")
+    run, source = model("mlm"), tmp_path / "blimp_filtered"
+    strict, lenient = suites.evaluate(run, "blimp", source=str(source)), ask(run, source)["blimp"]
+    assert (strict["pairs"], strict["ties"], lenient["ties"]) == (3, 3, 3)
+    assert (strict["accuracy"], lenient["pipeline_accuracy"]) == (0.0, 1.0)
+    assert not strict.keys() & lenient.keys() - {"ties", "field"}
+    for name, rule in (("accuracy", "are wrong"), ("pipeline_accuracy", "are right, as")):
+        assert rule in metric_names.meaning(f"eval/x/{name}")
 
 
 # --- the source -----------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, kept
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import build
+from bert_jax.studies.report import build, collect
 from bert_jax.studies.report.published import TABLE
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
@@ -171,6 +171,19 @@ def test_the_splits_can_be_crossed_with_rates_and_the_cells_there_are_stay_the_s
     assert {cell.labels["masking.rate"] for cell in crossed} == {"15 %", "40 %"}
     alone = {cell.id for cell in definition.expand(study("corruption_split"))}
     assert alone == {cell.id for cell in crossed if cell.labels["masking.rate"] == "15 %"}
+
+
+def test_split_labels_have_the_order_of_the_axis_title():
+    cells = definition.expand(study("corruption_split"))
+    labels = tuple(dict.fromkeys(cell.labels["masking.replace"] for cell in cells))
+    assert labels == ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100")
+    shown = collect.Axis("masking.replace", labels, labels).title
+    order = re.search(r"\((.*), %\)", shown)[1].split("/")
+    for cell in cells:
+        said = dict(zip(order, map(float, cell.labels["masking.replace"].split("/")), strict=True))
+        mask, random, same = cell.config.masking.replace
+        kept = said.get("same", said.get("kept"))
+        assert (said["[MASK]"], said["random"], kept) == (100 * mask, 100 * random, 100 * same)
 
 
 def test_without_the_reference_data_there_is_text_all_the_same(tmp_path):

@@ -19,6 +19,7 @@ from bert_jax.reporting import files, formats, layout, metric_names, page, scale
 from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series, thin
 from bert_jax.reporting.layout import scene_of
 from bert_jax.reporting.scene import Box, Dot, Line, Text
+from bert_jax.studies.report import aggregate
 from tests import chromium
 
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
@@ -89,6 +90,30 @@ def test_places_follow_from_values():
     assert (c - b) / (b - a) == pytest.approx(2)
     assert (r - q) / (q - p) == pytest.approx(2)
     assert r < q < p  # larger values are higher up
+
+
+def test_points_of_several_lines_stand_at_their_tick():
+    """Whatever line they are of; only whiskers move, by less than anybody can read."""
+    rates = (0.1, 0.15, 0.2, 0.3, 0.6)
+    series = [
+        Series(
+            f"line {i}",
+            [(rate, 5.0 - i / 4) for rate in rates],
+            i + 1,
+            whiskers=[(rate, 4.8 - i / 4, 5.2 - i / 4) for rate in rates],
+            dots=[(rate, 4.9 - i / 4) for rate in rates],
+        )
+        for i in range(5)
+    ]
+    chart = Chart("t", series, x="rate", ticks=[(rate, f"{100 * rate:g}") for rate in rates])
+    ticks = {mark.text: mark.x for mark in marks(chart, Text, "tick")}
+    of_line = {x for drawn in lines(chart) for x, _ in drawn}
+    assert (
+        of_line == {mark.x for mark in marks(chart, Dot)} == {ticks[f"{100 * r:g}"] for r in rates}
+    )
+    whiskers = [mark.points[0][0] for mark in marks(chart, Line, "whisker")]
+    assert len(set(whiskers)) == 5 * len(rates)  # none hides another
+    assert max(min(abs(x - at) for at in of_line) for x in whiskers) < 3
 
 
 def test_rows_are_drawn_to_scale():
@@ -359,6 +384,28 @@ def test_a_single_point_is_a_dot_in_the_middle():
 )
 def test_numbers_are_written_as_people_do(value, percent, text):
     assert formats.number(value, percent).replace(formats.SPACE, " ") == text
+
+
+@given(st.floats(1, 1e14))
+def test_large_numbers_are_no_powers_of_ten(value):
+    texts = [formats.number(value), formats.exact(value), formats.rounded(value, 2)]
+    for text in [*texts, aggregate.short_amount(value).partition(formats.SPACE)[0]]:
+        assert re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?", text)
+    assert float(texts[2].replace(",", "")) == pytest.approx(value, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (999_600, "999,600"),
+        (999_999_999, "1 G"),
+        (1_254_000, "1.25 M"),
+        (2e8, "200 M"),
+        (3e21, "3,000 E"),
+    ],
+)
+def test_amounts_are_short_and_in_plain_digits(value, text):
+    assert aggregate.short_amount(value).replace(formats.SPACE, " ") == text
 
 
 @given(st.floats(-1e300, 1e300, allow_nan=False))

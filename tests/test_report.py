@@ -8,10 +8,14 @@ import random
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from bert_jax import config
-from bert_jax.reporting import run_report
+from bert_jax.evaluation import metrics
+from bert_jax.reporting import run_report, terms
+from bert_jax.reporting.formats import SPACE
 
 VOID = {"meta", "br", "input"}
 
@@ -182,6 +186,17 @@ def test_a_pretraining_run(tmp_path):
     for url in re.findall(r"https?://[^'\"\s]+", source):
         assert url == "http://www.w3.org/2000/svg"
     assert run_report.write(tmp_path).read_text() == source, "the same files give the same page"
+
+
+def test_interval_holds_as_often_as_pages_explain():
+    """The explanation is of an interval that is drawn again and again, not of an accuracy."""
+    told = terms.explain(f"95{SPACE}% interval 55.0 to 65.0")
+    assert "from many samples, 95 in 100 hold it" in told
+    counts = np.arange(401)
+    ends = np.array([metrics.wilson(hits, 400) for hits in counts])
+    for accuracy in (0.3, 0.5, 0.62, 0.8):
+        holds = (ends[:, 0] <= accuracy) & (accuracy <= ends[:, 1])
+        assert stats.binom.pmf(counts, 400, accuracy)[holds].sum() == pytest.approx(0.95, abs=0.01)
 
 
 def test_only_changed_knobs_are_listed_first(tmp_path):

@@ -20,6 +20,8 @@ from bert_jax.data.labelled.answers import Candidate, Span
 from bert_jax.data.labelled.examples import Answer, Example
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import scores, squad
+from bert_jax.evaluation.metrics import as_lower
+from bert_jax.reporting import beside
 
 TASK = knobs.Task()
 V2 = knobs.Task(no_answer=True)
@@ -404,8 +406,12 @@ def test_one_class_a_constant_and_diverged_numbers_are_no_error():
     assert scores.score("tag", examples([(0, 0)]), [(0, 0)], NER, TASK)["f1"] == 0.0
 
 
-def test_which_way_is_better():
-    lower = {"loss", "classify_loss", "mse", "pseudo_perplexity"}
+def test_better_values_rank_first_for_every_metric():
+    """Runs keep the best step by the rule by which reports mark the best value."""
+    lower = {"loss", "classify_loss", "mse", "pseudo_perplexity", "pseudo_perplexity_word_l2r"}
+    lower |= {"nats_per_token", "nats_per_word", "nats_per_character"}
     every = {name for names in knobs.METRICS.values() for name in names} | lower
-    assert {name for name in every if not scores.higher_is_better(name)} == lower
+    for name in {*every, "accuracy_word_l2r", "pll", "pll_word_l2r"}:
+        least_first = as_lower(name, 1.0) < as_lower(name, 2.0)
+        assert least_first == (beside.best_of([1.0, 2.0], name) == 0) == (name in lower), name
     assert knobs.METRICS.keys() == set(knobs.LABELLED)

@@ -776,6 +776,15 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(what):
     assert re.search(hint, error.value.hint)
 
 
+def test_split_label_in_another_order_is_refused():
+    (point,) = axis("masking.replace", [(0.8, 0.2, 0.0)]).points
+    assert point.label == "80/0/20"
+    axis("masking.replace", [(0.8, 0.2, 0.0)], ["no token kept"])
+    with pytest.raises(ConfigError, match="labelled '80/20/0'") as caught:
+        axis("masking.replace", [(0.8, 0.2, 0.0)], ["80/20/0"])
+    assert caught.value.hint == "its label is '80/0/20', in the order [MASK]/same/random"
+
+
 def test_labels_and_rows_are_as_many_as_they_must_be():
     with pytest.raises(ConfigError, match="3 points and 1 labels"):
         axis("masking.rate", RATES, ["15 %"])

@@ -24,8 +24,8 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import page, svg
 from bert_jax.reporting.figures import Chart, Heat
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.studies import definition
-from bert_jax.studies.definition import Comparison, Study, axis, variants
+from bert_jax.studies import definition, scaling
+from bert_jax.studies.definition import Budget, Comparison, Study, axis, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
@@ -483,12 +483,24 @@ def test_far_apart_numbers_are_placed_by_their_logarithm_and_words_in_rows():
 
 def test_budgets_are_read_where_all_runs_have_spent_as_much():
     points = [(100.0, 8.0), (200.0, 6.0), (400.0, 5.0)]
-    assert budgets.read(points, 150) == 7.0
-    assert budgets.read(points, 300) == 5.5
+    assert budgets.read(points, math.sqrt(100 * 200)) == pytest.approx(7.0)
+    assert budgets.read(points, math.sqrt(200 * 400)) == pytest.approx(5.5)
     assert budgets.read(points, 400) == 5.0
     assert budgets.read(points, 99) is None
     assert budgets.read(points, 401) is None
     assert budgets.read([], 1) is None
+
+
+def test_equal_flops_are_read_alike_by_curve_and_fit():
+    """Figures at equal budgets and best values at equal FLOPs are in one report."""
+    losses = {2e12: 6.0, 8e12: 5.2, 1e14: 4.1}
+    runs = [scaling.Run(1e5, cost, 0.3, 0, loss) for cost, loss in losses.items()]
+    runs += [scaling.Run(1e5, cost, 0.6, 0, 7.0) for cost in losses]
+    costs = [*losses, *(1.5 * cost for cost in losses)]
+    read_by_fit = [run for run in scaling.at_equal(runs, costs)[0] if run.value == 0.3]
+    assert len(read_by_fit) == 3
+    for run in read_by_fit:
+        assert budgets.read(list(losses.items()), run.budget) == pytest.approx(run.loss, abs=1e-12)
 
 
 def test_the_common_budget_is_the_least_that_was_given(view):
@@ -501,18 +513,61 @@ def test_the_common_budget_is_the_least_that_was_given(view):
                 continue
             # 15 % has spent as many after a third of its steps, 40 % at its first evaluation, 80 %
             # before that.
-            line = dict(panel.reading.series[number].points)
+            line = dict(panel.readings[""].series[number].points)
             assert line.keys() == {0.05, 0.15, 0.4}
             arm = [
                 dict(one.history.evaluations["validation/mlm_loss"]) for one in family.runs["15 %"]
             ]
             at = 2_000 / 3
-            expected = np.mean([one[500] + (at - 500) / 250 * (one[750] - one[500]) for one in arm])
+            way = math.log(at / 500) / math.log(750 / 500)
+            expected = np.mean([one[500] + way * (one[750] - one[500]) for one in arm])
             assert line[0.15] == pytest.approx(expected)
             assert panel.curves[number].mark == pytest.approx(0.05 * tokens)
         if panel.kind == "predictions":
             assert "schedule of all runs but 5 % had not ended there" in panel.text
             assert "before the first evaluation: 2 x 64: 80 %; 2 x 128: 80 %." in panel.text
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> View:
+    """Two rates at two sizes and four budgets, which are eight lines."""
+    tokens = tuple(steps * 32 * 64 for steps in (600, 1_000, 2_000, 10_000))
+    study = masking_rate(rates=(0.15, 0.4), seeds=(0, 1), budget=Budget("tokens", tokens))
+    place = build(tmp_path_factory.mktemp("many"), study, examples=10, lines=8)
+    return View(place, place.read_study(), collect.results(place))
+
+
+def test_figures_have_a_colour_for_each_line(many):
+    """Of means, of differences, and at equal budgets of every kind."""
+    shown = report.compose(many, findings.find(many))[1]
+    parts = {name: figure for name, figure in shown.items() if isinstance(figure, Chart)}
+    parts = {name: figure for name, figure in parts.items() if "_curves_" not in name}
+    assert {f"masking.rate_equal_{kind}_2x64" for kind in budgets.KINDS} < parts.keys()
+    for name, figure in parts.items():
+        tones = [series.tone for series in figure.series]
+        assert len(set(tones)) == len(tones) <= aggregate.COLOURS, name
+    for kind in budgets.KINDS:
+        names = [f"masking.rate_equal_{kind}_{size}" for size in ("2x64", "2x128")]
+        lines = [series.name for name in names for series in parts[name].series]
+        assert lines == [family.name for family in many.families("masking.rate")]
+
+
+def test_families_of_one_long_axis_are_divided_too(tmp_path):
+    sizes = {f"2 x {width}": {"model.hidden": width} for width in (32, 64, 96, 128, 160, 192)}
+    study = masking_rate(rates=(0.15, 0.4), sizes=sizes, seeds=(0,))
+    place = build(tmp_path, study, examples=10, lines=8)
+    panels = View(place, place.read_study(), collect.results(place)).panels("masking.rate")
+    assert {part: len(families) for part, families in panels.items()} == dict.fromkeys(sizes, 1)
+
+
+def test_amounts_are_listed_by_their_size(many):
+    said = {
+        panel.kind: panel.text.replace(SPACE, " ") for panel in budgets.panels(many, "masking.rate")
+    }
+    assert said["steps"].startswith("Read after 600, 1,000, 2,000 and 10,000 steps, the smallest")
+    amounts = [budgets.common(family, "flops") for family in many.families("masking.rate")]
+    least, most = (f"{end(amounts) / 1e12:.3g} T" for end in (min, max))
+    assert said["flops"].startswith(f"Read after {least} to {most} FLOPs, the smallest")
 
 
 def test_curves_leave_out_cells_that_fell_behind(view):
@@ -600,6 +655,7 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
     view = View(place, place.read_study(), collect.results(place))
     (heat,) = matrices.crossed(view).values()
     assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
+    assert heat.x == "split ([MASK]/same/random, %)"
     assert math.isnan(heat.values[1][1])
     assert 'class="hole"' in svg.draw(heat)
     top = max(value for row in heat.values for value in row if math.isfinite(value))

@@ -47,8 +47,7 @@ def test_values_are_crossed_with_one_another_and_with_seeds(tmp_path, monkeypatc
     assert {cell.config.steps for cell in cells} == {600}
     compared = [(one.axis, one.baseline, one.metrics) for one in made.comparisons]
     loss = ("validation/mlm_loss",)
-    first = str(splits[0])
-    assert compared == [("masking.rate", "15 %", loss), ("masking.replace", first, loss)]
+    assert compared == [("masking.rate", "15 %", loss), ("masking.replace", "80/10/10", loss)]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bert_jax.batch import Metrics
+from bert_jax.reporting.metric_names import lower_is_better
 
 EXAMPLES = "examples"  # key, among the arrays of an evaluation, of the digest of its examples
 
@@ -25,7 +26,7 @@ def as_lower(name: str, value: float) -> float:
     """Return a metric's value with its sign turned, where needed, so that lower is better."""
     if math.isnan(value):  # as a correlation with a constant is
         return math.inf
-    return value if name.endswith(("loss", "mse", "perplexity")) else -value
+    return value if lower_is_better(name) else -value
 
 
 class Totals:

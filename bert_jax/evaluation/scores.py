@@ -19,14 +19,8 @@ from bert_jax.data.labelled.answers import Span
 from bert_jax.data.labelled.examples import Example
 from bert_jax.errors import DataError
 from bert_jax.evaluation import squad
-from bert_jax.evaluation.metrics import as_lower
 
 ENTITY = re.compile(r"[BIES]-.+")
-
-
-def higher_is_better(name: str) -> bool:
-    """Return whether a larger value of a metric is the better one."""
-    return as_lower(name, 1.0) < 0
 
 
 def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, ...]:

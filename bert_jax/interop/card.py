@@ -16,6 +16,7 @@ from bert_jax.errors import CheckpointError
 from bert_jax.interop import huggingface, runs
 from bert_jax.interop.families import Family
 from bert_jax.reporting import records
+from bert_jax.reporting.formats import rounded
 from bert_jax.system import jsons
 from bert_jax.system.jsons import Maybe
 
@@ -238,7 +239,7 @@ def _metrics(run: runs.TrainedModel) -> dict[str, str]:
         return {}
     rows = [row for row in records.rows(file) if row["step"] == run.step]
     return {
-        name.removeprefix("eval/"): f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+        name.removeprefix("eval/"): f"{value:,}" if isinstance(value, int) else rounded(value, 4)
         for row in rows
         for name, value in row.items()
         if name.startswith("eval/") and isinstance(value, (int, float))

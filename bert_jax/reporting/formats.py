@@ -23,11 +23,16 @@ def number(value: float, percent: bool = False) -> str:
     return f"{value:.2f}" if size >= 10 else f"{value:.3f}" if size >= 0.1 else f"{value:.3g}"
 
 
+def rounded(value: float, digits: int = 3) -> str:
+    """Format a number with at most so many digits; a large one ends in zeros, not in a power."""
+    return f"{float(f'{value:.{digits}g}'):,.15g}"
+
+
 def exact(value: float, percent: bool = False) -> str:
-    """Format a number with six digits, or all digits of a whole number."""
+    """Format a number with six digits, or all digits of a whole or large number."""
     if percent:
         return f"{100 * value:.6g}{SPACE}%"
-    if float(value).is_integer() and abs(value) < 1e15:
+    if (float(value).is_integer() or abs(value) >= 1e5) and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.6g}"
 

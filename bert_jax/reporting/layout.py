@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from bert_jax.reporting.figures import Bars, Chart, Figure, Heat, Points, Series, thin
@@ -21,6 +22,7 @@ LINE = 15  # height of a line of text
 NAME, SHORT = 150, 80  # width of the name of a row, at most, and of a slim figure
 CELL, WIDEST = 26, 90  # height of a cell, and width of the name of a column, at most
 MARKED = 25  # points of a line that has a dot at each
+ASIDE = 1.4  # between whiskers at one place: their width
 
 
 def scene_of(figure: Figure, width: float = WIDTH) -> Scene | None:
@@ -141,13 +143,10 @@ def _lines(chart: Chart, width: float) -> Scene:
         marks.append(Line([(x, top), (x, base)], role="baseline"))
     marks.append(Line([(left, base), (right, base)], role="axis"))
     dashes, labels = _baselines(chart, up, left, right)
-    middle = (len(lines) - 1) / 2  # lines with whiskers stand side by side
-    drawn = [
-        (series.faint, _series(chart, series, across, up, 5 * (i - middle) * bool(series.whiskers)))
-        for i, series in enumerate(lines)
-    ]
-    drawn.sort(key=lambda pair: not pair[0])  # faint lines below
-    marks += [*dashes, *(mark for _, several in drawn for mark in several), *labels]
+    marks += [*dashes, *_whiskers(lines, across, up)]
+    for series in sorted(lines, key=lambda series: not series.faint):  # faint lines below
+        marks += _series(chart, series, across, up)
+    marks += labels
     height = base + LABELS + (TITLE if chart.x else 0)
     return Scene(width, height, marks, (left, top, right, base))
 
@@ -187,13 +186,28 @@ def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
             yield list(piece)
 
 
-def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float) -> list[Mark]:
-    """Draw a line with its intervals and dots, moved to the right by `shift`."""
+def _whiskers(lines: Sequence[Series], across: Scale, up: Scale) -> list[Mark]:
+    """Draw the intervals of all lines; those of one place touch, so that none hides another."""
+    places: dict[float, list[tuple[float, float, str]]] = defaultdict(list)
+    for series in lines:
+        for x, low, high in series.whiskers:
+            if not math.isnan(low + high):
+                places[x].append((up.inside(low), up.inside(high), series.tone))
+    marks: list[Mark] = []
+    for x, several in places.items():
+        for i, (low, high, tone) in enumerate(several):
+            at = across.at(x) + ASIDE * (i - (len(several) - 1) / 2)
+            marks.append(Line([(at, low), (at, high)], role="whisker", tone=tone))
+    return marks
+
+
+def _series(chart: Chart, series: Series, across: Scale, up: Scale) -> list[Mark]:
+    """Draw a line with its band and dots."""
     tone, hovers = series.tone, Hovers(chart, series)
     marks: list[Mark] = []
 
     def at(x: float, y: float) -> tuple[float, float]:  # intervals are cut where they leave it
-        return across.at(x) + shift, up.inside(y)
+        return across.at(x), up.inside(y)
 
     marks += [
         Dot(*at(x, y), 2, role="single", tone=tone, title=hovers.single(x, y))
@@ -217,11 +231,6 @@ def _series(chart: Chart, series: Series, across: Scale, up: Scale, shift: float
         for piece in _pieces(points)
         for x, y in piece
         if dotted or len(piece) == 1
-    ]
-    marks += [
-        Line([at(x, low), at(x, high)], role="whisker", tone=tone)
-        for x, low, high in series.whiskers
-        if not math.isnan(low + high)
     ]
     return marks
 

@@ -116,7 +116,10 @@ MEANINGS = {
     "exact": "Share of answers that are a right one once case, punctuation and articles are "
     "dropped.",
     "threshold": "How much surer of no answer than of an answer the model must be to give none.",
-    "accuracy": "Share of predictions that are right.",
+    "accuracy": "Share of predictions that are right; of minimal pairs, those whose good sentence "
+    "is the likelier one: two that are equally likely are wrong.",
+    "pipeline_accuracy": "Share of choices in which no option is likelier than the right one. "
+    "Equally likely ones are right, as in BabyLM's own pipeline.",
     "_loss": "The mean of -log p of the right answers, in nats.",
     "learning_rate": "The size of an update, as the schedule has it at this step.",
     "grad_norm": "Length of the gradient before it is clipped, over all parameters; peaks mean "

@@ -12,6 +12,7 @@ from typing import Any
 
 from bert_jax.errors import DataError, MissingError
 from bert_jax.reporting import records
+from bert_jax.reporting.formats import rounded
 from bert_jax.reporting.metric_names import is_result, lower_is_better
 from bert_jax.system import folder_locks, jsons
 
@@ -109,7 +110,7 @@ class RunRecord:
         last: dict[str, Any] = next((r for r in reversed(self.rows) if "train/loss" in r), {})
         lost, skipped = last.get("train/loss", 0) is None, last.get("train/skipped_in_row")
         parts = ["the loss is not finite"] if lost else []
-        parts += [f"{skipped:.3g} updates in a row were not made"] if skipped else []
+        parts += [f"{rounded(skipped)} updates in a row were not made"] if skipped else []
         where = f"At step {last['step']:,}, the last one, " if parts else ""
         return [f"{where}{' and '.join(parts)}."] if parts else []
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bert_jax.reporting import page as pages
 from bert_jax.reporting import records, run_charts, run_record, task_results
-from bert_jax.reporting.formats import HOLE, SPACE, number
+from bert_jax.reporting.formats import HOLE, SPACE, number, rounded
 from bert_jax.reporting.metric_names import (
     SHOUTED,
     is_share,
@@ -194,7 +194,7 @@ def _pace(run: RunRecord) -> str:
         pace = f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
         parts.append(f"{pace} per step")
     if waits := curves.get("train/data_wait"):
-        parts.append(f"{100 * waits[-1][1]:.2g}{SPACE}% waiting for data")
+        parts.append(f"{rounded(100 * waits[-1][1], 2)}{SPACE}% waiting for data")
     if shares := curves.get("train/mfu"):
         parts.append(f"{100 * shares[-1][1]:.1f}{SPACE}% of the devices' nominal FLOP/s")
     return ", ".join(parts)

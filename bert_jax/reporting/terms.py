@@ -19,8 +19,9 @@ WORDS = {  # as they stand on a page -> what they mean
     "the base rate": "What can be had without reading: each token is given, as the probability of "
     "being replaced, the share of tokens that are.",
     "chance": "What guessing reaches, with the same probability for each class.",
-    f"95{SPACE}% interval": "Where the accuracy of this model would lie with examples without "
-    "number, at a confidence of 95 per cent (Wilson's interval of a proportion).",
+    f"95{SPACE}% interval": "The examples are a sample; the accuracy of this model over all such "
+    "examples is not known. Of intervals made in this way from many samples, 95 in 100 hold it "
+    "(Wilson's interval of a proportion). What another seed would give is not in it.",
     "loss spikes": "Updates whose loss was so far above those before it that they were not made "
     "(optim.spike_window).",
 }

@@ -11,8 +11,7 @@ both. Where the curve has no minimum there is no best value.
 Intervals (95 %) come from a parametric bootstrap: noise of the residuals' pooled variance is drawn
 onto the fitted curves, which are fitted again. As that variance is itself an estimate, the spread
 of the draws is multiplied by Student's quantile. Runs of one size, value and seed at several
-budgets may share a trunk: their noise has the correlation that the residuals show, and they count
-as fewer degrees of freedom.
+budgets may share a trunk: their noise is as correlated as the residuals, and has less freedom.
 """
 
 from __future__ import annotations
@@ -150,12 +149,10 @@ def at_equal(runs: Sequence[Run], costs: Sequence[float]) -> tuple[list[Run], np
     """Read the losses of each size where all values have cost the same, between their budgets.
 
     There are as many such costs as budgets, spread evenly in the logarithm over what all values of
-    the size reach; the loss is read on the line through its neighbours over the log of the cost.
-    Runs without all the budgets of their size are left out.
+    the size reach. Runs that lack a budget of their size are left out, and sizes with no such cost.
 
     Returns:
-      Runs whose budget is the cost, none of a size whose values have no cost in common; and the
-      weights [read, runs] that take the runs' losses to theirs.
+      Runs whose budget is the cost, and weights [read, runs] that take the runs' losses to theirs.
     """
     read: list[Run] = []
     weights: list[np.ndarray] = []
@@ -165,19 +162,23 @@ def at_equal(runs: Sequence[Run], costs: Sequence[float]) -> tuple[list[Run], np
         for i in sorted(rows, key=lambda i: runs[i].budget):
             paths[runs[i].value, runs[i].seed].append(i)
         paths = {place: path for place, path in paths.items() if len(path) == len(budgets)}
-        low = max((math.log(costs[path[0]]) for path in paths.values()), default=1.0)
-        high = min((math.log(costs[path[-1]]) for path in paths.values()), default=0.0)
+        low = max((costs[path[0]] for path in paths.values()), default=1.0)
+        high = min((costs[path[-1]] for path in paths.values()), default=0.0)
         if low >= high:
             continue
-        for place in np.linspace(low, high, len(budgets)):
+        for cost in map(float, np.geomspace(low, high, len(budgets))):
             for (value, seed), path in paths.items():
-                known = np.log([costs[i] for i in path])
                 weight = np.zeros(len(runs))
-                weight[path] = [np.interp(place, known, unit) for unit in np.eye(len(path))]
+                weight[path] = between([costs[i] for i in path], cost)
                 loss = float(weight[path] @ [runs[i].loss for i in path])
-                read.append(Run(runs[rows[0]].size, math.exp(place), value, seed, loss))
+                read.append(Run(runs[rows[0]].size, cost, value, seed, loss))
                 weights.append(weight)
     return read, np.array(weights).reshape(len(read), len(runs))
+
+
+def between(costs: Sequence[float], at: float) -> np.ndarray:
+    """Return the weights of losses at rising costs in the loss at `at`, linear in log cost."""
+    return np.array([np.interp(math.log(at), np.log(costs), unit) for unit in np.eye(len(costs))])
 
 
 def logit(value: float) -> float:

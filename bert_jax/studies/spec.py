@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 BUDGET = "budget"  # the axis of a budget of several amounts
+SPLIT = "masking.replace"  # [MASK], random and the same token
+SPLIT_ORDER = "[MASK]/same/random"  # of a split's label: that of table 8 of BERT's paper
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,16 @@ class Axis:
 
     name: str
     points: tuple[Point, ...]
+
+    def __post_init__(self) -> None:
+        changes = [(point.label, *change) for point in self.points for change in point.changes]
+        for label, path, value in changes:
+            # Reports write the order of the shares beside the labels.
+            if self.name == path == SPLIT and "/" in label and label != _label(path, value):
+                raise ConfigError(
+                    f"axis {self.name!r}: the split {value} is labelled {label!r}",
+                    f"its label is {_label(path, value)!r}, in the order {SPLIT_ORDER}",
+                )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -240,7 +252,17 @@ def between(low: float, high: float, count: int) -> tuple[float, ...]:
     return tuple(round(low + (high - low) * i / (count - 1), 12) for i in range(count))
 
 
+def _is_split(value: Any) -> bool:
+    """Tell whether a value is three numbers; anything else is refused with the config."""
+    if not isinstance(value, (tuple, list)) or len(value) != 3:
+        return False
+    return all(isinstance(share, (int, float)) for share in value)
+
+
 def _label(path: str, value: Any) -> str:
+    if path == SPLIT and _is_split(value):
+        mask, random, same = value
+        return "/".join(f"{100 * share:g}" for share in (mask, same, random))
     if not isinstance(value, float):
         return str(value)
     share = path.endswith("rate") and not path.startswith("optim.") and 0 <= value <= 1

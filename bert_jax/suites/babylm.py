@@ -9,7 +9,7 @@ tasks is also that of babylm-org/babylm-eval (2026) at 45fe2c1:
   `mntp` where a token is predicted from the place before it), or given those before it (`causal`).
   Where options continue a context, only the tokens of the continuation count.
 - The likeliest option is chosen, and of equal ones the first. That is the right one, so ties are
-  right, unlike in suite `blimp`; they are counted.
+  right, unlike in suite `blimp`: hence the name `pipeline_accuracy`. Ties are counted.
 - A task's accuracy is the mean over its subsets (`UID`). Entity tracking has a subset for each file
   and number of operations: there it is the mean over files of their means.
 - Both tasks of `wug` have Spearman's correlation of the probability that the model gives the first
@@ -127,7 +127,7 @@ TASKS = {
     "comps": Task("comps", ("comps",), COMPS, _comps),
 }
 FOLDERS = {name: task.folders for name, task in TASKS.items()} | {"reading": ("reading",)}
-SCORES = ("accuracy", "spearman", *reading.SCORES)  # that the macro average is taken of
+SCORES = ("pipeline_accuracy", "spearman", *reading.SCORES)  # that the macro average is taken of
 
 
 # --- the suite ------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ def _totals(score: Scorer | LeftToRight, name: str, items: Sequence[Item]) -> li
 
 
 def _accuracies(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
-    """Return the accuracy, that of each group, and how many options were equally likely."""
+    """Return the accuracy with ties as right, by group too, and how many ties there were."""
     right = [bool(np.argmax(values) == 0) for values in totals]
     ties = sum(int((values == values.max()).sum() > 1) for values in totals)
     groups: Result = {}
@@ -254,7 +254,8 @@ def _accuracies(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
     for subset, split in sorted({(item.groups["UID"], item.split) for item in items}):
         splits.setdefault(split or subset, []).append(shares["UID"][subset])
     means = {split: float(np.mean(of)) for split, of in splits.items()}
-    result = {"examples": len(items), "ties": ties, "accuracy": float(np.mean([*means.values()]))}
+    result: Result = {"examples": len(items), "ties": ties}
+    result["pipeline_accuracy"] = float(np.mean([*means.values()]))
     return result | ({"split": means} if items[0].split else {}) | shares
 
 

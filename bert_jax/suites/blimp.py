@@ -39,8 +39,9 @@ class Pair(NamedTuple):
 def blimp(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
 
-    A pair is right where the good sentence has the higher score; equal scores are wrong. A hybrid
-    model also scores them from left to right, as `left_to_right`.
+    A pair is right where the good sentence has the higher score. Equal scores are wrong: BabyLM's
+    pipeline takes them as right, which suite `babylm` calls `pipeline_accuracy`. A hybrid model
+    also scores pairs from left to right, as `left_to_right`.
     """
     return blimp_each(run, options)[0]
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.config import load_file
-from bert_jax.evaluation.scores import higher_is_better
+from bert_jax.reporting.metric_names import lower_is_better
 from bert_jax.studies.definition import Study, Suite, axis
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report.collect import Result, results
@@ -50,7 +50,7 @@ def get_study(arg: str) -> Study:
 
 def report(cells: Sequence[Result], metric: str) -> str:
     """Write a table with a line for each cell, and below it the best run by itself."""
-    higher, values = higher_is_better(metric), defaultdict(list)
+    values = defaultdict(list)
     for cell in cells:
         if f"dev/{metric}" in cell.metrics:
             place = tuple(f"{value:g}" for value in cell.entry.values.values())
@@ -63,7 +63,8 @@ def report(cells: Sequence[Result], metric: str) -> str:
         if mean.n > 1:
             spread = f"{mean.deviation:.4f} | {mean.low:.4f} to {mean.high:.4f}"
         lines.append(f"| {' | '.join(knobs)} | {mean.n} | {mean.mean:.4f} | {spread} |")
-    pick, runs = max if higher else min, [run for known in values.values() for run in known]
+    pick = min if lower_is_better(metric) else max
+    runs = [run for known in values.values() for run in known]
     if runs:
         best = pick(over_seeds, key=lambda knobs: over_seeds[knobs].mean)
         named = ", ".join(map(" ".join, zip(header, best, strict=False)))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_jax.reporting.figures import Chart, Figure, Series
-from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number
+from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number, rounded
 from bert_jax.reporting.metric_names import is_share
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import collect, compare, intervals
@@ -76,12 +76,37 @@ class View:
     def families(self, axis: str) -> list[Family]:
         return collect.families(self.study, self.results, axis)
 
+    def panels(self, axis: str) -> dict[str, list[Family]]:
+        """Divide the families of an axis among figures that have a colour for each.
+
+        Where one figure has too few, each point of the first other axis has its own, and so on.
+        """
+        panels = {"": self.families(axis)}
+        for other in self.axes:
+            if max(map(len, panels.values())) <= COLOURS:
+                break
+            if other.name != axis and len(other.labels) > 1:
+                panels = _divided(panels, other)
+        return panels
+
     def points(self) -> list[tuple[str, list[Result]]]:
         """Group cells that differ in the seed alone, under the labels of all axes."""
         points: dict[str, list[Result]] = {}
         for result in self.results:
             points.setdefault(", ".join(result.entry.labels.values()) or "all", []).append(result)
         return list(points.items())
+
+
+def _divided(panels: Mapping[str, Sequence[Family]], axis: Axis) -> dict[str, list[Family]]:
+    """Divide each panel by the points of an axis."""
+    divided: dict[str, list[Family]] = {}
+    for name, families in panels.items():
+        for family in families:
+            runs = next(iter(family.runs.values()))
+            point = axis.qualified(runs[0].entry.labels[axis.name])
+            part = ", ".join(filter(None, [name, point]))
+            divided.setdefault(part, []).append(family)
+    return divided
 
 
 def getter(metric: str) -> Value:
@@ -157,11 +182,12 @@ def probability(value: float) -> str:
 
 
 def short_amount(value: float) -> str:
-    """Format a large number for people."""
-    for size, mark in SIZES:
-        if value >= size > 1e3:
-            return f"{value / size:.3g}{SPACE}{mark}"
-    return number(value)
+    """Format a large number for people: 1.25 M."""
+    if value < 1e6:
+        return number(value)
+    nearest = float(f"{value:.3g}")
+    size, mark = next(pair for pair in SIZES if nearest >= pair[0])
+    return f"{rounded(nearest / size)}{SPACE}{mark}"
 
 
 def slug(*names: str) -> str:

@@ -1,26 +1,27 @@
 """Runs compared at equal budgets of steps, tokens, predictions or FLOPs, by held-out loss.
 
 The common budget is the smallest that any run was given. A run that was given more is read where it
-had spent as much, between two of its evaluations; its learning rate had not decayed fully there.
+had spent as much, between two of its evaluations, on a line over the logarithm of what was spent;
+its learning rate had not decayed fully there.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import axis_title, pretty
+from bert_jax.studies import scaling
 from bert_jax.studies.report import aggregate, intervals, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.collect import Axis, Family, Result
 
 POINTS = 120  # of a drawn curve, at most
+LISTED = 4  # amounts in a sentence, at most
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
 SPENT = {  # titles of the axis, with their units
     "steps": "step",
@@ -38,15 +39,16 @@ class Panel:
 
     kind: str
     curves: list[Chart]  # one for each family
-    reading: Chart
+    readings: dict[str, Chart]  # by the part of the families that a figure has colours for
     text: str
 
 
 def panels(view: View, axis: str) -> list[Panel]:
     """Build a panel for every kind of budget; none if nothing was evaluated during training."""
-    name, families = metric(view.results), view.families(axis)
+    name = metric(view.results)
     levels = sections.baseline_lines(view, name)
-    return [_panel(view.axis(axis), families, name, kind, levels) for kind in KINDS] if name else []
+    parts = view.panels(axis)
+    return [_panel(view.axis(axis), parts, name, kind, levels) for kind in KINDS] if name else []
 
 
 def metric(results: Sequence[Result]) -> str:
@@ -80,13 +82,21 @@ def curve(result: Result, name: str, kind: str) -> list[tuple[float, float]]:
 
 
 def read(points: Sequence[tuple[float, float]], at: float) -> float | None:
-    """Interpolate a curve linearly; return None before its first point or after its last."""
+    """Interpolate a curve, as `scaling` does; return None before its first point or after its last.
+
+    Args:
+      points: what was spent, above 0, and the loss there.
+      at: what is to be spent.
+    """
     if not points or not points[0][0] <= at * (1 + 1e-9) or not at <= points[-1][0] * (1 + 1e-9):
         return None
-    return float(np.interp(at, [x for x, _ in points], [y for _, y in points]))
+    return float(scaling.between([x for x, _ in points], at) @ [y for _, y in points])
 
 
-def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str, levels: Levels) -> Panel:
+def _panel(
+    axis: Axis, parts: Mapping[str, Sequence[Family]], name: str, kind: str, levels: Levels
+) -> Panel:
+    families = [family for part in parts.values() for family in part]
     budgets = {family.name: common(family, kind) for family in families}
     by_cell = {
         result.entry.id: read(curve(result, name, kind), budgets[family.name])
@@ -107,25 +117,37 @@ def _panel(axis: Axis, families: Sequence[Family], name: str, kind: str, levels:
             for result in family.runs.get(label, [])
         )
     ]
-    amounts = sorted({aggregate.short_amount(amount) for amount in budgets.values()})
-    text = f"Read after {' and '.join(amounts)} {KINDS[kind]}, the smallest budget of any run."
+    text = f"Read after {_amounts(budgets.values())} {KINDS[kind]}, the smallest budget of any run"
+    text += " of a line." if len(families) > 1 else "."
     if longer:
         text += f" The learning-rate schedule of {_listed(longer, axis)} had not ended there."
     if unread := _unread(families, name, kind, budgets):
         text += f" Not read, because spent before the first evaluation: {'; '.join(unread)}."
-    reading = aggregate.chart_over(
-        axis,
-        f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}",
-        aggregate.means(axis, families, value),
-        y=axis_title(name.partition("/")[2]),
-        baselines=levels,
-        note=aggregate.seeds_note(families, value),
-    )
+    title = f"{pretty(name.partition('/')[2])} after equal {KINDS[kind]}"
+    readings = {
+        part: aggregate.chart_over(
+            axis,
+            ", ".join(filter(None, [title, part])),
+            aggregate.means(axis, shown, value),
+            y=axis_title(name.partition("/")[2]),
+            baselines=levels,
+            note=aggregate.seeds_note(shown, value),
+        )
+        for part, shown in parts.items()
+    }
     curves = [
         _curves(axis, family, name, kind, budgets[family.name] if longer else None, levels)
         for family in families
     ]
-    return Panel(kind, curves, reading, text)
+    return Panel(kind, curves, readings, text)
+
+
+def _amounts(budgets: Iterable[float]) -> str:
+    """List amounts from the least to the most; of many only these two."""
+    listed = list(dict.fromkeys(map(aggregate.short_amount, sorted(budgets))))
+    if len(listed) > LISTED:
+        return f"{listed[0]} to {listed[-1]}"
+    return " and ".join(filter(None, [", ".join(listed[:-1]), listed[-1]]))
 
 
 def _listed(labels: Sequence[str], axis: Axis) -> str:

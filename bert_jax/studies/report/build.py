@@ -309,15 +309,18 @@ def _tabs(view: View, axis: str, number: int, shown: Figures) -> str:
     panels = budgets.panels(view, axis)
     heads, bodies = "", ""
     for i, panel in enumerate(panels):
-        shown[aggregate.slug(axis, "equal", panel.kind)] = panel.reading
+        for part, reading in panel.readings.items():
+            shown[aggregate.slug(axis, "equal", panel.kind, part)] = reading
         if i == 0:  # over other budgets the curves are the same, stretched or squeezed
             for family, chart in zip(view.families(axis), panel.curves, strict=True):
                 shown[aggregate.slug(axis, "curves", family.name)] = chart
         name, checked = f"budget-{number}-{i}", " checked" if i == 0 else ""
         heads += f'<input type="radio" name="budget-{number}" id="{name}"{checked}>'
         heads += f'<label for="{name}">equal {budgets.KINDS[panel.kind]}</label>'
-        bodies += f"<div>{say(panel.text)}{_charts([panel.reading, *panel.curves])}</div>"
-    if not any(panel.reading.series for panel in panels):
+        bodies += (
+            f"<div>{say(panel.text)}{_charts([*panel.readings.values(), *panel.curves])}</div>"
+        )
+    if not any(reading.series for panel in panels for reading in panel.readings.values()):
         return ""
     return f'<div class="tabs">{heads}{bodies}</div>'
 

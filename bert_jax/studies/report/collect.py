@@ -17,6 +17,7 @@ from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files
 from bert_jax.studies.folder import Entry, State, StudyFolder
+from bert_jax.studies.spec import SPLIT, SPLIT_ORDER
 from bert_jax.system.jsons import Maybe
 
 LEDGER = (
@@ -33,7 +34,7 @@ ENVIRONMENT = {
 KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
     "masking.rate": ("masking rate", "share of tokens"),
     "masking.prediction_rate": ("prediction rate", "share of tokens"),
-    "masking.replace": ("split", "[MASK]/random/kept, %"),
+    SPLIT: ("split", f"{SPLIT_ORDER}, %"),
     "masking.unit": ("masking unit", ""),
     "masking.dupe_factor": ("copies of masks", ""),
     "optim.learning_rate": ("peak learning rate", ""),

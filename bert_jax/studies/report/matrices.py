@@ -87,8 +87,8 @@ def crossed(view: View) -> Figures:
             grid,
             shades,
             marks=marks,
-            y=first.words,
-            x=second.words,
+            y=first.title,
+            x=second.title,
             percent=aggregate.percent(metric, view.results),
             note="Means over seeds; empty if a seed is missing. Bold: the best; darker cells are "
             "nearer to it.",

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from bert_jax.studies.spec import SPLIT_ORDER
+
 NAN = math.nan
 
 
@@ -59,7 +61,7 @@ TABLE = {
         title="80/10/10 or [MASK] alone, of Wettig et al.",
         source=f"{WETTIG}; numbers from the authors' repository",
         what="BERT-large as for their masking rates; fine-tuned, accuracy on development data",
-        axis="rate and mask/same/random",
+        axis=f"rate and {SPLIT_ORDER}",
         columns=("MNLI", "QNLI", "QQP", "SST-2"),
         rows={
             "15 %, 100/0/0": (84.2, 90.9, 87.8, 93.3),
@@ -85,7 +87,7 @@ TABLE = {
         source=f"{BERT}, table 8; {SECONDARY}",
         what="BERT-base, development data: MNLI accuracy and NER (CoNLL-2003) F1 after "
         "fine-tuning, NER F1 of features",
-        axis="mask/same/random",
+        axis=SPLIT_ORDER,
         columns=("MNLI", "NER fine-tuned", "NER features"),
         rows={
             "80/10/10": (84.2, 95.4, 94.9),

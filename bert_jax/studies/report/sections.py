@@ -19,7 +19,7 @@ from bert_jax.studies.report.compare import Difference
 
 def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
     """Describe figures of every metric of a comparison over its axis."""
-    axis, panels = view.axis(comparison["axis"]), _panels(view, comparison["axis"])
+    axis, panels = view.axis(comparison["axis"]), view.panels(comparison["axis"])
     figures: Figures = {}
     for metric, (part, families) in itertools.product(comparison["metrics"], panels.items()):
         value = getter(metric)
@@ -33,23 +33,6 @@ def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
             note=aggregate.seeds_note(families, value),
         )
     return figures
-
-
-def _panels(view: View, axis: str) -> dict[str, list[Family]]:
-    """Divide the families of an axis among figures, where they are more than colours.
-
-    Each point of the first of several other axes has a figure; one figure is named "".
-    """
-    families = view.families(axis)
-    others = [other for other in view.axes if other.name != axis and len(other.labels) > 1]
-    if len(families) <= aggregate.COLOURS or len(others) < 2:
-        return {"": families}
-    panels: dict[str, list[Family]] = {}
-    for family in families:
-        runs = next(iter(family.runs.values()))
-        part = others[0].qualified(runs[0].entry.labels[others[0].name])
-        panels.setdefault(part, []).append(family)
-    return panels
 
 
 def baseline_lines(view: View, metric: str) -> list[tuple[str, float]]:
@@ -106,7 +89,7 @@ def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequ
 
 def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]) -> Figures:
     """Describe figures of paired differences from the baseline for every metric."""
-    axis, panels = view.axis(comparison["axis"]), _panels(view, comparison["axis"])
+    axis, panels = view.axis(comparison["axis"]), view.panels(comparison["axis"])
     figures: Figures = {}
     for metric, (part, families) in itertools.product(comparison["metrics"], panels.items()):
         names = {family.name for family in families}
