@@ -141,6 +141,7 @@ def build(
             "published": list(study.published),
             "notes": study.notes,
             "cells": [cell.id for cell in cells],
+            "expected": {cell.id: {"labels": cell.labels, "seed": cell.seed} for cell in cells},
             "hash": "0123456789ab",
             "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
             "git_commit": "abcdef012345",

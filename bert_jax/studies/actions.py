@@ -257,6 +257,7 @@ def _write(
         "git_commit": machine.git_commit(),
         "command": list(command),
         "retries": retries,
+        "expected": {cell.id: {"labels": cell.labels, "seed": cell.seed} for cell in cells},
         "machine": {
             "platform": platform.platform(),
             "cores": len(local.cores()),

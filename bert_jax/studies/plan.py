@@ -17,7 +17,7 @@ from bert_jax.studies.engines import Capacity
 from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.progress import FINAL
-from bert_jax.studies.report.collect import Result, results
+from bert_jax.studies.report.collect import Result, read_result
 from bert_jax.system.durations import duration
 
 DEVICE_PACE = 2e13  # FLOP/s of an accelerator, until cells of the study have been measured
@@ -74,7 +74,7 @@ def pace(place: StudyFolder, room: Capacity) -> float:
 
 
 def _results(place: StudyFolder) -> list[Result]:
-    return results(place, history=False) if place.read_study() else []
+    return [read_result(place, entry, history=False) for entry in place.cells()]
 
 
 def described(
