@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
+from bert_jax.errors import CheckpointError, ConfigError, DataError, IncompleteError
 from bert_jax.studies import (
     actions,
     definition,
@@ -243,6 +243,7 @@ def test_every_cell_is_made_once_and_a_second_run_makes_none(bench, capfd):
     assert out == f"{bench.place.report}\n"
     assert "4 waiting of 4 cells" in err
     assert "4 done of 4 cells" in err
+    assert "text: docstrings" in err.splitlines()
     told = bench.place.read_study()
     assert (told["name"], told["question"], told["seeds"]) == ("toy", "How much?", [0, 1])
     assert told["axes"] == [
@@ -890,6 +891,30 @@ def test_a_scale_of_its_own_wants_a_folder_of_its_own(bench):
     with pytest.raises(ConfigError, match="holds another study"):
         actions.run(f"{toy}:full", bench.workdir, worker=bench.worker)
     assert len(list((bench.workdir / "cells").iterdir())) == 4
+
+
+def test_a_study_of_another_text_wants_another_folder(bench):
+    text = bench.folder / "text.txt"
+    text.write_text("A sentence.\n\nAnother one.\n")
+    bench.run()
+    other = [("corpus.source", "files"), ("corpus.path", str(text))]
+    said = rf"holds a study of docstrings, and this one is of files {re.escape(str(text))}"
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=said):
+            bench.run(overrides=other, dry_run=dry_run)
+    bench.complete()
+
+
+def test_a_finished_study_needs_its_text_no_more(bench):
+    text = bench.folder / "text.txt"
+    text.write_text("A sentence.\n\nAnother one.\n")
+    other = [("corpus.source", "files"), ("corpus.path", str(text))]
+    bench.run(overrides=other)
+    text.unlink()
+    bench.run(overrides=other)
+    bench.rates(0.15, 0.4, 0.6)
+    with pytest.raises(DataError, match=re.escape(str(text))):
+        bench.run(overrides=other)
 
 
 def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):

@@ -59,6 +59,7 @@ STUDY = {
     "parts": Maybe([str]),
     "commits": Maybe([str]),
     "cells": Maybe([str]),
+    "texts": Maybe([str]),
     "expected": Maybe({str: {"labels": {str: str}, "seed": int}}),  # cell -> what it is
     "retries": Maybe(COUNT),
 }

@@ -41,7 +41,7 @@ def plan(
       room: resources of the engine.
     """
     most = groups.limit(fuse)
-    left = [cell for cell in cells if _state(place, cell, evaluations) not in FINAL]
+    left = unfinished(place, cells, evaluations)
     begun = _begun(place, cells, left, most)
     known = {cell.id for group in begun for cell in group.cells}
     rest = [cell for cell in left if cell.id not in known]
@@ -49,6 +49,13 @@ def plan(
     speed = pace(place, room)
     fresh = groups.plan(rest, fuse, beside, room.memory, speed, room.devices > 0)
     return sorted([*begun, *fresh], key=lambda group: (-group.seconds, group.id))
+
+
+def unfinished(
+    place: StudyFolder, cells: Sequence[Cell], evaluations: Mapping[str, Any]
+) -> list[Cell]:
+    """Return the cells that are still to train or to evaluate."""
+    return [cell for cell in cells if _state(place, cell, evaluations) not in FINAL]
 
 
 def recorded(place: StudyFolder, cells: Sequence[Cell]) -> dict[str, str]:
