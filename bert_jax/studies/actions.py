@@ -188,7 +188,7 @@ def report(workdir: Path, keep: Path | None = None) -> None:
                 f"{workdir} is made of records; --keep", "give the --workdir of a `study run`"
             )
         place = StudyFolder(Path(workdir))
-        print(reports.write_kept(place, archives), place.summary, sep="\n")
+        print(reports.write_kept(place, archives), place.report, sep="\n")
         return
     place = _existing(workdir)
     alone = not place.cells() and place.csv.exists()
