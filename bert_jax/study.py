@@ -44,7 +44,8 @@ ACTIONS = {
         "--workdir=runs/masking_rate",
         "output on a terminal: counts, and a line for each cell that runs, failed or diverged\n"
         'output into a pipe or a file: {"study": …, "workdir": …, "counts": {…}, '
-        '"seconds_left": …, "cells": [{"id": …, "labels": {…}, "seed": …, "state": …, …}, …]}',
+        '"seconds_left": …, "cells": [{"id": …, "labels": {…}, "seed": …, "state": …, …}, …]}; '
+        "the seconds are null before a cell was measured",
     ),
     "report": Part(
         "write the report of a study again, with results.csv, figures and summary.md",
@@ -114,7 +115,9 @@ def _flags_of_runs(parser: cli.Parser) -> None:
         default=[],
         metavar="DIR",
     )
-    dry = "print cells, groups and the estimated time only"
+    speed = "speed of a worker, for the hours of a plan; else that of the cells so far"
+    add(speed, "--flops-per-second", type=cli.amount, default=0.0, metavar="N")
+    dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
     add(dry, "--dry-run", action="store_true")
 
 
@@ -143,7 +146,7 @@ def main(call: cli.Call) -> None:
     elif args.action == "report":
         actions.report(args.workdir, args.keep)
     else:
-        names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run")
+        names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run", "flops_per_second")
         run = functools.partial(
             actions.run,
             workdir=args.workdir,

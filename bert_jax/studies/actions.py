@@ -49,6 +49,7 @@ def run(
     retries: int = RETRIES,
     reuse: Sequence[Path] = (),
     dry_run: bool = False,
+    flops_per_second: float = 0.0,
     command: Sequence[str] = (),
     worker: Sequence[str] = WORKER,
 ) -> None:
@@ -79,15 +80,16 @@ def run(
     if dry_run:
         room = _dry_room(engine, place.workdir, jobs, options)
         left = [cell for cell in cells if cell.id not in known]
-        groups = plan.plan(place, left, evaluations, fuse, room)
-        print(plan.described(place, name, cells, groups, room, notes))
+        groups = plan.plan(place, left, evaluations, fuse, room, flops_per_second)
+        print(plan.described(place, name, cells, groups, room, notes, flops_per_second))
         return
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)
         reuses.take(place, known)
-        groups = plan.plan(place, cells, evaluations, fuse, executor.room)
-        notes += [plan.cost_of_cells(cells, groups), _hidden(place, cells)]
+        speed = plan.pace(place, executor.room, flops_per_second)
+        groups = plan.plan(place, cells, evaluations, fuse, executor.room, flops_per_second)
+        notes += [plan.cost_of_cells(cells, groups, speed), _hidden(place, cells)]
         _write(place, name, spec, study, cells, groups, command, retries)
         sameness.check(place)  # with the cells that were taken
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)

@@ -81,6 +81,17 @@ def last_step(path: Path) -> tuple[int, float]:
     return 0, 0.0
 
 
+def seconds_per_step(path: Path) -> float | None:
+    """Return the recent time of an update, from the end of a metrics file; None if unknown."""
+    times = {
+        line["step"]: float(line.get("time") or 0.0)
+        for line in _from_the_end(path)
+        if "branch_from" not in line  # after which comes the compilation
+    }
+    first, last = min(times, default=0), max(times, default=0)
+    return (times[last] - times[first]) / (last - first) if last > first else None
+
+
 def last_value(path: Path, name: str) -> float | None:
     """Return the last value of a metric in the end of a metrics file; None if it has none."""
     return next((line[name] for line in _from_the_end(path) if line.get(name) is not None), None)
