@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import tempfile
-from argparse import SUPPRESS
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,9 @@ def _flags_of_sweep(parser: cli.Parser) -> None:
     values += "crossed"
     add(values, "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…")
     add(f"how many seeds ({SEEDS})", "--seeds", type=cli.positive, metavar="N")
+    each = "that every cell trains for, in place of the config's steps"
+    for kind, what in (("tokens", "tokens, padding included,"), ("flops", "FLOPs")):
+        add(f"{what} {each}", f"--{kind}", type=cli.amount, metavar="N")
 
 
 def _flags_of_runs(parser: cli.Parser) -> None:
@@ -175,8 +178,18 @@ def _sweep(call: cli.Call, run: Callable[..., None]) -> None:
             temporary = closing.enter_context(tempfile.TemporaryDirectory())
             folder = Path(temporary) / folder.resolve().name
         seeds = args.seeds or SEEDS
-        file = sweep.write(folder, args.config, call.overrides, args.axis, seeds, call.words)
+        file = sweep.write(
+            folder, args.config, call.overrides, args.axis, seeds, call.words, _budget(args)
+        )
         run(spec=str(file))
+
+
+def _budget(args: Namespace) -> tuple[str, float] | None:
+    """Return the kind and the amount of the budget of a sweep; None: the steps of the config."""
+    stated = [(kind, getattr(args, kind)) for kind in ("tokens", "flops") if getattr(args, kind)]
+    if len(stated) > 1:
+        raise ConfigError("--tokens and --flops are two budgets", "leave one of them out")
+    return stated[0] if stated else None
 
 
 if __name__ == "__main__":
