@@ -11,6 +11,7 @@ import collections
 import contextlib
 import errno
 import importlib
+import math
 import os
 import re
 import shlex
@@ -237,6 +238,17 @@ def count(text: str) -> int:
     if not re.fullmatch(r"\d+", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
+
+
+def amount(text: str) -> float:
+    """Read a finite number above 0, such as 2e9."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise ArgumentTypeError(f"{text!r} is not a number above 0, such as 2e9")
+    return value
 
 
 def nonempty(text: str) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import sys
 import tempfile
-from argparse import SUPPRESS
+from argparse import SUPPRESS, Namespace
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,8 @@ ACTIONS = {
         "--workdir=runs/masking_rate",
         "output on a terminal: counts, and a line for each cell that runs, failed or diverged\n"
         'output into a pipe or a file: {"study": …, "workdir": …, "counts": {…}, '
-        '"seconds_left": …, "cells": [{"id": …, "labels": {…}, "seed": …, "state": …, …}, …]}',
+        '"seconds_left": …, "cells": [{"id": …, "labels": {…}, "seed": …, "state": …, …}, …]}; '
+        "the seconds are null before a cell was measured",
     ),
     "report": Part(
         "write the report of a study again, with results.csv, figures and summary.md",
@@ -89,6 +90,9 @@ def _flags_of_sweep(parser: cli.Parser) -> None:
     values += "crossed"
     add(values, "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…")
     add(f"how many seeds ({SEEDS})", "--seeds", type=cli.positive, metavar="N")
+    each = "that every cell trains for, in place of the config's steps"
+    for kind, what in (("tokens", "tokens, padding included,"), ("flops", "FLOPs")):
+        add(f"{what} {each}", f"--{kind}", type=cli.amount, metavar="N")
 
 
 def _flags_of_runs(parser: cli.Parser) -> None:
@@ -114,7 +118,9 @@ def _flags_of_runs(parser: cli.Parser) -> None:
         default=[],
         metavar="DIR",
     )
-    dry = "print cells, groups and the estimated time only"
+    speed = "speed of a worker, for the hours of a plan; else that of the cells so far"
+    add(speed, "--flops-per-second", type=cli.amount, default=0.0, metavar="N")
+    dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
     add(dry, "--dry-run", action="store_true")
 
 
@@ -143,7 +149,7 @@ def main(call: cli.Call) -> None:
     elif args.action == "report":
         actions.report(args.workdir, args.keep)
     else:
-        names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run")
+        names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run", "flops_per_second")
         run = functools.partial(
             actions.run,
             workdir=args.workdir,
@@ -172,8 +178,18 @@ def _sweep(call: cli.Call, run: Callable[..., None]) -> None:
             temporary = closing.enter_context(tempfile.TemporaryDirectory())
             folder = Path(temporary) / folder.resolve().name
         seeds = args.seeds or SEEDS
-        file = sweep.write(folder, args.config, call.overrides, args.axis, seeds, call.words)
+        file = sweep.write(
+            folder, args.config, call.overrides, args.axis, seeds, call.words, _budget(args)
+        )
         run(spec=str(file))
+
+
+def _budget(args: Namespace) -> tuple[str, float] | None:
+    """Return the kind and the amount of the budget of a sweep; None: the steps of the config."""
+    stated = [(kind, getattr(args, kind)) for kind in ("tokens", "flops") if getattr(args, kind)]
+    if len(stated) > 1:
+        raise ConfigError("--tokens and --flops are two budgets", "leave one of them out")
+    return stated[0] if stated else None
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """The base, seeds, budget and evaluations that the studies share, at each scale.
 
-    cpu    two layers of 128 on a few megabytes of text: minutes a cell on two cores
-    full   the published size, on Wikipedia and books from the hub (the text of
-           configs/pretrain.py), as it would be launched on a pod
+    cpu         two layers of 128 on a few megabytes of text: minutes a cell on two cores
+    docstrings  the same on Python's docstrings, without tasks: what every machine has
+    full        the published size, on Wikipedia and books from the hub (the text of
+                configs/pretrain.py), as it would be launched on a pod
 
-The text, minimal pairs and tags of `cpu` lie beside the checkout, in ../shared/data; where that
-folder is missing, the text is that of Python's docstrings and the other two are left out. Every
-number of `cpu` is in this file. A study takes its scale with
+The text, minimal pairs and tags of `cpu` lie next to the checkout, in ../shared/data. Every number
+of `cpu` is in this file. A study takes its scale with
 
     scale = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
 """
@@ -107,6 +107,7 @@ class Scale(NamedTuple):
     alike: dict[str, Finetune]  # how alike two sentences are
     nsp_weight: float
     collocated: float  # masking.pmi_coverage
+    instead: str = ""  # the scale for machines without its data
 
     def study(
         self, baselines: dict[str, str], more: Any = (), apart: Any = (), **fields: Any
@@ -124,29 +125,30 @@ class Scale(NamedTuple):
             budget=self.budget,
             evaluations=compared | dict(apart),
             comparisons=tuple(Comparison(*pair, metrics) for pair in baselines.items()),
+            instead=self.instead,
             **fields,
         )
 
 
 def get_scale(arg: str = "cpu") -> Scale:
-    """Return a scale, `cpu` or `full`.
+    """Return a scale, `cpu`, `docstrings` or `full`.
 
     With `,read_often` the small text of `cpu` is read many times over; with `,wettig` the base of
     `full` is that of Wettig et al.
     """
     name, _, how = arg.partition(",")
-    if name not in ("cpu", "full") or how not in ("", "read_often", "wettig"):
-        raise ConfigError(f"no scale {name!r}", "cpu or full")
-    if name == "cpu":
-        scale = _cpu(READ_OFTEN if how == "read_often" else CORPUS)
-    else:
+    if name not in ("cpu", "docstrings", "full") or how not in ("", "read_often", "wettig"):
+        raise ConfigError(f"no scale {name!r}", "cpu, docstrings or full")
+    if name == "full":
         scale = _full("preset.py:wettig,large" if how == "wettig" else "pretrain.py:base")
+    else:
+        scale = _cpu(READ_OFTEN if how == "read_often" else CORPUS, name == "docstrings")
     scale.base.checkpoints.best = ""  # the last step is evaluated
     scale.base.model.type_vocab = max(2, scale.base.model.type_vocab)  # for tasks of pairs
     return scale
 
 
-def _cpu(text: tuple[str, float]) -> Scale:
+def _cpu(text: tuple[str, float], docstrings: bool) -> Scale:
     base = load_file("../configs/tiny.py", beside=__file__)
     base.pairs = "none"
     base.objectives.nsp.weight = None
@@ -162,8 +164,8 @@ def _cpu(text: tuple[str, float]) -> Scale:
     frozen: dict[str, Finetune] = {}
     sentences: dict[str, Finetune] = {}
     alike: dict[str, Finetune] = {}
-    folder = Path(__file__).resolve().parents[2] / "shared" / "data"
-    if folder.is_dir():
+    if not docstrings:
+        folder = Path(__file__).resolve().parents[2] / "shared" / "data"
         # Relative, so that a cell has the same name wherever the checkout lies.
         data = os.path.relpath(folder)
         files, held_out = text
@@ -187,7 +189,8 @@ def _cpu(text: tuple[str, float]) -> Scale:
         for path, value in SIZES[SIZE_OFTEN].items():
             put(base, path.split("."), value)
     tasks = evaluations, frozen, sentences, alike
-    return Scale(base, SEEDS, budget, SIZES, *tasks, NSP_WEIGHT, COLLOCATED)
+    instead = "" if docstrings else "docstrings"
+    return Scale(base, SEEDS, budget, SIZES, *tasks, NSP_WEIGHT, COLLOCATED, instead)
 
 
 def _glue(task: str, folder: str, recipe: dict[str, Any]) -> Finetune:

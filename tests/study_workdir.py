@@ -21,6 +21,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.config import laws, quotas
 from bert_jax.evaluation.metrics import EXAMPLES, digest
+from bert_jax.studies import sameness
 from bert_jax.studies.definition import (
     Budget,
     Cell,
@@ -140,7 +141,9 @@ def build(
             "claims": [dataclasses.asdict(one) for one in study.claims],
             "published": list(study.published),
             "notes": study.notes,
+            "texts": list(dict.fromkeys(sameness.name_text(cell.config) for cell in cells)),
             "cells": [cell.id for cell in cells],
+            "expected": {cell.id: {"labels": cell.labels, "seed": cell.seed} for cell in cells},
             "hash": "0123456789ab",
             "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
             "git_commit": "abcdef012345",

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import csv
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from bert_jax import cli
 from bert_jax.config import load_file, resolve
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, kept
 from bert_jax.studies.folder import StudyFolder
@@ -44,7 +47,7 @@ def test_every_study_is_counted_here():
     assert {path.parent.name for path in FOLDER.glob("*/study.py")} == set(CELLS)
 
 
-@pytest.mark.parametrize("scale", ["cpu", "full"])
+@pytest.mark.parametrize("scale", ["cpu", "docstrings", "full"])
 @pytest.mark.parametrize("name", CELLS)
 def test_a_study_expands(name, scale):
     made = study(name, scale)
@@ -186,16 +189,51 @@ def test_split_labels_have_the_order_of_the_axis_title():
         assert (said["[MASK]"], said["random"], kept) == (100 * mask, 100 * random, 100 * same)
 
 
-def test_without_the_reference_data_there_is_text_all_the_same(tmp_path):
-    copy = tmp_path / "checkout" / "experiments"
-    (copy / "masking_rate").mkdir(parents=True)
-    (copy.parent / "configs").symlink_to(FOLDER.parent / "configs")
-    for file in ("scales.py", "masking_rate/study.py"):
-        (copy / file).write_text((FOLDER / file).read_text())
-    _, made = definition.load(str(copy / "masking_rate"))
-    assert made.base.corpus.source == "docstrings"
-    assert list(made.evaluations) == ["validation", "cross_rate"]
-    assert len(definition.expand(made)) == CELLS["masking_rate"][0]
+@pytest.fixture
+def outside(tmp_path, monkeypatch) -> Path:
+    """A checkout without ../shared, as the working folder."""
+    checkout = tmp_path / "checkout"
+    checkout.mkdir()
+    shutil.copytree(FOLDER, checkout / "experiments", ignore=shutil.ignore_patterns("*.png"))
+    (checkout / "configs").symlink_to(FOLDER.parent / "configs")
+    monkeypatch.chdir(checkout)
+    return checkout
+
+
+def test_study_whose_text_is_not_here_is_refused(outside, capsys):
+    """It names the text, and a scale that runs; nothing is made of another text by its name."""
+    command = ["study", "run", "experiments/masking_rate", "--workdir=w", "--dry-run"]
+    assert cli.execute(command) == DataError.code
+    error, hint = capsys.readouterr().err.splitlines()
+    assert "'../shared/data/pretrain_text/*.gz' does not exist" in error
+    named = hint.removeprefix("hint: ").split()[0]
+    assert Path(hint.split()[-1]).is_file()
+    assert cli.execute([*command[:2], named, *command[3:]]) == 0
+    out = capsys.readouterr().out
+    assert "\ntext: docstrings\n" in out
+    assert f"study masking_rate: {CELLS['masking_rate'][0]} cells" in out
+
+
+def test_records_are_read_and_reported_without_the_text(outside, capsys):
+    command = ["study", "run", "experiments/best_rate", "--workdir=w", "--dry-run"]
+    assert cli.execute(command) == 0
+    out = capsys.readouterr().out
+    assert "\ntext: files ../shared/data/pretrain_text/*.gz\n" in out
+    assert "180 trained cells are taken from" in out
+    assert "0 groups to do" in out
+    folder = outside / "experiments" / "masking_laws"
+    table = (folder / "results.csv").read_bytes()
+    (folder / "results.csv").unlink()
+    assert cli.execute(["study", "report", "--workdir=experiments/masking_laws"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "experiments/masking_laws/report.html"
+    assert (folder / "results.csv").read_bytes() == table
+    page = (folder / "report.html").read_text()
+    assert "33 of 33 cells done" in page
+    assert "../shared/data/pretrain_text/*.gz (3e4a678bb87c)" in page
+    ignored = subprocess.run(
+        ["git", "check-ignore", "experiments/masking_laws/report.html"], cwd=FOLDER.parent
+    )
+    assert ignored.returncode in (0, 128)  # 128: these files are no checkout of git
 
 
 def test_a_study_has_one_size_alone_or_a_scale_that_is_there():
@@ -242,7 +280,7 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
     )  # a loss on what others may be asked for
 
 
-def test_cells_are_called_as_when_they_were_run(shared):
+def test_cells_are_called_as_when_they_were_run():
     """By what they train: a knob that came later, or another default, renames none. The text is
     part of the name.
     """

@@ -102,7 +102,7 @@ def test_a_dry_run_says_epochs_and_an_older_grid_is_refused(call, tmp_path, monk
     call("--batch=16", "--seeds=0", "--dry-run")
     said = capsys.readouterr().out
     assert "1 epochs" in said
-    assert "without the time of epochs" in said
+    assert "what epochs take follows from the data" in said
     assert "1,000,000" not in said
     (tmp_path / "w").mkdir(exist_ok=True)
     (tmp_path / "w" / "flags.json").write_text("{}")

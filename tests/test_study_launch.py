@@ -4,6 +4,7 @@ our own trains.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import re
@@ -19,11 +20,13 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.errors import CheckpointError, ConfigError, IncompleteError
+from bert_jax.config import costs
+from bert_jax.errors import CheckpointError, ConfigError, DataError, IncompleteError
 from bert_jax.studies import (
     actions,
     definition,
     engines,
+    files,
     folder,
     groups,
     launch,
@@ -243,6 +246,7 @@ def test_every_cell_is_made_once_and_a_second_run_makes_none(bench, capfd):
     assert out == f"{bench.place.report}\n"
     assert "4 waiting of 4 cells" in err
     assert "4 done of 4 cells" in err
+    assert "text: docstrings" in err.splitlines()
     told = bench.place.read_study()
     assert (told["name"], told["question"], told["seeds"]) == ("toy", "How much?", [0, 1])
     assert told["axes"] == [
@@ -585,8 +589,9 @@ def test_a_begun_group_takes_the_time_of_what_is_left(bench, monkeypatch):
     group = {"cells": members, "slots": 7, "estimate_seconds": 100.0}
     monkeypatch.setattr(plan, "recorded", lambda place, cells: dict.fromkeys(members, "g"))
     place = types.SimpleNamespace(read_group=lambda name: group, attempts=lambda cell: 1)
-    (begun,) = plan._begun(place, cells, cells[:1], len(cells))
-    assert begun.seconds == 100 / len(cells)
+    (begun,) = plan._begun(place, cells, cells[:1], len(cells), groups.PACE)
+    whole = groups.estimate_seconds(cells, groups.PACE)
+    assert begun.seconds == pytest.approx(whole / len(cells))
 
 
 # --- cells of another study -----------------------------------------------------------------------
@@ -613,7 +618,9 @@ def test_cells_that_another_study_has_trained_are_copied_and_only_their_new_eval
     bench.run(reuse=[first])
     assert "2 trained cells are taken from" in capfd.readouterr().err
     assert bench.states() == {"done": 6}
-    assert progress.look(bench.place).ratio < 10  # what was copied says nothing of the pace here
+    ratio = progress.look(bench.place).ratio
+    assert ratio is not None
+    assert ratio < 10  # what was copied says nothing of the pace here
     made = bench.ran - before
     ids = {(cell.labels["masking.rate"], cell.seed): cell.id for cell in bench.place.cells()}
     for (rate, _), cell in ids.items():
@@ -715,8 +722,11 @@ def test_a_dry_run_prints_and_writes_nothing(bench, capfd):
     cells = definition.expand(definition.load(str(bench.file.parent))[1])
     for cell in cells:
         assert f"\n{cell.id}  {cell.labels['masking.rate']}" in out
-    assert re.search(r"\w{12} +4 +\d+ +\d+% +\d+ s\n", out)
-    assert "study toy: 4 cells, 1 groups to do; training takes about 2" in out
+    assert re.search(r"\w{12} +4 +\d+ +\d+%\n", out)
+    assert " about " not in out
+    total = out.splitlines()[-1]
+    assert re.search(r"study toy: 4 cells, 1 groups to do; training takes \S+ FLOPs;", total)
+    assert "--flops-per-second=N" in total
     assert not bench.workdir.exists()
     bench.behave(_40={"fail": 99})
     with pytest.raises(IncompleteError):
@@ -724,6 +734,34 @@ def test_a_dry_run_prints_and_writes_nothing(bench, capfd):
     capfd.readouterr()
     bench.run(dry_run=True, engine="slurm")  # no need of submitit
     assert capfd.readouterr().out.count("finished") == 2
+
+
+@pytest.mark.parametrize("engine", ["local", "slurm"])
+def test_dry_run_has_hours_at_a_stated_speed_only(engine, bench, capfd):
+    """No engine's hours come from the speed of some core."""
+    bench.run(dry_run=True, engine=engine, jobs=1, fuse="4")
+    unknown = capfd.readouterr().out
+    assert not re.search(r"\d (s|min|h)\b", unknown)
+    flops = float(re.search(r"training takes (\S+) FLOPs", unknown)[1])
+    speed = flops / 36_000
+    bench.run(dry_run=True, engine=engine, jobs=1, fuse="4", flops_per_second=speed)
+    known = capfd.readouterr().out.splitlines()[-1]
+    assert f"training takes {flops:.1e} FLOPs, about 10 h at {speed:.3g} FLOP/s a worker" in known
+
+
+def test_dry_run_has_hours_at_the_pace_of_cells(bench, capfd):
+    bench.run()
+    done = bench.place.cells()
+    spent = sum(5 * costs.flops_per_step(cell.config, cell.vocab_size) for cell in done)
+    for entry in done:
+        bench.place.write_trained(entry.id, 5, 36_000.0, "done")
+    bench.rates(0.15, 0.4, 0.6)
+    capfd.readouterr()
+    bench.run(dry_run=True, jobs=1)
+    total = capfd.readouterr().out.splitlines()[-1]
+    found = re.search(r"(\S+) FLOPs, about (\d+) h at the pace of the cells so far", total)
+    hours = len(done) * 10 * float(found[1]) / spent
+    assert float(found[2]) == pytest.approx(hours, rel=0.05)
 
 
 def test_a_dry_run_counts_evaluations_once_some_were_made(bench, capfd):
@@ -805,20 +843,47 @@ def test_time_left_follows_from_what_was_done():
         )
 
     expected, of = {"a": 100.0, "b": 100.0}, {"a": "one", "b": "other"}
+    one = {"a": "g", "b": "g"}
+
+    def left(cells, groups=of, parallel: int = 1, measured={"a": 200.0}) -> float | None:  # noqa: B006
+        now = progress.Progress(cells, expected, groups, parallel, measured=measured)
+        return now.seconds_left
+
     both = [cell("a", 50, 100.0), cell("b", 0, 0.0, "waiting")]
-    assert progress.Progress(both, expected, of, 1).seconds_left == pytest.approx(100 + 200)
-    assert progress.Progress(both, expected, of, 2).seconds_left == pytest.approx(
-        200
-    )  # the other, whole
-    assert progress.Progress(
-        both, expected, {"a": "one", "b": "one"}, 2
-    ).seconds_left == pytest.approx(300)
+    assert left(both) == pytest.approx(100 + 200)
+    assert left(both, parallel=2) == pytest.approx(200)  # the other, whole
+    assert left(both, one, 2) == pytest.approx(300)
     failed = [both[0], cell("b", 0, 0.0, "failed")]
-    assert progress.Progress(failed, expected, of, 1).seconds_left == pytest.approx(100)
-    fresh = [cell("a", 0, 0.0, "waiting"), both[1]]
-    assert progress.Progress(fresh, expected, of, 1).seconds_left == pytest.approx(200)
+    assert left(failed) == pytest.approx(100)
     branch = [cell("a", 90, 100.0, fork=80), cell("b", 0, 0.0, "waiting", fork=80)]
-    assert progress.Progress(branch, expected, of, 1).seconds_left == pytest.approx(100 + 200)
+    assert left(branch) == pytest.approx(100 + 200)
+    fresh = [cell("a", 0, 0.0, "waiting"), both[1]]
+    now = progress.Progress(fresh, expected, of, 1)
+    assert now.seconds_left is None  # an estimate that nothing was measured for
+    assert now.line() == "2 waiting of 2 cells"
+
+
+def test_progress_follows_a_machine_that_slows_down(bench, capfd):
+    """By the metrics of a group of four cells: 0.1 s an update, then one of a minute."""
+    bench.run(fuse="4")
+    cells = bench.place.cells()
+    bench.place.write_group(cells[0].group, [cell.id for cell in cells], 1, 4.0)
+    for entry in cells:
+        (bench.place.cell(entry.id) / "trained.json").unlink()
+        (bench.place.cell(entry.id) / "attempts.jsonl").unlink()
+        rows = [{"step": step, "time": 30 + 0.1 * step} for step in range(1, 4)]
+        (bench.place.cell(entry.id) / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with contextlib.ExitStack() as running:
+        for entry in cells:
+            running.enter_context(folder_locks.hold(bench.place.cell(entry.id)))
+        assert progress.look(bench.place).seconds_left == pytest.approx(2 * 0.1)
+        for entry in cells:
+            files.append(
+                bench.place.cell(entry.id) / "metrics.jsonl", {"step": 4, "time": 30.3 + 60}
+            )
+        slow = progress.look(bench.place)
+    assert slow.seconds_left == pytest.approx(60.2 / 3)
+    assert "about 20 s left" in slow.line()
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -892,6 +957,30 @@ def test_a_scale_of_its_own_wants_a_folder_of_its_own(bench):
     assert len(list((bench.workdir / "cells").iterdir())) == 4
 
 
+def test_a_study_of_another_text_wants_another_folder(bench):
+    text = bench.folder / "text.txt"
+    text.write_text("A sentence.\n\nAnother one.\n")
+    bench.run()
+    other = [("corpus.source", "files"), ("corpus.path", str(text))]
+    said = rf"holds a study of docstrings, and this one is of files {re.escape(str(text))}"
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match=said):
+            bench.run(overrides=other, dry_run=dry_run)
+    bench.complete()
+
+
+def test_a_finished_study_needs_its_text_no_more(bench):
+    text = bench.folder / "text.txt"
+    text.write_text("A sentence.\n\nAnother one.\n")
+    other = [("corpus.source", "files"), ("corpus.path", str(text))]
+    bench.run(overrides=other)
+    text.unlink()
+    bench.run(overrides=other)
+    bench.rates(0.15, 0.4, 0.6)
+    with pytest.raises(DataError, match=re.escape(str(text))):
+        bench.run(overrides=other)
+
+
 def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
     seen = {}
     for name in ("run", "status", "report"):
@@ -905,6 +994,7 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
         "--fuse=never",
         "--retries=0",
         "--dry-run",
+        "--flops-per-second=3e14",
     ]
     flags += ["--reuse=runs/a", "--reuse", "b"]
     argv = [
@@ -929,6 +1019,7 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
         "retries": 0,
         "reuse": [Path("runs/a"), Path("b")],
         "dry_run": True,
+        "flops_per_second": 3e14,
     }
     assert (
         cli.execute(["study", "status", "x", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
+from bert_jax.config import costs
 from bert_jax.studies import files, progress
-from bert_jax.studies.definition import expand, load
+from bert_jax.studies.definition import Budget, expand, load
 from bert_jax.studies.folder import StudyFolder
 from tests import texts
 
@@ -90,9 +91,32 @@ def test_values_are_compared_by_what_the_config_trains(
     assert f'("validation/{metric}",)' in text
 
 
+@pytest.mark.parametrize("kind", ["tokens", "flops"])
+def test_sweep_gives_every_cell_the_budget(kind, tmp_path, monkeypatch):
+    """Whatever else varies, here the rows of an update or the width."""
+    axis = {"tokens": "batch_size=8,32", "flops": "model.hidden=64,128"}[kind]
+    monkeypatch.setattr("bert_jax.studies.actions.run", lambda **_: None)
+    sweep(tmp_path / "w", f"--axis={axis}", "--seeds=1", f"--{kind}=2e12")
+    made = load(str(tmp_path / "w"))[1]
+    cells = expand(made, lambda _: 5_000)  # the size of the vocabulary
+    assert made.budget == Budget(kind, 2_000_000_000_000)
+    steps = [cell.config.steps for cell in cells]
+    assert steps[0] > 1.5 * steps[1]
+    for cell in cells:
+        update = cell.config.batch_size * cell.config.sequence_length
+        if kind == "flops":
+            update = costs.flops_per_step(cell.config, cell.vocab_size)
+        assert cell.config.steps * update == pytest.approx(made.budget.amount, abs=update / 2)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--axis=masking.rate=0.1,0.2", "--tokens=0"], "'0' is not a number above 0"),
+        (["--axis=masking.rate=0.1,0.2", "--flops=inf"], "'inf' is not a number above 0"),
+        (["--axis=masking.rate=0.1,0.2", "--tokens=1e6", "--flops=1e9"], "two budgets"),
+        (["--axis=masking.rate=0.1,0.2", "--tokens=1e6", "--config.steps=9"], "steps and --tokens"),
+        (["--axis=steps=10,20", "--flops=1e12"], "steps and --flops both say how long"),
         (["--axis=masking.rat=0.1,0.2"], "no knob 'rat'"),
         (["--axis=masking.rate=0.1"], "one value"),
         (["--axis=masking.rate=0.1,0.1"], "a value twice"),
@@ -125,7 +149,8 @@ def test_a_sweep_takes_a_config_and_no_folder(tmp_path, capsys):
 
 def test_a_dry_run_says_the_cost_and_writes_nothing(tmp_path, capsys, monkeypatch):
     config = f"--config={texts.config_file(tmp_path)}"
-    sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", "--dry-run", config=config)
+    words = ["--axis=masking.rate=0.15,0.3", "--dry-run", "--flops-per-second=1e9"]
+    sweep(tmp_path / "w", *words, config=config)
     said = capsys.readouterr().out
     assert "study w: 6 cells" in said
     assert "each cell: " in said
@@ -195,7 +220,7 @@ def test_the_line_of_a_running_study_has_the_mean_step_and_loss(tmp_path):
 
     both, expected = [cell("a", 20), cell("b", 40)], {"a": 60.0, "b": 60.0}
     losses = {"a": 6.0, "b": 5.0}
-    now = progress.Progress(both, expected, {"a": "g", "b": "g"}, 1, losses)
+    now = progress.Progress(both, expected, {"a": "g", "b": "g"}, 1, losses, expected)
     assert now.line().startswith(
         "2 running of 2 cells; training at step 30 of 100, loss 5.500; about "
     )

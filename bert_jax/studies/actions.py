@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import validation
-from bert_jax.errors import ConfigError, IncompleteError, Stopped
+from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped
 from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import definition, engines, kept, measures, plan, progress, sameness, sources
 from bert_jax.studies import reuse as reuses
@@ -49,6 +49,7 @@ def run(
     retries: int = RETRIES,
     reuse: Sequence[Path] = (),
     dry_run: bool = False,
+    flops_per_second: float = 0.0,
     command: Sequence[str] = (),
     worker: Sequence[str] = WORKER,
 ) -> None:
@@ -61,7 +62,6 @@ def run(
         study, None if dry_run else functools.partial(vocabulary_size, make=True)
     )
     validation.warn(*(cell.config for cell in cells))
-    sources.check(study, [cell.config for cell in cells])
     place = StudyFolder(Path(workdir))
     _check_same(place, name, spec, cells)
     _check_processes(cells, engine, options)
@@ -69,7 +69,9 @@ def run(
     evaluations = evaluations_of(study)
     archives = kept.beside(folder)
     known = reuses.finished(place, cells, reuse, archives, evaluations)
-    notes = measures.left_out(cells, evaluations)
+    unfinished = plan.unfinished(place, cells, evaluations)
+    _check_sources(study, [cell for cell in unfinished if cell.id not in known], folder)
+    notes = [f"text: {', '.join(_texts(cells))}", *measures.left_out(cells, evaluations)]
     notes += _power(study, cells, place, folder)
     notes += _without_checkpoints(place, cells, known)
     if reuse or known:
@@ -78,15 +80,16 @@ def run(
     if dry_run:
         room = _dry_room(engine, place.workdir, jobs, options)
         left = [cell for cell in cells if cell.id not in known]
-        groups = plan.plan(place, left, evaluations, fuse, room)
-        print(plan.described(place, name, cells, groups, room, notes))
+        groups = plan.plan(place, left, evaluations, fuse, room, flops_per_second)
+        print(plan.described(place, name, cells, groups, room, notes, flops_per_second))
         return
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)
         reuses.take(place, known)
-        groups = plan.plan(place, cells, evaluations, fuse, executor.room)
-        notes += [plan.cost_of_cells(cells, groups), _hidden(place, cells)]
+        speed = plan.pace(place, executor.room, flops_per_second)
+        groups = plan.plan(place, cells, evaluations, fuse, executor.room, flops_per_second)
+        notes += [plan.cost_of_cells(cells, groups, speed), _hidden(place, cells)]
         _write(place, name, spec, study, cells, groups, command, retries)
         sameness.check(place)  # with the cells that were taken
         launcher = Launcher(place, groups, executor, retries, lambda: _refresh(place), worker)
@@ -99,6 +102,24 @@ def run(
             raise disk.full(place.workdir, what="the study")
         answer = _refresh(place)
         _conclude(place, launcher.stopped, answer)
+
+
+def _texts(cells: Sequence[Cell]) -> list[str]:
+    """Name the texts that cells train on."""
+    return list(dict.fromkeys(sameness.name_text(cell.config) for cell in cells))
+
+
+def _check_sources(study: Study, cells: Sequence[Cell], folder: Path) -> None:
+    """Refuse cells to train or evaluate whose data is not here; name the scale that needs none."""
+    try:
+        sources.check(study, [cell.config for cell in cells])
+    except DataError as error:
+        if not study.instead:
+            raise
+        hint = f"{folder}:{study.instead} is the study of a text that every machine has"
+        if (folder / "summary.md").exists():
+            hint += f"; what was found with this text: {folder / 'summary.md'}"
+        raise type(error)(str(error), hint) from error
 
 
 def _folder(spec: str) -> Path:
@@ -169,7 +190,7 @@ def report(workdir: Path, keep: Path | None = None) -> None:
                 f"{workdir} is made of records; --keep", "give the --workdir of a `study run`"
             )
         place = StudyFolder(Path(workdir))
-        print(reports.write_kept(place, archives), place.summary, sep="\n")
+        print(reports.write_kept(place, archives), place.report, sep="\n")
         return
     place = _existing(workdir)
     alone = not place.cells() and place.csv.exists()
@@ -247,6 +268,7 @@ def _write(
         "comparisons": [dataclasses.asdict(comparison) for comparison in study.comparisons],
         "published": list(study.published),
         "notes": study.notes,
+        "texts": _texts(cells),
         "cells": [cell.id for cell in cells],
     }
     if study.claims:
@@ -257,6 +279,7 @@ def _write(
         "git_commit": machine.git_commit(),
         "command": list(command),
         "retries": retries,
+        "expected": {cell.id: {"labels": cell.labels, "seed": cell.seed} for cell in cells},
         "machine": {
             "platform": platform.platform(),
             "cores": len(local.cores()),
@@ -322,6 +345,13 @@ def _check_same(place: StudyFolder, name: str, spec: str, cells: Sequence[Cell])
     ):
         raise ConfigError(
             f"{place.workdir} holds another study, {before['spec']}",
+            "give each a --workdir of its own",
+        )
+    texts = _texts(cells)
+    if "texts" in before and not set(before["texts"]) & set(texts):
+        raise ConfigError(
+            f"{place.workdir} holds a study of {', '.join(before['texts'])}, and this one is of "
+            f"{', '.join(texts)}",
             "give each a --workdir of its own",
         )
 

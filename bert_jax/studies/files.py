@@ -13,24 +13,34 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.system import disk, jsons, opening
 
+AGAIN = "the command of the study, `bert-jax study run` or `sweep`, makes it again"  # what is gone
 TAIL = 20_000  # bytes at the end of a file that certainly hold its last line
 
 
-def read(path: Path, schema: Any = dict) -> dict[str, Any] | None:
-    """Read a JSON file and check it against a schema; return None if it does not exist."""
+def read(
+    path: Path, schema: Any = dict, damaged: str = "the cell's folder"
+) -> dict[str, Any] | None:
+    """Read a JSON file and check it against a schema; return None if it does not exist.
+
+    Args:
+      path: the file.
+      schema: what it holds.
+      damaged: what to remove where the file is damaged, so that the study makes it again.
+    """
     try:
-        return jsons.read(path, DataError, schema, hint="restore it, or remove the cell's folder")
+        hint = f"restore it, or remove {damaged}: {AGAIN}"
+        return jsons.read(path, DataError, schema, hint=hint)
     except DataError as error:
         if isinstance(error.__cause__, FileNotFoundError):
             return None
         raise
 
 
-def need(path: Path, schema: Any = dict) -> dict[str, Any]:
+def need(path: Path, schema: Any = dict, damaged: str = "the cell's folder") -> dict[str, Any]:
     """Read a JSON file that must exist."""
-    content = read(path, schema)
+    content = read(path, schema, damaged)
     if content is None:
-        raise DataError(f"no {path}", "`bert-jax study run` makes it")
+        raise DataError(f"no {path}", AGAIN)
     return content
 
 
@@ -69,6 +79,17 @@ def last_step(path: Path) -> tuple[int, float]:
     for metrics in _from_the_end(path):
         return metrics["step"], float(metrics.get("time") or 0.0)
     return 0, 0.0
+
+
+def seconds_per_step(path: Path) -> float | None:
+    """Return the recent time of an update, from the end of a metrics file; None if unknown."""
+    times = {
+        line["step"]: float(line.get("time") or 0.0)
+        for line in _from_the_end(path)
+        if "branch_from" not in line  # after which comes the compilation
+    }
+    first, last = min(times, default=0), max(times, default=0)
+    return (times[last] - times[first]) / (last - first) if last > first else None
 
 
 def last_value(path: Path, name: str) -> float | None:

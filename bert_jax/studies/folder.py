@@ -59,6 +59,8 @@ STUDY = {
     "parts": Maybe([str]),
     "commits": Maybe([str]),
     "cells": Maybe([str]),
+    "texts": Maybe([str]),
+    "expected": Maybe({str: {"labels": {str: str}, "seed": int}}),  # cell -> what it is
     "retries": Maybe(COUNT),
 }
 CELL = {
@@ -147,7 +149,7 @@ class StudyFolder:
 
     def read_study(self) -> dict[str, Any]:
         """Read study.json; return {} if it does not exist."""
-        return files.read(self.study, STUDY) or {}
+        return files.read(self.study, STUDY, "it") or {}
 
     def write_study(self, study: Mapping[str, Any]) -> None:
         """Replace study.json atomically."""
@@ -181,7 +183,7 @@ class StudyFolder:
 
     def read_group(self, group: str) -> dict[str, Any]:
         """Read the record of a group."""
-        return files.need(self.group(group), GROUP)
+        return files.need(self.group(group), GROUP, "it")
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -199,7 +201,7 @@ class StudyFolder:
 
     def read_result(self, entry: Entry, name: str) -> dict[str, Any] | None:
         """Read the result of an evaluation; return None if it belongs to an older definition."""
-        result = files.read(self.result(entry.id, name), RESULT)
+        result = files.read(self.result(entry.id, name), RESULT, "it")
         return result if result and result["spec"] == spec_hash(entry, name) else None
 
     def write_result(

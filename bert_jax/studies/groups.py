@@ -87,7 +87,9 @@ def plan(
     groups = []
     for part, why in parts:
         slots = max(own_slots(cell.config) for cell in part)
-        groups.append(Group(_name(part, slots), tuple(part), slots, _seconds(part, pace), why))
+        groups.append(
+            Group(_name(part, slots), tuple(part), slots, estimate_seconds(part, pace), why)
+        )
     return sorted(groups, key=lambda group: (-group.seconds, group.id))
 
 
@@ -144,7 +146,7 @@ def bands(cells: Sequence[Cell], pace: float) -> list[list[Cell]]:
     best: dict[int, tuple[float, int]] = {0: (0.0, 0)}
     for end in [*edges, len(ordered)]:
         best[end] = min(
-            (before + _seconds(ordered[start:end], pace), start)
+            (before + estimate_seconds(ordered[start:end], pace), start)
             for start, (before, _) in best.items()
         )
     divided, end = [], len(ordered)
@@ -167,16 +169,16 @@ def _parts(cells: list[Cell], most: float) -> list[list[Cell]]:
 
 def _spread(parts: list[Part], parallel: int, pace: float) -> list[Part]:
     """Halve the longest part repeatedly; return the first division that is hard to improve on."""
-    best, soonest = parts, makespan((_seconds(part, pace) for part, _ in parts), parallel)
+    best, soonest = parts, makespan((estimate_seconds(part, pace) for part, _ in parts), parallel)
     for _ in range(TRIALS * parallel if parallel > 1 else 0):
         divisible = [part for part in parts if len(part[0]) > 1]
         if not divisible:
             break
-        longest = max(divisible, key=lambda part: _seconds(part[0], pace))
+        longest = max(divisible, key=lambda part: estimate_seconds(part[0], pace))
         halves = _parts(longest[0], math.ceil(len(longest[0]) / 2))
         why = longest[1] or f"{parallel} groups run at the same time"
         parts = [part for part in parts if part is not longest] + [(half, why) for half in halves]
-        end = makespan((_seconds(part, pace) for part, _ in parts), parallel)
+        end = makespan((estimate_seconds(part, pace) for part, _ in parts), parallel)
         if end < WORTH * soonest:
             best, soonest = parts, end
     return best
@@ -190,7 +192,8 @@ def _name(cells: Sequence[Cell], slots: int) -> str:
 # --- estimates of time and memory -----------------------------------------------------------------
 
 
-def _seconds(cells: Sequence[Cell], pace: float) -> float:
+def estimate_seconds(cells: Sequence[Cell], pace: float) -> float:
+    """Return the seconds that cells take in one program, at so many FLOP/s."""
     slots, first = max(own_slots(cell.config) for cell in cells), cells[0].config
     steps = (
         0 if first.epochs is not None else first.steps - cells[0].fork

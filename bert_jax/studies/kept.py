@@ -189,6 +189,7 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     words = zip(first.get("spec", "").split(","), part.split(","), strict=False)
     both = itertools.takewhile(lambda pair: pair[0] == pair[1], words)
     whole = ",".join(word for word, _ in both) or part
+    expected = first.get("expected", {}) | second.get("expected", {})
     return {
         **second,
         "spec": whole,
@@ -196,6 +197,7 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         "axes": [{"name": name, "points": points} for name, points in axes.items()],
         "seeds": sorted({*first["seeds"], *second["seeds"]}),
         "cells": list(dict.fromkeys([*first["cells"], *second["cells"]])),
+        **({"expected": expected} if expected else {}),
     }
 
 

@@ -7,20 +7,20 @@ their numbers. The other cells are divided anew, by the pace that trained cells 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.config.costs import flops_per_step
 from bert_jax.reporting.text_table import table
-from bert_jax.studies import groups, measures, trunks
+from bert_jax.studies import groups, kept, measures, trunks
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines import Capacity
 from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.progress import FINAL
-from bert_jax.studies.report.collect import Result, results
+from bert_jax.studies.report.collect import Result, read_result
 from bert_jax.system.durations import duration
 
-DEVICE_PACE = 2e13  # FLOP/s of an accelerator, until cells of the study have been measured
+DEVICE_PACE = 2e13  # FLOP/s of an accelerator that groups are divided by, until cells are measured
 MEASURED = 30.0  # seconds of training after which the measured pace is used
 
 
@@ -30,6 +30,7 @@ def plan(
     evaluations: Mapping[str, Any],
     fuse: str,
     room: Capacity,
+    stated: float = 0.0,
 ) -> list[Group]:
     """Plan the groups that are still to do, the longest first.
 
@@ -39,16 +40,24 @@ def plan(
       evaluations: the evaluations, as study.json records them.
       fuse: `auto`, `never`, or the most cells a group may have.
       room: resources of the engine.
+      stated: FLOP/s of a worker, as the user says; 0: not said.
     """
     most = groups.limit(fuse)
-    left = [cell for cell in cells if _state(place, cell, evaluations) not in FINAL]
-    begun = _begun(place, cells, left, most)
+    left = unfinished(place, cells, evaluations)
+    speed = pace(place, room, stated).flops
+    begun = _begun(place, cells, left, most, speed)
     known = {cell.id for group in begun for cell in group.cells}
     rest = [cell for cell in left if cell.id not in known]
     beside = max(1, room.parallel - len(begun))
-    speed = pace(place, room)
     fresh = groups.plan(rest, fuse, beside, room.memory, speed, room.devices > 0)
     return sorted([*begun, *fresh], key=lambda group: (-group.seconds, group.id))
+
+
+def unfinished(
+    place: StudyFolder, cells: Sequence[Cell], evaluations: Mapping[str, Any]
+) -> list[Cell]:
+    """Return the cells that are still to train or to evaluate."""
+    return [cell for cell in cells if _state(place, cell, evaluations) not in FINAL]
 
 
 def recorded(place: StudyFolder, cells: Sequence[Cell]) -> dict[str, str]:
@@ -58,23 +67,35 @@ def recorded(place: StudyFolder, cells: Sequence[Cell]) -> dict[str, str]:
     return {cell: name for cell, name in group_of.items() if name and place.group(name).exists()}
 
 
-def pace(place: StudyFolder, room: Capacity) -> float:
-    """Return the FLOP/s of a worker: measured on this workdir's cells, else an assumption.
+class Pace(NamedTuple):
+    """The FLOP/s of a worker, and where that number is from; empty: it is an assumption."""
 
-    FLOPs are counted as in the estimates, with the vocabulary that the config asks for.
+    flops: float
+    source: str
+
+
+def pace(place: StudyFolder, room: Capacity, stated: float = 0.0) -> Pace:
+    """Return the pace that is stated, else measured on this workdir's cells, else an assumption.
+
+    An assumption divides cells into groups, and is never printed as hours. FLOPs are counted as in
+    the estimates, with the vocabulary that the config asks for.
     """
+    if stated:
+        return Pace(stated, f"at {stated:.3g} FLOP/s a worker")
     seconds = spent = 0.0
     for result in _results(place):
+        if kept.taken(place, result.entry.id):  # on another machine
+            continue
         seconds, cell = seconds + result.seconds, result.entry
         made = max(0, result.state.step - cell.fork)
         spent += made * flops_per_step(cell.config, cell.vocab_size)
     if seconds >= MEASURED:
-        return spent / seconds
-    return DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores
+        return Pace(spent / seconds, "at the pace of the cells so far")
+    return Pace(DEVICE_PACE * room.devices if room.devices else groups.PACE * room.cores, "")
 
 
 def _results(place: StudyFolder) -> list[Result]:
-    return results(place, history=False) if place.read_study() else []
+    return [read_result(place, entry, history=False) for entry in place.cells()]
 
 
 def described(
@@ -84,8 +105,10 @@ def described(
     planned: Sequence[Group],
     room: Capacity,
     notes: Sequence[str],
+    stated: float = 0.0,
 ) -> str:
-    """Return what `--dry-run` prints: cells, groups to do, notes, and the estimated time."""
+    """Return what `--dry-run` prints: cells, groups to do, notes, FLOPs, and hours if known."""
+    speed = pace(place, room, stated)
     group_of = {cell.id: group.id for group in planned for cell in group.cells}
     axes = list(cells[0].labels)
     evaluations = ""
@@ -100,29 +123,35 @@ def described(
         name_of_group = group_of.get(cell.id, "finished")
         last = (cell.trunk, name_of_group) if branched else (name_of_group,)
         listing.append((cell.id, *cell.labels.values(), str(cell.seed), *steps, *last))
-    parts = [("group", "runs", "slots", "empty", "about", "no more, for")]
+    about = ("about",) if speed.source else ()
+    parts = [("group", "runs", "slots", "empty", *about, "no more, for")]
     for group in planned:
         runs = str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"
-        parts.append((group.id, *runs, duration(group.seconds, rough=True), group.why))
+        about = (duration(group.seconds, rough=True),) if speed.source else ()
+        parts.append((group.id, *runs, *about, group.why))
     made = [r.evaluation_seconds for r in _results(place) if r.evaluation_seconds]
     if made and planned:
         mean, left = sum(made) / len(made), sum(len(group.cells) for group in planned)
         more = duration(mean * left / room.parallel, rough=True)
         evaluations = f"evaluations take about {more} more: {duration(mean)} a cell so far"
     beside = "" if room.parallel == 1 else f", {room.parallel} at a time"
-    seconds = groups.makespan((group.seconds for group in planned), room.parallel)
-    total = (
-        f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}; "
-        f"training takes about {duration(seconds, rough=True)}"
-    )
-    if any(cell.config.epochs is not None for cell in cells):
-        total += ", without the time of epochs, which follows from the data"
-    costs = cost_of_cells(cells, planned)
+    total = f"study {name}: {len(cells)} cells, {len(planned)} groups to do{beside}"
+    if flops := sum(_flops(cell) for group in planned for cell in group.cells):
+        total += f"; training takes {flops:.1e} FLOPs"
+        if speed.source:
+            seconds = groups.makespan((group.seconds for group in planned), room.parallel)
+            total += f", about {duration(seconds, rough=True)} {speed.source}"
+            total += ", one group at a time" if room.parallel == 1 < len(planned) else ""
+        else:
+            total += "; --flops-per-second=N, the speed of a worker, gives the hours"
+    if any(cell.config.epochs is not None for group in planned for cell in group.cells):
+        total += "; what epochs take follows from the data"
+    costs = cost_of_cells(cells, planned, speed)
     notes = [*notes, trunks.described(cells), evaluations, costs, total]
     return "\n\n".join(filter(None, [table(listing), table(parts), *notes]))
 
 
-def cost_of_cells(cells: Sequence[Cell], planned: Sequence[Group]) -> str:
+def cost_of_cells(cells: Sequence[Cell], planned: Sequence[Group], speed: Pace) -> str:
     """Return a line that says what a cell costs, or the least and the most of them."""
     counted = [cell.config for cell in cells if cell.config.epochs is None]
     if not counted or not planned:
@@ -134,14 +163,22 @@ def cost_of_cells(cells: Sequence[Cell], planned: Sequence[Group]) -> str:
         for cell in cells
         if cell.config.epochs is None
     ]
-    seconds = [group.seconds / len(group.cells) for group in planned]
     parts = [
         f"{_range(steps, '{:,.0f}'.format)} steps",
         f"{_range(tokens, '{:,.0f}'.format)} tokens",
         f"{_range(flops, '{:.1e}'.format)} FLOPs",
-        f"about {_range(seconds, lambda value: duration(value, rough=True))} of training",
     ]
+    if speed.source:
+        seconds = [group.seconds / len(group.cells) for group in planned]
+        about = _range(seconds, lambda value: duration(value, rough=True))
+        parts.append(f"about {about} of training")
     return f"each cell: {', '.join(parts)}"
+
+
+def _flops(cell: Cell) -> float:
+    """Return the FLOPs of the updates that a cell makes itself; 0 before its epochs are counted."""
+    steps = 0 if cell.config.epochs is not None else cell.config.steps - cell.fork
+    return steps * flops_per_step(cell.config, cell.vocab_size)
 
 
 def _range(values: Sequence[float], written: Callable[[float], str]) -> str:
@@ -157,7 +194,7 @@ def _state(place: StudyFolder, cell: Cell, evaluations: Mapping[str, Any]) -> st
 
 
 def _begun(
-    place: StudyFolder, cells: Sequence[Cell], left: Sequence[Cell], most: float
+    place: StudyFolder, cells: Sequence[Cell], left: Sequence[Cell], most: float, speed: float
 ) -> list[Group]:
     """Return the begun and unfinished groups of the last launch whose cells all still exist."""
     group_of, by_id = recorded(place, cells), {cell.id: cell for cell in cells}
@@ -170,6 +207,6 @@ def _begun(
         alike = len({groups.signature(cell) for cell in members}) == 1
         if whole and alike and any(place.attempts(cell.id) for cell in members):
             share = sum(cell.id in unfinished for cell in members) / len(members)
-            seconds = group["estimate_seconds"] * share
+            seconds = groups.estimate_seconds(members, speed) * share
             begun.append(Group(name, tuple(members), group["slots"], seconds))
     return begun

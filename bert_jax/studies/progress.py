@@ -1,4 +1,7 @@
-"""Progress of a study and an estimate of the time left, from the seconds that cells have taken."""
+"""Progress of a study, and the time left at the pace that its cells have now.
+
+Nothing is said of the time left before a cell has been measured.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,7 @@ from bert_jax.system.durations import duration
 
 FINAL = ("done", "diverged")
 STATES = (*FINAL, "running", "failed", "waiting")
-TRAINING = 0.9  # share of training in the work of a cell that is also evaluated
-BELIEVED = 0.02  # share of all work that must be done before its pace is used
+EVALUATION = 1 / 9  # seconds of all evaluations for a second of training, until one was made
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Progress:
     parallel: int
     # Of the last batches, of each cell that trains now.
     losses: Mapping[str, float] = field(default_factory=dict)
+    # Seconds of the whole training, measured: of trained cells, and of those that train now.
+    measured: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def counts(self) -> dict[str, int]:
@@ -39,28 +43,48 @@ class Progress:
         return {name: counted[name] for name in STATES}
 
     @property
-    def ratio(self) -> float:
-        """The seconds that the work done took, over the seconds expected for it."""
-        done = sum(self.expected[cell.entry.id] * share(cell) for cell in self.cells)
-        if done < BELIEVED * sum(self.expected.values()):
-            return 1.0
-        return sum(cell.seconds + cell.evaluation_seconds for cell in self.cells) / done
+    def ratio(self) -> float | None:
+        """The measured seconds over the expected ones, of the cells that train now, else of all.
 
-    def left(self, cell: Result) -> float:
-        """Estimate the seconds of work that a cell still takes; a failed one takes none."""
-        if cell.state.name == "failed":
+        None before any was measured.
+        """
+        if not self.measured:
+            return None
+        now = [cell for cell in self.measured if cell in self.losses] or list(self.measured)
+        expected = sum(self.expected[cell] for cell in now)
+        return sum(self.measured[cell] for cell in now) / expected
+
+    def left(self, cell: Result) -> float | None:
+        """Estimate the seconds of work that a cell still takes; None before any was measured."""
+        if cell.state.name in (*FINAL, "failed"):
             return 0.0
-        return self.ratio * self.expected[cell.entry.id] * (1 - share(cell))
+        whole, ratio = self.measured.get(cell.entry.id), self.ratio
+        if whole is None and ratio is not None:
+            whole = ratio * self.expected[cell.entry.id]
+        if whole is None:
+            return None
+        return whole * (1 - share(cell)) + len(cell.state.missing) * self._evaluation(cell, whole)
+
+    def _evaluation(self, cell: Result, training: float) -> float:
+        """Return the mean seconds of the evaluations so far, else a share of the training."""
+        own = [each for each in self.cells if each.entry.id in self.measured]
+        made = sum(len(each.entry.evaluations) - len(each.state.missing) for each in own)
+        if made:
+            return sum(each.evaluation_seconds for each in own) / made
+        return EVALUATION * training / max(1, len(cell.entry.evaluations))
 
     @property
-    def seconds_left(self) -> float:
+    def seconds_left(self) -> float | None:
         """The estimated time until all groups have ended, `parallel` of them at a time.
 
         A lower bound of it: the work over all workers, and the work of the longest group.
         """
         by_group: defaultdict[str, float] = defaultdict(float)
         for cell in self.cells:
-            by_group[self.groups[cell.entry.id]] += self.left(cell)
+            left = self.left(cell)
+            if left is None:
+                return None
+            by_group[self.groups[cell.entry.id]] += left
         return max(sum(by_group.values()) / self.parallel, *by_group.values(), 0.0)
 
     def line(self) -> str:
@@ -84,7 +108,7 @@ class Progress:
         """Return the progress as plain JSON types."""
         return {
             "counts": self.counts,
-            "seconds_left": round(self.seconds_left, 1),
+            "seconds_left": _rounded(self.seconds_left),
             "cells": [
                 {
                     "id": cell.entry.id,
@@ -96,7 +120,7 @@ class Progress:
                     "missing": list(cell.state.missing),
                     "attempts": cell.state.attempts,
                     "error": cell.state.error,
-                    "seconds_left": round(self.left(cell), 1),
+                    "seconds_left": _rounded(self.left(cell)),
                     "group": self.groups[cell.entry.id],
                     "trunk": cell.entry.trunk,
                 }
@@ -119,8 +143,8 @@ class Progress:
                 far += ", interrupted"
             if cell.entry.trunk:
                 far += f", goes on from {cell.entry.trunk}"
-            if state.name == "running":
-                far += f", about {duration(self.left(cell), rough=True)} left"
+            if state.name == "running" and (left := self.left(cell)):
+                far += f", about {duration(left, rough=True)} left"
             lines.append(f"{state.name:8}  {cell.entry.id}  {described(cell.entry)}: {far}")
             if state.error:
                 lines.append(f"          {' '.join(state.error.split())}")
@@ -130,38 +154,43 @@ class Progress:
         return "\n".join(lines)
 
 
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 1)
+
+
 def look(place: StudyFolder, parallel: int = 0) -> Progress:
     """Read the progress from the folders; `parallel` is by default the number of running groups."""
     cells = results(place, history=False)
     expected, groups = {}, {}
+    losses, measured = {}, {}
     for cell in cells:
-        groups[cell.entry.id] = cell.entry.group
+        name, path = cell.entry.id, place.cell(cell.entry.id) / records.METRICS
+        groups[name] = cell.entry.group
         try:
             group = place.read_group(cell.entry.group)
-            expected[cell.entry.id] = max(1.0, group["estimate_seconds"] / len(group["cells"]))
         except DataError:  # taken from another study, or not written yet
-            expected[cell.entry.id] = max(1.0, cell.seconds + cell.evaluation_seconds)
-    running = {groups[cell.entry.id] for cell in cells if cell.state.name == "running"}
-    losses = {}
-    for cell in cells:
-        if cell.state.name == "running" and cell.state.step < cell.state.steps:
-            path = place.cell(cell.entry.id) / records.METRICS
+            expected[name] = max(1.0, cell.seconds + cell.evaluation_seconds)
+            continue
+        expected[name] = max(1.0, group["estimate_seconds"] / len(group["cells"]))
+        if 0 < cell.state.steps <= cell.state.step:
+            measured[name] = cell.seconds
+        elif cell.state.name == "running":
             if (loss := files.last_value(path, "train/loss")) is not None:
-                losses[cell.entry.id] = loss
-    return Progress(cells, expected, groups, parallel or max(1, len(running)), losses)
+                losses[name] = loss
+            if (seconds := files.seconds_per_step(path)) is not None:
+                length = cell.state.steps - cell.entry.fork
+                measured[name] = seconds * length / len(group["cells"])
+    running = {groups[cell.entry.id] for cell in cells if cell.state.name == "running"}
+    return Progress(cells, expected, groups, parallel or max(1, len(running)), losses, measured)
 
 
 def share(cell: Result) -> float:
-    """Return the share of a cell's work that is done, from 0 to 1."""
+    """Return the share of a cell's training that is done, from 0 to 1."""
     if cell.state.name in FINAL:
         return 1.0
     fork = min(cell.entry.fork, cell.state.step)  # updates of the trunk are not its work
     length = cell.state.steps - cell.entry.fork
-    trained = min(1.0, (cell.state.step - fork) / length) if cell.state.steps else 0.0
-    evaluations = len(cell.entry.evaluations)
-    if not evaluations:
-        return trained
-    return TRAINING * trained + (1 - TRAINING) * (1 - len(cell.state.missing) / evaluations)
+    return min(1.0, (cell.state.step - fork) / length) if cell.state.steps else 0.0
 
 
 def described(cell: Cell) -> str:

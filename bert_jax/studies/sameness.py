@@ -21,7 +21,28 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import jsons
 
+FINGERPRINT = 12  # characters of it that are shown
 RECORD = {"corpus": str, "tokenizer": str}  # the part of environment.json that is read here
+
+
+def name_text(config: Config) -> str:
+    """Return the source and path of the text, or of the labelled data, that a config trains on."""
+    corpus = config.corpus
+    return config.task.source or f"{corpus.source} {corpus.path}".strip()
+
+
+def list_texts(place: StudyFolder) -> list[str]:
+    """Name every text of a study's cells, with the fingerprint of what was trained on."""
+    found: dict[str, str] = {}
+    for cell in place.cells():
+        name = name_text(cell.config)
+        if not found.setdefault(name, ""):
+            # An error means a run that has not begun, or a damaged record, which the report shows.
+            with contextlib.suppress(DataError):
+                path = place.cell(cell.id) / "environment.json"
+                found[name] = jsons.read(path, DataError, RECORD)["corpus"][:FINGERPRINT]
+    known = [f"{name} ({data})" if data else name for name, data in found.items()]
+    return known or place.read_study().get("texts", [])  # the second of a table without cells
 
 
 class Trained(NamedTuple):
@@ -49,11 +70,9 @@ def check_alike(place: StudyFolder) -> Collection[Trained]:
     for run in _runs(place):
         first = known.setdefault(_named(run.config), run)
         if (first.data, first.vocabulary) != (run.data, run.vocabulary):
-            corpus = run.config.corpus
-            source = run.config.task.source or f"{corpus.source} {corpus.path}".strip()
             raise ConfigError(
                 f"{first.folder} and {run.folder} were trained on different data, "
-                f"and both name {source}",
+                f"and both name {name_text(run.config)}",
                 "remove the folder of the run with the wrong data, and records that hold it: the "
                 "same command repeats it",
             )

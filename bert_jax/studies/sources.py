@@ -14,11 +14,13 @@ from bert_jax.studies.spec import Study, Suite
 
 
 def check(study: Study, configs: Iterable[knobs.Config]) -> None:
-    """Refuse a study whose local corpus, vocabulary or labelled data does not exist.
+    """Refuse cells whose local corpus, vocabulary or labelled data does not exist.
 
     Data that is not on this machine, such as that of TFDS, is not checked.
     """
     cells = list(configs)
+    if not cells:
+        return
     for config in {(c.corpus, c.tokenizer.path, c.task.source): c for c in cells}.values():
         _check_config(config)
     for name, config in finetunings(study, cells):

@@ -138,6 +138,7 @@ class Study:
     # Whether cells of optim.schedule=wsd train the stable phase that they have in common once.
     trunk: bool = False
     notes: str = ""
+    instead: str = ""  # the argument of `get_study` to name where the data is not on the machine
 
     def __post_init__(self) -> None:
         _several("axes", self.axes, Axis, "axes=(axis(…),)")
@@ -157,6 +158,7 @@ class Study:
             right = isinstance(amount, (int, float)) and not isinstance(amount, bool)
             _need(right, "budget", amount, 'Budget("tokens", 1e9) or Budget("tokens", (1e9, 2e9))')
         _need(isinstance(self.trunk, bool), "trunk", self.trunk, "trunk=True")
+        _need(isinstance(self.instead, str), "instead", self.instead, 'instead="docstrings"')
         right = self.keep is None or callable(self.keep)
         _need(right, "keep", self.keep, "keep=lambda points: …")
         right = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")

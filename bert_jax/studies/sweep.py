@@ -30,7 +30,7 @@ FILE = '''"""{question} {mark}:
 """
 
 from bert_jax.config import load_file{imports}
-from bert_jax.studies.definition import Comparison, Study, Suite, axis
+from bert_jax.studies.definition import {budgets}Comparison, Study, Suite, axis
 
 
 def get_study():
@@ -41,7 +41,7 @@ def get_study():
         axes=(
 {axes}        ),
         seeds={seeds},
-        evaluations={{"validation": Suite("{suite}")}},
+{budget}        evaluations={{"validation": Suite("{suite}")}},
         comparisons=(
 {comparisons}        ),
     )
@@ -55,6 +55,7 @@ def write(
     axes: Sequence[str],
     seeds: int,
     command: Sequence[str],
+    budget: tuple[str, float] | None = None,
 ) -> Path:
     """Write the study of a sweep; return its file.
 
@@ -65,12 +66,17 @@ def write(
       axes: KNOB=VALUE,VALUE,… each; they are crossed.
       seeds: their number, from 0.
       command: the command line, for the record.
+      budget: what every cell may spend, and how much of it; by default the steps of the config.
     """
     varied = [_axis(text) for text in axes]
     if not varied:
         raise ConfigError("nothing varies", "name a knob, such as --axis masking.rate=0.15,0.3")
     if len({one.name for one in varied}) < len(varied):
         raise ConfigError("two --axis of one knob", "name all its values in one")
+    for length in ("steps", "epochs"):
+        if budget and length in (*dict(overrides), *(one.name for one in varied)):
+            problem = f"{length} and --{budget[0]} both say how long a cell trains"
+            raise ConfigError(problem, "leave one of them out")
     tree = configs.load_file(spec)
     configs.overrides(tree, overrides)
     for one in varied:
@@ -91,6 +97,8 @@ def write(
         question=question,
         axes="".join(f"            {_written(one)},\n" for one in varied),
         seeds=tuple(range(seeds)),
+        budgets="Budget, " if budget else "",
+        budget=f"        budget=Budget{_python(_whole(budget))},\n" if budget else "",
         suite=suite,
         comparisons="".join(f"            {_compared(one, metric)},\n" for one in varied),
     )
@@ -162,6 +170,12 @@ def _written(one: Axis) -> str:
 def _compared(one: Axis, metric: str) -> str:
     metrics = (f"validation/{metric}",)
     return f"Comparison({', '.join(map(_python, (one.name, one.points[0].label, metrics)))})"
+
+
+def _whole(budget: tuple[str, float]) -> tuple[str, float]:
+    """Write a whole amount without a point."""
+    kind, amount = budget
+    return kind, int(amount) if amount.is_integer() and amount < 1e15 else amount
 
 
 def _python(value: Any) -> str:

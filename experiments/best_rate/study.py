@@ -19,8 +19,9 @@ RATES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 FEW = (0.15, 0.3, 0.6)  # of the largest, at cpu scale
 LARGEST = "4 x 192"
 DEEPER = {"model.layers": 4, "model.hidden": 192, "model.heads": 3, "model.init_stddev": 0.05}
+SMALL = (1_500_000, 3_000_000, 6_000_000, 12_000_000)
 TOKENS = {
-    "cpu": (1_500_000, 3_000_000, 6_000_000, 12_000_000),
+    **dict.fromkeys(("cpu", "docstrings"), SMALL),
     "full": (3e9, 6e9, 12e9, 24e9),  # the third is that of Wettig et al.
 }
 WARMUP = 100  # updates, at cpu scale
@@ -51,7 +52,7 @@ def get_study(scale="cpu"):
         label: dataclasses.replace(evaluation, budgets=() if label == "validation" else late)
         for label, evaluation in (shared.evaluations | shared.sentences).items()
     }
-    few = FEW if name == "cpu" else RATES
+    few = RATES if name == "full" else FEW
     return shared._replace(
         evaluations=scored, budget=Budget("tokens", TOKENS[name]), seeds=seeds
     ).study(
@@ -75,11 +76,11 @@ def _training(scale):
     masks = (1.0, 0.0, 0.0)
     knobs = {"pairs": "none", "masking.replace": masks, "evals.validation.replace": masks}
     knobs["optim.schedule"] = "wsd"
-    return knobs | ({"optim.warmup_steps": WARMUP} if scale == "cpu" else {})
+    return knobs | ({} if scale == "full" else {"optim.warmup_steps": WARMUP})
 
 
 def _sizes(shared, scale, peaks):
-    if scale != "cpu":
+    if scale == "full":
         return shared.sizes
     sizes = shared.sizes | {LARGEST: DEEPER}
     if not peaks:

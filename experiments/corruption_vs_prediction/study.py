@@ -11,7 +11,8 @@ After Wettig et al.
 from bert_jax.config import load_file
 from bert_jax.studies.definition import Claimed, axis
 
-RATES = {"cpu": (0.2, 0.4, 0.8), "full": (0.1, 0.2, 0.4, 0.8)}
+RATES = (0.1, 0.2, 0.4, 0.8)
+FEW = RATES[1:]  # of a small model
 LOSS = "validation/mlm_loss"
 CLAIMS = (  # stated when the cells at `cpu` scale had been run
     Claimed("C4", "masking.prediction_rate", "40 %", "20 %", LOSS, effect=0.1),
@@ -21,7 +22,7 @@ CLAIMS = (  # stated when the cells at `cpu` scale had been run
 
 def get_study(scale="cpu"):
     shared = load_file(f"../scales.py:{scale},wettig", beside=__file__, function="get_scale")
-    rates = RATES[scale]
+    rates = RATES if scale == "full" else FEW
     labels = [f"{100 * rate:g} %" for rate in rates]
     return shared.study(
         question="At a higher masking rate, does it help that more is predicted, and does it harm "

@@ -55,7 +55,7 @@ LAWS = {
 def get_study(scale="cpu"):
     name = "cpu" if scale == "trial" else scale
     shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
-    if scale == "cpu":
+    if scale in ("cpu", "docstrings"):
         for path, value in shared.sizes[SIZE].items():
             put(shared.base, path.split("."), value)
     shared.base.pairs = "none"
@@ -72,4 +72,4 @@ def get_study(scale="cpu"):
     )
     if scale == "trial":
         return dataclasses.replace(study, seeds=study.seeds[:1])
-    return dataclasses.replace(study, budget=Budget("tokens", TOKENS)) if name == "cpu" else study
+    return study if scale == "full" else dataclasses.replace(study, budget=Budget("tokens", TOKENS))

@@ -25,8 +25,9 @@ MODELS = {
     },
 }
 # The first is an update.
+SMALL = (2_048, 750_000, 1_500_000, 3_000_000, 6_000_000, 12_000_000)
 TOKENS = {
-    "cpu": (2_048, 750_000, 1_500_000, 3_000_000, 6_000_000, 12_000_000),
+    **dict.fromkeys(("cpu", "docstrings"), SMALL),
     "full": (4_096 * 128, 3e9, 6e9, 12e9, 24e9),
 }
 MINI = {
@@ -47,13 +48,13 @@ TASKS = ("sst2", "stsb")
 def get_study(scale="cpu"):
     sweep, scale = scale == "learning_rate", "cpu" if scale == "learning_rate" else scale
     if scale not in TOKENS:
-        raise ConfigError(f"no scale {scale!r}", "cpu, full or learning_rate")
+        raise ConfigError(f"no scale {scale!r}", "cpu, docstrings, full or learning_rate")
     how = ",wettig" if scale == "full" else ""
     shared = load_file(f"../scales.py:{scale}{how}", beside=__file__, function="get_scale")
     base = shared.base
     masks = (1.0, 0.0, 0.0)
     knobs = {"pairs": "none", "masking.replace": masks, "evals.validation.replace": masks}
-    knobs |= {"optim.schedule": "wsd"} | (MINI if scale == "cpu" else {})
+    knobs |= {"optim.schedule": "wsd"} | ({} if scale == "full" else MINI)
     for path, value in knobs.items():
         put(base, path.split("."), value)
     validation = {"validation": Suite("pretrain")}

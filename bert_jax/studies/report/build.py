@@ -102,7 +102,7 @@ def write_summary(place: StudyFolder) -> str:
 
 
 def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
-    """Write a study's json, table, summary and figures from its cells' records.
+    """Write a study's json, table, summary, figures and page from its cells' records.
 
     Return the answer.
     """
@@ -114,11 +114,13 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
         for file in (whole.study, whole.csv):
             files.write_text(place.workdir / file.name, file.read_text(encoding="utf-8"))
         shown = {figure.stem for figure in place.workdir.glob("*.png")}
-        for name, figure in compose(view, found)[1].items():
+        body, figures = compose(view, found)
+        for name, figure in figures.items():
             if name in shown or not shown:  # the first time all of them
                 path = place.workdir / name
                 figure_files.write(path, [figure], source=_source(view), kinds=("png",))
         files.write_text(place.summary, summary.text(view, found))
+        files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
         return found.answer(view)
 
 
@@ -276,7 +278,7 @@ def _state(view: View) -> str:
         "launched on": ", ".join(_fact(key, value) for key, value in machine if value),
         "versions": ", ".join(f"{key} {value}" for key, value in versions),
         "study": " ".join(filter(None, [study.get("spec"), study.get("hash")])),
-        "figures": "all of this page as PDF, SVG and PNG in the folder figures beside it",
+        "text": ", ".join(sameness.list_texts(view.place)),
     }
     holes = tables.holes(view)
     return (

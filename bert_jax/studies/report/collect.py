@@ -132,14 +132,42 @@ class Family:
 
 def results(place: StudyFolder, history: bool = True) -> list[Result]:
     """Read every cell that study.json lists; without their histories this is quicker."""
-    if not place.read_study():
+    study = place.read_study()
+    if not study:
         raise DataError(
             f"no study in {place.workdir}", "`bert-jax study run STUDY --workdir=…` makes one"
         )
-    return [_result(place, entry, history) for entry in place.cells()]
+    there = {entry.id: entry for entry in place.cells()}
+    return [
+        read_result(place, there[cell], history) if cell in there else _lost(place, cell, there)
+        for cell in study.get("cells", [])
+    ]
 
 
-def _result(place: StudyFolder, entry: Entry, history: bool) -> Result:
+def _lost(place: StudyFolder, cell: str, there: Mapping[str, Entry]) -> Result:
+    """Return a cell whose folder is gone, as one that waits: without it, means would hide the gap.
+
+    Its config is that of another seed at the same point, else of any cell: nothing was measured.
+    """
+    study = place.read_study()
+    if cell not in study.get("expected", {}):
+        raise DataError(f"{place.study} lists {place.cell(cell)}, which is not there", files.AGAIN)
+    labels, seed = (study["expected"][cell][key] for key in ("labels", "seed"))
+    alike = [entry for entry in there.values() if entry.labels == labels]
+    config = next((entry.config for entry in [*alike, *there.values()]), Config())
+    points = {axis["name"]: axis["points"] for axis in study["axes"]}
+    values = {
+        name: next(point["value"] for point in points[name] if point["label"] == label)
+        for name, label in labels.items()
+    }
+    missing = tuple(study.get("evaluations", {}))
+    state = State("waiting", error=f"not here: {files.AGAIN}", steps=config.steps, missing=missing)
+    entry = Entry(cell, config, labels, values, seed, evaluations=study.get("evaluations", {}))
+    return Result(entry, state, {}, {})
+
+
+def read_result(place: StudyFolder, entry: Entry, history: bool) -> Result:
+    """Read what a cell's folder says of it."""
     state, trained = place.state(entry), place.trained(entry.id)
     metrics: dict[str, float] = {}
     errors: dict[str, str] = {}

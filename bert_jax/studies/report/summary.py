@@ -11,7 +11,7 @@ from typing import Any
 
 from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.studies import trunks
+from bert_jax.studies import sameness, trunks
 from bert_jax.studies.report import aggregate, answers, budgets, grid, judged, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
 from bert_jax.studies.report.compare import Difference
@@ -86,6 +86,7 @@ def _origin(view: View) -> str:
         # A last + says: with uncommitted changes.
         short = [commit[:7] + "+" * commit.endswith("+") for commit in commits]
         lines.append(f"commit{'s' if len(short) > 1 else ''} {literal(', '.join(short))}")
+    lines += [f"text: {code(text)}" for text in sameness.list_texts(view.place)]
     lines.append(literal("; ".join(dict.fromkeys(r.hardware for r in results if r.hardware))))
     lines.append(" to ".join(dict.fromkeys(time[:10] for time in aggregate.span(view) if time)))
     done = sum(result.state.name == "done" for result in results)
