@@ -123,7 +123,8 @@ class Model:
     def hidden_states(self, texts: Sequence[Text]) -> list[np.ndarray]:
         """Return the vectors of each text's tokens, float32 [layers + 1, tokens, D] each.
 
-        The embeddings come first; [CLS] and [SEP] are tokens.
+        The embeddings come first, and the last layer stands after a final norm, as in transformers;
+        [CLS] and [SEP] are tokens.
         """
         return self._captured(texts, "layers", lambda every, n: every[:, :n])
 
@@ -185,13 +186,13 @@ class Model:
 
         from bert_jax.predictors import stream
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.base import Options, Work, lengths
+        from bert_jax.predictors.base import Options, Work
         from bert_jax.views.texts import Texts
 
         reader = Texts(Asked(self.opened, Options()))
         rows = _rows(reader, texts)
         parts, _ = reader.parts(rows)
-        counts = lengths(parts)
+        counts = reader.count_tokens(parts)
         if name not in self._networks:
             self._networks[name] = jax.jit(function), jax.device_put(params)
         apply, placed = self._networks[name]
