@@ -135,7 +135,7 @@ def _computed(found: huggingface.Foreign, family: str, head: str, b: dict) -> tu
             encoded = encoder.apply({"params": params["encoder"]}, b)
             outputs = {"last_hidden_state": encoded.hidden}
             outputs |= {"pooler_output": encoded.pooled[:, 0]} if pool else {}
-            states = {"hidden_states": jnp.stack([*encoded.layers[:-1], encoded.hidden])}
+            states = {"hidden_states": encoded.layers}
         else:
             value = net.apply({"params": params}, b)[ours]
             value = value.logits if ours == "replaced" else value
