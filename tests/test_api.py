@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import operator
+import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax import cli
+from bert_jax import api, cli
 from bert_jax.config import knobs, load_file
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
@@ -235,7 +236,7 @@ def test_importing_the_package_loads_no_jax():
 
 
 @pytest.fixture(scope="module")
-def roberta() -> bert_jax.api.Model:
+def roberta() -> api.Model:
     """A random RoBERTa, whose pairs have two separators, with heads mlm and tag."""
     file = GOLDEN.parent / "bpe" / "roberta"
     tokenizer = tokenizers.load(file)
@@ -245,7 +246,7 @@ def roberta() -> bert_jax.api.Model:
     config = dataclasses.replace(config, objectives=heads)
     params = toy.init(config, vocab=tokenizer.size)
     meta = {"foreign": "roberta"}
-    return bert_jax.api.Model(runs.TrainedModel(file, config, tokenizer, file, params, 0, meta))
+    return api.Model(runs.TrainedModel(file, config, tokenizer, file, params, 0, meta))
 
 
 def test_hidden_states_of_a_pair_are_those_of_its_ids(roberta):
@@ -265,6 +266,22 @@ def test_hidden_states_of_a_pair_are_those_of_its_ids(roberta):
         np.testing.assert_allclose(hidden, np.asarray(expected.layers)[:, 0], atol=1e-5)
         np.testing.assert_allclose(attention, np.asarray(expected.attention)[:, 0], atol=1e-5)
         assert logits.shape == (ids.shape[1], tokenizer.size)
+
+
+def test_tag_of_a_text_is_read_off_its_logits(roberta):
+    """A text is the same tokens to both, and to transformers; words have a blank before each."""
+    labels = roberta.opened.config.objectives["tag"].labels
+    texts = ["the model", " the model", "dog masking rate"]
+    for text, logits in zip(texts, roberta.logits(texts, head="tag"), strict=True):
+        encode = roberta.opened.tokenizer.encode_batch
+        pieces = [len(ids) for ids in encode(re.findall(r" ?\w+", text))]
+        firsts = 1 + np.cumsum([0, *pieces[:-1]])
+        assert len(logits) == sum(pieces) + 2
+        expected = [labels[i] for i in logits[firsts].argmax(-1)]
+        (found,) = roberta.tag([text])
+        assert found == {"words": text.split(), "labels": expected}
+    (of_words,) = roberta.tag([{"words": ["the", "model"]}])
+    assert of_words == roberta.tag([" the model"])[0]
 
 
 @pytest.mark.parametrize("family", ["roberta-prelayernorm", "modernbert", "roberta"])

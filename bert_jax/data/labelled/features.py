@@ -217,7 +217,12 @@ def _labelled(rows: _Rows, name: str, none: float, dtype: type) -> Finish:
 
 def _tag(rows: _Rows) -> Finish:
     blank = rows.tokenizer.blank
-    texts = [f"{blank}{word}" for example in rows.examples for word in example.words]
+    texts: list[str] = []
+    for example in rows.examples:
+        words = [f"{blank}{word}" for word in example.words]
+        if example.text[:1].strip():  # the words are those of a text that begins with no blank
+            words[:1] = example.words[:1]
+        texts += words
     pieces = iter(rows.tokenizer.encode_batch(texts))
     answered: list[np.ndarray] = []  # of each row: the word of each token, without special tokens
     for number, example in enumerate(rows.examples):
