@@ -34,7 +34,8 @@ LINES = ["the cat sat on the mat.", "a big [MASK] ran.", "a", "the [MASK] sat on
 def folder(tmp_path_factory):
     """Golden models, with a vocabulary."""
     root = tmp_path_factory.mktemp("models")
-    for name in ("pretraining", "sequence_classification", "token_classification", "causal_lm"):
+    heads = ("sequence_classification", "token_classification", "causal_lm", "multiple_choice")
+    for name in ("pretraining", *heads):
         shutil.copytree(GOLDEN / name, root / name)
         shutil.copy(GOLDEN / "pretraining" / "vocab.txt", root / name)
     return root
@@ -132,6 +133,22 @@ def test_logits_of_a_classifier_are_one_row_a_text(folder):
         assert row.shape == (len(answer["probabilities"]),)
         chances = np.exp(row.astype(np.float64)) / np.exp(row.astype(np.float64)).sum()
         np.testing.assert_allclose(chances, list(answer["probabilities"].values()), rtol=1e-5)
+
+
+def test_logits_of_a_choice_are_one_score_an_option(folder):
+    """Their softmax is what transformers gives; a text without options is refused."""
+    asked = bert_jax.load(folder / "multiple_choice")
+    golden = json.loads((GOLDEN.parent / "pipelines.json").read_text())["choice"]
+    questions = [{"text": row["text"], "options": row["options"]} for row in golden]
+    for row, expected in zip(asked.logits(questions), golden, strict=True):
+        assert row.shape == (len(expected["options"]),)
+        chances = np.exp(row.astype(np.float64)) / np.exp(row.astype(np.float64)).sum()
+        np.testing.assert_allclose(chances, expected["probabilities"], atol=1e-5)
+    assert asked.logits([]) == []
+    with pytest.raises(DataError, match="line 1: no options"):
+        asked.logits(["the cat"])
+    with pytest.raises(DataError, match="two or more that differ"):
+        asked.logits([{"text": "the cat", "options": ["a", "a"]}])
 
 
 def test_what_cannot_be_asked_is_refused(model, tmp_path):
