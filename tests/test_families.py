@@ -213,6 +213,54 @@ def test_in_out_and_in_again_is_the_same_in_every_byte(family, head, tmp_path):
     assert ("token_type_ids" in read["model_input_names"]) == (family == "electra")
 
 
+RATES = {"qa_dropout": 0.3, "seq_classif_dropout": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "given"),
+    [
+        ("distilbert", "question_answering", RATES),
+        ("distilbert", "sequence_classification", RATES),
+        ("modernbert", "masked_lm", {"local_attention": 7}),
+        ("electra", "multiple_choice", {"classifier_dropout": 0.3, "summary_last_dropout": 0.4}),
+    ],
+)
+def test_export_states_what_the_import_stated(family, head, given, tmp_path):
+    """Also by way of a run, which `bert-jax import` writes."""
+    run = opened(tmp_path / "m", family, head, **given)
+    assert cli.execute(["import", f"--model={tmp_path / 'm'}", f"--output={tmp_path / 'r'}"]) == 0
+    exported(run, tmp_path / "out")
+    exported(runs.open_run(str(tmp_path / "r")), tmp_path / "again")
+    for folder in ("out", "again"):
+        stated = json.loads((tmp_path / folder / "config.json").read_text())
+        assert {key: stated[key] for key in given} == given
+
+
+def test_distilbert_answers_with_the_dropout_of_answers():
+    for head, rate in (("question_answering", 0.3), ("sequence_classification", 0.4)):
+        assert parsed("distilbert", head, RATES).model.classifier_dropout == rate
+
+
+def test_a_wide_generator_of_electra_stays_one(tmp_path):
+    """One whose embeddings are as wide as its layers has the tensors of a BERT."""
+    stated = {"embedding_size": 8, "hidden_act": "gelu"}
+    folder = families.folder(tmp_path / "m", "electra", "masked_lm", **stated)
+    narrow = families.tensors("electra", "masked_lm")
+    wide = {
+        name: np.pad(x, [(0, 2 if size == 6 else 0) for size in x.shape], constant_values=0.1)
+        for name, x in narrow.items()
+        if "embeddings_project" not in name
+    }
+    variants.save(folder, wide)
+    families.vocabulary(folder, "electra")
+    out = exported(runs.open_run(str(folder)), tmp_path / "out")
+    stated = json.loads((out / "config.json").read_text())
+    assert (stated["model_type"], stated["architectures"]) == ("electra", ["ElectraForMaskedLM"])
+    assert (stated["embedding_size"], stated["hidden_size"]) == (8, 8)
+    for name, value in load_file(out / "model.safetensors").items():
+        np.testing.assert_array_equal(value, wide[name], err_msg=name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_stored_otherwise_it_is_the_same_model(family, tmp_path):

@@ -75,6 +75,8 @@ def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: s
     family = family_of(run.config, run.tokenizer.special)
     architecture, pipeline = kind(run.config, family)
     config = config_json.state(run.config, run.tokenizer, family, architecture)
+    stated = run.meta.get("stated", {})
+    config |= {key: stated[key] for key in family.kept if key in stated}
     rows = family.rows(run.config.objectives)
     values = parameter_names.to_theirs(trees.flat(run.params), rows, run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.longest)
@@ -121,10 +123,12 @@ def fresh_folder(output: Path) -> Iterator[Path]:
 def family_of(config: knobs.Config, special: Special) -> Family:
     """Return the first family that can express a model; refuse one that none can express.
 
-    It would load there and compute something else.
+    It would load there and compute something else. A family with the model's pooler comes first,
+    whether its heads read that or not: else ELECTRA's generator could be a BERT.
     """
     wrong = {family: obstacles(config, special, family) for family in families.TABLE.values()}
-    family = min(wrong, key=lambda family: len(wrong[family]))
+    pooler = config.model.pooler
+    family = min(wrong, key=lambda family: (len(wrong[family]), family.pooler != pooler))
     if wrong[family]:
         listing = ", ".join(f"{key} = {value}" for key, value in wrong[family].items())
         hint = "keep our own checkpoint, which says it all"

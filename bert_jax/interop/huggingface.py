@@ -50,6 +50,7 @@ class Foreign:
     tokenizer: Path | None  # its folder, if there is a tokenizer
     tokenizer_hash: str | None  # of the tokenizer it was exported with, if we wrote it
     sentence: dict[str, Any]  # pooling, normalize, length of a sentence-transformers folder
+    stated: dict[str, Any]  # values of config.json that the config alone does not say
 
 
 def fetch(name: str) -> Path | None:
@@ -125,6 +126,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         folder if has_tokenizer else None,
         tokenizer_hash,
         sentence.read(folder),
+        {key: stated[key] for key in family.kept if key in stated},
     )
 
 

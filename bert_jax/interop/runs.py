@@ -194,6 +194,7 @@ def foreign(
     )
     config = dataclasses.replace(model.config, tokenizer=settings)
     meta = {"foreign": os.fspath(path), "sentence": model.sentence, "tokenizer": vocabulary.hash}
+    meta["stated"] = model.stated
     return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 

@@ -83,6 +83,8 @@ class Family:
     rows: Callable[[Collection[str]], Rows]  # names of a model's tensors, by its heads
     tied: str  # the output matrix, where a file has it beside the table; empty if it is not tied
     second_bias: str = ""  # of the output, where it has two names
+    # Keys that have several values for one model of ours: a model of others keeps the stated value.
+    kept: tuple[str, ...] = ()
     read: Callable[[Stated, Collection[str]], dict[str, Any]] = nothing  # further knobs
     state: Callable[[knobs.Config, Special], Stated] = nothing  # further keys
     sizes: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=lambda: SIZES)
