@@ -213,6 +213,69 @@ def test_in_out_and_in_again_is_the_same_in_every_byte(family, head, tmp_path):
     assert ("token_type_ids" in read["model_input_names"]) == (family == "electra")
 
 
+UNTIED = ("modernbert", "distilbert", "electra")
+
+
+def untied(path: Path, family: str) -> tuple[runs.TrainedModel, np.ndarray]:
+    """A masked language model whose output matrix is no table of tokens, and that matrix."""
+    folder = families.folder(path, family, "masked_lm", tie_word_embeddings=False)
+    matrix = families.tensor(
+        "untied",
+        "output",
+        families.tensors(family, "masked_lm")[
+            table.TABLE[family].rows(("mlm",))["encoder/embeddings/token"].theirs
+        ].shape,
+    )
+    variants.save(
+        folder, families.tensors(family, "masked_lm") | {table.TABLE[family].tied: matrix}
+    )
+    families.vocabulary(folder, family)
+    return runs.open_run(str(folder)), matrix
+
+
+@pytest.mark.parametrize("family", UNTIED)
+def test_an_untied_output_reads_its_own_matrix(family, tmp_path):
+    """transformers' logits of the tied model say what vector the matrix is multiplied by."""
+    run, matrix = untied(tmp_path / "m", family)
+    tensors, names = families.tensors(family, "masked_lm"), table.TABLE[family].rows(("mlm",))
+    tokens, bias = (
+        tensors[names[ours].theirs].astype(np.float64)
+        for ours in ("encoder/embeddings/token", "mlm/bias")
+    )
+    golden = families.outputs(family, "masked_lm")["logits"].astype(np.float64)
+    expected = (golden - bias) @ np.linalg.pinv(tokens).T @ matrix.T + bias
+    net = network.build(run.config, 20)
+    found = jax.jit(net.apply)({"params": run.params}, batch(family, "masked_lm"))["mlm"]
+    real = families.batch(family, "masked_lm")["attention_mask"] > 0
+    assert distance(found[real][:, :20], expected[real]) < 1e-5
+    exported(run, tmp_path / "out")
+    again = runs.open_run(str(tmp_path / "out"))
+    assert again.config.model == run.config.model
+    jax.tree.map(np.testing.assert_array_equal, again.params, run.params)
+    cut = runs._cut(run.params, 24, 18)["mlm"]
+    np.testing.assert_array_equal(cut["table"], np.pad(matrix[:18], [(0, 6), (0, 0)]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of other libraries
+@pytest.mark.parametrize("family", UNTIED)
+def test_transformers_loads_an_untied_output(family, tmp_path):
+    """Where torch and transformers are installed."""
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    run, _ = untied(tmp_path / "m", family)
+    exported(run, tmp_path / "out")
+    given = {n: torch.tensor(x) for n, x in families.batch(family, "masked_lm").items()}
+    found = jax.jit(network.build(run.config, 20).apply)(
+        {"params": run.params}, batch(family, "masked_lm")
+    )["mlm"]
+    real = families.batch(family, "masked_lm")["attention_mask"] > 0
+    for folder in ("m", "out"):
+        model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / folder)
+        with torch.no_grad():
+            theirs = model.eval()(**given).logits.numpy()
+        assert distance(found[real][:, :20], theirs[real]) < 1e-5
+
+
 RATES = {"qa_dropout": 0.3, "seq_classif_dropout": 0.4}
 
 

@@ -77,7 +77,7 @@ def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: s
     config = config_json.state(run.config, run.tokenizer, family, architecture)
     stated = run.meta.get("stated", {})
     config |= {key: stated[key] for key in family.kept if key in stated}
-    rows = family.rows(run.config.objectives)
+    rows = family.names(run.config)
     values = parameter_names.to_theirs(trees.flat(run.params), rows, run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.longest)
     runs.write_json(folder / "config.json", config)
@@ -151,9 +151,9 @@ def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[st
     fixed = {"": model.activation, "any": model.head_activation}
     allowed = fixed.get(family.head_activation, family.head_activation)
     words = {"mlm", "causal_lm"} & heads
-    if words and model.word_head != family.word_head:
+    if words and model.word_head not in family.word_heads:
         wrong["model.word_head"] = model.word_head
-    elif words and model.word_head == "transform" and model.head_activation != allowed:
+    elif words and model.word_head != "matrix" and model.head_activation != allowed:
         wrong["model.head_activation"] = model.head_activation
     pooled = any(TABLE[name].pooled for name in heads)
     # A head over tokens has the layers of `transform` too.

@@ -219,10 +219,10 @@ def _tag(rows: _Rows) -> Finish:
     blank = rows.tokenizer.blank
     texts: list[str] = []
     for example in rows.examples:
-        words = [f"{blank}{word}" for word in example.words]
+        spelt = [f"{blank}{word}" for word in example.words]
         if example.text[:1].strip():  # the words are those of a text that begins with no blank
-            words[:1] = example.words[:1]
-        texts += words
+            spelt[:1] = example.words[:1]
+        texts += spelt
     pieces = iter(rows.tokenizer.encode_batch(texts))
     answered: list[np.ndarray] = []  # of each row: the word of each token, without special tokens
     for number, example in enumerate(rows.examples):
