@@ -360,6 +360,33 @@ def test_the_bound_is_the_mean_over_all_masks(models, tmp_path):
     assert few["nats_per_token"] == pytest.approx(exact / 4, rel=0.02)
 
 
+@pytest.mark.parametrize("draws", [1, 3])
+def test_the_bound_of_a_passage_is_unbiased(models, tmp_path, monkeypatch, draws):
+    """Over seeds for one passage, and over passages, each in a source of its own, for one seed.
+
+    A masked token costs k * k nats where k are masked, so that the bound is the sum over k.
+    """
+
+    def predict(run, rows, *_):
+        for number, row in enumerate(rows):
+            nats = np.full(int(row.hidden.sum()), float(row.hidden.sum()) ** 2)
+            yield number, nats, nats > 0
+
+    def bound(seed: int, last: str) -> float:
+        monkeypatch.setattr(passages, "SEED", seed)
+        (tmp_path / "a.txt").write_text(f"the cat sees the bird in that {last}\n")
+        found = suites.evaluate(models["whole"], "nelbo", source=str(tmp_path), draws=draws)
+        return found["nats_per_token"] * found["tokens"]
+
+    monkeypatch.setattr(hidden, "predict", predict)
+    exact = sum(k * k for k in range(1, 9))
+    for found in (
+        [bound(seed, "garden") for seed in range(200)],
+        [bound(0, f"garden{number}") for number in range(200)],
+    ):
+        assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
+
+
 def test_nelbo_of_a_left_to_right_model_is_its_likelihood(source, tmp_path):
     causal = {"objectives__causal_lm__weight": 1.0, "objectives__mlm__weight": None}
     causal |= {"objectives__nsp__weight": None, "pairs": "none", "model__causal": True}

@@ -40,7 +40,7 @@ LONGEST = (
 LANGUAGE = "en"  # of the sentence splitter
 SEED = knobs.Eval().seed
 EXAMPLE = "files:texts/, a folder of .txt or .jsonl files"
-_ORDER = 0x574F5244  # keeps the order of words apart from all others
+_ORDER, _SHIFT = 0x574F5244, 0x53484946  # keep two uses of a text's bits apart
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -81,10 +81,18 @@ def shuffled(text: str, count: int, *draw: int) -> np.ndarray:
 
     It is a function of the evaluation seed, the text, the part and the draw alone.
     """
-    name = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-    key = np.uint64(order.key(SEED, _ORDER, name, *draw))
+    key = np.uint64(order.key(SEED, _ORDER, _name(text), *draw))
     scores = order.mix(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
     return np.argsort(np.argsort(scores))
+
+
+def shift(text: str) -> float:
+    """Return a random number from 0 to below 1 for a text, by the evaluation seed."""
+    return (order.key(SEED, _SHIFT, _name(text)) >> 11) / 2**53
+
+
+def _name(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Encoded]:
