@@ -19,6 +19,7 @@ from bert_jax import cli, suites
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation.inference import silent
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -328,6 +329,53 @@ def test_words_that_a_vocabulary_does_not_have_are_counted(models, tmp_path, che
     assert math.isnan(found["nats_per_character_error"])  # of one document
 
 
+def test_windows_predict_each_word_where_most_is_seen(models):
+    """A text of 40 letters in a model that reads 14, against windows that are tried one by one."""
+    wide = models["letters"]
+    run = dataclasses.replace(wide, config=dataclasses.replace(wide.config, sequence_length=16))
+    ids = np.array(run.tokenizer.encode_batch(["theoldfriendremembers" * 2])[0][:40], np.int32)
+    is_hidden = np.random.default_rng(0).random(40) < 0.5
+    rows = [hidden.Row(ids, is_hidden), hidden.Row(ids[:14], is_hidden[:14])]
+    spans = [(start, min(start + 14, 40)) for start in range(0, 33, 7)]
+    assert spans[-1] == (28, 40)
+    of_window = [
+        dict(
+            zip(start + np.flatnonzero(is_hidden[start:end]), zip(*found, strict=True), strict=True)
+        )
+        for (start, end), found in zip(
+            spans,
+            plainly(wide, [hidden.Row(ids[a:b], is_hidden[a:b]) for a, b in spans]),
+            strict=True,
+        )
+    ]
+    expected = []
+    for at in np.flatnonzero(is_hidden):
+        seen = [min(at - a, b - 1 - at) + 0.01 * (b - a) if a <= at < b else -1 for a, b in spans]
+        expected.append(of_window[int(np.argmax(seen))][at])
+    found = {number: (nats, right) for number, nats, right in hidden.predict(run, rows, 3, silent)}
+    assert found.keys() == {0, 1}
+    nats, right = zip(*expected, strict=True)
+    np.testing.assert_allclose(found[0][0], nats, rtol=1e-4)
+    assert found[0][1].tolist() == list(right)
+    ((nats, right),) = plainly(wide, rows[1:])
+    np.testing.assert_allclose(found[1][0], nats, rtol=1e-4)
+
+
+def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys):
+    """One of 32 positions reads what a larger one reads, and a word of 60 letters too."""
+    word, narrow = "remembers" * 7, models["letters"]
+    (tmp_path / "a.txt").write_text(f"the {word} sees the cat.\n\n{'the old friend ' * 9}\n")
+    config = dataclasses.replace(narrow.config, sequence_length=32)
+    narrow = dataclasses.replace(narrow, config=config)
+    for suite in ("cross_rate", "nelbo"):
+        wide = suites.detailed(suite, models["whole"], SuiteOptions(source=str(tmp_path)))[1]
+        few = suites.detailed(suite, narrow, SuiteOptions(source=str(tmp_path)))[1]
+        assert few[EXAMPLES].tobytes() == wide[EXAMPLES].tobytes()
+        for name in (name for name in wide if name.endswith("nats_per_character.count")):
+            assert few[name].tolist() == wide[name].tolist()
+    assert "2 of them have more than 30 tokens: read in windows" in capsys.readouterr().err
+
+
 # --- nelbo and pll --------------------------------------------------------------------------------
 
 
@@ -414,13 +462,6 @@ def test_pll_of_a_source_is_given_by_word_and_character(models, tmp_path, within
 
 
 # --- what is refused ------------------------------------------------------------------------------
-
-
-def test_a_passage_too_long_for_a_model_is_refused_with_a_number_that_fits(models, source):
-    with pytest.raises(ConfigError, match="letters reads 94 tokens, and a passage of") as error:
-        ask(models["letters"], "cross_rate", source=source)
-    found = error.value.hint.partition("--words=")[2].partition(",")[0]
-    assert read(models["letters"], source, words=int(found))
 
 
 def test_options_of_a_source_and_of_a_corpus_are_not_mixed(models, source):

@@ -6,8 +6,8 @@ alone. A vocabulary only decides how many tokens a word has: those that hold its
 vocabularies where a token begins with a blank, that blank.
 
 A sentence of more words is cut. One with a word of more than LONGEST characters is left out, and
-logged. A passage that does not fit into a model is an error: read otherwise, its model could not
-be compared with others.
+logged. A model that cannot hold a passage predicts the same words of it in windows (`hidden.py`),
+and sees less around them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _name(text: str) -> int:
 
 
 def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Encoded]:
-    """Read the passages of a source and encode them for a model; refuse any that does not fit."""
+    """Read the passages of a source and encode them for a model."""
     if not run.tokenizer.has_words:
         raise ConfigError(
             f"suite {suite} masks words of a --source, and the vocabulary of {run.folder} has none",
@@ -104,18 +104,10 @@ def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Enco
         )
     most, room = options.words or WORDS, run.longest - 2
     encoded = _encoded(run, options, suite, most)
-    long = max(encoded, key=lambda one: len(one.ids))
-    if len(long.ids) <= room:
-        logger.info(f"{suite}: {len(encoded):,} passages of at most {most} words")
-        return encoded
-    fits = most
-    while fits > 1 and max(len(e.ids) for e in _encoded(run, options, suite, fits)) > room:
-        fits = max(1, fits * 7 // 8)
-    raise ConfigError(
-        f"{run.folder} reads {room} tokens, and a passage of {len(long.passage.lengths)} words has "
-        f"{len(long.ids)}: {long.passage.text[:60]!r}",
-        f"--words={fits}, for every model that is compared",
-    )
+    logger.info(f"{suite}: {len(encoded):,} passages of at most {most} words")
+    if long := sum(len(one.ids) > room for one in encoded):
+        logger.info(f"{suite}: {long:,} of them have more than {room} tokens: read in windows")
+    return encoded
 
 
 def identity(encoded: Sequence[Encoded], *settings: object) -> np.ndarray:
