@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import jax
@@ -174,6 +175,42 @@ def test_tokens_belong_to_the_word_whose_characters_or_blank_they_have(offsets, 
 def test_tokens_of_several_words_are_refused():
     with pytest.raises(ConfigError, match="token of several words, 'ab cat'"):
         passages.words_of("ab cat. é", [(0, 6), (6, 7), (7, 9)])
+
+
+CHINESE = "我们的猫看见了那只狗。它跑了、" * 9
+BLANKS = re.sub("([一-龥])", r" \1 ", CHINESE).split()  # the words of BERT's tokenizer, plainly
+
+
+def test_each_chinese_character_is_a_word(tmp_path):
+    """Sentences have no blank between them in the text, nor in its passages."""
+    pieces = sorted({*CHINESE, "cat"})
+    run = model(tmp_path / "chinese", pieces)
+    (tmp_path / "a.txt").write_text(f"{CHINESE}\n\ncat 3猫\n")
+    found = passages.load(run, SuiteOptions(source=str(tmp_path / "a.txt"), words=50), "nelbo")
+    assert "".join(one.passage.text for one in found) == f"{CHINESE}cat 3猫"
+    assert found[-1].passage.lengths.tolist() == [3, 1, 1]
+    of_text = found[:-1]
+    assert [n for one in of_text for n in one.passage.lengths] == list(map(len, BLANKS))
+    for one in of_text:  # a token is a word of its own
+        assert one.words.tolist() == list(range(len(one.passage.lengths)))
+        assert len(one.ids) == len(one.passage.lengths) <= 50
+    scored = ask(run, "cross_rate", source=str(tmp_path / "a.txt"))["0.4"]
+    assert scored["words"] == sum(one.masked(0.4).sum() for one in read(run, tmp_path))
+    likely = ask(run, "pll", source=str(tmp_path / "a.txt"))
+    assert likely["words"] == len(BLANKS) + 3
+
+
+def test_tokens_of_two_chinese_words_are_bounded(models, tmp_path):
+    """Bytes may be merged over words: nelbo masks tokens, and cross_rate words."""
+    settings = knobs.Tokenizer(kind="bpe", vocab_size=290)
+    run = model(tmp_path / "m", sorted({*CHINESE}))
+    run = dataclasses.replace(run, tokenizer=tokenizers.train([CHINESE] * 9, settings))
+    run = dataclasses.replace(run, params=toy.init(run.config, vocab=run.tokenizer.size))
+    (tmp_path / "a.txt").write_text(CHINESE)
+    found = ask(run, "nelbo", source=str(tmp_path / "a.txt"))
+    assert found["words"] == len(BLANKS)
+    with pytest.raises(ConfigError, match="token of several words"):
+        ask(run, "cross_rate", source=str(tmp_path / "a.txt"))
 
 
 # --- cross_rate -----------------------------------------------------------------------------------

@@ -89,7 +89,8 @@ def _of_texts(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     tokens, words, characters = np.array(counts, np.float64).T
     documents = np.array([text.passage.document for text in texts])
     result, each = _result(nats, tokens, documents, draws)
-    unknown = [text.words[text.ids == run.tokenizer.special.unk] for text in texts]
+    unk = run.tokenizer.special.unk
+    unknown = [text.words[text.ids == unk] for text in texts if unk in text.ids]
     result |= {
         "nats_per_word": float(nats.sum() / words.sum()),
         "nats_per_character": float(nats.sum() / characters.sum()),
