@@ -314,6 +314,13 @@ def _span(rows: _Rows) -> Finish:
 def _fitted_question(rows: _Rows, number: int, question: Sequence[int]) -> Sequence[int]:
     """Return a question, cut where it is too long; refuse one that leaves a context no room."""
     where, limit = rows.examples[number].where, rows.task.question_tokens
+    kept = question[:limit]
+    if rows.length - rows.tokenizer.special.added(2) - len(kept) < 1:
+        raise DataError(
+            f"{where}: sequence_length = {rows.length} cannot hold {len(kept)} tokens "
+            "of a question",
+            "shorten the question; to train, lower task.question_tokens or raise sequence_length",
+        )
     if len(question) > limit:
         if rows.long == "refuse":
             raise DataError(
@@ -322,14 +329,7 @@ def _fitted_question(rows: _Rows, number: int, question: Sequence[int]) -> Seque
                 "task.long = 'cut' takes the beginning; or raise task.question_tokens",
             )
         rows.cut.add(number)
-        question = question[:limit]
-    if rows.length - rows.tokenizer.special.added(2) - len(question) < 1:
-        raise DataError(
-            f"{where}: sequence_length = {rows.length} cannot hold {len(question)} tokens "
-            "of a question",
-            "lower task.question_tokens, or raise sequence_length",
-        )
-    return question
+    return kept
 
 
 def _placed(answers: Sequence[Answer]) -> Answer | None:
