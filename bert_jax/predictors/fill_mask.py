@@ -18,6 +18,7 @@ from bert_jax.predictors.base import Model, OfText, Row, Work, indented, percent
 
 # What a gap is also written as.
 LIKE_MASK = re.compile(r"\[mask\]|<mask>|\{mask\}|_{2,}", re.IGNORECASE)
+STRIDE = 64  # tokens that windows share, or half a window if that is less
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
 
 
@@ -118,7 +119,7 @@ class FillMask(OfText):
             end = len(self.fit(row, [ids])[0])
             yield 0, end, np.ones(end, bool)
             return
-        stride = 64 if options.stride is None else options.stride
+        stride = min(STRIDE, room // 2) if options.stride is None else options.stride
         spans = windows(len(ids), room, stride, options.stride_as or "overlap")
         best = best_windows(spans, len(ids))
         for number, (start, end) in enumerate(spans.tolist()):
