@@ -123,7 +123,8 @@ class Model:
     def hidden_states(self, texts: Sequence[Text]) -> list[np.ndarray]:
         """Return the vectors of each text's tokens, float32 [layers + 1, tokens, D] each.
 
-        The embeddings come first; [CLS] and [SEP] are tokens.
+        The embeddings come first, and the last layer stands after a final norm, as in transformers;
+        [CLS] and [SEP] are tokens.
         """
         return self._captured(texts, "layers", lambda every, n: every[:, :n])
 
@@ -135,13 +136,16 @@ class Model:
         """Return what a head gives for each text, by default the model's first head.
 
         They are [tokens, vocabulary] of `mlm` and `causal_lm`, [tokens, labels] of `tag`, [tokens]
-        of `replaced`, and of the others what a text has one of.
+        of `replaced`, [options] of `choice`, whose texts are {"text", "options"}, and of the others
+        what a text has one of.
         """
         from bert_jax.objectives import TABLE, network
         from bert_jax.predictors.base import Model as Asked
         from bert_jax.predictors.base import Options
+        from bert_jax.predictors.classify import Classify
 
-        name = Asked(self.opened, Options()).choose(*([head] if head else self.opened.config.heads))
+        asked = Asked(self.opened, Options())
+        name = asked.choose(*([head] if head else self.opened.config.heads))
         size = self.opened.tokenizer.size
         build = network.build(self.opened.config, size, only=name)
         params = {p: self.opened.params[p] for p in network.parts(self.opened.config, name)}
@@ -155,7 +159,14 @@ class Model:
             row = row[:count] if by_token else row[0]
             return row[..., :size] if name in ("mlm", "causal_lm") else row
 
-        return self._computed(texts, f"logits of {name}", apply, params, own)
+        title = f"logits of {name}"
+        if name != "choice":
+            return self._computed(texts, title, apply, params, own)
+        reader = Classify(asked)
+        questions = [reader.example_of(row) for row in _rows(reader, texts)]
+        pairs = [(question.text, option) for question in questions for option in question.options]
+        scores = iter(self._computed(pairs, title, apply, params, own))
+        return [np.concatenate([next(scores) for _ in q.options]) for q in questions]
 
     def _captured(
         self, texts: Sequence[Text], field: str, own: Callable[[Any, int], Any]
@@ -185,13 +196,13 @@ class Model:
 
         from bert_jax.predictors import stream
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.base import Options, Work, lengths
+        from bert_jax.predictors.base import Options, Work
         from bert_jax.views.texts import Texts
 
         reader = Texts(Asked(self.opened, Options()))
         rows = _rows(reader, texts)
         parts, _ = reader.parts(rows)
-        counts = lengths(parts)
+        counts = reader.count_tokens(parts)
         if name not in self._networks:
             self._networks[name] = jax.jit(function), jax.device_put(params)
         apply, placed = self._networks[name]

@@ -134,7 +134,7 @@ class Encoded(NamedTuple):
     hidden: jax.Array  # [B, L, D]
     pooled: jax.Array | None  # [B, S, D], when an objective reads it
     embedding_table: jax.Array  # [V padded, D], or copies of it (`sharding.copies`)
-    # [layers + 1, B, L, D], when captured; with pre-norm, the last is before the final norm
+    # [layers + 1, B, L, D], when captured: embeddings, each layer; the last is `hidden`
     layers: jax.Array | None = None
     attention: jax.Array | None = None  # [layers, B, heads, L, L], when captured
     # [B, L, features x D], the last layers side by side, when captured

@@ -152,7 +152,7 @@ def _flags_of_length(parser: cli.Parser) -> None:
     parser.add_for(long, "--long", choices=("refuse", "cut", "windows"), default="")
     own = "the model's own, or"
     stride = {
-        "fill-mask": "of windows, in tokens (64)",
+        "fill-mask": "of windows, in tokens (64, or half a window)",
         **dict.fromkeys(("tag", "answer"), f"of windows, in tokens ({own} 128)"),
     }
     parser.add_for(stride, "--stride", type=cli.positive, metavar="N")

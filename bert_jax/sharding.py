@@ -32,7 +32,7 @@ TENSOR_AXES = (
     (r"attention/out/kernel$", -3),
     (r"mlp/(up|gate)/(kernel|bias)$", -1),
     (r"mlp/down/kernel$", -2),
-    (r"(embeddings/token|mlm/table)$", -2),
+    (r"(embeddings/token|(mlm|causal_lm)/table)$", -2),
     (r"mlm/bias$", -1),
 )
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import operator
+import re
 import shutil
 import subprocess
 import sys
@@ -14,11 +16,14 @@ import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax import cli
-from bert_jax.config import load_file
+from bert_jax import api, cli
+from bert_jax.config import knobs, load_file
+from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
+from bert_jax.interop import runs
+from bert_jax.models.bert import Bert
 from bert_jax.reporting import records
-from tests import texts
+from tests import families, texts, toy
 from tests.test_run_states import a_run
 
 GOLDEN = Path(__file__).parent / "golden" / "huggingface"
@@ -29,7 +34,8 @@ LINES = ["the cat sat on the mat.", "a big [MASK] ran.", "a", "the [MASK] sat on
 def folder(tmp_path_factory):
     """Golden models, with a vocabulary."""
     root = tmp_path_factory.mktemp("models")
-    for name in ("pretraining", "sequence_classification", "token_classification", "causal_lm"):
+    heads = ("sequence_classification", "token_classification", "causal_lm", "multiple_choice")
+    for name in ("pretraining", *heads):
         shutil.copytree(GOLDEN / name, root / name)
         shutil.copy(GOLDEN / "pretraining" / "vocab.txt", root / name)
     return root
@@ -129,6 +135,22 @@ def test_logits_of_a_classifier_are_one_row_a_text(folder):
         np.testing.assert_allclose(chances, list(answer["probabilities"].values()), rtol=1e-5)
 
 
+def test_logits_of_a_choice_are_one_score_an_option(folder):
+    """Their softmax is what transformers gives; a text without options is refused."""
+    asked = bert_jax.load(folder / "multiple_choice")
+    golden = json.loads((GOLDEN.parent / "pipelines.json").read_text())["choice"]
+    questions = [{"text": row["text"], "options": row["options"]} for row in golden]
+    for row, expected in zip(asked.logits(questions), golden, strict=True):
+        assert row.shape == (len(expected["options"]),)
+        chances = np.exp(row.astype(np.float64)) / np.exp(row.astype(np.float64)).sum()
+        np.testing.assert_allclose(chances, expected["probabilities"], atol=1e-5)
+    assert asked.logits([]) == []
+    with pytest.raises(DataError, match="line 1: no options"):
+        asked.logits(["the cat"])
+    with pytest.raises(DataError, match="two or more that differ"):
+        asked.logits([{"text": "the cat", "options": ["a", "a"]}])
+
+
 def test_what_cannot_be_asked_is_refused(model, tmp_path):
     with pytest.raises(TypeError, match="one text where several"):
         model.embed("the cat")
@@ -225,3 +247,71 @@ def test_importing_the_package_loads_no_jax():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.endswith(" False\n"), done.stderr
     assert "'load'" in done.stdout
+
+
+# --- models of others -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def roberta() -> api.Model:
+    """A random RoBERTa, whose pairs have two separators, with heads mlm and tag."""
+    file = GOLDEN.parent / "bpe" / "roberta"
+    tokenizer = tokenizers.load(file)
+    shape = {"model__type_vocab": 1, "model__first_position": 2, "model__init_stddev": 0.3}
+    config = toy.config(pairs="none", **shape)
+    heads = {"mlm": knobs.Objective(1.0), "tag": knobs.Objective(1.0, ("O", "B", "I"))}
+    config = dataclasses.replace(config, objectives=heads)
+    params = toy.init(config, vocab=tokenizer.size)
+    meta = {"foreign": "roberta"}
+    return api.Model(runs.TrainedModel(file, config, tokenizer, file, params, 0, meta))
+
+
+def test_hidden_states_of_a_pair_are_those_of_its_ids(roberta):
+    """Rows of every length up to the longest, each against the encoder of the row alone."""
+    tokenizer, cfg = roberta.opened.tokenizer, roberta.opened.config.model
+    cls, sep = tokenizer.special.cls, tokenizer.special.sep
+    pairs = [("the model", "the" + " the" * more) for more in range(16)]
+    found = roberta.hidden_states(pairs), roberta.attention(pairs), roberta.logits(pairs, "mlm")
+    encoder = Bert(cfg, tokenizer.size, pool=False, capture=True)
+    for (first, second), hidden, attention, logits in zip(pairs, *found, strict=True):
+        a, b = tokenizer.encode_batch([first, second])
+        ids = np.array([[cls, *a, sep, sep, *b, sep]], np.int32)
+        zeros = np.zeros_like(ids)
+        row = {"tokens": ids, "type_ids": zeros, "segment_ids": zeros + 1}
+        row["positions"] = np.arange(ids.shape[1], dtype=np.int32)[None]
+        expected = encoder.apply({"params": roberta.opened.params["encoder"]}, row)
+        np.testing.assert_allclose(hidden, np.asarray(expected.layers)[:, 0], atol=1e-5)
+        np.testing.assert_allclose(attention, np.asarray(expected.attention)[:, 0], atol=1e-5)
+        assert logits.shape == (ids.shape[1], tokenizer.size)
+
+
+def test_tag_of_a_text_is_read_off_its_logits(roberta):
+    """A text is the same tokens to both, and to transformers; words have a blank before each."""
+    labels = roberta.opened.config.objectives["tag"].labels
+    texts = ["the model", " the model", "dog masking rate"]
+    for text, logits in zip(texts, roberta.logits(texts, head="tag"), strict=True):
+        encode = roberta.opened.tokenizer.encode_batch
+        pieces = [len(ids) for ids in encode(re.findall(r" ?\w+", text))]
+        firsts = 1 + np.cumsum([0, *pieces[:-1]])
+        assert len(logits) == sum(pieces) + 2
+        expected = [labels[i] for i in logits[firsts].argmax(-1)]
+        (found,) = roberta.tag([text])
+        assert found == {"words": text.split(), "labels": expected}
+    (of_words,) = roberta.tag([{"words": ["the", "model"]}])
+    assert of_words == roberta.tag([" the model"])[0]
+
+
+@pytest.mark.parametrize("family", ["roberta-prelayernorm", "modernbert", "roberta"])
+def test_hidden_states_are_those_of_transformers(family, tmp_path):
+    """The last layer of a model with a final norm stands after it."""
+    families.vocabulary(families.folder(tmp_path, family, "model"), family)
+    model, given = bert_jax.load(tmp_path), families.batch(family, "model")
+    counts, vocab = given["attention_mask"].sum(1), model.opened.tokenizer.vocab
+    texts = [
+        " ".join(vocab[i] for i in row[1 : count - 1])
+        for row, count in zip(given["input_ids"], counts, strict=True)
+    ]
+    golden = families.outputs(family, "model")["hidden_states"]
+    for row, states in enumerate(model.hidden_states(texts)):
+        expected = golden[:, row, : counts[row]]
+        np.testing.assert_allclose(states, expected, atol=1e-5 * np.abs(expected).max())

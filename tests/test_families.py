@@ -135,7 +135,7 @@ def _computed(found: huggingface.Foreign, family: str, head: str, b: dict) -> tu
             encoded = encoder.apply({"params": params["encoder"]}, b)
             outputs = {"last_hidden_state": encoded.hidden}
             outputs |= {"pooler_output": encoded.pooled[:, 0]} if pool else {}
-            states = {"hidden_states": jnp.stack([*encoded.layers[:-1], encoded.hidden])}
+            states = {"hidden_states": encoded.layers}
         else:
             value = net.apply({"params": params}, b)[ours]
             value = value.logits if ours == "replaced" else value
@@ -211,6 +211,117 @@ def test_in_out_and_in_again_is_the_same_in_every_byte(family, head, tmp_path):
     assert f"- {family}" in (tmp_path / "out" / "README.md").read_text()
     read = json.loads((tmp_path / "out" / "tokenizer_config.json").read_text())
     assert ("token_type_ids" in read["model_input_names"]) == (family == "electra")
+
+
+UNTIED = ("modernbert", "distilbert", "electra")
+
+
+def untied(path: Path, family: str) -> tuple[runs.TrainedModel, np.ndarray]:
+    """A masked language model whose output matrix is no table of tokens, and that matrix."""
+    folder = families.folder(path, family, "masked_lm", tie_word_embeddings=False)
+    matrix = families.tensor(
+        "untied",
+        "output",
+        families.tensors(family, "masked_lm")[
+            table.TABLE[family].rows(("mlm",))["encoder/embeddings/token"].theirs
+        ].shape,
+    )
+    variants.save(
+        folder, families.tensors(family, "masked_lm") | {table.TABLE[family].tied: matrix}
+    )
+    families.vocabulary(folder, family)
+    return runs.open_run(str(folder)), matrix
+
+
+@pytest.mark.parametrize("family", UNTIED)
+def test_an_untied_output_reads_its_own_matrix(family, tmp_path):
+    """transformers' logits of the tied model say what vector the matrix is multiplied by."""
+    run, matrix = untied(tmp_path / "m", family)
+    tensors, names = families.tensors(family, "masked_lm"), table.TABLE[family].rows(("mlm",))
+    tokens, bias = (
+        tensors[names[ours].theirs].astype(np.float64)
+        for ours in ("encoder/embeddings/token", "mlm/bias")
+    )
+    golden = families.outputs(family, "masked_lm")["logits"].astype(np.float64)
+    expected = (golden - bias) @ np.linalg.pinv(tokens).T @ matrix.T + bias
+    net = network.build(run.config, 20)
+    found = jax.jit(net.apply)({"params": run.params}, batch(family, "masked_lm"))["mlm"]
+    real = families.batch(family, "masked_lm")["attention_mask"] > 0
+    assert distance(found[real][:, :20], expected[real]) < 1e-5
+    exported(run, tmp_path / "out")
+    again = runs.open_run(str(tmp_path / "out"))
+    assert again.config.model == run.config.model
+    jax.tree.map(np.testing.assert_array_equal, again.params, run.params)
+    cut = runs._cut(run.params, 24, 18)["mlm"]
+    np.testing.assert_array_equal(cut["table"], np.pad(matrix[:18], [(0, 6), (0, 0)]))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of other libraries
+@pytest.mark.parametrize("family", UNTIED)
+def test_transformers_loads_an_untied_output(family, tmp_path):
+    """Where torch and transformers are installed."""
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    run, _ = untied(tmp_path / "m", family)
+    exported(run, tmp_path / "out")
+    given = {n: torch.tensor(x) for n, x in families.batch(family, "masked_lm").items()}
+    found = jax.jit(network.build(run.config, 20).apply)(
+        {"params": run.params}, batch(family, "masked_lm")
+    )["mlm"]
+    real = families.batch(family, "masked_lm")["attention_mask"] > 0
+    for folder in ("m", "out"):
+        model = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / folder)
+        with torch.no_grad():
+            theirs = model.eval()(**given).logits.numpy()
+        assert distance(found[real][:, :20], theirs[real]) < 1e-5
+
+
+RATES = {"qa_dropout": 0.3, "seq_classif_dropout": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "given"),
+    [
+        ("distilbert", "question_answering", RATES),
+        ("distilbert", "sequence_classification", RATES),
+        ("modernbert", "masked_lm", {"local_attention": 7}),
+        ("electra", "multiple_choice", {"classifier_dropout": 0.3, "summary_last_dropout": 0.4}),
+    ],
+)
+def test_export_states_what_the_import_stated(family, head, given, tmp_path):
+    """Also by way of a run, which `bert-jax import` writes."""
+    run = opened(tmp_path / "m", family, head, **given)
+    assert cli.execute(["import", f"--model={tmp_path / 'm'}", f"--output={tmp_path / 'r'}"]) == 0
+    exported(run, tmp_path / "out")
+    exported(runs.open_run(str(tmp_path / "r")), tmp_path / "again")
+    for folder in ("out", "again"):
+        stated = json.loads((tmp_path / folder / "config.json").read_text())
+        assert {key: stated[key] for key in given} == given
+
+
+def test_distilbert_answers_with_the_dropout_of_answers():
+    for head, rate in (("question_answering", 0.3), ("sequence_classification", 0.4)):
+        assert parsed("distilbert", head, RATES).model.classifier_dropout == rate
+
+
+def test_a_wide_generator_of_electra_stays_one(tmp_path):
+    """One whose embeddings are as wide as its layers has the tensors of a BERT."""
+    stated = {"embedding_size": 8, "hidden_act": "gelu"}
+    folder = families.folder(tmp_path / "m", "electra", "masked_lm", **stated)
+    narrow = families.tensors("electra", "masked_lm")
+    wide = {
+        name: np.pad(x, [(0, 2 if size == 6 else 0) for size in x.shape], constant_values=0.1)
+        for name, x in narrow.items()
+        if "embeddings_project" not in name
+    }
+    variants.save(folder, wide)
+    families.vocabulary(folder, "electra")
+    out = exported(runs.open_run(str(folder)), tmp_path / "out")
+    stated = json.loads((out / "config.json").read_text())
+    assert (stated["model_type"], stated["architectures"]) == ("electra", ["ElectraForMaskedLM"])
+    assert (stated["embedding_size"], stated["hidden_size"]) == (8, 8)
+    for name, value in load_file(out / "model.safetensors").items():
+        np.testing.assert_array_equal(value, wide[name], err_msg=name)
 
 
 @pytest.mark.slow

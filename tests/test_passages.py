@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import json
 import math
+import re
 from pathlib import Path
 
 import jax
@@ -19,6 +20,7 @@ from bert_jax import cli, suites
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation.inference import silent
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -175,6 +177,42 @@ def test_tokens_of_several_words_are_refused():
         passages.words_of("ab cat. é", [(0, 6), (6, 7), (7, 9)])
 
 
+CHINESE = "我们的猫看见了那只狗。它跑了、" * 9
+BLANKS = re.sub("([一-龥])", r" \1 ", CHINESE).split()  # the words of BERT's tokenizer, plainly
+
+
+def test_each_chinese_character_is_a_word(tmp_path):
+    """Sentences have no blank between them in the text, nor in its passages."""
+    pieces = sorted({*CHINESE, "cat"})
+    run = model(tmp_path / "chinese", pieces)
+    (tmp_path / "a.txt").write_text(f"{CHINESE}\n\ncat 3猫\n")
+    found = passages.load(run, SuiteOptions(source=str(tmp_path / "a.txt"), words=50), "nelbo")
+    assert "".join(one.passage.text for one in found) == f"{CHINESE}cat 3猫"
+    assert found[-1].passage.lengths.tolist() == [3, 1, 1]
+    of_text = found[:-1]
+    assert [n for one in of_text for n in one.passage.lengths] == list(map(len, BLANKS))
+    for one in of_text:  # a token is a word of its own
+        assert one.words.tolist() == list(range(len(one.passage.lengths)))
+        assert len(one.ids) == len(one.passage.lengths) <= 50
+    scored = ask(run, "cross_rate", source=str(tmp_path / "a.txt"))["0.4"]
+    assert scored["words"] == sum(one.masked(0.4).sum() for one in read(run, tmp_path))
+    likely = ask(run, "pll", source=str(tmp_path / "a.txt"))
+    assert likely["words"] == len(BLANKS) + 3
+
+
+def test_tokens_of_two_chinese_words_are_bounded(models, tmp_path):
+    """Bytes may be merged over words: nelbo masks tokens, and cross_rate words."""
+    settings = knobs.Tokenizer(kind="bpe", vocab_size=290)
+    run = model(tmp_path / "m", sorted({*CHINESE}))
+    run = dataclasses.replace(run, tokenizer=tokenizers.train([CHINESE] * 9, settings))
+    run = dataclasses.replace(run, params=toy.init(run.config, vocab=run.tokenizer.size))
+    (tmp_path / "a.txt").write_text(CHINESE)
+    found = ask(run, "nelbo", source=str(tmp_path / "a.txt"))
+    assert found["words"] == len(BLANKS)
+    with pytest.raises(ConfigError, match="token of several words"):
+        ask(run, "cross_rate", source=str(tmp_path / "a.txt"))
+
+
 # --- cross_rate -----------------------------------------------------------------------------------
 
 
@@ -328,6 +366,53 @@ def test_words_that_a_vocabulary_does_not_have_are_counted(models, tmp_path, che
     assert math.isnan(found["nats_per_character_error"])  # of one document
 
 
+def test_windows_predict_each_word_where_most_is_seen(models):
+    """A text of 40 letters in a model that reads 14, against windows that are tried one by one."""
+    wide = models["letters"]
+    run = dataclasses.replace(wide, config=dataclasses.replace(wide.config, sequence_length=16))
+    ids = np.array(run.tokenizer.encode_batch(["theoldfriendremembers" * 2])[0][:40], np.int32)
+    is_hidden = np.random.default_rng(0).random(40) < 0.5
+    rows = [hidden.Row(ids, is_hidden), hidden.Row(ids[:14], is_hidden[:14])]
+    spans = [(start, min(start + 14, 40)) for start in range(0, 33, 7)]
+    assert spans[-1] == (28, 40)
+    of_window = [
+        dict(
+            zip(start + np.flatnonzero(is_hidden[start:end]), zip(*found, strict=True), strict=True)
+        )
+        for (start, end), found in zip(
+            spans,
+            plainly(wide, [hidden.Row(ids[a:b], is_hidden[a:b]) for a, b in spans]),
+            strict=True,
+        )
+    ]
+    expected = []
+    for at in np.flatnonzero(is_hidden):
+        seen = [min(at - a, b - 1 - at) + 0.01 * (b - a) if a <= at < b else -1 for a, b in spans]
+        expected.append(of_window[int(np.argmax(seen))][at])
+    found = {number: (nats, right) for number, nats, right in hidden.predict(run, rows, 3, silent)}
+    assert found.keys() == {0, 1}
+    nats, right = zip(*expected, strict=True)
+    np.testing.assert_allclose(found[0][0], nats, rtol=1e-4)
+    assert found[0][1].tolist() == list(right)
+    ((nats, right),) = plainly(wide, rows[1:])
+    np.testing.assert_allclose(found[1][0], nats, rtol=1e-4)
+
+
+def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys):
+    """One of 32 positions reads what a larger one reads, and a word of 60 letters too."""
+    word, narrow = "remembers" * 7, models["letters"]
+    (tmp_path / "a.txt").write_text(f"the {word} sees the cat.\n\n{'the old friend ' * 9}\n")
+    config = dataclasses.replace(narrow.config, sequence_length=32)
+    narrow = dataclasses.replace(narrow, config=config)
+    for suite in ("cross_rate", "nelbo"):
+        wide = suites.detailed(suite, models["whole"], SuiteOptions(source=str(tmp_path)))[1]
+        few = suites.detailed(suite, narrow, SuiteOptions(source=str(tmp_path)))[1]
+        assert few[EXAMPLES].tobytes() == wide[EXAMPLES].tobytes()
+        for name in (name for name in wide if name.endswith("nats_per_character.count")):
+            assert few[name].tolist() == wide[name].tolist()
+    assert "2 of them have more than 30 tokens: read in windows" in capsys.readouterr().err
+
+
 # --- nelbo and pll --------------------------------------------------------------------------------
 
 
@@ -360,6 +445,33 @@ def test_the_bound_is_the_mean_over_all_masks(models, tmp_path):
     assert few["nats_per_token"] == pytest.approx(exact / 4, rel=0.02)
 
 
+@pytest.mark.parametrize("draws", [1, 3])
+def test_the_bound_of_a_passage_is_unbiased(models, tmp_path, monkeypatch, draws):
+    """Over seeds for one passage, and over passages, each in a source of its own, for one seed.
+
+    A masked token costs k * k nats where k are masked, so that the bound is the sum over k.
+    """
+
+    def predict(run, rows, *_):
+        for number, row in enumerate(rows):
+            nats = np.full(int(row.hidden.sum()), float(row.hidden.sum()) ** 2)
+            yield number, nats, nats > 0
+
+    def bound(seed: int, last: str) -> float:
+        monkeypatch.setattr(passages, "SEED", seed)
+        (tmp_path / "a.txt").write_text(f"the cat sees the bird in that {last}\n")
+        found = suites.evaluate(models["whole"], "nelbo", source=str(tmp_path), draws=draws)
+        return found["nats_per_token"] * found["tokens"]
+
+    monkeypatch.setattr(hidden, "predict", predict)
+    exact = sum(k * k for k in range(1, 9))
+    for found in (
+        [bound(seed, "garden") for seed in range(200)],
+        [bound(0, f"garden{number}") for number in range(200)],
+    ):
+        assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
+
+
 def test_nelbo_of_a_left_to_right_model_is_its_likelihood(source, tmp_path):
     causal = {"objectives__causal_lm__weight": 1.0, "objectives__mlm__weight": None}
     causal |= {"objectives__nsp__weight": None, "pairs": "none", "model__causal": True}
@@ -387,13 +499,6 @@ def test_pll_of_a_source_is_given_by_word_and_character(models, tmp_path, within
 
 
 # --- what is refused ------------------------------------------------------------------------------
-
-
-def test_a_passage_too_long_for_a_model_is_refused_with_a_number_that_fits(models, source):
-    with pytest.raises(ConfigError, match="letters reads 94 tokens, and a passage of") as error:
-        ask(models["letters"], "cross_rate", source=source)
-    found = error.value.hint.partition("--words=")[2].partition(",")[0]
-    assert read(models["letters"], source, words=int(found))
 
 
 def test_options_of_a_source_and_of_a_corpus_are_not_mixed(models, source):

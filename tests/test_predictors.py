@@ -175,6 +175,40 @@ LABELS = {  # any: an evaluation needs some
 }
 
 
+def short(run: runs.TrainedModel, length: int) -> runs.TrainedModel:
+    return dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=length))
+
+
+def test_windows_of_a_short_model_have_a_stride_that_fits(models):
+    """Masks of a text of 40 words in a model that reads 14, without a --stride."""
+    run, text = short(models("pretraining"), 16), "the [MASK] sat the cat ran the " * 6
+    (found,) = ask(run, "fill-mask", [text], long="windows")
+    assert len(found["masks"]) == 6
+    assert [found] == ask(run, "fill-mask", [text], long="windows", stride=7)
+    with pytest.raises(ConfigError, match="a stride of 64 as overlap does not move") as caught:
+        ask(run, "fill-mask", [text], long="windows", stride=64)
+    assert caught.value.hint.startswith("--stride=7,")
+
+
+@pytest.mark.parametrize("long", ["", "cut", "refuse", "windows"])
+def test_a_question_without_room_is_to_be_shortened(models, long):
+    """No flag of predict makes room for a context; where --long does, the hint names it."""
+    run = short(models("question_answering"), 16)
+    question = {"question": "the cat " * 9, "context": "a dog ran"}
+    with pytest.raises(DataError, match="16 cannot hold 18 tokens of a question") as caught:
+        ask(run, "answer", [question], long=long)
+    assert caught.value.hint.startswith("shorten the question")
+    run = dataclasses.replace(
+        run, config=dataclasses.replace(run.config, task=knobs.Task(question_tokens=5))
+    )
+    if long == "refuse":
+        with pytest.raises(DataError, match="a question of 18 tokens") as caught:
+            ask(run, "answer", [question], long=long)
+        assert caught.value.hint.startswith("--long=cut")
+    else:
+        assert ask(run, "answer", [question], long=long)
+
+
 @pytest.mark.parametrize("name", LABELS)
 def test_predictions_are_those_an_evaluation_scores(models, name):
     """On eight devices there and one here; long texts too, of which tag and answer look at several

@@ -268,7 +268,8 @@ def _word_weights(config: knobs.Config, vocab_size: int, *, tied: bool = False) 
     read = _shape(_encoders(config)[-1])[1]  # of the generator, if there is one
     if config.model.word_head == "matrix":
         return read * vocab_size
-    return config.model.table_width * (read + vocab_size * tied)
+    own = tied or config.model.word_head == "untied"
+    return config.model.table_width * (read + vocab_size * own)
 
 
 def _shape(config: knobs.Config) -> tuple[int, int, int]:

@@ -253,8 +253,8 @@ EFFECTS: dict[str, Where] = {
     ),
     "model.first_norm": _is("model.norm", "pre"),
     "model.head_activation": Where(
-        f"{WORDS.text} with model.word_head = transform, and model.pooler = transform",
-        lambda c, _: (WORDS.holds(c, "") and c.model.word_head == "transform") or _transforms(c),
+        f"{WORDS.text} without model.word_head = matrix, and model.pooler = transform",
+        lambda c, _: (WORDS.holds(c, "") and c.model.word_head != "matrix") or _transforms(c),
     ),
     "model.word_head": WORDS,
     "model.pooling": POOLS,

@@ -102,8 +102,8 @@ class Model:
     word_head: str = knob(
         "transform",
         "what turns vectors into logits of words: a dense layer, head_activation, a norm and the "
-        "token table (transform), or a matrix of its own alone",
-        choices=("transform", "matrix"),
+        "token table (transform) or a matrix in its place (untied), or that matrix alone (matrix)",
+        choices=("transform", "untied", "matrix"),
     )
     gated: bool = knob(False, "gated feed-forward (GeGLU with gelu)")
     attention_gate: bool = knob(

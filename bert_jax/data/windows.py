@@ -22,9 +22,10 @@ def windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
     if meaning not in step:
         raise ConfigError(f"no meaning {meaning!r} of a stride", "one of: step, overlap")
     if room < 1 or stride < 0 or step[meaning] < 1:
+        fits = max(1, room // 2)
         raise ConfigError(
             f"a stride of {stride} as {meaning} does not move windows of {room} tokens",
-            "step: 1 or more; overlap: from 0 to less than a window",
+            f"--stride={fits}, of a run --config.task.stride={fits}: overlap is less than a window",
         )
     count = 1 + -(-max(length - room, 0) // step[meaning])
     starts = np.arange(count, dtype=np.int64) * step[meaning]

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -70,11 +71,11 @@ def parse(
     heads = _heads(stated, family, set(values), allow_missing)
     labels = _labels(stated, family, heads, values)
     config = _config(stated, family, sizes, heads, labels, length)
-    untied = {"mlm", "causal_lm"} & set(heads) and stated.get("tie_word_embeddings") is False
-    if untied and family.tied and family.tied not in values:
+    untied = family.tied and _is_untied(stated, heads)
+    if untied and family.tied not in values:
         raise ConfigError(
             f"tie_word_embeddings is false, and the file lacks {family.tied}",
-            f"{family.title} ties them",
+            BELONG,
         )
     return config, sizes["vocab_size"]
 
@@ -91,7 +92,7 @@ def state(
         "model_type": family.model_type,
         **{key: values[knob] for knob, (key, _) in family.keys.items()},
         **family.state(config, tokenizer.special),
-        "tie_word_embeddings": bool(family.tied),
+        "tie_word_embeddings": bool(family.tied) and model.word_head != "untied",
         "dtype": "float32",
     }
     for name in ("classify", "tag"):
@@ -177,6 +178,11 @@ def _heads(stated: Stated, family: Family, names: set[str], allow_missing: bool)
     return tuple(name for name in knobs.OBJECTIVES if name in kept)
 
 
+def _is_untied(stated: Stated, heads: Collection[str]) -> bool:
+    words = set(parameter_names.WORDS) & set(heads)
+    return bool(words) and stated.get("tie_word_embeddings") is False
+
+
 def _is_regression(stated: Stated) -> bool:
     kind = stated.get("problem_type")
     if kind not in (None, "regression", "single_label_classification"):
@@ -245,6 +251,8 @@ def _model(
             default = values["dropout"] if default is None else default
             values[knob] = base.number(stated, key, default)
     values |= {"causal": bool(stated.get("is_decoder")), "init": "normal"}
+    if "untied" in family.word_heads and _is_untied(stated, heads):
+        values["word_head"] = "untied"
     model = knobs.Model(**values | family.read(stated, heads))
     if model.causal and any(TABLE[name].pooled for name in heads):
         raise ConfigError(

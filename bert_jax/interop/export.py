@@ -75,7 +75,9 @@ def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: s
     family = family_of(run.config, run.tokenizer.special)
     architecture, pipeline = kind(run.config, family)
     config = config_json.state(run.config, run.tokenizer, family, architecture)
-    rows = family.rows(run.config.objectives)
+    stated = run.meta.get("stated", {})
+    config |= {key: stated[key] for key in family.kept if key in stated}
+    rows = family.names(run.config)
     values = parameter_names.to_theirs(trees.flat(run.params), rows, run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.longest)
     runs.write_json(folder / "config.json", config)
@@ -121,10 +123,12 @@ def fresh_folder(output: Path) -> Iterator[Path]:
 def family_of(config: knobs.Config, special: Special) -> Family:
     """Return the first family that can express a model; refuse one that none can express.
 
-    It would load there and compute something else.
+    It would load there and compute something else. A family with the model's pooler comes first,
+    whether its heads read that or not: else ELECTRA's generator could be a BERT.
     """
     wrong = {family: obstacles(config, special, family) for family in families.TABLE.values()}
-    family = min(wrong, key=lambda family: len(wrong[family]))
+    pooler = config.model.pooler
+    family = min(wrong, key=lambda family: (len(wrong[family]), family.pooler != pooler))
     if wrong[family]:
         listing = ", ".join(f"{key} = {value}" for key, value in wrong[family].items())
         hint = "keep our own checkpoint, which says it all"
@@ -147,9 +151,9 @@ def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[st
     fixed = {"": model.activation, "any": model.head_activation}
     allowed = fixed.get(family.head_activation, family.head_activation)
     words = {"mlm", "causal_lm"} & heads
-    if words and model.word_head != family.word_head:
+    if words and model.word_head not in family.word_heads:
         wrong["model.word_head"] = model.word_head
-    elif words and model.word_head == "transform" and model.head_activation != allowed:
+    elif words and model.word_head != "matrix" and model.head_activation != allowed:
         wrong["model.head_activation"] = model.head_activation
     pooled = any(TABLE[name].pooled for name in heads)
     # A head over tokens has the layers of `transform` too.

@@ -50,6 +50,7 @@ class Foreign:
     tokenizer: Path | None  # its folder, if there is a tokenizer
     tokenizer_hash: str | None  # of the tokenizer it was exported with, if we wrote it
     sentence: dict[str, Any]  # pooling, normalize, length of a sentence-transformers folder
+    stated: dict[str, Any]  # values of config.json that the config alone does not say
 
 
 def fetch(name: str) -> Path | None:
@@ -97,7 +98,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         )
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
-    rows = family.rows(config.objectives)
+    rows = family.names(config)
     shapes = _shapes(config, values, vocab_size, rows)
     expected = {name for ours, shape in shapes.items() for name in rows[ours].names(shape)}
     expected |= {family.tied, family.second_bias}
@@ -113,7 +114,8 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         name: _float32(name, value, path) for name, value in values.items() if name in expected
     }
     safetensors.check_finite(values, path)
-    once = parameter_names.without_copies(values, rows, family.tied, family.second_bias, str(path))
+    tied = "" if config.model.word_head == "untied" else family.tied
+    once = parameter_names.without_copies(values, rows, tied, family.second_bias, str(path))
     params = trees.nested(parameter_names.to_ours(once, rows, shapes, vocab_size, str(path)))
     has_tokenizer = any(os.path.lexists(folder / name) for name in vocabulary.NAMES)
     our_entry = stated.get(config_json.OWN)
@@ -125,6 +127,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         folder if has_tokenizer else None,
         tokenizer_hash,
         sentence.read(folder),
+        {key: stated[key] for key in family.kept if key in stated},
     )
 
 

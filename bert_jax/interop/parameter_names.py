@@ -25,7 +25,11 @@ LEAVES = {
 BUFFERS = ("embeddings.position_ids", "embeddings.token_type_ids")  # constants some versions store
 LONGEST = 80  # characters of a name in a message; no name of ours has as many
 # Ours have rows of zeros beyond the vocabulary; theirs have none.
-PADDED = ("encoder/embeddings/token", "mlm/table", "mlm/bias", "causal_lm/bias")
+WORDS = ("mlm", "causal_lm")  # heads over the vocabulary
+PADDED = (
+    "encoder/embeddings/token",
+    *(f"{head}/{leaf}" for head in WORDS for leaf in ("table", "bias")),
+)
 
 
 class Row(NamedTuple):
@@ -182,7 +186,7 @@ def without_copies(
     if decoder is not None and (table is None or not np.array_equal(decoder, table)):
         raise CheckpointError(
             f"{where}: {tied} is not the word embeddings",
-            "the output is tied to its table; nothing here unties it",
+            "config.json ties the output to that table",
         )
     bias, copy = rows["mlm/bias"].theirs, tensors.pop(second_bias, None)
     if copy is not None and not np.array_equal(copy, tensors.setdefault(bias, copy)):

@@ -17,6 +17,7 @@ from bert_jax.config import knobs, recorded, suggest
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.interop import huggingface
+from bert_jax.interop.parameter_names import WORDS
 from bert_jax.models.bert import padded_vocab
 from bert_jax.objectives import diffusion, hybrid
 from bert_jax.system import disk, jsons
@@ -194,6 +195,7 @@ def foreign(
     )
     config = dataclasses.replace(model.config, tokenizer=settings)
     meta = {"foreign": os.fspath(path), "sentence": model.sentence, "tokenizer": vocabulary.hash}
+    meta["stated"] = model.stated
     return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 
@@ -207,12 +209,10 @@ def _cut(params: Any, rows: int, vocab_size: int) -> Any:
     encoder = params["encoder"]
     embeddings = encoder["embeddings"] | {"token": cut(encoder["embeddings"]["token"])}
     params = params | {"encoder": encoder | {"embeddings": embeddings}}
-    heads = {
-        name: params[name] | {"bias": cut(params[name]["bias"])}
-        for name in ("mlm", "causal_lm")
-        if name in params
-    }
-    return params | heads
+    for head in {*WORDS} & {*params}:
+        own = {leaf: cut(params[head][leaf]) for leaf in {"bias", "table"} & {*params[head]}}
+        params |= {head: params[head] | own}
+    return params
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -342,7 +342,7 @@ class Bert(nn.Module):
         if captured is None:
             return Encoded(x, pooled, table)
         layers, probabilities = captured
-        hidden = jnp.concatenate([embedded[None], layers])
+        hidden = jnp.concatenate([embedded[None], layers[:-1], x[None]])
         # [B, L, features x D]
         last = jnp.concatenate([normed(layer) for layer in layers[-cfg.features :]], axis=-1)
         return Encoded(x, pooled, table, hidden, probabilities, last)

@@ -26,7 +26,7 @@ class MlmHead(nn.Module):
     """Vocabulary logits of the prediction slots: gather first, then transform, then the tied table.
 
     With `everywhere`, as causal language models need them, they are those of every token. With
-    word_head=matrix, a table of the head's own follows the gather.
+    word_head=untied the head has a table of its own, and with matrix that table alone.
     """
 
     cfg: knobs.Model
@@ -39,9 +39,9 @@ class MlmHead(nn.Module):
         x = encoded.hidden  # [B, L, D]
         if not self.everywhere:
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
-        if cfg.word_head == "transform":
+        if cfg.word_head != "matrix":
             x = transformed(x, cfg, table.shape[-1])
-        else:
+        if cfg.word_head != "transform":
             shape, initial = (table.shape[-2], x.shape[-1]), token_rows(cfg, self.vocab_size)
             table = sharding.copies(self.param("table", initial, shape, jnp.float32))
         bias = self.param("bias", jax.nn.initializers.zeros, (table.shape[-2],), jnp.float32)

@@ -225,6 +225,11 @@ class OfText(Predictor):
         first, second = encoding.truncate(parts[0], parts[1] if len(parts) > 1 else [], room)
         return [list(first), list(second)][: len(parts)]
 
+    def count_tokens(self, parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
+        """Count the tokens of each row, its special tokens among them."""
+        added = self.model.run.tokenizer.special.added
+        return np.array([sum(map(len, texts)) + added(len(texts)) for texts in parts], np.int64)
+
     def batch(self, parts: list[list[list[int]]], length: int, size: int) -> Batch:
         """Assemble the rows of some texts or pairs, padded."""
         return encoding.rows(self.model.run.tokenizer.special, parts, length, size=size)
@@ -243,8 +248,7 @@ class OfText(Predictor):
             return map(self.result, rows, outputs)
 
         cut = sum(after is not before for after, before in zip(fitted, parts, strict=True))
-        separators = self.model.run.tokenizer.special.separators
-        return Work(lengths(fitted, separators), compute, results, cut)
+        return Work(self.count_tokens(fitted), compute, results, cut)
 
     def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
@@ -259,9 +263,3 @@ def indented(rows: Iterable[Sequence[str]]) -> str:
 def percent(share: float) -> str:
     """Write a probability in a column."""
     return f"{100 * share:5.1f} %"
-
-
-def lengths(parts: Sequence[Sequence[Sequence[int]]], separators: int = 1) -> np.ndarray:
-    """Count the tokens of each row, [CLS] and each [SEP] among them."""
-    added = [2 + separators * (len(texts) - 1) for texts in parts]
-    return np.array([sum(map(len, texts)) for texts in parts], np.int64) + np.array(added, np.int64)

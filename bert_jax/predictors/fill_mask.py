@@ -14,10 +14,11 @@ import jax
 import numpy as np
 
 from bert_jax.data.windows import best_windows, windows
-from bert_jax.predictors.base import Model, OfText, Row, Work, indented, lengths, percent
+from bert_jax.predictors.base import Model, OfText, Row, Work, indented, percent
 
 # What a gap is also written as.
 LIKE_MASK = re.compile(r"\[mask\]|<mask>|\{mask\}|_{2,}", re.IGNORECASE)
+STRIDE = 64  # tokens that windows share, or half a window if that is less
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
 
 
@@ -109,7 +110,7 @@ class FillMask(OfText):
         kept = np.zeros(len(rows), np.int64)
         np.maximum.at(kept, [r for r, *_ in views], [end for _, _, end, _ in views])
         cut = sum(int(k) < len(ids) for k, ids in zip(kept, encoded, strict=True))
-        return Work(lengths(texts), compute, results, cut)
+        return Work(self.count_tokens(texts), compute, results, cut)
 
     def views(self, row: Row, ids: list[int]) -> Iterator[tuple[int, int, np.ndarray]]:
         """Yield the windows of a text: where each begins and ends, and which tokens it predicts."""
@@ -118,7 +119,7 @@ class FillMask(OfText):
             end = len(self.fit(row, [ids])[0])
             yield 0, end, np.ones(end, bool)
             return
-        stride = 64 if options.stride is None else options.stride
+        stride = min(STRIDE, room // 2) if options.stride is None else options.stride
         spans = windows(len(ids), room, stride, options.stride_as or "overlap")
         best = best_windows(spans, len(ids))
         for number, (start, end) in enumerate(spans.tolist()):

@@ -17,6 +17,8 @@ class Tag(Labelled):
 
     An entity is {"text", "label", "start", "end"}, counted in characters. A text is split at
     blanks. Where words are given, entities lie in the text they make with a blank between.
+    As in transformers, byte-level BPE sees a blank before each of given words, but before the first
+    word of a text only if the text has it.
     """
 
     heads = ("tag",)
@@ -35,7 +37,8 @@ class Tag(Labelled):
 
     def example_of(self, row: Row) -> Example:
         """Return the words of a line as an example."""
-        return Example(f"line {row.number}", "", words=tuple(self._words(row)))
+        text = row.fields.get("text", "")
+        return Example(f"line {row.number}", "", text=text, words=tuple(self._words(row)))
 
     def result(self, row: Row, prediction: Any) -> dict[str, Any]:
         """Return a label for each word; None, not O, where the text was cut off before it."""

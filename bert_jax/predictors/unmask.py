@@ -20,7 +20,7 @@ from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.objectives import network
-from bert_jax.predictors.base import Model, OfText, Row, Work, indented, lengths, percent
+from bert_jax.predictors.base import Model, OfText, Row, Work, indented, percent
 from bert_jax.predictors.fill_mask import SLOTS
 from bert_jax.predictors.generate import TOKENS, Draw, choose, continuation, draw_of
 
@@ -86,7 +86,7 @@ class Unmask(OfText):
             for row, ids, at, revealed in zip(rows, texts, places, outputs, strict=True):
                 yield self.filled(row, ids, at, revealed)
 
-        return Work(lengths([[ids] for ids in texts]), compute, results)
+        return Work(self.count_tokens([[ids] for ids in texts]), compute, results)
 
     def masked(self, row: Row, ids: list[int]) -> list[int]:
         """Return a text's ids, with masks behind them if they hold none; DataError if too many."""

@@ -81,7 +81,7 @@ MEANINGS = {
     "nats_per_token": "The mean of -log p of a token of the model's own vocabulary: models of "
     "different vocabularies do not compare by it.",
     "nats_per_word": "-log p of the words, by the number of words, which are what stands between "
-    "white space: models of any vocabulary compare by it.",
+    "white space, and each Chinese character: models of any vocabulary compare by it.",
     "nats_per_character": "-log p of the words, by the number of their characters: models of any "
     "vocabulary compare by it.",
     "word_accuracy": "Share of the masked words of which every token is the model's first guess.",

@@ -1,7 +1,12 @@
-"""Predictions of tokens that are masked together, whichever they are."""
+"""Predictions of tokens that are masked together, whichever they are.
+
+A text longer than the model is read in windows, each half over the next. Each masked token is
+predicted in the window with most context around it.
+"""
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -11,6 +16,7 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.data import encoding
+from bert_jax.data.windows import best_windows, windows
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -26,6 +32,15 @@ class Row(NamedTuple):
     hidden: np.ndarray  # bool [n]
 
 
+class View(NamedTuple):
+    """A part of a row that fits into the model, and the hidden tokens that it predicts."""
+
+    row: int
+    start: int  # in the text
+    end: int
+    asked: np.ndarray  # int64 [m], places in the text
+
+
 def predict(
     run: runs.TrainedModel, rows: Sequence[Row], batch_size: int, progress: inference.Progress
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
@@ -35,6 +50,8 @@ def predict(
     """
     special, vocab_size = run.tokenizer.special, run.tokenizer.size
     model = network.build(run.config, vocab_size, only="mlm")
+    room = run.longest - 2
+    views = [view for number, row in enumerate(rows) for view in _views(number, row, room)]
 
     def step(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
         logits = network.outputs(model, params, batch)["mlm"]  # [B, K, V]
@@ -44,19 +61,44 @@ def predict(
         return -log_probabilities(logits, targets), jnp.argmax(logits, axis=-1) == targets
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-        found = [rows[number] for number in chosen.tolist()]
-        texts = [[np.where(row.hidden, special.mask, row.ids).tolist()] for row in found]
-        batch = encoding.rows(special, texts, length, size=size)
+        texts = []
         places, targets = (np.zeros((size, length - 2), np.int32) for _ in range(2))
-        for number, row in enumerate(found):
-            at = np.flatnonzero(row.hidden)
-            places[number, : len(at)], targets[number, : len(at)] = at + 1, row.ids[at]
+        for number, view in enumerate(views[index] for index in chosen):
+            ids, is_hidden = rows[view.row]
+            shown = np.where(is_hidden, special.mask, ids)[view.start : view.end]
+            texts.append([shown.tolist()])
+            places[number, : len(view.asked)] = view.asked - view.start + 1  # after [CLS]
+            targets[number, : len(view.asked)] = ids[view.asked]
+        batch = encoding.rows(special, texts, length, size=size)
         return batch | {"predict_positions": places, "predict_targets": targets}
 
     params = {part: run.params[part] for part in network.parts(run.config, "mlm")}
-    lengths = np.array([len(row.ids) + 2 for row in rows], np.int64)
+    lengths = np.array([view.end - view.start + 2 for view in views], np.int64)
     most = max(1, min(inference.TOKENS, LOGITS // vocab_size))
+    left = collections.Counter(view.row for view in views)
+    found = {
+        number: (np.zeros(len(rows[number].ids)), rows[number].hidden & False) for number in left
+    }
     for chosen, outputs in run_rows(step, params, lengths, make, batch_size, progress, most):
-        for number, nats, right in zip(chosen.tolist(), *outputs, strict=True):
-            count = int(rows[number].hidden.sum())
-            yield number, nats[:count].astype(np.float64), right[:count]
+        for view, *values in zip((views[index] for index in chosen), *outputs, strict=True):
+            for whole, part in zip(found[view.row], values, strict=True):
+                whole[view.asked] = part[: len(view.asked)]
+            left[view.row] -= 1
+            if not left[view.row]:
+                nats, right = found.pop(view.row)
+                is_hidden = rows[view.row].hidden
+                yield view.row, nats[is_hidden], right[is_hidden]
+
+
+def _views(number: int, row: Row, room: int) -> Iterator[View]:
+    """Yield the row, or if it has more than `room` tokens its windows that predict any."""
+    count = len(row.ids)
+    if count <= room:
+        yield View(number, 0, count, np.flatnonzero(row.hidden))
+        return
+    spans = windows(count, room, max(1, room // 2), "step")
+    best = best_windows(spans, count)
+    for window, (start, end) in enumerate(spans.tolist()):
+        asked = np.flatnonzero(row.hidden & (best == window))
+        if len(asked):
+            yield View(number, start, end, asked)

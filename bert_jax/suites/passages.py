@@ -1,13 +1,14 @@
 """Passages of a source of texts, and which of their words are masked: equal for all vocabularies.
 
-A passage is whole sentences of one document, together at most so many words; a word is what stands
-between white space. Which words are masked, and so what else the model reads, follows from the text
-alone. A vocabulary only decides how many tokens a word has: those that hold its characters, and in
-vocabularies where a token begins with a blank, that blank.
+A passage is whole sentences of one document, together at most so many words. A word is what stands
+between white space, but each Chinese character is a word, as to BERT's tokenizer. Which words are
+masked, and so what else the model reads, follows from the text alone. A vocabulary only decides how
+many tokens a word has: those that hold its characters, and in vocabularies where a token begins
+with a blank, that blank.
 
 A sentence of more words is cut. One with a word of more than LONGEST characters is left out, and
-logged. A passage that does not fit into a model is an error: read otherwise, its model could not
-be compared with others.
+logged. A model that cannot hold a passage predicts the same words of it in windows (`hidden.py`),
+and sees less around them.
 """
 
 from __future__ import annotations
@@ -17,14 +18,15 @@ import functools
 import hashlib
 import itertools
 import logging
+import re
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from bert_jax.config import knobs, quotas
 from bert_jax.data.batches import order
-from bert_jax.data.characters import replace_surrogates
-from bert_jax.data.text.sentences import Tally, sentences
+from bert_jax.data.characters import IDEOGRAPHS, replace_surrogates
+from bert_jax.data.text.sentences import GLUED, Tally, sentences
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
@@ -40,13 +42,15 @@ LONGEST = (
 LANGUAGE = "en"  # of the sentence splitter
 SEED = knobs.Eval().seed
 EXAMPLE = "files:texts/, a folder of .txt or .jsonl files"
-_ORDER = 0x574F5244  # keeps the order of words apart from all others
+_CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS)
+WORD = re.compile(f" ?(?:[{_CHINESE}]|[^ {_CHINESE}]+)")  # with the blank before it, if any
+_ORDER, _SHIFT = 0x574F5244, 0x53484946  # keep two uses of a text's bits apart
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-    """Words with one blank between two, and the number of their document."""
+    """Words with at most one blank between two, and the number of their document."""
 
     text: str
     document: int
@@ -54,7 +58,7 @@ class Passage:
     @functools.cached_property
     def lengths(self) -> np.ndarray:
         """The number of characters of each word."""
-        return np.array([len(word) for word in self.text.split(" ")], np.int64)
+        return np.array(word_lengths(self.text), np.int64)
 
     @functools.cached_property
     def ranks(self) -> np.ndarray:
@@ -73,7 +77,12 @@ class Encoded:
 
     passage: Passage
     ids: np.ndarray  # int32 [n]
-    words: np.ndarray  # int64 [n], the number of the word that each token belongs to
+    offsets: list[tuple[int, int]]  # the start and end of each token in the text
+
+    @functools.cached_property
+    def words(self) -> np.ndarray:
+        """The number of the word that each token belongs to, int64 [n]."""
+        return words_of(self.passage.text, self.offsets)
 
 
 def shuffled(text: str, count: int, *draw: int) -> np.ndarray:
@@ -81,14 +90,22 @@ def shuffled(text: str, count: int, *draw: int) -> np.ndarray:
 
     It is a function of the evaluation seed, the text, the part and the draw alone.
     """
-    name = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-    key = np.uint64(order.key(SEED, _ORDER, name, *draw))
+    key = np.uint64(order.key(SEED, _ORDER, _name(text), *draw))
     scores = order.mix(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
     return np.argsort(np.argsort(scores))
 
 
+def shift(text: str) -> float:
+    """Return a random number from 0 to below 1 for a text, by the evaluation seed."""
+    return (order.key(SEED, _SHIFT, _name(text)) >> 11) / 2**53
+
+
+def _name(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+
+
 def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Encoded]:
-    """Read the passages of a source and encode them for a model; refuse any that does not fit."""
+    """Read the passages of a source and encode them for a model."""
     if not run.tokenizer.has_words:
         raise ConfigError(
             f"suite {suite} masks words of a --source, and the vocabulary of {run.folder} has none",
@@ -96,18 +113,10 @@ def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Enco
         )
     most, room = options.words or WORDS, run.longest - 2
     encoded = _encoded(run, options, suite, most)
-    long = max(encoded, key=lambda one: len(one.ids))
-    if len(long.ids) <= room:
-        logger.info(f"{suite}: {len(encoded):,} passages of at most {most} words")
-        return encoded
-    fits = most
-    while fits > 1 and max(len(e.ids) for e in _encoded(run, options, suite, fits)) > room:
-        fits = max(1, fits * 7 // 8)
-    raise ConfigError(
-        f"{run.folder} reads {room} tokens, and a passage of {len(long.passage.lengths)} words has "
-        f"{len(long.ids)}: {long.passage.text[:60]!r}",
-        f"--words={fits}, for every model that is compared",
-    )
+    logger.info(f"{suite}: {len(encoded):,} passages of at most {most} words")
+    if long := sum(len(one.ids) > room for one in encoded):
+        logger.info(f"{suite}: {long:,} of them have more than {room} tokens: read in windows")
+    return encoded
 
 
 def identity(encoded: Sequence[Encoded], *settings: object) -> np.ndarray:
@@ -116,9 +125,15 @@ def identity(encoded: Sequence[Encoded], *settings: object) -> np.ndarray:
     return digest([repr((SEED, *settings)).encode(), *texts])
 
 
+def word_lengths(text: str) -> list[int]:
+    """Return the number of characters of each word."""
+    return [len(word.lstrip(" ")) for word in WORD.findall(" ".join(text.split()))]
+
+
 def words_of(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
     """Return the number of the word of each token; a blank belongs to the word after it."""
-    at = np.cumsum(np.frombuffer(text.encode("utf-32-le"), "<u4") == ord(" "))
+    starts = [word.start() for word in WORD.finditer(text)]
+    at = np.searchsorted(starts, np.arange(len(text)), side="right") - 1
     spans = np.array(offsets, np.int64).reshape(-1, 2)
     first = np.minimum(spans[:, 0], len(text) - 1)
     last = np.maximum(spans[:, 1] - 1, first)
@@ -143,9 +158,10 @@ def _encoded(run: runs.TrainedModel, options: SuiteOptions, suite: str, most: in
         )
     encodings = run.tokenizer.encode_with_offsets([passage.text for passage in passages])
     if not any(ids for ids, _ in encodings):
-        raise DataError(f"{options.source} holds no text", f"for example --source={EXAMPLE}")
+        held = "only sentences with longer words" if left_out else "no text"
+        raise DataError(f"{options.source} holds {held}", f"for example --source={EXAMPLE}")
     return [
-        Encoded(passage, np.array(ids, np.int32), words_of(passage.text, offsets))
+        Encoded(passage, np.array(ids, np.int32), offsets)
         for passage, (ids, offsets) in zip(passages, encodings, strict=True)
     ]
 
@@ -159,19 +175,20 @@ def _passages(source: str, suite: str, most: int, tally: Tally) -> Iterator[Pass
             held: list[str] = []
             for words in _sentences(document, most, tally):
                 if held and len(held) + len(words) > most:
-                    yield Passage(" ".join(held), at)
+                    yield Passage("".join(held).lstrip(" "), at)
                     held = []
                 held += words
             if held:
-                yield Passage(" ".join(held), at)
+                yield Passage("".join(held).lstrip(" "), at)
 
 
 def _sentences(document: Sequence[str], most: int, tally: Tally) -> Iterator[list[str]]:
-    """Yield the words of each sentence, of a longer one `most` at once."""
+    """Yield the words of each sentence with the blanks before them, of a longer one `most`."""
     for line in document:
         for sentence in sentences(replace_surrogates(line), LANGUAGE, tally):
-            words = sentence.split(" ")
-            if longest := next((word for word in words if len(word) > LONGEST), ""):
-                tally.add("long", f"{longest[:20]}…")
+            joins = sentence.startswith(GLUED)
+            words = WORD.findall(sentence[1:] if joins else f" {sentence}")
+            if longest := next((w for w in words if len(w.lstrip(" ")) > LONGEST), ""):
+                tally.add("long", f"{longest.lstrip(' ')[:20]}…")
                 continue
             yield from (words[at : at + most] for at in range(0, len(words), most))

@@ -1,7 +1,7 @@
 """Pseudo-log-likelihood and pseudo-perplexity of texts (Salazar et al., 2020).
 
 Of a `--source` also as nats a word and a character, which compare models of different vocabularies:
-a word is what stands between white space, a character any that is none.
+a word is that of `passages.py`, a character any that is no white space.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bert_jax.data.batches import order
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from bert_jax.suites import corpus, lines
+from bert_jax.suites import corpus, lines, passages
 from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, both_ways
 from bert_jax.suites.left_to_right import scorer
 
@@ -48,7 +48,7 @@ def _each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
         likelihood: total / len(texts),
         perplexity: math.exp(-total / count),
     }
-    if words := [len(word) for text in written for word in text.split()]:
+    if words := [length for text in written for length in passages.word_lengths(text)]:
         result |= {f"nats_per_word{suffix}": -total / len(words), "words": len(words)}
         result |= {f"nats_per_character{suffix}": -total / sum(words), "characters": sum(words)}
     return result, {}

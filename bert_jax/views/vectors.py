@@ -18,7 +18,7 @@ from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.bert import Bert
-from bert_jax.predictors.base import OfText, Row, Work, lengths
+from bert_jax.predictors.base import OfText, Row, Work
 from bert_jax.predictors.stream import compute as compute_rows
 
 MOST = 2000  # points on a page
@@ -106,9 +106,8 @@ def _vectors(
         tokens = jnp.take(encoded.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
         if "projection" in params:
             tokens = jnp.matmul(tokens, params["projection"]["kernel"], precision="highest")
-        layers = encoded.layers[:-1].astype(jnp.float32)
-        last = encoded.hidden[None].astype(jnp.float32)
-        every = jnp.concatenate([tokens[None], layers, last])  # [layers + 2, B, L, D]
+        layers = encoded.layers.astype(jnp.float32)
+        every = jnp.concatenate([tokens[None], layers])  # [layers + 2, B, L, D]
         return jnp.einsum("bsl,vbld->bvsd", weights, every, precision="highest")
 
     def compute(chosen: np.ndarray, length: int, size: int) -> jax.Array:
@@ -120,7 +119,7 @@ def _vectors(
                 weights[k, s, start:end] = 1 / (end - start)
         return means(params, reader.batch([parts[row] for row in chosen], length, size), weights)
 
-    rows = compute_rows(Work(lengths(parts), compute, iter), ROWS)
+    rows = compute_rows(Work(reader.count_tokens(parts), compute, iter), ROWS)
     return [row[:, : len(known)] for row, known in zip(rows, spans, strict=True)]
 
 

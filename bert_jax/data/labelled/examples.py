@@ -33,13 +33,13 @@ class Example:
     """One example, labelled or not.
 
     `label` is an int (classify, choice), a float (regress), one int a word (tag) or the answers
-      (span:
-    empty is no answer); None where the data has no labels, as in some test splits.
+    (span: empty is no answer); None where the data has no labels, as in some test splits.
     """
 
     where: str  # FILE:LINE, for messages
     id: str
-    text: str = ""  # span: the question; choice: what the options follow
+    # span: the question; choice: what the options follow; tag: the text of the words, if any
+    text: str = ""
     pair: str | None = None  # span: the context
     words: tuple[str, ...] = ()  # tag
     options: tuple[str, ...] = ()  # choice

@@ -217,7 +217,12 @@ def _labelled(rows: _Rows, name: str, none: float, dtype: type) -> Finish:
 
 def _tag(rows: _Rows) -> Finish:
     blank = rows.tokenizer.blank
-    texts = [f"{blank}{word}" for example in rows.examples for word in example.words]
+    texts: list[str] = []
+    for example in rows.examples:
+        spelt = [f"{blank}{word}" for word in example.words]
+        if example.text[:1].strip():  # the words are those of a text that begins with no blank
+            spelt[:1] = example.words[:1]
+        texts += spelt
     pieces = iter(rows.tokenizer.encode_batch(texts))
     answered: list[np.ndarray] = []  # of each row: the word of each token, without special tokens
     for number, example in enumerate(rows.examples):
@@ -309,6 +314,13 @@ def _span(rows: _Rows) -> Finish:
 def _fitted_question(rows: _Rows, number: int, question: Sequence[int]) -> Sequence[int]:
     """Return a question, cut where it is too long; refuse one that leaves a context no room."""
     where, limit = rows.examples[number].where, rows.task.question_tokens
+    kept = question[:limit]
+    if rows.length - rows.tokenizer.special.added(2) - len(kept) < 1:
+        raise DataError(
+            f"{where}: sequence_length = {rows.length} cannot hold {len(kept)} tokens "
+            "of a question",
+            "shorten the question; to train, lower task.question_tokens or raise sequence_length",
+        )
     if len(question) > limit:
         if rows.long == "refuse":
             raise DataError(
@@ -317,14 +329,7 @@ def _fitted_question(rows: _Rows, number: int, question: Sequence[int]) -> Seque
                 "task.long = 'cut' takes the beginning; or raise task.question_tokens",
             )
         rows.cut.add(number)
-        question = question[:limit]
-    if rows.length - rows.tokenizer.special.added(2) - len(question) < 1:
-        raise DataError(
-            f"{where}: sequence_length = {rows.length} cannot hold {len(question)} tokens "
-            "of a question",
-            "lower task.question_tokens, or raise sequence_length",
-        )
-    return question
+    return kept
 
 
 def _placed(answers: Sequence[Answer]) -> Answer | None:

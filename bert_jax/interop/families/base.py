@@ -9,7 +9,7 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.interop.parameter_names import Row, Rows
+from bert_jax.interop.parameter_names import WORDS, Row, Rows
 from bert_jax.system import jsons
 from bert_jax.system.jsons import show
 
@@ -83,6 +83,8 @@ class Family:
     rows: Callable[[Collection[str]], Rows]  # names of a model's tensors, by its heads
     tied: str  # the output matrix, where a file has it beside the table; empty if it is not tied
     second_bias: str = ""  # of the output, where it has two names
+    # Keys that have several values for one model of ours: a model of others keeps the stated value.
+    kept: tuple[str, ...] = ()
     read: Callable[[Stated, Collection[str]], dict[str, Any]] = nothing  # further knobs
     state: Callable[[knobs.Config, Special], Stated] = nothing  # further keys
     sizes: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=lambda: SIZES)
@@ -97,6 +99,22 @@ class Family:
     causal: bool = True
     exclusive: tuple[str, ...] = OVER_LABELS  # heads of which a model has at most one
     unused: str = r"(?!)"  # regular expression of tensors that its classes leave aside
+
+    @property
+    def word_heads(self) -> tuple[str, ...]:
+        """Return the values of model.word_head that the family has.
+
+        Where the bias has two names, transformers unties that too, and such models are not read.
+        """
+        unties = self.tied and not self.second_bias
+        return (self.word_head, "untied") if unties else (self.word_head,)
+
+    def names(self, config: knobs.Config) -> Rows:
+        """Return the names of the tensors of a model, its own output matrix among them."""
+        rows = self.rows(config.objectives)
+        if config.model.word_head != "untied":
+            return rows
+        return {**rows, **{f"{head}/table": Row(self.tied) for head in WORDS}}
 
 
 def over_labels(name: str) -> dict[str, tuple[str, ...]]:

@@ -1,6 +1,6 @@
 """DistilBERT: a BERT without segment types, whose classes over a text have a dense layer and ReLU.
 
-Its dropout is a number for each class: ours is that of the class at hand.
+Its dropout is a number for each class: ours is the number of the class at hand.
 """
 
 from __future__ import annotations
@@ -35,19 +35,23 @@ ROWS = {
     **modules(MODULES),
 }
 
+OF_TEXTS = "seq_classif_dropout"
+RATES = {OF_TEXTS: 0.2, "qa_dropout": 0.1}
+
 
 def read(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
     """Return the knobs that follow from the family, and the dropout of the class."""
     found: dict[str, Any] = {"type_vocab": 0, "norm_epsilon": 1e-12, "pooler": "relu"}
+    rates = {key: number(stated, key, default) for key, default in RATES.items()}
     if "tag" not in heads:
-        found["classifier_dropout"] = number(stated, "seq_classif_dropout", 0.2)
+        found["classifier_dropout"] = rates["qa_dropout" if "span" in heads else OF_TEXTS]
     return found
 
 
 def state(config: knobs.Config, special: Special) -> Stated:
     """Return what config.json states besides the sizes and rates."""
-    rate = config.model.classifier_dropout
-    return {"seq_classif_dropout": rate, "qa_dropout": rate, "pad_token_id": special.pad}
+    rates = dict.fromkeys(RATES, config.model.classifier_dropout)
+    return {**rates, "pad_token_id": special.pad}
 
 
 FAMILY = Family(
@@ -75,6 +79,7 @@ FAMILY = Family(
     fixed=FIXED | {"is_decoder": (None, False)},
     rows=same(ROWS),
     tied="vocab_projector.weight",
+    kept=tuple(RATES),
     read=read,
     state=state,
     only=PLAIN

@@ -78,6 +78,7 @@ FAMILY = Family(
     },
     rows=rows,
     tied="generator_lm_head.weight",
+    kept=("classifier_dropout", "summary_last_dropout"),
     read=read,
     state=state,
     sizes={

@@ -202,6 +202,7 @@ FAMILY = Family(
     },
     rows=same(ROWS),
     tied="decoder.weight",
+    kept=("local_attention",),  # it is halved, and the rest is dropped
     read=read,
     state=state,
     only={
