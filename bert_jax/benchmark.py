@@ -7,6 +7,7 @@ from argparse import ArgumentParser
 from pathlib import Path
 
 from bert_jax import cli
+from bert_jax.system import disk
 
 EXAMPLE = "train-step --size=4x512 --against=transformers --config.model.dtype=bfloat16"
 
@@ -31,7 +32,8 @@ def flags(parser: ArgumentParser) -> None:
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
-    cli.check_output(args.output)
+    if args.output is not None:
+        disk.check_output(args.output)
     from bert_jax.benchmarks import table
 
     options = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}

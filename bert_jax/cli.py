@@ -258,18 +258,6 @@ def nonempty(text: str) -> str:
     return text
 
 
-def check_output(output: Path | None) -> None:
-    """Create the folder of an output file, and check that the file can be written."""
-    if output is None:
-        return
-    with disk.output(output, ConfigError, "choose another --output", repr(str(output))):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        existed = output.exists()
-        output.open("a").close()
-        if not existed:
-            output.unlink()
-
-
 def config_flag(parser: ArgumentParser) -> None:
     """Add --config."""
     parser.add_argument(

@@ -75,7 +75,8 @@ def main(call: cli.Call) -> None:
     else:
         args |= {"changes": call.overrides}  # of the checkpoint's own config
     allocator.retain()
-    cli.check_output(args.get("output"))
+    if "output" in args:
+        disk.check_output(args["output"])
     run(**args)
 
 
@@ -115,8 +116,7 @@ def run(
     result = json.dumps(_without_nan(metrics), indent=2)
     print(result)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        disk.write(output, result + "\n")
+        disk.write_output(output, result + "\n")
 
 
 def _without_nan(value: Any) -> Any:
