@@ -28,11 +28,11 @@ class Checkpoints:
     every: int = knob(1_000, "steps between saves", low=1)
     epochs: float | None = knob(None, "epochs of a task between saves, in place of every", low=0.01)
     keep: int = knob(2, "latest steps kept", low=1)
-    at: tuple[int, ...] = knob((), "steps that are saved and kept for good, as (8,16)", low=1)
+    at: tuple[int, ...] = knob((), "steps that are saved and kept for good, as 8,16", low=1)
     at_words: tuple[int, ...] = knob(
         (),
         "the same, by the words of training text that are read by then, each epoch anew: words as "
-        "between spaces, where hyphens and apostrophes divide them too; as (1000000,10000000)",
+        "between spaces, where hyphens and apostrophes divide them too; as 1000000,10000000",
         low=1,
     )
     patience: int = knob(
@@ -80,7 +80,7 @@ class Logging:
     every: int = knob(10, "steps that a line of metrics.jsonl averages over", low=1)
     trackers: tuple[str, ...] = knob(
         ("tensorboard",),
-        "where metrics go beside metrics.jsonl, as tensorboard,wandb; () is nowhere. Account, "
+        "where metrics go beside metrics.jsonl, as tensorboard,wandb; empty is nowhere. Account, "
         "server and project are those of the tracker's own environment variables, such as "
         "WANDB_MODE and MLFLOW_TRACKING_URI",
         choices=tuple(TRACKERS),
