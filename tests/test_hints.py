@@ -124,6 +124,7 @@ def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp
 
 VALUES = [  # knobs with a value of every kind that configs take
     *((path, field.default) for path, field, _ in KNOBS),
+    ("task.files", {}),
     ("masking.replace", (1.0, 0.0, 0.0)),
     ("masking.phases", ((0.5, 0.15, "step"), (0.8, 0.05, "linear"))),
     ("masking.phases", ((1.0, 0.3, "linear"),)),

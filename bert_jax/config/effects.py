@@ -39,8 +39,7 @@ class Idle(NamedTuple):
 
     def error(self, place: str = "") -> ConfigError:
         """Return the refusal of the knob; `place` says where it is set, if not in the config."""
-        default = f"leave it at its default, {flag(self.path, self.default)}"
-        leave = "leave it out" if self.default == {} else default
+        leave = f"leave it at its default, {flag(self.path, self.default)}"
         return ConfigError(
             f"{place}{self.path} = {self.value!r} does nothing: it is for {self.where.text}",
             f"{self.where.hint}, or {leave}" if self.where.hint else leave,

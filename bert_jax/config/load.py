@@ -143,7 +143,7 @@ def parse(text: str, kind: Any, path: str) -> Any:
 
 def flag(path: str, value: Any) -> str:
     """Write the word of a command line that sets a knob, as a shell takes it; `parse` reads it."""
-    text = str(value)
+    text = "" if value == {} else str(value)
     if isinstance(value, (list, tuple)):
         nested = any(isinstance(item, (list, tuple)) for item in value)
         text = text.replace(" ", "") if nested else ",".join(map(str, value))
