@@ -230,7 +230,7 @@ class Run:
     def __init__(self, workdir: str | os.PathLike):
         from bert_jax.reporting import run_record
 
-        self.workdir = Path(workdir)
+        self.workdir = Path(_named(workdir, "workdir"))
         run_record.check(self.workdir)
 
     def __repr__(self) -> str:
@@ -281,7 +281,7 @@ def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
         or a hub name.
       tokenizer: the vocabulary of a foreign model that has none beside it.
     """
-    return Model(runs.open_run(os.fspath(path), tokenizer=tokenizer))
+    return Model(runs.open_run(_named(path, "path"), tokenizer=tokenizer))
 
 
 def default_config(preset: str = "") -> Any:
@@ -292,16 +292,17 @@ def default_config(preset: str = "") -> Any:
     return tree
 
 
-def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run:
+def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
     """Train a config (a ConfigDict or a Config) in a folder, from where that is; return the run.
 
-    `options` are those of `train.run`.
+    `options` are those of `train.run`. A dry run prints the plan, makes no run and returns None.
     """
     from bert_jax import train
 
     settled = config if isinstance(config, knobs.Config) else configs.resolve(config)
-    train.run(settled, Path(workdir), **({"command": ["bert_jax.run"]} | options))
-    return Run(workdir)
+    folder = Path(_named(workdir, "workdir"))
+    train.run(settled, folder, **({"command": ["bert_jax.run"]} | options))
+    return None if options.get("dry_run") else Run(folder)
 
 
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
@@ -320,10 +321,17 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
 
 def show(folder: str | os.PathLike) -> Page:
     """Return the report of a run or of a study."""
-    path = Path(folder) / "report.html"
+    path = Path(_named(folder, "folder")) / "report.html"
     if not path.is_file():
         raise DataError(f"no report in {folder}", "the folder of a run or of a study")
     return Page(path.read_text(encoding="utf-8"), f"report of {folder}")
+
+
+def _named(path: str | os.PathLike, what: str) -> str:
+    """Return a path as text; refuse an empty one, which would be the current folder."""
+    if not os.fspath(path):
+        raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
+    return os.fspath(path)
 
 
 def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.system import disk
@@ -26,7 +25,8 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--python", default="", metavar="PATH", help=python)
     rounds = "interleaved rounds (%(default)s)"
     parser.add_argument("--rounds", type=cli.positive, default=9, metavar="N", help=rounds)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows there as JSON")
+    written = "write the rows there as JSON"
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help=written)
 
 
 def main(call: cli.Call) -> None:

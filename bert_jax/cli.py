@@ -258,6 +258,11 @@ def nonempty(text: str) -> str:
     return text
 
 
+def path(text: str) -> Path:
+    """Read a path, which is not empty: Path("") is the current folder."""
+    return Path(nonempty(text))
+
+
 def config_flag(parser: ArgumentParser) -> None:
     """Add --config."""
     parser.add_argument(
@@ -320,7 +325,7 @@ def output_flag(parser: ArgumentParser, what: str) -> None:
     """Add --output of a folder."""
     parser.add_argument(
         "--output",
-        type=lambda text: Path(nonempty(text)),
+        type=path,
         metavar="DIR",
         required=True,
         help=f"{what}; new, or empty",

@@ -63,7 +63,7 @@ def flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--words", type=cli.positive, default=0, metavar="N", help=words)
     parser.add_argument("--within-word", action="store_true", help=within)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there too")
 
 
 def main(call: cli.Call) -> None:

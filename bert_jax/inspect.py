@@ -70,8 +70,8 @@ def flags(parser: cli.Parser) -> None:
     pair = {"attention": "the second text of a pair; the n-th goes with the n-th text"}
     parser.add_for(pair, "--text-pair", dest="pairs", action="append", default=[], metavar="TEXT")
     lines = "instead of --text: a text in each line; blank lines are left out"
-    parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
+    parser.add_argument("--input", type=cli.path, metavar="FILE", help=lines)
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
     digits = {"attention": "decimals of a weight; a page with fewer is smaller (6)"}

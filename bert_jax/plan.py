@@ -6,7 +6,6 @@ import dataclasses
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
@@ -40,7 +39,7 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-search", action="store_true", help="do not look for the largest batch that fits"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there")
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there")
 
 
 def _price(text: str) -> float:

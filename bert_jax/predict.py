@@ -110,7 +110,7 @@ def flags(parser: cli.Parser) -> None:
         f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
     )
     parser.add_argument(
-        "--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out"
+        "--input", type=cli.path, metavar="FILE", help=f"{lines}; standard input when left out"
     )
     cli.format_flag(parser)
     top = {

@@ -21,7 +21,7 @@ def flags(parser: ArgumentParser) -> None:
     folder += "model; several are compared on one page, with evaluation*.json of each folder"
     parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.nonempty, help=folder)
     output = "the page (of one run: RUN/report.html; else report.html)"
-    parser.add_argument("--output", type=Path, metavar="FILE", help=output)
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help=output)
 
 
 def main(call: cli.Call) -> None:

@@ -42,9 +42,8 @@ def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = f"{parser.description}; {LIMITS}"
     cli.config_flag(parser)
-    parser.add_argument(
-        "--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it"
-    )
+    where = "where the run lives; resumes it"
+    parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=where)
     parser.add_argument(
         "--dry-run", action="store_true", help="print config, parameters, memory and steps only"
     )

@@ -215,6 +215,27 @@ def test_a_run_is_trained_read_scored_and_shown(tmp_path):
     assert run._repr_html_() == bert_jax.show(tmp_path / "run")._repr_html_()
 
 
+def test_dry_run_returns_and_makes_nothing(tmp_path, capsys):
+    tree = load_file(str(texts.config_file(tmp_path)))
+    assert bert_jax.run(tree, tmp_path / "run", dry_run=True) is None
+    assert "parameters" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+def test_empty_path_is_refused(tmp_path, monkeypatch):
+    """A variable that is not set would mean the current folder."""
+    monkeypatch.chdir(a_run(tmp_path / "run"))
+    for call in (
+        bert_jax.load,
+        bert_jax.show,
+        bert_jax.Run,
+        lambda path: bert_jax.run(bert_jax.default_config(), path),
+        lambda path: bert_jax.score(path, "pretrain"),
+    ):
+        with pytest.raises(ConfigError, match="is empty"):
+            call("")
+
+
 def test_presets_are_configs(tmp_path):
     assert bert_jax.default_config().masking.rate == 0.15
     assert bert_jax.default_config("wettig").masking.rate == 0.4

@@ -275,7 +275,16 @@ def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path)
 
 @pytest.mark.parametrize(
     "argv",
-    [f"evaluate --checkpoint={'x' * 300}", "evaluate --checkpoint=", "export --model=m --output="],
+    [
+        f"evaluate --checkpoint={'x' * 300}",
+        "evaluate --checkpoint=",
+        "export --model=m --output=",
+        "train --config=configs/tiny.py --workdir=",
+        "study status --workdir=",
+        "evaluate --model=m --output=",
+        "report m --output=",
+        "predict nsp --model=m --input=",
+    ],
 )
 def test_a_path_that_cannot_be_one_is_a_usage_error(capsys, argv):
     code, message, hint = _fails(capsys, argv.split())

@@ -392,6 +392,28 @@ def test_a_changed_config_is_refused_with_the_difference(base, trained):
     train.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
 
 
+@pytest.mark.fault(10)
+@pytest.mark.parametrize(
+    ("knob", "value", "before"),
+    [
+        ("rate", "0.3", "--config.evals.validation.rate=0.15"),
+        ("replace", "1,0,0", "--config.evals.validation.replace=0.8,0.1,0.1"),
+        ("unit", "word", "--config.evals.validation.unit=token"),
+        ("seed", "1", "--config.evals.validation.seed=0"),
+    ],
+)
+def test_resume_with_another_measure_is_refused(base, trained, knob, value, before):
+    """The best step would be chosen among numbers of two measures."""
+    other = {f"evals__validation__{knob}": value}
+    with pytest.raises(
+        ConfigError, match=rf"evals\.validation\.{knob}: .* are ranked by"
+    ) as caught:
+        train.run(configure(base, **LONG, **other), trained, command=[])
+    assert caught.value.hint.startswith(f"{before}; or another --workdir")
+    often = {"evals__validation__batch_size": 16, "evals__validation__every": 7}
+    train.run(configure(base, **(LONG | often)), trained, command=[])  # the same numbers
+
+
 @pytest.mark.slow
 @pytest.mark.fault(10, 49)
 def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
