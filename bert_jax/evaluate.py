@@ -70,10 +70,8 @@ def main(call: cli.Call) -> None:
     """Run the command line."""
     args = {name: value for name, value in vars(call.args).items() if value is not None}
     if spec := args.pop("config", None):
-        config = cli.read_config(spec, call.overrides, args.get("source", ""))
-        args |= {"config": config}
-    else:
-        args |= {"changes": call.overrides}  # of the checkpoint's own config
+        args["config"] = cli.read_config(spec, call.overrides, args.get("source", ""))
+    args["changes"] = call.overrides  # of that config, or else of the checkpoint's own
     allocator.retain()
     if "output" in args:
         disk.check_output(args["output"])
@@ -97,7 +95,7 @@ def run(
       suite: names of suites, with commas between; empty is that of the checkpoint's training.
       config: the config of another corpus, or of a task.
       output: file for the same JSON.
-      changes: knobs that differ from the run's own.
+      changes: knobs that differ from the run's own, or that `config` has from the command line.
       tokenizer: the vocabulary of a model that has none.
       options: further fields of `suites.base.SuiteOptions`.
     """

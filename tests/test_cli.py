@@ -279,7 +279,7 @@ def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path)
         f"evaluate --checkpoint={'x' * 300}",
         "evaluate --checkpoint=",
         "export --model=m --output=",
-        "train --config=configs/tiny.py --workdir=",
+        "train --config=configs/tiny.py --dry-run --workdir=",
         "study status --workdir=",
         "evaluate --model=m --output=",
         "report m --output=",

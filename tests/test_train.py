@@ -361,8 +361,40 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
     most = json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
     evaluate.run(str(trained), "pretrain", None, None)
     assert most > 3 * json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
-    with pytest.raises(ConfigError, match="model and tokenizer are the checkpoint's own"):
+    with pytest.raises(ConfigError, match=r"model\.causal does nothing .* the checkpoint's own"):
         evaluate.run(str(trained), "pretrain", None, None, changes=[("model.causal", "true")])
+
+
+IGNORED = (
+    "model.layers=1",
+    "tokenizer.vocab_size=130",
+    "optim.learning_rate=1",
+    "steps=3",
+    "packing=2",
+)
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize("knob", [*IGNORED, "sequence_length=16", "pairs=none"])
+def test_evaluate_refuses_a_knob_it_does_not_read(base, trained, capsys, one_device, knob):
+    """With a --config as without one; the hint works, and says what may be changed."""
+    words = ["evaluate", f"--checkpoint={trained}", "--suite=pretrain"]
+    assert cli.execute([*words, f"--config={base}", f"--config.{knob}"]) == 2
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    name = knob.partition("=")[0]
+    assert error.startswith(f"error: config.{name} does nothing ")
+    if knob in IGNORED:
+        assert hint == "hint: leave it out: it reads corpus, evals, examples"
+        assert cli.execute([*words, f"--config.{knob}"]) == 2
+        assert f"config.{name} does nothing in an" in capsys.readouterr().err
+        return
+    assert hint.startswith("hint: leave --config out, and the knob changes")
+    usual, changed = (
+        json.loads(capsys.readouterr().out)["pretrain"]["examples"]
+        for more in ([], [f"--config.{knob}"])
+        if cli.execute([*words, *more]) == 0
+    )
+    assert changed != usual
 
 
 @pytest.mark.parametrize(
