@@ -12,9 +12,10 @@ equals their output.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
+from bert_jax.system.arguments import Parser
 
 Text = str | Sequence[str] | dict[str, Any]  # a text; a pair, or several fields; fields by name
 HEIGHT = 640  # pixels of a page in a notebook
@@ -109,6 +111,12 @@ class Model:
             raise TypeError(f"{task} has no option {min(unknown)!r}")
         chosen = Options(**options)
         if (task, chosen) not in self._predictors:
+            _check("predict", [task], options)
+            if chosen.on_bad_row != "fail":
+                raise ConfigError(
+                    f"on_bad_row = {chosen.on_bad_row!r} does nothing: each text has an answer",
+                    "leave out texts that cannot be read",
+                )
             self._predictors[task, chosen] = TABLE[task](Asked(self.opened, chosen))
         predictor, answers = self._predictors[task, chosen], []
         rows = _rows(predictor, texts)
@@ -218,6 +226,7 @@ class Model:
         if page not in PAGES:
             raise ConfigError(f"no page {page!r}", configs.suggest(page, PAGES))
         kind, make = PAGES[page]
+        _check("inspect", [page], settings)
         reader = kind(Asked(self.opened, Options()))
         rows = _rows(reader, texts)
         title = f"{page} of {len(rows)} text{'s' * (len(rows) != 1)}"
@@ -313,6 +322,9 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     from bert_jax import suites
 
     opened = model.opened if isinstance(model, Model) else load(model).opened
+    # 0 leaves a number to the suite.
+    given = {name: value for name, value in options.items() if value != 0 or value is False}
+    _check("evaluate", [], {n: v for n, v in given.items() if n not in ("config", "changes")})
     config = options.pop("config", None)
     if config is not None and not isinstance(config, knobs.Config):
         config = configs.resolve(config)
@@ -332,6 +344,22 @@ def _named(path: str | os.PathLike, what: str) -> str:
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
     return os.fspath(path)
+
+
+def _check(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Refuse the options that the command's own parser refuses: misplaced, or out of range."""
+    parser = Parser(prog=f"bert-jax {command}")
+    module = importlib.import_module(f"bert_jax.{command}")
+    module.flags(parser)
+    for name, value in options.items():
+        if value is None or value is False or value == "":
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        try:
+            parser.strict([*part, "--model=.", flag if value is True else f"{flag}={value}"])
+        except ConfigError as error:
+            reason = str(error).removeprefix(f"argument {flag}: ")
+            raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
 
 
 def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:

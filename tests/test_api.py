@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import shutil
@@ -161,6 +162,44 @@ def test_what_cannot_be_asked_is_refused(model, tmp_path):
     with pytest.raises(AttributeError, match="no attribute 'open'"):
         operator.attrgetter("open")(bert_jax)
     assert model.embed([]).shape == (0, model.opened.config.model.hidden)
+
+
+@pytest.mark.parametrize(
+    ("call", "options", "said"),
+    [
+        ("fill_mask", {"normalize": True}, "normalize = True: predict fill-mask has no flag"),
+        ("fill_mask", {"on_bad_row": "sikp"}, "on_bad_row = 'sikp': invalid choice"),
+        ("fill_mask", {"on_bad_row": "skip"}, "on_bad_row = 'skip' does nothing"),
+        ("fill_mask", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
+        ("embed", {"top_k": 3}, "top_k = 3: predict embed has no flag --top-k"),
+        ("generate", {"temperature": "hot"}, "temperature = 'hot': invalid float"),
+        ("inspect", {"digits": 99}, "digits = 99: invalid choice"),
+        ("inspect", {"neighbours": 3}, "neighbours = 3: inspect attention has no flag"),
+        ("nelbo", {"draws": -2}, "draws = -2: '-2' is not a whole number of 1 or more"),
+        ("nelbo", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
+        ("pll", {"limit": -3}, "limit = -3: '-3' is not a whole number of 1 or more"),
+        ("pll", {"limit": 2.5}, "limit = 2.5: '2.5' is not a whole number of 1 or more"),
+        ("pll", {"draws": 2}, "--draws means nothing to pll"),
+    ],
+)
+def test_option_has_the_range_of_its_flag(model, call, options, said):
+    """No number of a model that was asked for something else comes back."""
+    asked = getattr(model, call, functools.partial(bert_jax.score, model, call))
+    given = {"nelbo": (), "pll": (), "inspect": ("attention", ["the cat"])}
+    with pytest.raises(ConfigError) as caught:
+        asked(*given.get(call, (["the [MASK]"],)), **options)
+    assert str(caught.value).startswith(said)
+    assert caught.value.hint
+
+
+def test_option_that_is_left_at_its_default_is_taken(model, tmp_path):
+    (tmp_path / "lines.txt").write_text("the cat sat\n")
+    plain = model.fill_mask(["the [MASK]"])
+    usual = {"normalize": False, "pooling": "", "top_k": None, "on_bad_row": "fail"}
+    assert model.fill_mask(["the [MASK]"], **usual) == plain
+    asked = {"source": str(tmp_path / "lines.txt"), "limit": 1}
+    found = bert_jax.score(model, "pll", **asked, draws=0, batch_size=0, within_word=False)
+    assert found == bert_jax.score(model, "pll", **asked)
 
 
 def test_a_traceback_has_the_hint(tmp_path):
