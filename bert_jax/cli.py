@@ -233,6 +233,16 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def rows(text: str) -> int:
+    """Read how many rows a step of an evaluation or a prediction has."""
+    from bert_jax.config import knobs
+
+    number = positive(text)
+    if number > knobs.MOST_ROWS:
+        raise ArgumentTypeError(f"{text!r} is more than {knobs.MOST_ROWS:,} rows")
+    return number
+
+
 def count(text: str) -> int:
     """Read a whole number of 0 or more."""
     if not re.fullmatch(r"\d+", text):

@@ -44,7 +44,7 @@ def flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-size",
-        type=cli.positive,
+        type=cli.rows,
         default=0,
         metavar="N",
         help="rows a step; changes no result",

@@ -211,6 +211,8 @@ def test_overrides_are_taken_out_in_order():
             "no flag --noconfig.steps",
             "as --config.steps=VALUE",
         ),
+        ("evaluate --model=m --batch-size=1000000000", "more than 65,536 rows", "--help"),
+        ("predict nsp --model=m --batch-size=1000000000", "more than 65,536 rows", "--help"),
         ("predict answer --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
         ("predict nsp --model=m --batch-size=many", "'many' is not a whole number", "--help"),
         ("predict nsp --model=m --config.seed=1", "no flag --config.seed", ""),

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from pathlib import Path
 
 import jax
@@ -517,7 +518,8 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         )
 
     assert taken(1) > taken(2) > taken(4)
-    monkeypatch.setattr(memory, "device_bytes", lambda: taken(4) if room != "none" else 1)
+    state = memory.estimate(config, 64, sharding.make_mesh(config.parallel))[0]
+    monkeypatch.setattr(memory, "device_bytes", lambda: taken(4) if room != "none" else state // 2)
     monkeypatch.setattr(program, "compile_step", lambda *args, **settings: exhausted)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
@@ -530,6 +532,50 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
         train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
         assert f"memory/device   {memory.readable(taken(4))}" in capsys.readouterr().out
+
+
+@pytest.mark.fault(36)
+@pytest.mark.parametrize("large", ["model.layers=1000", "optim.accumulation=1"])
+def test_train_refuses_what_no_memory_can_hold(base, tmp_path, monkeypatch, capsys, large):
+    """At once: nothing is prepared, compiled or written."""
+    monkeypatch.setattr(prepare, "prepare", None)
+    monkeypatch.setattr(memory, "device_bytes", lambda: 2**30)
+    size = "model.hidden=65536" if "layers" in large else "batch_size=1048576"
+    words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
+    shape = ["--config.model.heads=1", "--config.sequence_length=512", f"--config.{size}"]
+    assert cli.execute([*words, *shape, f"--config.{large}"]) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()
+    # Weights of 1,000 layers, and inputs of one layer of 64, by hand; 8 devices have 8 GiB.
+    least = 12 * 12 * 65536**2 * 1000 if "layers" in large else 2 * 2**20 * 512 * 64
+    assert least > 8 * 2**30
+    number, unit = memory.readable(least).split()
+    found = re.search(rf" take ([\d.]+) {unit} or more, ", error)
+    assert float(found[1]) == pytest.approx(float(number), rel=0.01)
+    assert error.endswith("or more, and the memory of all devices is 8.0 GiB")
+    assert hint == "hint: " + (
+        "lower model.layers or model.hidden"
+        if "layers" in large
+        else "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
+    )
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize(
+    "knob",
+    [
+        *("steps=100000000000000000000", "epochs=1e300", "batch_size=1000000000000"),
+        *("model.hidden=100000000", "model.layers=100000000"),
+        "evals.validation.batch_size=1000000000",
+    ],
+)
+def test_train_refuses_an_absurd_number(base, tmp_path, capsys, knob):
+    words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", f"--config.{knob}"]
+    assert cli.execute(words) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()
+    assert error.startswith(f"error: config.{knob.partition('=')[0]} = ")
+    assert error.endswith("is out of range")
+    assert hint.startswith("hint: from ")
 
 
 @pytest.mark.fault(36)

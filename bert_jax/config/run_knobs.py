@@ -7,6 +7,7 @@ import dataclasses
 from bert_jax.config.data_knobs import UNITS, knob
 
 EVALUATED = 64  # examples a step of an evaluation
+MOST_ROWS = 65_536  # of a step without updates
 # Places for metrics beside metrics.jsonl, each with the package that it needs; the tracker itself
 # is the module of its name in bert_jax/training/trackers.
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
@@ -16,9 +17,11 @@ TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 class Loader:
     """Prefetching; the batches themselves are a pure function of the step."""
 
-    prefetch: int = knob(4, "batches ready ahead of the step", low=0)
-    threads: int = knob(1, "threads that assemble them, at most as many as prefetch", low=1)
-    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0)
+    prefetch: int = knob(4, "batches ready ahead of the step", low=0, high=1_000)
+    threads: int = knob(
+        1, "threads that assemble them, at most as many as prefetch", low=1, high=1_000
+    )
+    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0, high=1_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +73,7 @@ class Eval:
         "examples a step; never changes the result; None is, while training, as many a device as "
         "it trains on at once (batch_size / optim.accumulation in all), and in `evaluate` 64",
         low=1,
+        high=MOST_ROWS,
     )
 
 
