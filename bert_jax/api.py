@@ -12,9 +12,10 @@ equals their output.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
+from bert_jax.system.arguments import Parser
 
 Text = str | Sequence[str] | dict[str, Any]  # a text; a pair, or several fields; fields by name
 HEIGHT = 640  # pixels of a page in a notebook
@@ -109,6 +111,12 @@ class Model:
             raise TypeError(f"{task} has no option {min(unknown)!r}")
         chosen = Options(**options)
         if (task, chosen) not in self._predictors:
+            _check("predict", [task], options)
+            if chosen.on_bad_row != "fail":
+                raise ConfigError(
+                    f"on_bad_row = {chosen.on_bad_row!r} does nothing: each text has an answer",
+                    "leave out texts that cannot be read",
+                )
             self._predictors[task, chosen] = TABLE[task](Asked(self.opened, chosen))
         predictor, answers = self._predictors[task, chosen], []
         rows = _rows(predictor, texts)
@@ -215,7 +223,7 @@ class Model:
             with jax.default_matmul_precision("highest"):
                 return apply(placed, batch)
 
-        found = stream.compute(Work(counts, compute, _nothing), Options().batch_size)
+        found = stream.compute(Work(counts, compute, lambda _: iter(())), Options().batch_size)
         return [own(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
 
     # --- pages ------------------------------------------------------------------------------------
@@ -229,6 +237,7 @@ class Model:
         if page not in PAGES:
             raise ConfigError(f"no page {page!r}", configs.suggest(page, PAGES))
         kind, make = PAGES[page]
+        _check("inspect", [page], settings)
         reader = kind(Asked(self.opened, Options()))
         rows = _rows(reader, texts)
         title = f"{page} of {len(rows)} text{'s' * (len(rows) != 1)}"
@@ -241,7 +250,7 @@ class Run:
     def __init__(self, workdir: str | os.PathLike):
         from bert_jax.reporting import run_record
 
-        self.workdir = Path(workdir)
+        self.workdir = Path(_named(workdir, "workdir"))
         run_record.check(self.workdir)
 
     def __repr__(self) -> str:
@@ -292,7 +301,7 @@ def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
         or a hub name.
       tokenizer: the vocabulary of a foreign model that has none beside it.
     """
-    return Model(runs.open_run(os.fspath(path), tokenizer=tokenizer))
+    return Model(runs.open_run(_named(path, "path"), tokenizer=tokenizer))
 
 
 def default_config(preset: str = "") -> Any:
@@ -303,16 +312,17 @@ def default_config(preset: str = "") -> Any:
     return tree
 
 
-def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run:
+def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
     """Train a config (a ConfigDict or a Config) in a folder, from where that is; return the run.
 
-    `options` are those of `train.run`.
+    `options` are those of `train.run`. A dry run prints the plan, makes no run and returns None.
     """
     from bert_jax import train
 
     settled = config if isinstance(config, knobs.Config) else configs.resolve(config)
-    train.run(settled, Path(workdir), **({"command": ["bert_jax.run"]} | options))
-    return Run(workdir)
+    folder = Path(_named(workdir, "workdir"))
+    train.run(settled, folder, **({"command": ["bert_jax.run"]} | options))
+    return None if options.get("dry_run") else Run(folder)
 
 
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
@@ -323,6 +333,9 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     from bert_jax import suites
 
     opened = model.opened if isinstance(model, Model) else load(model).opened
+    # 0 leaves a number to the suite.
+    given = {name: value for name, value in options.items() if value != 0 or value is False}
+    _check("evaluate", [], {n: v for n, v in given.items() if n not in ("config", "changes")})
     config = options.pop("config", None)
     if config is not None and not isinstance(config, knobs.Config):
         config = configs.resolve(config)
@@ -331,10 +344,33 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
 
 def show(folder: str | os.PathLike) -> Page:
     """Return the report of a run or of a study."""
-    path = Path(folder) / "report.html"
+    path = Path(_named(folder, "folder")) / "report.html"
     if not path.is_file():
         raise DataError(f"no report in {folder}", "the folder of a run or of a study")
     return Page(path.read_text(encoding="utf-8"), f"report of {folder}")
+
+
+def _named(path: str | os.PathLike, what: str) -> str:
+    """Return a path as text; refuse an empty one, which would be the current folder."""
+    if not os.fspath(path):
+        raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
+    return os.fspath(path)
+
+
+def _check(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
+    """Refuse the options that the command's own parser refuses: misplaced, or out of range."""
+    parser = Parser(prog=f"bert-jax {command}")
+    module = importlib.import_module(f"bert_jax.{command}")
+    module.flags(parser)
+    for name, value in options.items():
+        if value is None or value is False or value == "":
+            continue
+        flag = f"--{name.replace('_', '-')}"
+        try:
+            parser.strict([*part, "--model=.", flag if value is True else f"{flag}={value}"])
+        except ConfigError as error:
+            reason = str(error).removeprefix(f"argument {flag}: ")
+            raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
 
 
 def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
@@ -361,7 +397,3 @@ def _line(number: int, text: Text, forms: Sequence[Sequence[str]]) -> str:
             )
         text = dict(zip(names, parts, strict=True))
     return json.dumps(text)
-
-
-def _nothing(_: Any) -> Iterator[dict[str, Any]]:
-    return iter(())

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from argparse import ArgumentParser
-from pathlib import Path
 
 from bert_jax import cli
+from bert_jax.system import disk
 
 EXAMPLE = "train-step --size=4x512 --against=transformers --config.model.dtype=bfloat16"
 
@@ -25,13 +25,15 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument("--python", default="", metavar="PATH", help=python)
     rounds = "interleaved rounds (%(default)s)"
     parser.add_argument("--rounds", type=cli.positive, default=9, metavar="N", help=rounds)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows there as JSON")
+    written = "write the rows there as JSON"
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help=written)
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
-    cli.check_output(args.output)
+    if args.output is not None:
+        disk.check_output(args.output)
     from bert_jax.benchmarks import table
 
     options = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}

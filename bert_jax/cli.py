@@ -233,6 +233,16 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def rows(text: str) -> int:
+    """Read how many rows a step of an evaluation or a prediction has."""
+    from bert_jax.config import knobs
+
+    number = positive(text)
+    if number > knobs.MOST_ROWS:
+        raise ArgumentTypeError(f"{text!r} is more than {knobs.MOST_ROWS:,} rows")
+    return number
+
+
 def count(text: str) -> int:
     """Read a whole number of 0 or more."""
     if not re.fullmatch(r"\d+", text):
@@ -258,16 +268,9 @@ def nonempty(text: str) -> str:
     return text
 
 
-def check_output(output: Path | None) -> None:
-    """Create the folder of an output file, and check that the file can be written."""
-    if output is None:
-        return
-    with disk.output(output, ConfigError, "choose another --output", repr(str(output))):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        existed = output.exists()
-        output.open("a").close()
-        if not existed:
-            output.unlink()
+def path(text: str) -> Path:
+    """Read a path, which is not empty: Path("") is the current folder."""
+    return Path(nonempty(text))
 
 
 def config_flag(parser: ArgumentParser) -> None:
@@ -332,7 +335,7 @@ def output_flag(parser: ArgumentParser, what: str) -> None:
     """Add --output of a folder."""
     parser.add_argument(
         "--output",
-        type=lambda text: Path(nonempty(text)),
+        type=path,
         metavar="DIR",
         required=True,
         help=f"{what}; new, or empty",

@@ -44,7 +44,7 @@ def flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-size",
-        type=cli.positive,
+        type=cli.rows,
         default=0,
         metavar="N",
         help="rows a step; changes no result",
@@ -63,19 +63,18 @@ def flags(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--words", type=cli.positive, default=0, metavar="N", help=words)
     parser.add_argument("--within-word", action="store_true", help=within)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there too")
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there too")
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = {name: value for name, value in vars(call.args).items() if value is not None}
     if spec := args.pop("config", None):
-        config = cli.read_config(spec, call.overrides, args.get("source", ""))
-        args |= {"config": config}
-    else:
-        args |= {"changes": call.overrides}  # of the checkpoint's own config
+        args["config"] = cli.read_config(spec, call.overrides, args.get("source", ""))
+    args["changes"] = call.overrides  # of that config, or else of the checkpoint's own
     allocator.retain()
-    cli.check_output(args.get("output"))
+    if "output" in args:
+        disk.check_output(args["output"])
     run(**args)
 
 
@@ -96,7 +95,7 @@ def run(
       suite: names of suites, with commas between; empty is that of the checkpoint's training.
       config: the config of another corpus, or of a task.
       output: file for the same JSON.
-      changes: knobs that differ from the run's own.
+      changes: knobs that differ from the run's own, or that `config` has from the command line.
       tokenizer: the vocabulary of a model that has none.
       options: further fields of `suites.base.SuiteOptions`.
     """
@@ -115,8 +114,7 @@ def run(
     result = json.dumps(_without_nan(metrics), indent=2)
     print(result)
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        disk.write(output, result + "\n")
+        disk.write_output(output, result + "\n")
 
 
 def _without_nan(value: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.system import allocator, opening
+from bert_jax.system import allocator, disk, opening
 from bert_jax.system.arguments import Part
 
 if TYPE_CHECKING:
@@ -70,8 +70,8 @@ def flags(parser: cli.Parser) -> None:
     pair = {"attention": "the second text of a pair; the n-th goes with the n-th text"}
     parser.add_for(pair, "--text-pair", dest="pairs", action="append", default=[], metavar="TEXT")
     lines = "instead of --text: a text in each line; blank lines are left out"
-    parser.add_argument("--input", type=Path, metavar="FILE", help=lines)
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (PAGE.html)")
+    parser.add_argument("--input", type=cli.path, metavar="FILE", help=lines)
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
     digits = {"attention": "decimals of a weight; a page with fewer is smaller (6)"}
@@ -118,11 +118,10 @@ def run(
     """Write the page and print its path; `settings` are the flags that this page alone has."""
     from bert_jax.interop import runs
     from bert_jax.predictors.base import Model, Options, Row
-    from bert_jax.reporting import page as pages
     from bert_jax.views import PAGES as VIEWS
 
     output = output or Path(f"{page}.html")
-    cli.check_output(output)
+    disk.check_output(output)
     if len(pairs) > len(texts):
         raise ConfigError(
             f"{len(pairs)} --text-pair and {len(texts)} --text", "the n-th goes with the n-th text"
@@ -138,8 +137,9 @@ def run(
     reader = kind(Model(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read(reader, input)
-    pages.write(output, make(reader, rows, **settings))
-    logger.info(f"{output.stat().st_size / 1e3:,.0f} kB")
+    html = make(reader, rows, **settings).encode(errors="replace")
+    disk.write_output(output, html)
+    logger.info(f"{len(html) / 1e3:,.0f} kB")
     print(output)
 
 

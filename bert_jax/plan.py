@@ -6,13 +6,13 @@ import dataclasses
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 from bert_jax.planning import targets
 from bert_jax.reporting.formats import rounded
+from bert_jax.system import disk
 from bert_jax.system.durations import duration
 
 if TYPE_CHECKING:  # --help and usage errors answer before jax is loaded
@@ -39,7 +39,7 @@ def flags(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--no-search", action="store_true", help="do not look for the largest batch that fits"
     )
-    parser.add_argument("--output", type=Path, metavar="FILE", help="write the JSON there")
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there")
 
 
 def _price(text: str) -> float:
@@ -56,10 +56,11 @@ def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
     config = cli.read_config(args.config, call.overrides)
-    cli.check_output(args.output)
+    if args.output is not None:
+        disk.check_output(args.output)
     report = run(config, args.target, price=args.price, search=not args.no_search)
-    if args.output:
-        args.output.write_text(json.dumps(report, indent=2) + "\n")
+    if args.output is not None:
+        disk.write_output(args.output, json.dumps(report, indent=2) + "\n")
 
 
 def run(

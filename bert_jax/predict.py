@@ -110,7 +110,7 @@ def flags(parser: cli.Parser) -> None:
         f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
     )
     parser.add_argument(
-        "--input", type=Path, metavar="FILE", help=f"{lines}; standard input when left out"
+        "--input", type=cli.path, metavar="FILE", help=f"{lines}; standard input when left out"
     )
     cli.format_flag(parser)
     top = {
@@ -134,7 +134,7 @@ def flags(parser: cli.Parser) -> None:
     bad += "where lines are typed at a prompt)"
     parser.add_argument("--on-bad-row", choices=("fail", "skip"), default=SUPPRESS, help=bad)
     parser.add_argument(
-        "--batch-size", type=cli.positive, default=32, metavar="N", help="rows a step (%(default)s)"
+        "--batch-size", type=cli.rows, default=32, metavar="N", help="rows a step (%(default)s)"
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
+from bert_jax.system import disk
 
 EXAMPLE = "runs/demo runs/mine other.json --output=both.html"
 
@@ -20,7 +21,7 @@ def flags(parser: ArgumentParser) -> None:
     folder += "model; several are compared on one page, with evaluation*.json of each folder"
     parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.nonempty, help=folder)
     output = "the page (of one run: RUN/report.html; else report.html)"
-    parser.add_argument("--output", type=Path, metavar="FILE", help=output)
+    parser.add_argument("--output", type=cli.path, metavar="FILE", help=output)
 
 
 def main(call: cli.Call) -> None:
@@ -42,13 +43,13 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
     path = output or (runs[0] / "report.html" if alone else Path("report.html"))
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder", f"--output={path / 'report.html'}")
-    cli.check_output(path)
+    disk.check_output(path)
     if alone:
-        run_report.write(runs[0], manifest.kept, path)
+        run_report.write(runs[0], manifest.kept, output)
     else:
         records = [run_record.read(folder, manifest.kept) for folder in runs]
         scores = evaluations.read_all(itertools.chain.from_iterable(files.values()))
-        page.write(path, comparison.build(records, scores))
+        page.write(path, comparison.build(records, scores), named=True)
     print(path)
 
 

@@ -63,7 +63,7 @@ def flags(parser: cli.Parser) -> None:
     parser.add_for(folder, "study", metavar="DIR[:SCALE]", nargs="?", type=cli.nonempty)
     parser.add_argument(
         "--workdir",
-        type=Path,
+        type=cli.path,
         metavar="DIR",
         required=True,
         help="folder of cells, results and report",
@@ -72,7 +72,7 @@ def flags(parser: cli.Parser) -> None:
     _flags_of_sweep(parser)
     _flags_of_runs(parser)
     keep = {"report": "write what reports need of the finished cells to a file, to be committed"}
-    parser.add_for(keep, "--keep", type=Path, metavar="FILE.zip")
+    parser.add_for(keep, "--keep", type=cli.path, metavar="FILE.zip")
     verbose = {"status": "a line for every cell, as text"}
     parser.add_for(verbose, "--verbose", action="store_true")
     cli.format_flag(parser, "status")
@@ -113,7 +113,7 @@ def _flags_of_runs(parser: cli.Parser) -> None:
     add(
         f"{reuse}are the same; may be repeated",
         "--reuse",
-        type=Path,
+        type=cli.path,
         action="append",
         default=[],
         metavar="DIR",

@@ -42,9 +42,8 @@ def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = f"{parser.description}; {LIMITS}"
     cli.config_flag(parser)
-    parser.add_argument(
-        "--workdir", type=Path, metavar="DIR", required=True, help="where the run lives; resumes it"
-    )
+    where = "where the run lives; resumes it"
+    parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=where)
     parser.add_argument(
         "--dry-run", action="store_true", help="print config, parameters, memory and steps only"
     )
@@ -125,6 +124,9 @@ def train(
     from bert_jax.training.runs import Evaluations, Runs
 
     with contextlib.ExitStack() as resources:
+        memory.check_room(
+            jobs[0][0], 0, len(jobs)
+        )  # before a corpus is prepared, which may take hours
         mesh = mesh_for(jobs[0][0], len(jobs))
         resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
         stop_flag = resources.enter_context(stop.StopFlag())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import operator
 import re
@@ -185,6 +186,44 @@ def test_what_cannot_be_asked_is_refused(model, tmp_path):
     assert model.embed([]).shape == (0, model.opened.config.model.hidden)
 
 
+@pytest.mark.parametrize(
+    ("call", "options", "said"),
+    [
+        ("fill_mask", {"normalize": True}, "normalize = True: predict fill-mask has no flag"),
+        ("fill_mask", {"on_bad_row": "sikp"}, "on_bad_row = 'sikp': invalid choice"),
+        ("fill_mask", {"on_bad_row": "skip"}, "on_bad_row = 'skip' does nothing"),
+        ("fill_mask", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
+        ("embed", {"top_k": 3}, "top_k = 3: predict embed has no flag --top-k"),
+        ("generate", {"temperature": "hot"}, "temperature = 'hot': invalid float"),
+        ("inspect", {"digits": 99}, "digits = 99: invalid choice"),
+        ("inspect", {"neighbours": 3}, "neighbours = 3: inspect attention has no flag"),
+        ("nelbo", {"draws": -2}, "draws = -2: '-2' is not a whole number of 1 or more"),
+        ("nelbo", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
+        ("pll", {"limit": -3}, "limit = -3: '-3' is not a whole number of 1 or more"),
+        ("pll", {"limit": 2.5}, "limit = 2.5: '2.5' is not a whole number of 1 or more"),
+        ("pll", {"draws": 2}, "--draws means nothing to pll"),
+    ],
+)
+def test_option_has_the_range_of_its_flag(model, call, options, said):
+    """No number of a model that was asked for something else comes back."""
+    asked = getattr(model, call, functools.partial(bert_jax.score, model, call))
+    given = {"nelbo": (), "pll": (), "inspect": ("attention", ["the cat"])}
+    with pytest.raises(ConfigError) as caught:
+        asked(*given.get(call, (["the [MASK]"],)), **options)
+    assert str(caught.value).startswith(said)
+    assert caught.value.hint
+
+
+def test_option_that_is_left_at_its_default_is_taken(model, tmp_path):
+    (tmp_path / "lines.txt").write_text("the cat sat\n")
+    plain = model.fill_mask(["the [MASK]"])
+    usual = {"normalize": False, "pooling": "", "top_k": None, "on_bad_row": "fail"}
+    assert model.fill_mask(["the [MASK]"], **usual) == plain
+    asked = {"source": str(tmp_path / "lines.txt"), "limit": 1}
+    found = bert_jax.score(model, "pll", **asked, draws=0, batch_size=0, within_word=False)
+    assert found == bert_jax.score(model, "pll", **asked)
+
+
 def test_a_traceback_has_the_hint(tmp_path):
     with pytest.raises(CheckpointError) as caught:
         bert_jax.load(tmp_path / "none")
@@ -235,6 +274,27 @@ def test_a_run_is_trained_read_scored_and_shown(tmp_path):
     assert (steps[-1], values[-1]) == (4, last["eval/validation/mlm_loss"])
     assert "step 4, " in repr(run)
     assert run._repr_html_() == bert_jax.show(tmp_path / "run")._repr_html_()
+
+
+def test_dry_run_returns_and_makes_nothing(tmp_path, capsys):
+    tree = load_file(str(texts.config_file(tmp_path)))
+    assert bert_jax.run(tree, tmp_path / "run", dry_run=True) is None
+    assert "parameters" in capsys.readouterr().out
+    assert not (tmp_path / "run").exists()
+
+
+def test_empty_path_is_refused(tmp_path, monkeypatch):
+    """A variable that is not set would mean the current folder."""
+    monkeypatch.chdir(a_run(tmp_path / "run"))
+    for call in (
+        bert_jax.load,
+        bert_jax.show,
+        bert_jax.Run,
+        lambda path: bert_jax.run(bert_jax.default_config(), path),
+        lambda path: bert_jax.score(path, "pretrain"),
+    ):
+        with pytest.raises(ConfigError, match="is empty"):
+            call("")
 
 
 def test_presets_are_configs(tmp_path):

@@ -119,7 +119,7 @@ def test_evaluate(calls, config, tmp_path, flag):
         assert asked.pop("suite") == asked.pop("tokenizer") == ""
     assert second.pop("config").model.size == "tiny"
     assert second.pop("output") == output
-    assert first.pop("changes") == []
+    assert first.pop("changes") == second.pop("changes") == []
     assert SuiteOptions(**first) == SuiteOptions(**second) == SuiteOptions()  # each by its name
     assert calls.order == ["retain", "evaluate"] * 2
     assert not output.exists()  # trying whether it can be written leaves nothing behind
@@ -211,6 +211,8 @@ def test_overrides_are_taken_out_in_order():
             "no flag --noconfig.steps",
             "as --config.steps=VALUE",
         ),
+        ("evaluate --model=m --batch-size=1000000000", "more than 65,536 rows", "--help"),
+        ("predict nsp --model=m --batch-size=1000000000", "more than 65,536 rows", "--help"),
         ("predict answer --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
         ("predict nsp --model=m --batch-size=many", "'many' is not a whole number", "--help"),
         ("predict nsp --model=m --config.seed=1", "no flag --config.seed", ""),
@@ -275,7 +277,16 @@ def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path)
 
 @pytest.mark.parametrize(
     "argv",
-    [f"evaluate --checkpoint={'x' * 300}", "evaluate --checkpoint=", "export --model=m --output="],
+    [
+        f"evaluate --checkpoint={'x' * 300}",
+        "evaluate --checkpoint=",
+        "export --model=m --output=",
+        "train --config=configs/tiny.py --dry-run --workdir=",
+        "study status --workdir=",
+        "evaluate --model=m --output=",
+        "report m --output=",
+        "predict nsp --model=m --input=",
+    ],
 )
 def test_a_path_that_cannot_be_one_is_a_usage_error(capsys, argv):
     code, message, hint = _fails(capsys, argv.split())

@@ -241,7 +241,7 @@ def test_what_stops_a_tracker_is_said_before_anything_is_prepared(service, tmp_p
     service.down = OSError("no route\nto it")
     with pytest.raises(ConfigError, match=r"(?m)^tracker fake cannot begin: no route$") as caught:
         train.train([(settings, tmp_path / "run")])
-    assert caught.value.hint.startswith("ask it nicely; --config.logging.trackers=() ")
+    assert caught.value.hint.startswith("ask it nicely; --config.logging.trackers= ")
     run_knobs.TRACKERS["fake"] = "package_that_nobody_has"
     with pytest.raises(ConfigError, match="needs the package package_that_nobody_has") as caught:
         train.train([(settings, tmp_path / "run")])

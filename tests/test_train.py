@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 import math
+import re
 from pathlib import Path
 
 import jax
@@ -361,8 +362,40 @@ def test_a_run_is_evaluated_with_other_masks_by_flags_alone(trained, capsys, one
     most = json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
     evaluate.run(str(trained), "pretrain", None, None)
     assert most > 3 * json.loads(capsys.readouterr().out)["pretrain"]["mlm_predictions"]
-    with pytest.raises(ConfigError, match="model and tokenizer are the checkpoint's own"):
+    with pytest.raises(ConfigError, match=r"model\.causal does nothing .* the checkpoint's own"):
         evaluate.run(str(trained), "pretrain", None, None, changes=[("model.causal", "true")])
+
+
+IGNORED = (
+    "model.layers=1",
+    "tokenizer.vocab_size=130",
+    "optim.learning_rate=1",
+    "steps=3",
+    "packing=2",
+)
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize("knob", [*IGNORED, "sequence_length=16", "pairs=none"])
+def test_evaluate_refuses_a_knob_it_does_not_read(base, trained, capsys, one_device, knob):
+    """With a --config as without one; the hint works, and says what may be changed."""
+    words = ["evaluate", f"--checkpoint={trained}", "--suite=pretrain"]
+    assert cli.execute([*words, f"--config={base}", f"--config.{knob}"]) == 2
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    name = knob.partition("=")[0]
+    assert error.startswith(f"error: config.{name} does nothing ")
+    if knob in IGNORED:
+        assert hint == "hint: leave it out: it reads corpus, evals, examples"
+        assert cli.execute([*words, f"--config.{knob}"]) == 2
+        assert f"config.{name} does nothing in an" in capsys.readouterr().err
+        return
+    assert hint.startswith("hint: leave --config out, and the knob changes")
+    usual, changed = (
+        json.loads(capsys.readouterr().out)["pretrain"]["examples"]
+        for more in ([], [f"--config.{knob}"])
+        if cli.execute([*words, *more]) == 0
+    )
+    assert changed != usual
 
 
 @pytest.mark.parametrize(
@@ -390,6 +423,28 @@ def test_a_changed_config_is_refused_with_the_difference(base, trained):
         train.run(configure(base, **LONG, masking__rate=0.4), trained, command=[])
     assert "--allow-change=masking.rate" in caught.value.hint
     train.run(configure(base, **LONG, logging__every=3), trained, command=[])  # free to change
+
+
+@pytest.mark.fault(10)
+@pytest.mark.parametrize(
+    ("knob", "value", "before"),
+    [
+        ("rate", "0.3", "--config.evals.validation.rate=0.15"),
+        ("replace", "1,0,0", "--config.evals.validation.replace=0.8,0.1,0.1"),
+        ("unit", "word", "--config.evals.validation.unit=token"),
+        ("seed", "1", "--config.evals.validation.seed=0"),
+    ],
+)
+def test_resume_with_another_measure_is_refused(base, trained, knob, value, before):
+    """The best step would be chosen among numbers of two measures."""
+    other = {f"evals__validation__{knob}": value}
+    with pytest.raises(
+        ConfigError, match=rf"evals\.validation\.{knob}: .* are ranked by"
+    ) as caught:
+        train.run(configure(base, **LONG, **other), trained, command=[])
+    assert caught.value.hint.startswith(f"{before}; or another --workdir")
+    often = {"evals__validation__batch_size": 16, "evals__validation__every": 7}
+    train.run(configure(base, **(LONG | often)), trained, command=[])  # the same numbers
 
 
 @pytest.mark.slow
@@ -463,7 +518,8 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         )
 
     assert taken(1) > taken(2) > taken(4)
-    monkeypatch.setattr(memory, "device_bytes", lambda: taken(4) if room != "none" else 1)
+    state = memory.estimate(config, 64, sharding.make_mesh(config.parallel))[0]
+    monkeypatch.setattr(memory, "device_bytes", lambda: taken(4) if room != "none" else state // 2)
     monkeypatch.setattr(program, "compile_step", lambda *args, **settings: exhausted)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
@@ -476,6 +532,50 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
         train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
         assert f"memory/device   {memory.readable(taken(4))}" in capsys.readouterr().out
+
+
+@pytest.mark.fault(36)
+@pytest.mark.parametrize("large", ["model.layers=1000", "optim.accumulation=1"])
+def test_train_refuses_what_no_memory_can_hold(base, tmp_path, monkeypatch, capsys, large):
+    """At once: nothing is prepared, compiled or written."""
+    monkeypatch.setattr(prepare, "prepare", None)
+    monkeypatch.setattr(memory, "device_bytes", lambda: 2**30)
+    size = "model.hidden=65536" if "layers" in large else "batch_size=1048576"
+    words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
+    shape = ["--config.model.heads=1", "--config.sequence_length=512", f"--config.{size}"]
+    assert cli.execute([*words, *shape, f"--config.{large}"]) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()
+    # Weights of 1,000 layers, and inputs of one layer of 64, by hand; 8 devices have 8 GiB.
+    least = 12 * 12 * 65536**2 * 1000 if "layers" in large else 2 * 2**20 * 512 * 64
+    assert least > 8 * 2**30
+    number, unit = memory.readable(least).split()
+    found = re.search(rf" take ([\d.]+) {unit} or more, ", error)
+    assert float(found[1]) == pytest.approx(float(number), rel=0.01)
+    assert error.endswith("or more, and the memory of all devices is 8.0 GiB")
+    assert hint == "hint: " + (
+        "lower model.layers or model.hidden"
+        if "layers" in large
+        else "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
+    )
+    assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.fault(32)
+@pytest.mark.parametrize(
+    "knob",
+    [
+        *("steps=100000000000000000000", "epochs=1e300", "batch_size=1000000000000"),
+        *("model.hidden=100000000", "model.layers=100000000"),
+        "evals.validation.batch_size=1000000000",
+    ],
+)
+def test_train_refuses_an_absurd_number(base, tmp_path, capsys, knob):
+    words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", f"--config.{knob}"]
+    assert cli.execute(words) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()
+    assert error.startswith(f"error: config.{knob.partition('=')[0]} = ")
+    assert error.endswith("is out of range")
+    assert hint.startswith("hint: from ")
 
 
 @pytest.mark.fault(36)

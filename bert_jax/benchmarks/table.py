@@ -24,7 +24,7 @@ from bert_jax.benchmarks.harness import Contestant
 from bert_jax.benchmarks.setup import AROUND, PARTS, Row, Setup
 from bert_jax.config import abilities, costs, knobs
 from bert_jax.errors import ConfigError
-from bert_jax.system import machine
+from bert_jax.system import disk, machine
 
 SIZE = "4x256"  # a model that two cores can measure in minutes
 HEAD = 64  # width of an attention head
@@ -209,9 +209,8 @@ def run(
     measured = harness.compare(TABLE[name].make(setup), rounds)
     print(results.as_text(name, TABLE[name], setup, measured, rounds))
     if output is not None:
-        output.parent.mkdir(parents=True, exist_ok=True)
         rows = results.as_rows(name, setup, measured, rounds)
-        output.write_text(json.dumps(rows, indent=2) + "\n")
+        disk.write_output(output, json.dumps(rows, indent=2) + "\n")
 
 
 def tree_of(spec: str | None, size: str | None) -> Any:

@@ -194,6 +194,8 @@ def read(path: str, text: str) -> Any:
         fields = ", ".join(f.name for f in dataclasses.fields(kind))
         raise ConfigError(f"config.{path} is a section, not a value", f"set one of: {fields}")
     if typing.get_origin(kind) is dict:
+        if not text and typing.get_args(kind)[1] is str:
+            return {}
         raise ConfigError(
             f"config.{path} is a section, not a value",
             f"set {path}.NAME.KNOB, or {path} in the file",

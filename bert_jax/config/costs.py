@@ -178,6 +178,19 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     return 4 * STATES * numbers
 
 
+def least_bytes(config: knobs.Config, vocab_size: int) -> tuple[int, int]:
+    """Return the fewest bytes that a run can take over all devices: of its state, of its batches.
+
+    The state is parameters and two moments. The backward pass needs the input of each layer, and
+    an evaluation the vectors of one layer.
+    """
+    layers, width, _ = _shape(config)
+    trained = layers * config.batch_size // config.optim.accumulation
+    read = max((each.batch_size or 1 for each in config.evals.values()), default=0)
+    vectors = max(trained, read) * config.sequence_length * width
+    return state_bytes(config, vocab_size) * 3 // STATES, 2 * vectors
+
+
 def activation_bytes(
     config: knobs.Config,
     vocab_size: int,

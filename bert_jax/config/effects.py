@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.config.data_knobs import DRAWS, OF_DRAWS, OF_UNITS, SOURCES, UNITS
 from bert_jax.config.knobs import LABELLED, POOLED, Config
+from bert_jax.config.load import flag
 from bert_jax.errors import ConfigError
 
 NAMED = ("objectives", "evals")  # sections whose entries have their own names: * in a path below
@@ -38,8 +39,7 @@ class Idle(NamedTuple):
 
     def error(self, place: str = "") -> ConfigError:
         """Return the refusal of the knob; `place` says where it is set, if not in the config."""
-        default = "" if self.default in ("", (), {}) else str(self.default).replace(" ", "")
-        leave = f"leave it at its default, --config.{self.path}={default}"
+        leave = f"leave it at its default, {flag(self.path, self.default)}"
         return ConfigError(
             f"{place}{self.path} = {self.value!r} does nothing: it is for {self.where.text}",
             f"{self.where.hint}, or {leave}" if self.where.hint else leave,

@@ -21,6 +21,7 @@ from bert_jax.config.data_knobs import (
 from bert_jax.config.model_knobs import LONGEST, Model
 from bert_jax.config.model_knobs import SIZES as SIZES
 from bert_jax.config.run_knobs import EVALUATED as EVALUATED
+from bert_jax.config.run_knobs import MOST_ROWS as MOST_ROWS
 from bert_jax.config.run_knobs import Checkpoints, Eval, Loader, Logging
 
 
@@ -70,6 +71,7 @@ METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
 BOUND = 2_048  # tokens of a row at most, under objective diffusion
+COUNTED = 2**31  # updates at most
 TEXT = 1_000_000  # characters of the longest text in such a line
 
 
@@ -118,7 +120,7 @@ class Optim:
         "adamw", "adam2018 has no bias correction", choices=("adam2018", "adamw", "lamb")
     )
     learning_rate: float = knob(1e-4, "peak", low=0)
-    warmup_steps: int = knob(10_000, "linear warm-up", low=0)
+    warmup_steps: int = knob(10_000, "linear warm-up", low=0, high=COUNTED)
     warmup_fraction: float | None = knob(
         None, "warm-up as a share of the steps, in place of warmup_steps", low=0, high=1
     )
@@ -199,15 +201,19 @@ class Config:
 
     seed: int = knob(0, "seed of initialisation, dropout and masks", low=0, high=2**31 - 1)
     data_seed: int = knob(0, "seed of order, pairs and packing", low=0, high=2**31 - 1)
-    steps: int = knob(1_000_000, "updates", low=1)
+    steps: int = knob(1_000_000, "updates", low=1, high=COUNTED)
     epochs: float | None = knob(
-        None, "passes over the training data, in place of steps; of text at most so many", low=0.01
+        None,
+        "passes over the training data, in place of steps; of text at most so many",
+        low=0.01,
+        high=1_000_000,
     )
     batch_size: int = knob(
         256,
         "examples an update, over all devices and microbatches; of an example that is read in "
         "several views (masking.prediction_rate), each counts",
         low=1,
+        high=1 << 20,
     )
     sequence_length: int = knob(128, "tokens a row", low=8, high=LONGEST)
     packing: int = knob(1, "most examples in a row; 1 gives each its own row", low=1, high=64)

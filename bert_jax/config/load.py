@@ -6,6 +6,7 @@ import ast
 import dataclasses
 import functools
 import math
+import shlex
 import types
 import typing
 from collections.abc import Callable
@@ -14,12 +15,15 @@ from typing import Any
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, suggest
 
-WRITTEN = {  # how a value of each type is written, for hints
+WRITTEN: dict[Any, str] = {  # how a value of each type is written, for hints
     float: "a finite number, such as 0.1",
     int: "a whole number, such as 3",
     bool: "true or false",
     str: "text",
-    tuple: "as many values in brackets, such as (0.8,0.1,0.1)",
+    tuple[float, float, float]: "as many values with commas between, such as 0.8,0.1,0.1",
+    tuple[int, ...]: "whole numbers with commas between, such as 8,16",
+    tuple[str, ...]: "words with commas between, such as a,b",
+    tuple[tuple[float, float, str], ...]: "\"((0.5,0.15,'step'),)\", in quotes for the shell",
 }
 
 
@@ -68,7 +72,7 @@ def _check_type(kind: Any, value: Any, path: str) -> Any:
     name = str(option) if typing.get_origin(option) else option.__name__
     raise ConfigError(
         f"{path} must be {name}, got {value!r}",
-        f"write {WRITTEN[typing.get_origin(option) or option]}",
+        f"write {WRITTEN[option]}",
     )
 
 
@@ -117,7 +121,7 @@ def _child_type(kind: Any, name: str, path: str) -> Any:
 
 
 def parse(text: str, kind: Any, path: str) -> Any:
-    """Read `true`, `3`, `0.5`, `(1,0,0)`, `a,b`, `None` or a bare string as `kind`."""
+    """Read `true`, `3`, `0.5`, `1,0,0`, `a,b`, `None`, nothing or a bare string as `kind`."""
     options = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if text in ("None", "none", "null") and type(None) in options:
         return None
@@ -126,6 +130,8 @@ def parse(text: str, kind: Any, path: str) -> Any:
     if typing.get_args(kind)[:1] == (str,) and "'" not in text and '"' not in text:
         names = text.strip("()").split(",")  # a,b,c or (a,b,c)
         return tuple(name.strip() for name in names if name.strip())
+    if not text and typing.get_origin(kind) is tuple:
+        return _check_type(kind, (), path)
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
@@ -133,3 +139,12 @@ def parse(text: str, kind: Any, path: str) -> Any:
     if kind == tuple[int, ...] and isinstance(value, int):
         value = (value,)
     return _check_type(kind, value, path)
+
+
+def flag(path: str, value: Any) -> str:
+    """Write the word of a command line that sets a knob, as a shell takes it; `parse` reads it."""
+    text = "" if value == {} else str(value)
+    if isinstance(value, (list, tuple)):
+        nested = any(isinstance(item, (list, tuple)) for item in value)
+        text = text.replace(" ", "") if nested else ",".join(map(str, value))
+    return shlex.quote(f"--config.{path}={text}")

@@ -33,7 +33,7 @@ def _masking(c: Config) -> None:
     need(
         not linear or not k.phases,
         "masking.schedule = 'linear' and masking.phases both say how the rate changes",
-        f"--config.masking.phases=((1.0,{k.final_rate},'linear'),) is the schedule",
+        "--config.masking.phases= leaves the schedule alone",
     )
     fault = laws.fault_of_phases(k)
     need(not fault, f"masking.phases has {fault}", "((until, rate, how), …), until from 0 up to 1")
@@ -97,7 +97,7 @@ def _diffusion(c: Config) -> None:
     need(
         k.replace == (1.0, 0.0, 0.0),
         f"objectives.diffusion replaces by [MASK] alone, and masking.replace = {k.replace}",
-        "--config.masking.replace=(1,0,0)",
+        "--config.masking.replace=1,0,0",
     )
     need(
         k.unit == "token" and k.count == "eligible",
@@ -168,14 +168,14 @@ def _replaced(c: Config) -> None:
                 mask > 0 and random == 0,
                 f"objectives.replaced.generator fills in what is hidden, and {name}.replace has "
                 f"shares of {mask:g} for [MASK] and {random:g} for random tokens",
-                f"--config.{name}.replace=(1,0,0); the authors' code keeps some: (0.85,0,0.15)",
+                f"--config.{name}.replace=1,0,0 or, as the authors' code keeps some, 0.85,0,0.15",
             )
         else:
             need(
                 random > 0,
                 f"{name}.replace has no random tokens, and objectives.replaced finds nothing else "
                 "([MASK] is seen at once, and such places are not judged)",
-                f"--config.{name}.replace=(0,1,0), or --config.objectives.replaced.generator=0.25",
+                f"--config.{name}.replace=0,1,0 or --config.objectives.replaced.generator=0.25",
             )
 
 

@@ -15,6 +15,7 @@ SIZES = {  # layers, hidden, heads; the feed-forward width is four times hidden
     "large": (24, 1024, 16),
 }
 LONGEST = 65_535  # tokens of a row
+WIDEST = 65_536  # numbers of a vector
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,32 +23,38 @@ class Model:
     """The encoder and its heads. A field left None follows from `size`."""
 
     size: str = knob("base", "names layers, hidden and heads", choices=tuple(SIZES))
-    layers: int | None = knob(None, "encoder layers", low=1)
-    hidden: int | None = knob(None, "width", low=1)
-    heads: int | None = knob(None, "attention heads", low=1)
-    mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1)
+    layers: int | None = knob(None, "encoder layers", low=1, high=1_000)
+    hidden: int | None = knob(None, "width", low=1, high=WIDEST)
+    heads: int | None = knob(None, "attention heads", low=1, high=WIDEST)
+    mlp: int | None = knob(None, "feed-forward width; None is 4 x hidden", low=1, high=16 * WIDEST)
     embedding: int | None = knob(
         None,
         "width of the tables of tokens, types and positions; a dense layer brings it to hidden, as "
         "in ELECTRA, and the MLM head back; None is hidden",
         low=1,
+        high=WIDEST,
     )
     max_positions: int = knob(
         512,
         "rows of the table of learned positions; of relative ones, the distance from which on all "
         "are in the last bucket",
         low=1,
+        high=1 << 20,
     )
     first_position: int = knob(
-        0, "row of that table which the first token reads; RoBERTa's is 2", low=0
+        0, "row of that table which the first token reads; RoBERTa's is 2", low=0, high=1 << 20
     )
     type_vocab: int = knob(
         2,
         "segment types: 2 tell the texts of a pair apart, 1 is one vector for every token, 0 none",
         low=0,
+        high=WIDEST,
     )
     vocab_multiple: int = knob(
-        64, "rows of the token table are padded to a multiple; padding is never predicted", low=1
+        64,
+        "rows of the token table are padded to a multiple; padding is never predicted",
+        low=1,
+        high=WIDEST,
     )
     position: str = knob(
         "learned",
@@ -60,6 +67,7 @@ class Model:
         "relative positions: buckets of either direction; distances up to half of it have one "
         "each, longer ones share the rest by their logarithm, up to max_positions",
         low=2,
+        high=1 << 20,
     )
     rotary_base: float = knob(
         10_000.0, "rotary positions: the wavelengths are 2 pi to this many times 2 pi", low=1
@@ -146,11 +154,13 @@ class Model:
         0,
         "a token attends to tokens at most this many positions away, on both sides; 0 is all",
         low=0,
+        high=1 << 20,
     )
     global_every: int = knob(
         0,
         "with a window: the first layer and every n-th after it attend to all tokens; 0 is none",
         low=0,
+        high=1_000,
     )
     attention: str = knob(
         "auto",

@@ -7,6 +7,7 @@ import dataclasses
 from bert_jax.config.data_knobs import UNITS, knob
 
 EVALUATED = 64  # examples a step of an evaluation
+MOST_ROWS = 65_536  # of a step without updates
 # Places for metrics beside metrics.jsonl, each with the package that it needs; the tracker itself
 # is the module of its name in bert_jax/training/trackers.
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
@@ -16,9 +17,11 @@ TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 class Loader:
     """Prefetching; the batches themselves are a pure function of the step."""
 
-    prefetch: int = knob(4, "batches ready ahead of the step", low=0)
-    threads: int = knob(1, "threads that assemble them, at most as many as prefetch", low=1)
-    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0)
+    prefetch: int = knob(4, "batches ready ahead of the step", low=0, high=1_000)
+    threads: int = knob(
+        1, "threads that assemble them, at most as many as prefetch", low=1, high=1_000
+    )
+    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0, high=1_000)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +31,11 @@ class Checkpoints:
     every: int = knob(1_000, "steps between saves", low=1)
     epochs: float | None = knob(None, "epochs of a task between saves, in place of every", low=0.01)
     keep: int = knob(2, "latest steps kept", low=1)
-    at: tuple[int, ...] = knob((), "steps that are saved and kept for good, as (8,16)", low=1)
+    at: tuple[int, ...] = knob((), "steps that are saved and kept for good, as 8,16", low=1)
     at_words: tuple[int, ...] = knob(
         (),
         "the same, by the words of training text that are read by then, each epoch anew: words as "
-        "between spaces, where hyphens and apostrophes divide them too; as (1000000,10000000)",
+        "between spaces, where hyphens and apostrophes divide them too; as 1000000,10000000",
         low=1,
     )
     patience: int = knob(
@@ -70,6 +73,7 @@ class Eval:
         "examples a step; never changes the result; None is, while training, as many a device as "
         "it trains on at once (batch_size / optim.accumulation in all), and in `evaluate` 64",
         low=1,
+        high=MOST_ROWS,
     )
 
 
@@ -80,7 +84,7 @@ class Logging:
     every: int = knob(10, "steps that a line of metrics.jsonl averages over", low=1)
     trackers: tuple[str, ...] = knob(
         ("tensorboard",),
-        "where metrics go beside metrics.jsonl, as tensorboard,wandb; () is nowhere. Account, "
+        "where metrics go beside metrics.jsonl, as tensorboard,wandb; empty is nowhere. Account, "
         "server and project are those of the tracker's own environment variables, such as "
         "WANDB_MODE and MLFLOW_TRACKING_URI",
         choices=tuple(TRACKERS),

@@ -15,11 +15,8 @@ from bert_jax.system import opening
 logger = logging.getLogger(__name__)
 
 BYTES = 261  # pieces of every bpe vocabulary: the bytes and the special tokens
-READ = (  # by evaluations
-    *("corpus", "task", "objectives", "evals", "pairs", "packing", "sequence_length"),
-    *("examples", "parallel"),
-    *("model", "tokenizer"),  # the checkpoint's own, as the error of changing them says
-)
+OF_TEXT = ("corpus", "evals", "examples", "pairs", "sequence_length")  # read by evaluations
+OF_LABELS = ("task", "objectives")  # read by those of labelled data
 
 
 def check(c: Config) -> None:
@@ -31,18 +28,19 @@ def check(c: Config) -> None:
         rules(c)
 
 
-def in_evaluation(path: str) -> None:
-    """Refuse a change of a knob that no evaluation reads."""
+def in_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> None:
+    """Refuse a change of a knob that an evaluation does not read."""
     section, _, name = path.partition(".")
-    if section not in READ and not (section == "masking" and name in OF_UNITS):
-        reason = (
-            "an evaluation has masks of its own" if section == "masking" else "of training alone"
-        )
-        raise ConfigError(
-            f"config.{path} does nothing in an evaluation: {reason}",
-            f"knobs that do: {', '.join(READ)}; masks are those of evals.NAME.rate, replace, "
-            "unit and seed",
-        )
+    if section in read or (section == "masking" and name in OF_UNITS):
+        return
+    reasons = {
+        **dict.fromkeys(("model", "tokenizer", "objectives"), "it is the checkpoint's own"),
+        "masking": "its masks are those of evals.validation.rate, replace, unit and seed",
+    }
+    raise ConfigError(
+        f"config.{path} does nothing in an evaluation: {reasons.get(section, 'not read there')}",
+        f"leave it out: it reads {', '.join(read)}",
+    )
 
 
 def trainable(c: Config) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.config.knobs import TEXT
 from bert_jax.data import encoding
-from bert_jax.errors import ConfigError, DataError, suggest
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.reporting.text_table import table
@@ -23,17 +23,11 @@ FIELDS = {  # keys of a JSON line; others are ignored
     **dict.fromkeys(("text", "text_pair", "question", "context"), jsons.Maybe(str)),
     **dict.fromkeys(("words", "options"), jsons.Maybe([str])),
 }
-CHOICES = {  # of the options that are words
-    "pooling": ("mean", "cls"),
-    "long": ("refuse", "cut", "windows"),
-    "stride_as": ("overlap", "step"),
-}
-COUNTS = ("top_k", "max_tokens", "steps", "stride", "batch_size")
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of `bert-jax predict` besides the task."""
+    """The options of `bert-jax predict` besides the task; its parser says what each may be."""
 
     # fill-mask: tokens a mask, else 5; answer: answers listed, else none; generate: tokens to draw
     # from, else all.
@@ -54,15 +48,6 @@ class Options:
     stride_as: str = ""  # what neighbours share, or how far the next one begins: `data/windows.py`
     batch_size: int = 32
     on_bad_row: str = "fail"  # a line that cannot be read ends the stream, or is left out
-
-    def __post_init__(self) -> None:
-        """Refuse what the flags of the command refuse, for options that Python sets."""
-        for name, known in CHOICES.items():
-            if (value := getattr(self, name)) and value not in known:
-                raise ConfigError(f"{name} = {value!r}", suggest(str(value), known))
-        for name in COUNTS:
-            if (value := getattr(self, name)) is not None and value < 1:
-                raise ConfigError(f"{name} = {value}", "a whole number of 1 or more")
 
 
 class Row(NamedTuple):

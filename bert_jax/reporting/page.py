@@ -49,9 +49,13 @@ def page(title: str, body: str, style: str = "", script: str = "") -> str:
     return fill(__file__, title=escape(title), body=body, **parts)
 
 
-def write(path: Path, html: str) -> None:
-    """Write a document in one move; a lone surrogate, which is no character, becomes a "?"."""
-    disk.write(path, html.encode(errors="replace"))
+def write(path: Path, html: str, named: bool = False) -> None:
+    """Write a document in one move; a lone surrogate, which is no character, becomes a "?".
+
+    A path that the user `named` may be a link or a device; a run's own folder holds neither.
+    """
+    save = disk.write_output if named else disk.write
+    save(path, html.encode(errors="replace"))
 
 
 def section(title: str, body: str, kind: str = "", about: str = "") -> str:

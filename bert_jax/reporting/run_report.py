@@ -32,7 +32,8 @@ def write(workdir: Path, find_kept: FindKept | None = None, output: Path | None 
     `find_kept` returns the checkpoints of a run's folder, the one that is served first.
     """
     path = output or Path(workdir) / "report.html"
-    pages.write(path, build(run_record.read(Path(workdir), find_kept)))
+    html = build(run_record.read(Path(workdir), find_kept))
+    pages.write(path, html, named=output is not None)
     return path
 
 

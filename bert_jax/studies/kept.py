@@ -56,9 +56,7 @@ def write(place: StudyFolder, output: Path) -> int:
         for entry in sorted(done, key=lambda entry: entry.id):
             for name, content in _parts(place, entry):
                 add(f"{entry.id}/{name}", content)
-    with disk.output(output, ConfigError, "choose another --keep"):
-        output.parent.mkdir(parents=True, exist_ok=True)
-        disk.write(output, packed.getvalue())
+    disk.write_output(output, packed.getvalue(), "choose another --keep")
     return len(done)
 
 

@@ -14,7 +14,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax.config import knobs, suggest
+from bert_jax.config import changed, knobs, suggest
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
@@ -70,6 +70,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Score a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     table = named([suite])
+    if config is not None:
+        config = changed(config, options.get("changes", ()))
     need_heads(run, table)
     return table[suite].run(run, build_options(table, config=config, **options))
 

@@ -130,16 +130,21 @@ def _trained_on(run: runs.TrainedModel) -> Prepared:
 def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
     config, foreign = options.config, "foreign" in run.meta
+    # A run of ours knows what a row holds; of other models only heads are known.
+    rows = () if foreign else ("pairs", "sequence_length")
+    taken = rows if config is not None else ()
+    for path, _ in options.changes:
+        if path in taken:
+            raise ConfigError(
+                f"config.{path} does nothing beside --config: rows are those of {run.folder}",
+                "leave --config out, and the knob changes the checkpoint's own config",
+            )
+        read = (section for section in validation.OF_TEXT if section not in taken)
+        validation.in_evaluation(path, tuple(read))
     named = not foreign or any(path.startswith("corpus.") for path, _ in options.changes)
     # To a model without a text, changes that name none are no better than no changes: see below.
-    if options.changes and named:
-        for path, _ in options.changes:
-            validation.in_evaluation(path)
+    if config is None and options.changes and named:
         config = changed(_without_other_pairs(run.config, dict(options.changes)), options.changes)
-        if config.model != run.config.model or config.tokenizer != run.config.tokenizer:
-            raise ConfigError(
-                "model and tokenizer are the checkpoint's own", "change corpus, masking or evals"
-            )
     if config is None and foreign:
         raise ConfigError(
             f"{run.meta['foreign']} names no corpus to evaluate it on",
@@ -148,8 +153,7 @@ def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
     if config is None:
         return run.config
     keep = ["model", "objectives", "tokenizer"]
-    if not foreign:  # a run of ours knows what a row holds; of other models only heads are known
-        keep += {"pairs", "sequence_length"} - dict(options.changes).keys()
+    keep += {*rows} - dict(options.changes).keys()
     config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
     positions = config.model.longest
     if config.sequence_length > positions:

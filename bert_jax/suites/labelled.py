@@ -39,11 +39,13 @@ def task_of(
             f"suite {suite} needs labelled data, and config.task.source is empty",
             f"name a task: {name}",
         )
-    foreign = [path for path, _ in options.changes if not path.startswith(("task.", "objectives."))]
-    if foreign:
-        raise ConfigError(
-            f"config.{foreign[0]} means nothing to suite {suite}", "it reads config.task alone"
-        )
+    read = ("task", "objectives", *(("evals", "sequence_length") if config is not None else ()))
+    for path, _ in options.changes:
+        if path.partition(".")[0] not in read:
+            raise ConfigError(
+                f"config.{path} means nothing to suite {suite}",
+                f"leave it out: it reads {', '.join(read)}",
+            )
     if config is None and settings:
         tree = default()
         put(tree, ["pairs"], "none")

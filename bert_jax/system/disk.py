@@ -1,15 +1,17 @@
-"""Atomic writes, and the error a user gets when a disk is full."""
+"""Atomic writes, outputs that users name, and the error a user gets when a disk is full."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+import sys
 from collections.abc import Iterator
 from io import BufferedWriter
 from pathlib import Path
 
-from bert_jax.errors import CheckpointError, UserError
+from bert_jax.errors import CheckpointError, ConfigError, UserError
+from bert_jax.system import opening
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy's
@@ -20,6 +22,8 @@ FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy
 HINT = (
     "free some space, then run the same command again: it goes on, and what is finished is intact"
 )
+
+ELSEWHERE = "choose another --output"
 
 
 class DiskFull(CheckpointError):
@@ -44,6 +48,8 @@ def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFu
     more than is free.
     """
     folder = Path(place).absolute()
+    if folder.is_char_device():  # the space of its folder says nothing
+        return DiskFull(f"disk full: {place} is a device without room", ELSEWHERE)
     while not folder.is_dir():
         folder = folder.parent
     room = os.statvfs(folder)
@@ -121,3 +127,48 @@ def write(path: Path, content: str | bytes) -> None:
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, len(data)) as file:
         file.write(data)
+
+
+def check_output(path: Path, hint: str = ELSEWHERE) -> None:
+    """Refuse an output that cannot be written, before anything costly starts; make its folder."""
+    with output(path, ConfigError, hint, repr(str(path))):
+        if _descriptor(path) is not None:
+            return
+        path.parent.mkdir(parents=True, exist_ok=True)
+        existed = path.exists()
+        # A write would block on a pipe that nobody reads, and destroy the contents of a disk.
+        if existed and not (path.is_file() or path.is_char_device()):
+            kind = opening.name_kind(path.stat().st_mode)
+            raise ConfigError(f"cannot write {str(path)!r}: it is {kind}, not a file", hint)
+        path.open("ab").close()
+        if not existed:
+            os.unlink(os.path.realpath(path))  # a link that leads to no file yet stays
+
+
+def write_output(path: Path, content: str | bytes, hint: str = ELSEWHERE) -> None:
+    """Write a file that a user named; a link stays, and its target is replaced in one move.
+
+    Devices such as /dev/null, and names of open descriptors such as /dev/stdout, are written into:
+    a rename would replace them by a file, for every program of the machine.
+    """
+    check_output(path, hint)
+    with output(path, ConfigError, hint, repr(str(path))):
+        descriptor = _descriptor(path)
+        if descriptor is None and not path.is_char_device():
+            write(Path(os.path.realpath(path)), content)
+            return
+        sys.stdout.flush()  # what was printed before stands before it
+        with open(path if descriptor is None else os.dup(descriptor), "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+
+
+def _descriptor(path: Path) -> int | None:
+    """Return the open descriptor that a path such as /dev/stdout is a name of, if it is one."""
+    for _ in range(40):  # links that Linux follows at most
+        if not path.is_symlink():
+            return None
+        folder = os.path.realpath(path.parent)
+        if folder == f"/proc/{os.getpid()}/fd":
+            return int(path.name)
+        path = Path(folder, path.readlink())
+    return None

@@ -36,7 +36,7 @@ def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
     except (OSError, ValueError) as error:  # ValueError: a NUL in a name
         raise kind(f"{path} {_reason(Path(path), error)}", hint or HINT) from error
     if not stat.S_ISREG(mode):
-        raise kind(f"{path} is {_kind(mode)}, not a file", hint or HINT)
+        raise kind(f"{path} is {name_kind(mode)}, not a file", hint or HINT)
 
 
 def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
@@ -49,7 +49,7 @@ def regular(path: Path | str, kind: type[UserError], hint: str = "") -> Buffered
         raise kind(f"{path} {reason}", hint or "may you read this file?") from error
     if not stat.S_ISREG(mode := os.fstat(descriptor).st_mode):  # changed since it was checked
         os.close(descriptor)
-        raise kind(f"{path} is {_kind(mode)}, not a file", hint or HINT)
+        raise kind(f"{path} is {name_kind(mode)}, not a file", hint or HINT)
     return os.fdopen(descriptor, "rb")
 
 
@@ -114,7 +114,8 @@ def local(path: Path | str, what: str) -> None:
         ) from error
 
 
-def _kind(mode: int) -> str:
+def name_kind(mode: int) -> str:
+    """Say what a path is that is no regular file."""
     return next((name for is_it, name in OTHERS if is_it(mode)), "no file")
 
 

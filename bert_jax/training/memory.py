@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 from collections.abc import Iterator
 
 import jax
@@ -16,6 +15,7 @@ from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError, first_line
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
+from bert_jax.system import machine
 from bert_jax.training.program import in_mesh, init_state
 
 
@@ -51,9 +51,28 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
     return state, state // 3 + tables * table, activations
 
 
+def check_room(config: knobs.Config, vocab_size: int, runs: int = 1) -> None:
+    """Refuse a config whose state or batches exceed all memory, before anything is allocated."""
+    state, batches = costs.least_bytes(config, vocab_size)
+    available = device_bytes() * jax.device_count()
+    if runs * state + batches <= available:
+        return
+    m = config.model
+    large, hint = f"{m.layers:,} layers of {m.hidden:,}", "lower model.layers or model.hidden"
+    if state < batches:
+        large = f"batches of {config.batch_size:,} x {config.sequence_length:,} tokens"
+        hint = "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
+    raise ConfigError(
+        f"{large} take {readable(runs * state + batches)} or more, "
+        f"and the memory of all devices is {readable(available)}",
+        hint,
+    )
+
+
 @contextlib.contextmanager
 def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
     """Turn a lack of device memory into an error whose hint makes the same batch fit."""
+    check_room(config, vocab_size)
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -96,8 +115,7 @@ def _row_shards(mesh: Mesh) -> int:
 def device_bytes() -> int:
     """Return the bytes of memory of a device; CPU devices have equal parts of the machine's."""
     stats = jax.local_devices()[0].memory_stats() or {}
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return int(stats.get("bytes_limit", machine // jax.local_device_count()))
+    return int(stats.get("bytes_limit", machine.memory() // jax.local_device_count()))
 
 
 def readable(size: float) -> str:

@@ -27,6 +27,7 @@ from bert_jax.config import (
     recorded,
     to_dict,
 )
+from bert_jax.config.load import flag
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
@@ -41,6 +42,10 @@ DATA_KNOBS = ("corpus.", "task.", "evals.validation.split")
 BATCH_KNOBS = (
     *("corpus.", "task.", "examples.", "masking."),
     *("pairs", "data_seed", "batch_size", "sequence_length"),
+)
+RANKING = (  # what says how good a step is
+    "checkpoints.best",
+    *(f"evals.validation.{name}" for name in ("split", "rate", "replace", "unit", "seed")),
 )
 FOLLOW = {  # knob -> the knobs whose values are derived from it
     "epochs": ("steps", "optim.warmup_steps"),
@@ -256,12 +261,13 @@ def check_same(
     saved = dict(checkpoint)
     before = recorded(saved["config"])  # with the knobs that were added since
     changed = differences(to_dict(before), current["config"])
-    if "checkpoints.best" in changed and saved.get("best") is not None:
-        old, new = changed["checkpoints.best"]
+    other = next((knob for knob in RANKING if knob in changed), "")
+    if other and saved.get("best") is not None:
+        old, new = changed[other]
         raise ConfigError(
-            f"checkpoints.best: {old!r} -> {new!r}, "
-            "and the steps kept so far are ranked by the first",
-            "another --workdir, with --config.init_from if the parameters are to be kept",
+            f"{other}: {old!r} -> {new!r}, and the steps kept so far are ranked by the first",
+            f"{flag(other, old)}; or another --workdir, with --config.init_from if the "
+            "parameters are to be kept",
         )
     _check_config(changed, allowed, workdir)
     causes = {"corpus": DATA_KNOBS, "tokenizer": (), "batches": BATCH_KNOBS}

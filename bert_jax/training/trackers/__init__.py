@@ -70,7 +70,7 @@ def _beginning(name: str, record: Path | None = None) -> Iterator[ModuleType]:
     `record` names the tracked run that is to be continued, if it exists.
     """
     extras.need(TRACKERS[name], name, f"tracker {name}")
-    hint = "--config.logging.trackers=() logs to metrics.jsonl alone"
+    hint = "--config.logging.trackers= logs to metrics.jsonl alone"
     try:
         module = importlib.import_module(f"bert_jax.training.trackers.{name}")
         hint = f"{module.HINT}; {hint}"
