@@ -144,9 +144,12 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
             best = sections.best(view, comparison, gaps) if len(axis.labels) > 1 else ""
             means = sections.mean_table(view, axis, families, metrics)
             answer += f'{title}<p class="lead">{escape(lead)}</p>{_warned(warned)}'
+            if found.best[i]:
+                answer += charts(found.best[i][0].figures())
             answer += f"{drawn}{box(best)}{box(means)}"
-        for fitted in found.best[i]:
-            course += f"{title}{''.join(map(say, fitted.sentences()))}{charts(fitted.figures())}"
+        for number, fitted in enumerate(found.best[i]):
+            course += f"{title}{''.join(map(say, fitted.sentences()))}"
+            course += charts(fitted.figures()) if number else ""  # the first is with the answer
             title = ""
         drawn = charts(sections.gaps(view, comparison, gaps))
         listed = "".join(_gaps(view, name, metric, gaps) for metric in metrics)
