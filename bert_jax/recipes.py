@@ -1,13 +1,16 @@
-"""The fine-tuning recipe of the BERT paper, as a config."""
+"""Configs that start from a model and take its shape: fine-tuning, and continued pre-training."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import assign, default, put, set_values
+from bert_jax.config.knobs import PRETRAINING
 from bert_jax.data import tasks
+from bert_jax.errors import ConfigError
 
 if TYPE_CHECKING:
     import ml_collections
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from bert_jax.config import knobs
 
 FRESH = "^(classify|regress|tag|span|choice|encoder/pooler)/"  # initialised anew, unless they fit
+FRESH_WORDS = f"^({'|'.join(PRETRAINING)}|encoder/pooler)/"  # the same, of training on text
 
 
 def finetuning(
@@ -23,7 +27,7 @@ def finetuning(
     changes: Mapping[str, Any] | None = None,
     start: knobs.Config | None = None,
 ) -> ml_collections.ConfigDict:
-    """Build the config that fine-tunes a model on a task.
+    """Build the config that fine-tunes a model on a task, by the recipe of the BERT paper.
 
     Batches of 32, 3 epochs with a warm-up over a tenth of them, dropout 0.1, and the settings of
     the task's row.
@@ -46,18 +50,64 @@ def finetuning(
     for evaluation in config.evals:
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:
-        if start is None:
-            # Imports jax, which a study that only checks its recipes does not need.
-            from bert_jax.interop import runs
-
-            start = runs.described(init_from)[0]
-        config.init_from = init_from
-        shape = dataclasses.asdict(start.model)
-        set_values(config, {f"model.{name}": value for name, value in shape.items()})
-        config.sequence_length = min(config.sequence_length, start.sequence_length)
+        _start_from(config, init_from, start or described(init_from)[0])
         config.init_fresh = FRESH
     # Pre-training on much text may have used no dropout.
     config.model.dropout = config.model.attention_dropout = 0.1
     config.model.classifier_dropout = None
     assign(config, changes or {})
     return config
+
+
+def adapting(text: str, init_from: str) -> ml_collections.ConfigDict:
+    """Build the config that goes on training a model on other text, with its vocabulary.
+
+    A model that reads from the left goes on as causal_lm, any other as mlm with the default masks.
+
+    Args:
+      text: a file, folder or glob of text.
+      init_from: a run or a model of others.
+    """
+    start, tokenizer = described(init_from)
+    config = default()
+    config.corpus.source = "files"
+    config.corpus.path = text
+    config.corpus.validation_fraction = 0.05
+    set_values(config, {"tokenizer.path": str(tokenizer)})
+    config.pairs = "none"
+    if start.model.causal:
+        put(config, ["objectives", "causal_lm", "weight"], 1.0)
+        config.checkpoints.best = "causal_lm_loss"
+    config.epochs = 3.0
+    config.batch_size = 32
+    config.optim.learning_rate = 5e-5
+    config.optim.warmup_fraction = 0.1
+    config.checkpoints.every = config.evals.validation.every = 500
+    _start_from(config, init_from, start)
+    config.init_fresh = FRESH_WORDS
+    config.model.features = 1  # a head over labels may have read several layers
+    return config
+
+
+def described(init_from: str) -> tuple[knobs.Config, Path]:
+    """Read the config and tokenizer path of the model that a recipe starts from."""
+    # Imports jax, which a study that only checks its recipes does not need.
+    from bert_jax.interop import runs
+
+    return runs.described(init_from)
+
+
+def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.Config) -> None:
+    """Set the start model, its shape, and a length of rows that it was trained for."""
+    config.init_from = init_from
+    shape = dataclasses.asdict(start.model)
+    set_values(config, {f"model.{name}": value for name, value in shape.items()})
+    config.sequence_length = min(config.sequence_length, start.sequence_length)
+
+
+def split_argument(arg: str, example: str) -> tuple[str, dict[str, str]]:
+    """Split a config's argument WHAT,NAME=VALUE,... into WHAT and the knobs."""
+    name, *changes = arg.split(",")
+    if wrong := [change for change in changes if "=" not in change]:
+        raise ConfigError(f"{wrong[0]!r} sets no knob", f"NAME=VALUE, as in {example}")
+    return name, dict(change.partition("=")[::2] for change in changes)

@@ -43,18 +43,11 @@ Features without fine-tuning (no dropout, which would change the features from s
 """
 
 from bert_jax.config import override
-from bert_jax.errors import ConfigError
-from bert_jax.recipes import finetuning
+from bert_jax.recipes import finetuning, split_argument
 
 
 def get_config(arg="sst2"):
-    name, *changes = arg.split(",")
-    if wrong := [change for change in changes if "=" not in change]:
-        raise ConfigError(
-            f"{wrong[0]!r} sets no knob",
-            "NAME=VALUE, as in finetune.py:sst2,init_from=DIR,epochs=2",
-        )
-    knobs = dict(change.partition("=")[::2] for change in changes)
+    name, knobs = split_argument(arg, "finetune.py:sst2,init_from=DIR,epochs=2")
     config = finetuning(name, knobs.get("init_from", ""))
     for path, text in knobs.items():
         override(config, path, text)
