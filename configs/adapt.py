@@ -21,7 +21,7 @@ To compare both on text that neither has read (a model that has the head of MLM)
     bert-jax export   --model=runs/adapted --output=adapted      # AutoModelForMaskedLM reads it
 """
 
-from bert_jax.config import override
+from bert_jax.config import overrides
 from bert_jax.errors import ConfigError
 from bert_jax.recipes import adapting, split_argument
 
@@ -34,6 +34,5 @@ def get_config(arg=""):
         missing = "model to start from" if text else "text"
         raise ConfigError(f"adapt.py has no {missing}", f"name both, as in {EXAMPLE}")
     config = adapting(text, knobs["init_from"])
-    for path, value in knobs.items():
-        override(config, path, value)
+    overrides(config, knobs.items())
     return config

@@ -42,13 +42,12 @@ Features without fine-tuning (no dropout, which would change the features from s
     --config.model.dropout=0 --config.model.attention_dropout=0
 """
 
-from bert_jax.config import override
+from bert_jax.config import overrides
 from bert_jax.recipes import finetuning, split_argument
 
 
 def get_config(arg="sst2"):
     name, knobs = split_argument(arg, "finetune.py:sst2,init_from=DIR,epochs=2")
     config = finetuning(name, knobs.get("init_from", ""))
-    for path, text in knobs.items():
-        override(config, path, text)
+    overrides(config, knobs.items())
     return config

@@ -437,6 +437,37 @@ def test_pair_objectives_follow_pairs_and_asking_for_both_is_an_error(pairs, wei
 
 
 @pytest.mark.parametrize(
+    "name", ["tiny.py", "local.py", "pretrain.py", "fast.py", "ablations/sop.py"]
+)
+def test_pairs_none_leaves_nsp_out_of_any_config(name, caplog):
+    """What the file sets for its pair objective is dropped, and said."""
+    tree = config.load_file(str(CONFIGS / name))
+    weight = tree.objectives.nsp.weight
+    config.overrides(tree, [("pairs", "none")])
+    assert config.resolve(tree).objectives.keys() == {"mlm"}
+    assert (f"leaves out objectives.nsp.weight = {weight}" in caplog.text) == bool(weight)
+
+
+def test_pairs_none_drops_all_that_belongs_to_nsp(caplog):
+    tree = config.default()
+    tree.objectives.nsp.weight, tree.examples.truncate = 0.3, "front"
+    tree.model.pooler, tree.checkpoints.best = "gelu", "nsp_accuracy"
+    config.overrides(tree, [("pairs", "none")])
+    found = config.resolve(tree)
+    assert (found.examples.truncate, found.checkpoints.best) == ("either", "mlm_loss")
+    assert found.model.pooler == "gelu"  # of the model, not of this training
+    for said in ("objectives.nsp.weight = 0.3", "truncate = front", "best = nsp_accuracy"):
+        assert said in caplog.text
+
+
+def test_pairs_and_nsp_by_hand_are_refused_together():
+    tree = config.load_file(str(CONFIGS / "tiny.py"))
+    config.overrides(tree, [("pairs", "none"), ("objectives.nsp.weight", "0.1")])
+    with pytest.raises(ConfigError, match=r"but config\.pairs = 'none'"):
+        config.resolve(tree)
+
+
+@pytest.mark.parametrize(
     ("objectives", "message"),
     [
         ({}, "objectives is empty"),

@@ -385,9 +385,7 @@ def test_the_state_is_float32_whatever_the_compute_type():
 
 
 CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").rglob("*.py"))
-CONFIGS = [
-    file for file in CONFIGS if file.stem != "adapt"
-]  # which needs a model: test_adapt.py
+CONFIGS = [file for file in CONFIGS if file.stem != "adapt"]  # which needs a model: test_adapt.py
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import logging
 import re
 import typing
 from collections.abc import Iterable, Mapping
@@ -24,6 +25,8 @@ from bert_jax.errors import suggest as suggest
 
 if TYPE_CHECKING:
     import ml_collections
+
+logger = logging.getLogger(__name__)
 
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
@@ -53,6 +56,17 @@ BEFORE = {
     "objectives.causal_lm.end": False,
     "tokenizer.characters": "huggingface",
 }
+
+# Value of `pairs` -> the knobs of the pair objectives that it takes away.
+OF_PAIRS: dict[str, tuple[str, ...]] = {
+    "none": (
+        *("objectives.nsp.weight", "objectives.sop.weight", "examples.short_probability"),
+        *("examples.random_next_probability", "examples.truncate"),
+    ),
+    "sop": ("objectives.nsp.weight", "examples.random_next_probability"),
+    "nsp": ("objectives.sop.weight",),
+}
+POOLING = ("model.pooling", "model.pooler", "model.pooler_bias")
 
 # A key beside the knobs: the (path, value) pairs that were set by a preset, a task or a model.
 TAKEN = "taken"
@@ -172,12 +186,19 @@ def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
 
 
 def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]]) -> None:
-    """Set the knobs of one command line."""
-    assign(tree, {path: read(path, text) for path, text in changes})
+    """Set the knobs of one command line; log what they take away from the file."""
+    values = {path: read(path, text) for path, text in changes}
+    if dropped := assign(tree, values):
+        settings = ", ".join(f"{path} = {value}" for path, value in dropped.items())
+        logger.info(f"pairs = {values['pairs']} leaves out {settings}")
 
 
-def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
-    """Set knobs by path; a knob that one of them replaces is reset, unless it is set here too."""
+def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Set knobs by path; a knob that one of them replaces is reset, unless it is set here too.
+
+    Returns:
+      The settings of a pair objective that `pairs` takes away, by path: they are reset.
+    """
     for path, value in values.items():
         replaced = effects.INSTEAD.get(effects.general(path), ())
         for other in replaced if value not in (None, "") else ():
@@ -185,6 +206,25 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
             if other not in values:
                 put(tree, other.split("."), knob_at(other)[1].default)
         put(tree, path.split("."), value)
+    return _leave_out_pairs(tree, values) if "pairs" in values else {}
+
+
+def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Reset and return what the tree has for pair objectives other than `pairs`."""
+    pairs, before, dropped = values["pairs"], flat(plain(tree)), {}
+    for path in OF_PAIRS.get(pairs, ()):
+        standard = knob_at(path)[1].default
+        if path not in values and before.get(path, standard) != standard:
+            dropped[path] = before[path]
+            put(tree, path.split("."), standard)
+    best = before.get("checkpoints.best", "")
+    if "checkpoints.best" not in values and best.split("_")[0] in {"nsp", "sop"} - {pairs}:
+        dropped["checkpoints.best"] = best
+        tree.checkpoints.best = knob_at("checkpoints.best")[1].default
+    # The vector of a text may have no head now; what it would be says more than this training.
+    kept = [(path, before[path]) for path in POOLING if path in before]
+    put(tree, [TAKEN], (*tree.get(TAKEN, ()), *kept))
+    return dropped
 
 
 def read(path: str, text: str) -> Any:
