@@ -30,12 +30,12 @@ from tests.texts import ROOT
 
 TPU = pytest.mark.skipif(
     sys.version_info < (3, 12) or importlib.util.find_spec("libtpu") is None,
-    reason="bert-jax[tpu] is not installed, or Python is older than 3.12",
+    reason="the extra tpu is not installed, or Python is older than 3.12",
 )
 CUDA = pytest.mark.skipif(
     sys.version_info < (3, 12)
     or not any(importlib.util.find_spec(f"jax_cuda{n}_plugin") for n in (12, 13)),
-    reason="bert-jax[cuda] is not installed, or Python is older than 3.12",
+    reason="the extra cuda is not installed, or Python is older than 3.12",
 )
 KEYS = (  # of the JSON, that people rely on
     *("target", "devices", "fits", "peak_bytes", "memory_bytes", "argument_bytes", "temp_bytes"),
@@ -503,7 +503,7 @@ def test_a_compiler_that_is_not_installed_is_named(name, monkeypatch):
     monkeypatch.setattr(targets.importlib.util, "find_spec", lambda module: None)
     with pytest.raises(ConfigError, match="not installed") as error:
         targets.find(name)
-    assert f"bert-jax[{extra}]" in error.value.hint
+    assert f"[{extra}]'" in error.value.hint
 
 
 # --- compilers of accelerators --------------------------------------------------------------------

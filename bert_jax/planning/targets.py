@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bert_jax.errors import ConfigError, first_line
+from bert_jax.system import extras
 
 GIB = 2**30
 
@@ -186,16 +187,22 @@ def _of_this_process(name: str) -> Target:
 
 
 def _check_compiler(kind: str, name: str) -> None:
-    """Refuse a target whose compiler is not installed, with the extra that brings it."""
-    extra, modules = {
-        "tpu": ("tpu", ("libtpu",)),
-        "cuda": ("cuda", ("jax_cuda13_plugin", "jax_cuda12_plugin")),
+    """Refuse a target whose compiler is not installed, with the command that installs it."""
+    extra, package, modules = {
+        "tpu": ("tpu", "jax[tpu]", ("libtpu",)),
+        "cuda": ("cuda", "jax[cuda12]", ("jax_cuda13_plugin", "jax_cuda12_plugin")),
     }[kind]
-    hint = f"pip install 'bert-jax[{extra}]'; --target=cpu:8 compiles for fake devices"
+    fake = "or --target=cpu:8, which compiles for fake devices"
     if sys.version_info < (3, 12):
-        raise ConfigError(f"target {name} needs Python 3.12 or newer", hint)
+        raise ConfigError(
+            f"target {name} needs Python 3.12 or newer, and this is 3.{sys.version_info[1]}",
+            f"{extras.newer_python(extra, package)}; {fake}",
+        )
     if not any(importlib.util.find_spec(module) for module in modules):
-        raise ConfigError(f"target {name} needs a compiler that is not installed", hint)
+        raise ConfigError(
+            f"target {name} needs a compiler that is not installed",
+            f"{extras.command(extra, package)}; {fake}",
+        )
 
 
 def described(chip: str) -> str:
