@@ -48,7 +48,7 @@ $(STAMP): requirements.lock pyproject.toml
 demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 minutes, always anew
 	rm -rf runs/demo
 	$(BIN)/bert-jax train --config=configs/tiny.py --workdir=runs/demo
-	$(BIN)/bert-jax evaluate --checkpoint=runs/demo --output=runs/demo/evaluation.json
+	$(BIN)/bert-jax evaluate --model=runs/demo --output=runs/demo/evaluation.json
 	@printf '%s\n' \
 	  'This function returns a new [MASK] with the same shape.' \
 	  'If None, the default [MASK] is used.' \

@@ -316,9 +316,9 @@ def generation_flags(parser: Parser, part: str) -> None:
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:
-    """Add --checkpoint, also called --model, and --tokenizer."""
+    """Add --model, also called --checkpoint, and --tokenizer."""
     parser.add_argument(
-        *("--checkpoint", "--model"),
+        *("--model", "--checkpoint"),
         dest="checkpoint",
         metavar="PATH",
         required=True,

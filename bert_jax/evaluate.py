@@ -14,7 +14,7 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.system import allocator, disk
 
-EXAMPLE = "--checkpoint=runs/demo --output=runs/demo/evaluation.json"
+EXAMPLE = "--model=runs/demo --output=runs/demo/evaluation.json"
 
 
 def flags(parser: ArgumentParser) -> None:

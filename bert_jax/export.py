@@ -11,7 +11,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.errors import need
 
-EXAMPLE = "--checkpoint=runs/demo --output=exported --push=me/my-bert"
+EXAMPLE = "--model=runs/demo --output=exported --push=me/my-bert"
 
 
 def flags(parser: ArgumentParser) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from bert_jax.predictors.base import OfText, Row
 
 EXAMPLE = "attention --model=runs/demo --input=texts.txt --output=attention.html"
-
-logger = logging.getLogger(__name__)
 
 LARGEST = 1 << 26  # bytes of a file of texts
 TEXT = "Return a list of the names in the file."
@@ -55,7 +52,7 @@ def part(name: str) -> Part:
     """Return what the --help of a page shows beside its flags."""
     page = PAGES[name]
     takes = "\n  ".join(("input: --text, or lines of a file:", *page.takes))
-    gives = "output: one offline HTML page, whose path is printed"
+    gives = "output: one offline HTML page; its path is printed, on a terminal in a sentence"
     return Part(page.does, "--model=runs/demo --input=texts.txt", f"{takes}\n\n{gives}")
 
 
@@ -139,8 +136,8 @@ def run(
         rows = read(reader, input)
     html = make(reader, rows, **settings).encode(errors="replace")
     disk.write_output(output, html)
-    logger.info(f"{len(html) / 1e3:,.0f} kB")
-    print(output)
+    said = f"The page is {output} ({len(html) / 1e3:,.0f} kB): open it in a browser."
+    print(said if cli.for_people("") else output)
 
 
 def read(reader: OfText, file: Path) -> list[Row]:

@@ -45,7 +45,7 @@ def flags(parser: ArgumentParser) -> None:
     where = "where the run lives; resumes it"
     parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=where)
     parser.add_argument(
-        "--dry-run", action="store_true", help="print config, parameters, memory and steps only"
+        "--dry-run", action="store_true", help="print parameters, memory, steps and config only"
     )
     allow = "resume although this knob changed, such as steps; may be repeated"
     parser.add_argument("--allow-change", action="append", default=[], metavar="KEY", help=allow)
@@ -90,7 +90,7 @@ def run(
         from bert_jax.training.dry_run import summary
 
         folder_locks.check_place(workdir)
-        print(summary(config))
+        print(summary(config, with_config=not cli.for_people("")))
         return
     with sharding.translate_peer_loss():
         train([(config, workdir)], allow_change=allow_change, command=command)

@@ -1,7 +1,7 @@
 """BERT on BabyLM's text: babylm.py:TRACK[,FOLDER[,SIZE]], of the track strict-small or strict.
 
     bert-jax train    --config=configs/babylm.py:strict-small,train_10M --workdir=runs/babylm
-    bert-jax evaluate --checkpoint=runs/babylm --suite=babylm --source=evaluation_data/full_eval
+    bert-jax evaluate --model=runs/babylm --suite=babylm --source=evaluation_data/full_eval
 
 FOLDER has the files of the corpus, .train or .txt. A file without blank lines is one document, of
 which the validation split holds out all or nothing: `bert-jax prepare` says how much it has.

@@ -201,7 +201,7 @@ def test_overrides_are_taken_out_in_order():
         ("train --config=CONFIG:huge --workdir=w", "'huge' is not a choice", "tiny"),
         ("prepare", "no config given", "--config=configs/tiny.py"),
         ("prepare --engine=beam", "no flag --engine", ""),
-        ("evaluate", "required: --checkpoint/--model", "--help"),
+        ("evaluate", "required: --model/--checkpoint", "--help"),
         ("evaluate --model=m --limit=0", "'0' is not a whole number of 1 or more", "--help"),
         ("evaluate --model=m --output=FILE/x", "cannot write 'FILE/x'", "another --output"),
         ("predict --model=m", "required: TASK", "--help"),

@@ -334,9 +334,14 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
     assert command(tmp_path, *words) == 0
     out, err = capsys.readouterr()
     assert out == f"{tmp_path / 'a' / 'p.html'}\n"
-    assert re.fullmatch(r"\d+ kB\n", err)
+    assert err == ""
     assert [file.name for file in (tmp_path / "a").iterdir()] == ["p.html"]
     data = data_of(Path(out.strip()).read_text())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.stdout.isatty", lambda: True)
+        assert command(tmp_path, "--text=the cat") == 0
+    said = rf"The page is {re.escape(out.strip())} \(\d+ kB\): open it in a browser\.\n"
+    assert re.fullmatch(said, capsys.readouterr().out)
     assert [text["text"] for text in data["texts"]] == [["the cat", "it sat"], ["a dog"]]
     assert data["digits"] == 4
 

@@ -221,9 +221,7 @@ def test_each_evaluation_writes_the_same_sentences_and_says_one(base, whole):
     check(run.config, corpus(base), run.params, rows[-12:])
     first = rows[-12]
     best = first["predictions"][0][0]
-    shown = next(
-        line for line in said.splitlines() if line.startswith("step 12: ") and "(was" in line
-    )
+    shown = next(line for line in said.splitlines() if line.startswith("step 12  guesses: "))
     assert f"[{best['token']} {best['probability']:.0%}]" in shown
     assert shown.endswith(f"(was {', '.join(first['answers'])})")
     assert "[MASK]" not in shown

@@ -33,7 +33,7 @@ from bert_jax.predictors.tag import Tag
 from bert_jax.predictors.unmask import Unmask
 from bert_jax.studies import actions
 from bert_jax.views import PAGES
-from tests import variants
+from tests import texts, variants
 
 GOLDEN = variants.GOLDEN / "huggingface"
 MODEL = GOLDEN / "pretraining"
@@ -108,9 +108,9 @@ def test_the_help_of_a_part_shows_its_own_flags_and_an_example(command, part, ca
     assert out.startswith(f"usage: bert-jax {command} {part} ")
     expected = names(OWN[command][part]) | names(SHARED[command]) | {"--help", "--debug"}
     shown = set(re.findall(r"^  (?:-h, )?(--[a-z-]+)", out, re.MULTILINE))
-    assert shown | set(re.findall(r"--checkpoint.*, (--model)", out)) == expected
+    assert shown | set(re.findall(r"--model.*, (--checkpoint)", out)) == expected
     usage = out.partition("\n\n")[0]
-    assert set(re.findall(r"(--[a-z-]+)", usage)) == expected - {"--help", "--model"}
+    assert set(re.findall(r"(--[a-z-]+)", usage)) == expected - {"--help", "--checkpoint"}
     assert out == helped(capsys, command, "--help", part) == helped(capsys, command, part, "-h")
     title, rest = out.split("\n\n", 2)[1:]
     assert rest.startswith(("input", "output"))
@@ -528,3 +528,26 @@ def test_the_status_of_a_study_is_for_people_or_programs(flags, on_terminal, in_
         assert cli.execute(words) == 0
     assert cli.execute(words) == 0
     assert [call["as_json"] for call in calls] == [on_terminal, in_a_pipe]
+
+
+@pytest.mark.parametrize("command", ["evaluate", "predict", "inspect", "export", "import"])
+def test_usage_spells_the_model_as_the_example_does(command, capsys):
+    out = helped(capsys, command, "--help")
+    usage, example = out.partition("\n\n")[0], out.partition("example:\n")[2]
+    assert "--model PATH" in usage
+    assert "--model=" in example
+    assert "--checkpoint" not in usage + example
+
+
+def test_a_dry_run_on_a_terminal_shows_four_lines(tmp_path, capsys, monkeypatch):
+    """In a pipe the config follows them: see test_train.py."""
+    words = [
+        "train",
+        f"--config={texts.ROOT / 'configs' / 'tiny.py'}",
+        f"--workdir={tmp_path / 'w'}",
+        "--dry-run",
+    ]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    lines = helped(capsys, *words).splitlines()
+    shown = ["parameters", "memory/device", "devices", "steps", "config"]
+    assert [line.split()[0] for line in lines] == shown

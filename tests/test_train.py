@@ -596,9 +596,11 @@ def test_a_dry_run_counts_and_writes_nothing(base, tmp_path, capsys):
         "its peak" in said
     )
     assert not (tmp_path / "none").exists()
-    assert (
-        resolve(json.loads(text[: text.rindex("}", 0, text.index("parameters  ")) + 1])).steps == 30
-    )
+    first, _, tree = text.partition("\n{\n")
+    assert [line.split()[0] for line in first.splitlines()] == [
+        *("parameters", "memory/device", "devices", "steps"),
+    ]
+    assert resolve(json.loads(f"{{{tree}")).steps == 30
     d, v = 64, 128  # the table is padded to 128 rows
     layer = 4 * (d * d + d) + 2 * (d * 4 * d) + 4 * d + d + 4 * d
     expected = (

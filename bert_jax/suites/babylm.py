@@ -1,6 +1,6 @@
 """Suite `babylm`: the zero-shot tasks of the BabyLM challenge, by the rules of its own pipeline.
 
-    bert-jax evaluate --checkpoint=RUN --suite=babylm --source=evaluation_data/full_eval
+    bert-jax evaluate --model=RUN --suite=babylm --source=evaluation_data/full_eval
 
 The rules are those of github.com/babylm/evaluation-pipeline-2025 at bf55c11, whose code for these
 tasks is also that of babylm-org/babylm-eval (2026) at 45fe2c1:

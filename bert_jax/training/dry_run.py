@@ -13,8 +13,8 @@ from bert_jax.training import branch, data, memory
 from bert_jax.training.program import Program, mesh_for
 
 
-def summary(config: knobs.Config) -> str:
-    """Describe a run before it is made: the resolved config, parameters, memory and steps.
+def summary(config: knobs.Config, with_config: bool = True) -> str:
+    """Describe a run before it is made: parameters, memory and steps, then the resolved config.
 
     Nothing is prepared or written.
     """
@@ -35,7 +35,6 @@ def summary(config: knobs.Config) -> str:
     if config.epochs is not None and not config.task.source:
         length = f"those of {config.epochs:g} epochs, counted when the text is prepared"
     lines = [
-        json.dumps(to_dict(config), indent=2),
         f"parameters      {parameters:,} (vocabulary {vocab_size:,})",
         f"memory/device   {total}: state {state}, gradients {gradients}, "
         f"activations about {activations}",
@@ -52,4 +51,6 @@ def summary(config: knobs.Config) -> str:
     if fork:
         left = config.steps - fork
         lines.append(f"branch          of {run} at step {fork:,}: {left:,} updates to make")
+    knobs_of_run = json.dumps(to_dict(config), indent=2)
+    lines.append(knobs_of_run if with_config else "config          not on a terminal: add | less")
     return "\n".join(lines)

@@ -148,7 +148,7 @@ class Writer:
             os.fsync(file.fileno())
         self._remember(history.SAMPLES, step)
         if not self.quiet and "predictions" in samples[0]:
-            logger.info(f"step {step}: {_sample(samples[0])}")
+            logger.info(f"step {step}  guesses: {_sample(samples[0])}")
 
     def _remember(self, kind: str, step: int) -> None:
         history.add(self.history.setdefault(kind, []), int(step))

@@ -1,7 +1,7 @@
 """Masked diffusion: rates drawn from 0 to 1, and a loss that bounds the likelihood of the text.
 
     bert-jax train    --config=configs/ablations/diffusion.py --workdir=runs/diffusion
-    bert-jax evaluate --checkpoint=runs/diffusion --suite=nelbo
+    bert-jax evaluate --model=runs/diffusion --suite=nelbo
     echo "Once upon a time" | bert-jax predict generate --model=runs/diffusion --order=random
 
 diffusion.py:GAMMA or diffusion.py:GAMMA,SIZE sets the power of the weights: 1 is the bound, and 0

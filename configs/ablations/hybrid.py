@@ -1,7 +1,7 @@
 """Masked and causal examples in one batch: a model that fills masks and goes on with texts.
 
     bert-jax train    --config=configs/ablations/hybrid.py --workdir=runs/hybrid
-    bert-jax evaluate --checkpoint=runs/hybrid --suite=nelbo
+    bert-jax evaluate --model=runs/hybrid --suite=nelbo
     echo "Once upon a time" | bert-jax predict generate --model=runs/hybrid
 
 hybrid.py:SHARE or hybrid.py:SHARE,SIZE sets the share of causal examples, which is also that of

@@ -1,7 +1,7 @@
 """Replaced token detection: tell for each token whether it is the original, as ELECTRA does.
 
     bert-jax train    --config=configs/ablations/replaced.py --workdir=runs/replaced
-    bert-jax evaluate --checkpoint=runs/replaced --suite=pretrain
+    bert-jax evaluate --model=runs/replaced --suite=pretrain
     bert-jax train    --config=configs/finetune.py:mrpc,init_from=runs/replaced --workdir=runs/mrpc
 
 A generator, an encoder as deep but narrower over the same embeddings, fills masks with tokens drawn
