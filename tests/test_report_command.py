@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.reporting import comparison, run_record, scales, terms
+from bert_jax.reporting import comparison, evaluations, run_record, scales, terms
 from bert_jax.reporting.formats import HOLE
 from tests import chromium
 from tests.test_report import Checker, figure, titles
@@ -147,7 +147,11 @@ def test_scores_of_different_examples_are_warned_of(tmp_path):
     source, text = together(a, b)
     assert 'class="n best"' not in source
     assert "The runs are not scored on the same predictions of validation" in text
-    assert "loss is 6.250, 6.500. Their losses cannot be compared." in text
+    assert "loss is 6.500 (a), 6.250 (b). Their losses cannot be compared. To" in text
+    (cure,) = re.findall("bert-jax (evaluate .*?);", text)
+    words = cure.replace("RUN", str(a)).split()
+    assert cli.execute(words) == 4, "this made-up run has no checkpoint, and nothing is wrong else"
+    assert (a / words[-1].partition("=")[2]).match(evaluations.FILES)
 
 
 def test_curves_lie_over_one_another_in_colours_of_their_runs(tmp_path):

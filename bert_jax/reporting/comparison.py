@@ -32,6 +32,10 @@ from bert_jax.system.durations import duration
 
 # Values of an evaluation that are the same where the same is predicted.
 SAME = {"unigram_loss": "the unigram's loss", "examples": "the number of examples"}
+CURE = (
+    "To compare them, score each on the same words of one text: bert-jax evaluate --model=RUN "
+    "--suite=cross_rate --source=TEXT --output=RUN/evaluation_words.json; report shows them then."
+)
 Runs = Mapping[str, RunRecord]  # by a name that no other has
 
 
@@ -75,7 +79,7 @@ def _warnings(runs: Runs) -> str:
     found = [f"{name}: {text}" for name, run in runs.items() for text in run.warnings()]
     found += [
         f"The runs are not scored on the same predictions of {suite}: {what}. Their losses cannot "
-        "be compared."
+        f"be compared. {CURE}"
         for suite in _suites(runs)
         if (what := _unlike(runs, suite))
     ]
@@ -83,12 +87,13 @@ def _warnings(runs: Runs) -> str:
 
 
 def _unlike(runs: Runs, suite: str) -> str:
-    """Say in what the examples of an evaluation differ between runs; empty where they are alike."""
+    """Say in what the examples of an evaluation differ, run by run; empty where they are alike."""
     for key, what in SAME.items():
         full = f"eval/{suite}/{key}"
-        values = {number(r.curves[full][-1][1]) for r in runs.values() if full in r.curves}
-        if len(values) > 1:
-            return f"{what} is {', '.join(sorted(values))}"
+        curves = {name: run.curves[full] for name, run in runs.items() if full in run.curves}
+        values = {name: number(points[-1][1]) for name, points in curves.items()}
+        if len({*values.values()}) > 1:
+            return f"{what} is {', '.join(f'{value} ({name})' for name, value in values.items())}"
     return ""
 
 

@@ -141,15 +141,15 @@ def _chart(flat: Flat, metric: str) -> str:
 
 
 def _unlike(flat: Flat, suite: str) -> str:
-    """Say in what the text of a suite differs between models; empty where it is the same."""
+    """Say in what the text of a suite differs, model by model; empty where it is the same."""
     scored = [v for v in flat.values() if any(key.startswith(f"{suite}/") for key in v)]
     keys = dict.fromkeys(key for v in scored for key in v if key.startswith(f"{suite}/"))
     for name in SAME:
         for key in (key for key in keys if key.rpartition("/")[2] == name):
-            found = {number(v[key]) if key in v else "none" for v in scored}
-            if len(found) > 1:
+            found = [number(v[key]) if key in v else "none" for v in scored]
+            if len({*found}) > 1:
                 what = key.partition("/")[2].replace("/", " ").replace("_", " ")
-                return f"{what} {', '.join(sorted(found))}"
+                return f"{what} {', '.join(found)}"
     return ""
 
 
