@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ PAGES += tuple(sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("experiments/*
 MARK = re.compile(r"#\s*(?P<time>\d[\d.]* (?:min|h)\b.*)|#\s*(?P<needs>needs .*)")
 PROGRAMS = ("bert-jax", "python", "make", "git", "echo", "mkdir", "pip", "cd", "time", "taskset")
 PROGRAMS += ("$TORCH",)
+NOTEBOOKS = ("student", "researcher", "engineer")
 MINUTE = 60
 EXECUTE = """
 import sys
@@ -38,6 +40,8 @@ from nbclient import NotebookClient
 file = Path(sys.argv[1])
 book = nbformat.read(file, as_version=4)
 NotebookClient(book, timeout=900, resources={"metadata": {"path": str(file.parent)}}).execute()
+for output in (output for cell in book.cells for output in cell.get("outputs", ())):
+    assert "Warning" not in output.get("text", ""), output
 """
 
 
@@ -166,9 +170,19 @@ def test_its_commands_run_as_printed(page, copy):
             run(copy, f"cd {folder}; {words}")
 
 
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_notebook_starts_commands_without_a_fork(name):
+    """A line with ! forks the kernel, of which jax warns; %%bash starts a process and does not."""
+    book = json.loads((ROOT / "experiments" / "notebooks" / f"{name}.ipynb").read_text())
+    lines = [
+        line for cell in book["cells"] if cell["cell_type"] == "code" for line in cell["source"]
+    ]
+    assert [line for line in lines if line.startswith("!")] == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("name", ["student", "researcher", "engineer"])
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_notebook_runs(name, copy):
     """On the model of `make demo`, by a kernel with this interpreter's packages."""
     for package in ("nbclient", "ipykernel"):
