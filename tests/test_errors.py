@@ -128,6 +128,19 @@ def test_a_config_that_cannot_be_writes_nothing(knob, message, hint, base, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_train_refuses_weights_of_0(base, tmp_path, capsys):
+    """With every objective at weight 0 nothing is trained; with one of them a head is kept."""
+    command = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", "--dry-run"]
+    command.append("--config.objectives.nsp.weight=0")
+    error, hint, _ = fails(capsys, 2, *command, "--config.objectives.mlm.weight=0")
+    assert "the weight of every objective is 0 (mlm, nsp)" in error
+    assert not list(tmp_path.iterdir())
+    advice = hint.removeprefix("hint: ").split(";")[0]
+    for allowed in ([], ["--config.objectives.mlm.weight=0", advice]):
+        assert cli.execute([*command, *allowed]) == 0
+        assert '"mlm"' in capsys.readouterr().out
+
+
 def test_a_weight_without_its_pairs(base, tmp_path, capsys):
     knobs = ["--config.pairs=none", "--config.objectives.nsp.weight=1"]
     error, hint, _ = fails(
