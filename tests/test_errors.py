@@ -141,6 +141,23 @@ def test_train_refuses_weights_of_0(base, tmp_path, capsys):
         assert '"mlm"' in capsys.readouterr().out
 
 
+def test_train_names_blank_lines_for_one_document(base, tmp_path, capsys):
+    """One document cannot be divided, however large corpus.validation_fraction is."""
+    text = tmp_path / "text" / "one.txt"
+    text.parent.mkdir()
+    sentences = [f"the cat number {i} sees a dog in the garden." for i in range(60)]
+    text.write_text("\n".join(sentences) + "\n")
+    knobs = [f"--config.corpus.path={text}", "--config.corpus.validation_fraction=0.5"]
+    command = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs]
+    error, hint, _ = fails(capsys, 3, *command)
+    assert "holds no documents for validation: the text is a single document" in error
+    assert "blank lines" in hint
+    text.write_text("\n\n".join(sentences) + "\n")  # the hint, followed
+    settings = {"corpus__path": str(text), "corpus__validation_fraction": 0.5}
+    prepared = prepare.prepare(texts.configure(base, **settings), log=lambda _: None)
+    assert sum(len(shard.document_ends) for shard in prepared.splits["validation"])
+
+
 def test_a_weight_without_its_pairs(base, tmp_path, capsys):
     knobs = ["--config.pairs=none", "--config.objectives.nsp.weight=1"]
     error, hint, _ = fails(

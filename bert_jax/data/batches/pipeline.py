@@ -42,10 +42,7 @@ class Source:
         """
         self._shards = _Shards(prepared.splits.get(split, ()))
         if not sum(len(shard.tokens) for shard in self._shards):
-            hint = "check corpus.source and path"
-            if split == "validation":
-                hint = "raise corpus.validation_fraction"
-            raise DataError(f"{prepared.folder} holds no documents for {split}", hint)
+            raise _no_documents(prepared, split)
         self.batch_size, self.length = config.batch_size, config.sequence_length
         self._most = config.packing if seed is None else 1  # examples a row
         # Rows of several examples hold whole documents. A row of one is filled across documents.
@@ -232,6 +229,19 @@ class Source:
         places = examples if self._copies else places
         batch["places"][rows] = places.astype(np.uint32).view(np.int32)[:, None]
         batch["labels"][rows] = records["label"][:, None]
+
+
+def _no_documents(prepared: Prepared, split: str) -> DataError:
+    """Return the error for a split without documents, with the reason if it is known."""
+    trained = sum(len(shard.document_ends) for shard in prepared.splits.get("train", ()))
+    message = f"{prepared.folder} holds no documents for {split}"
+    hint = "check corpus.source and path"
+    if split == "validation" and trained == 1:
+        message += ": the text is a single document, which is not divided"
+        hint = "separate documents by blank lines; in .jsonl and .parquet files a row is a document"
+    elif split == "validation":
+        hint = "raise corpus.validation_fraction; are all documents the same?"
+    return DataError(message, hint)
 
 
 class _Shards(list):
