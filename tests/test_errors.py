@@ -226,6 +226,32 @@ def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
     assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
 
 
+@pytest.mark.fault(10)
+@pytest.mark.parametrize("allowed", [[], ["--allow-change=steps"]])
+def test_resume_refuses_fewer_steps_than_made(base, run, capsys, one_device, allowed):
+    """Else config.json would say 6 steps beside a model that has learned for 10."""
+    before = files(run)
+    command = again(base, run, "--config.steps=6", *allowed)
+    error, hint, _ = fails(capsys, 2, *command)
+    assert f"{run} is at step 10, past the last step of this config, 6" in error
+    assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
+    advice = hint.removeprefix("hint: ").split(" ends there")[0]
+    assert cli.execute([*command, *advice.split()]) == 0
+    assert json.loads((run / "config.json").read_text())["steps"] == 10
+
+
+def test_prepare_refuses_a_labelled_config(trained, tmp_path, capsys, monkeypatch):
+    """A task reads no corpus: the docstrings, the default, would be prepared for nothing."""
+    monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "cache"))
+    table = tmp_path / "train.tsv"
+    table.write_text("text\tlabel\na cat\t0\na dog\t1\n")
+    config = f"--config=configs/finetune.py:sst2,task.source=files:{table},init_from={trained}"
+    error, hint, _ = fails(capsys, 2, "prepare", config)
+    assert "a labelled task reads no corpus" in error
+    assert "bert-jax train" in hint
+    assert not (tmp_path / "cache").exists()
+
+
 @pytest.mark.fault(13)
 def test_another_vocabulary_is_refused(base, vocabulary, run, capsys):
     """Two lines of the vocabulary that the run was given change places."""
