@@ -8,7 +8,7 @@ from argparse import ArgumentParser
 
 from bert_jax import cli
 from bert_jax.config import knobs
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, need
 from bert_jax.system import jsons
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,12 @@ def run(config: knobs.Config) -> None:
     """Prepare a corpus; print its audit on standard error and its folder on standard output."""
     from bert_jax.data.text import audit, pmi, prepare
 
+    need(
+        not config.task.source,
+        f"task.source = {config.task.source!r}: a labelled task reads no corpus, so nothing is "
+        "prepared",
+        "bert-jax train reads the task when it starts",
+    )
     prepared = prepare.prepare(config, log=logger.info)
     if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
         pmi.collocations(prepared, config.masking)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import platform
 import re
 import subprocess
@@ -16,7 +17,7 @@ from bert_jax import cli
 from bert_jax.errors import CheckpointError, ConfigError, DataError, DivergedError, Stopped
 from bert_jax.predictors.base import Options
 from bert_jax.suites.base import SuiteOptions
-from bert_jax.system import allocator
+from bert_jax.system import allocator, machine
 from bert_jax.system.allocator import retain  # before tests are kept from it
 
 CONFIG = """
@@ -395,6 +396,20 @@ def test_a_closed_pipe_is_quiet():
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=60) == cli.BROKEN_PIPE
+
+
+def test_machine_leaves_the_allocator_alone(monkeypatch):
+    """A description changes nothing in the process that asks for it."""
+    called = []
+    monkeypatch.setattr(allocator, "retain", lambda: called.append("retain") or "")
+    for name in [name for name in os.environ if name.startswith("MALLOC_")]:
+        monkeypatch.delenv(name)
+    described = machine.machine()["allocator"]
+    assert called == []
+    if platform.libc_ver()[0] == "glibc" and "GLIBC_TUNABLES" not in os.environ:
+        assert described == "keeps its memory while training"
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    assert machine.machine()["allocator"] == "$MALLOC_ARENA_MAX is set, and is left as it is"
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")

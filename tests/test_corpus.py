@@ -264,6 +264,7 @@ def test_any_bytes_are_read_under_replace(tmp_path_factory, lines):
     ("row", "says"),
     [
         (b'{"text": ', "not JSON"),
+        (b'{"text": "a", "text": "b"}', "'text' stands twice"),
         (b"[1, 2]", "a JSON list, not an object"),
         (b'{"body": "x"}', r"field 'text' is NoneType, not text \(fields: body\)"),
         (b'{"text": 7}', "is int"),

@@ -128,6 +128,36 @@ def test_a_config_that_cannot_be_writes_nothing(knob, message, hint, base, tmp_p
     assert not list(tmp_path.iterdir())
 
 
+def test_train_refuses_weights_of_0(base, tmp_path, capsys):
+    """With every objective at weight 0 nothing is trained; with one of them a head is kept."""
+    command = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", "--dry-run"]
+    command.append("--config.objectives.nsp.weight=0")
+    error, hint, _ = fails(capsys, 2, *command, "--config.objectives.mlm.weight=0")
+    assert "the weight of every objective is 0 (mlm, nsp)" in error
+    assert not list(tmp_path.iterdir())
+    advice = hint.removeprefix("hint: ").split(";")[0]
+    for allowed in ([], ["--config.objectives.mlm.weight=0", advice]):
+        assert cli.execute([*command, *allowed]) == 0
+        assert '"mlm"' in capsys.readouterr().out
+
+
+def test_train_names_blank_lines_for_one_document(base, tmp_path, capsys):
+    """One document cannot be divided, however large corpus.validation_fraction is."""
+    text = tmp_path / "text" / "one.txt"
+    text.parent.mkdir()
+    sentences = [f"the cat number {i} sees a dog in the garden." for i in range(60)]
+    text.write_text("\n".join(sentences) + "\n")
+    knobs = [f"--config.corpus.path={text}", "--config.corpus.validation_fraction=0.5"]
+    command = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs]
+    error, hint, _ = fails(capsys, 3, *command)
+    assert "holds no documents for validation: the text is a single document" in error
+    assert "blank lines" in hint
+    text.write_text("\n\n".join(sentences) + "\n")  # the hint, followed
+    settings = {"corpus__path": str(text), "corpus__validation_fraction": 0.5}
+    prepared = prepare.prepare(texts.configure(base, **settings), log=lambda _: None)
+    assert sum(len(shard.document_ends) for shard in prepared.splits["validation"])
+
+
 def test_a_weight_without_its_pairs(base, tmp_path, capsys):
     knobs = ["--config.pairs=none", "--config.objectives.nsp.weight=1"]
     error, hint, _ = fails(
@@ -194,6 +224,32 @@ def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
     assert "masking.rate: 0.15 -> 0.4" in error
     assert "--allow-change=masking.rate" in hint
     assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
+
+
+@pytest.mark.fault(10)
+@pytest.mark.parametrize("allowed", [[], ["--allow-change=steps"]])
+def test_resume_refuses_fewer_steps_than_made(base, run, capsys, one_device, allowed):
+    """Else config.json would say 6 steps beside a model that has learned for 10."""
+    before = files(run)
+    command = again(base, run, "--config.steps=6", *allowed)
+    error, hint, _ = fails(capsys, 2, *command)
+    assert f"{run} is at step 10, past the last step of this config, 6" in error
+    assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
+    advice = hint.removeprefix("hint: ").split(" ends there")[0]
+    assert cli.execute([*command, *advice.split()]) == 0
+    assert json.loads((run / "config.json").read_text())["steps"] == 10
+
+
+def test_prepare_refuses_a_labelled_config(trained, tmp_path, capsys, monkeypatch):
+    """A task reads no corpus: the docstrings, the default, would be prepared for nothing."""
+    monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "cache"))
+    table = tmp_path / "train.tsv"
+    table.write_text("text\tlabel\na cat\t0\na dog\t1\n")
+    config = f"--config=configs/finetune.py:sst2,task.source=files:{table},init_from={trained}"
+    error, hint, _ = fails(capsys, 2, "prepare", config)
+    assert "a labelled task reads no corpus" in error
+    assert "bert-jax train" in hint
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.fault(13)

@@ -177,8 +177,9 @@ from bert_jax.config import default, resolve
 from bert_jax.data import tokenizer
 specials = [f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")]
 Path("vocab.txt").write_text("\\n".join([*specials, "00", "11", "0", "1"]))
-assert tokenizer.load(Path("vocab.txt")).encode_batch(["1100101"]) == [[6, 5, 1, 8]]
-tokenizer.load(Path("vocab.txt"), kind="mine").save(Path("saved"))
+found = tokenizer.load(Path("vocab.txt"), kind="mine")
+assert found.encode_batch(["1100101"]) == [[6, 5, 1, 8]]
+found.save(Path("saved"))
 assert tokenizer.load(Path("saved")).style.kind == "mine"
 tree = default()
 tree.tokenizer.path, tree.tokenizer.kind = "vocab.txt", "mine"

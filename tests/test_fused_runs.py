@@ -219,6 +219,18 @@ def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, m
         outcomes.assert_same(folder, whole, 20)
 
 
+def test_runs_say_that_they_begin_anew(base, tmp_path, capfd):
+    """One of two runs is saved: the two of them begin anew, and nothing is resumed."""
+    short = {"steps": 2, "checkpoints__every": 2, "evals__validation__every": 2}
+    together(base, tmp_path, ARMS[:1], **short)
+    capfd.readouterr()
+    saved, unsaved = together(base, tmp_path, ARMS[:2], **short)
+    said = capfd.readouterr().err
+    assert f"2 runs begin anew: nothing is saved in {unsaved}" in said
+    assert "resuming" not in said
+    assert metric(saved, "train/loss").shape == (2,)
+
+
 @pytest.mark.slow  # test_study_worker.py has a quick one
 def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
     base, fused, tmp_path, monkeypatch

@@ -88,8 +88,6 @@ def test_what_is_as_it_should_be_is_returned(text, schema):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"a": 1, "a": 2}', "key 'a' stands twice"),
-        ('{"b": [{"a": 1, "a": 2}]}', "key 'a' stands twice"),
         ("[NaN]", "NaN is not a JSON number"),
         (r'{"a": ["\uD800"]}', "half a character"),
     ],
@@ -99,6 +97,13 @@ def test_files_of_others_are_read_strictly(text, said):
     with pytest.raises(jsons.Malformed, match=said):
         jsons.parse(text, strict=True)
     assert jsons.parse(r'"\ud83d\ude00"', str, strict=True) == "\U0001f600"
+
+
+@pytest.mark.parametrize("text", ['{"a": 1, "a": 2}', '{"b": [{"a": 1, "a": 1}]}'])
+@pytest.mark.parametrize("strict", [False, True])
+def test_parse_refuses_repeated_keys(text, strict):
+    with pytest.raises(jsons.Malformed, match="key 'a' stands twice in an object"):
+        jsons.parse(text, strict=strict)
 
 
 def test_foreign_values_are_shown_short_and_plain():

@@ -20,6 +20,7 @@ from bert_jax import train
 from bert_jax.batch import Batch
 from bert_jax.config import knobs, quotas
 from bert_jax.data.batches import packing
+from bert_jax.data.batches.pipeline import Source
 from tests import corpora, texts, toy
 from tests.corpora import same, source
 from tests.test_step import advance, flat
@@ -118,6 +119,9 @@ def alone(s, epoch: int, start: int) -> dict[int, Batch]:
 def test_a_packed_row_holds_examples_as_they_are_alone(tmp_path, mode, unit):
     settings = {"pairs": mode, "masking__unit": unit}
     plain, packed = source(tmp_path, **settings), source(tmp_path, packing=4, **settings)
+    if mode == "none":  # packed rows hold whole documents: take the same examples, a row for each
+        plain = source(tmp_path, packing=4, **settings)
+        plain.packer, plain._most = None, 1
     start, begun = 0, 0
     for epoch in range(2):
         wanted = alone(plain, epoch, begun)
@@ -156,8 +160,40 @@ def test_a_packed_row_holds_examples_as_they_are_alone(tmp_path, mode, unit):
             assert (row["unit_ids"][ids == 0] == -1).all()
         assert sorted(seen) == sorted(wanted)
         start += rows
-    if mode != "none":
-        assert rows < len(wanted)
+    assert rows < len(wanted)
+
+
+def test_packer_keeps_documents_apart(tmp_path):
+    """Without pairs an example is a whole document, or a piece of one that is longer than a row."""
+    length, documents = 32, [[9, 4], [30], [31], [6, 7, 50, 1], [3], [200], [2, 2]]
+    settings = {"pairs": "none", "packing": 4, "sequence_length": length, "batch_size": 8}
+    s = Source(
+        corpora.prepared(tmp_path, [corpora.shard(documents)]), "train", corpora.config(**settings)
+    )
+    found = []
+    for index in range(s.rows(0)):
+        batch = {key: value[index % 8] for key, value in s.batch(index // 8).items()}
+        for segment in range(1, batch["segment_ids"].max() + 1):
+            tokens = batch["tokens"][batch["segment_ids"] == segment].tolist()
+            assert (tokens[0], tokens[-1]) == (corpora.SPECIAL.cls, corpora.SPECIAL.sep)
+            found.append([token - corpora.FIRST for token in tokens[1:-1]])
+    wanted, token = [], 0
+    for size in map(sum, documents):
+        text, token = list(range(token, token + size)), token + size
+        wanted += [text[at : at + length - 2] for at in range(0, size, length - 2)]
+    assert sorted(found) == wanted
+
+
+def test_packer_leaves_less_padding_than_full_rows(tmp_path):
+    """Without pairs too: sentences leave the end of a row empty, packed pieces fill the row."""
+    documents = corpora.random_documents(300, seed=3, sentences=12, tokens=14)
+    held = corpora.prepared(tmp_path, [corpora.shard(documents)])
+    shape = {"pairs": "none", "sequence_length": 64}
+    full, packed = (Source(held, "train", corpora.config(packing=most, **shape)) for most in (1, 4))
+    tokens = sum(map(sum, documents))
+    assert tokens / (full.rows(0) * 64) < 0.85
+    assert tokens / (packed.rows(0) * 64) > 0.92
+    assert packed.packer.efficiency()[0] > 1.1
 
 
 def test_rows_come_in_another_order_and_company_every_epoch(tmp_path):
@@ -326,8 +362,8 @@ def test_a_packed_run_trains_keeps_its_ledger_and_goes_on(tmp_path, capfd, one_d
 
 
 def test_examples_have_the_lengths_that_rows_are_planned_with(tmp_path):
-    for mode in MODES:
-        s = source(tmp_path, pairs=mode)
+    for mode, most in itertools.product(MODES, (1, 4)):
+        s = source(tmp_path, pairs=mode, packing=most)
         sizes = packing.lengths(s._plans.records(0))
         batch = s.evaluation_batch(0, s.count(0))
         assert (batch["segment_ids"] > 0).sum(axis=1).tolist() == sizes.tolist()

@@ -193,6 +193,7 @@ def test_text_without_words_is_not_cut_into_sentences_of_prose(tmp_path):
     (tmp_path / "vocab").mkdir()
     pieces = [*tokenizers.SPECIALS, "C", "c", "O", "N", "=", "(", ")", ".", "1", ">>"]
     (tmp_path / "vocab" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
+    (tmp_path / "vocab" / "tokenizer_config.json").write_text('{"kind": "smiles"}')
     reactions = ["CC(=O)O.OCC>>CC(=O)OCC.O", "C.CO>>CCO", "Nc1ccccc1.CO>>CNc1ccccc1.O"]
     write(tmp_path / "in", [reactions, reactions[::-1]])
     given = config(

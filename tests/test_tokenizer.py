@@ -23,7 +23,7 @@ from tokenizers.implementations import BertWordPieceTokenizer
 
 from bert_jax import config
 from bert_jax.config import knobs
-from bert_jax.data import encoding, tokenizer, training_text, vocabulary
+from bert_jax.data import encoding, tokenizer, training_text
 from bert_jax.data.text import prepare
 from bert_jax.data.tokenizer import SPECIALS, Style
 from bert_jax.errors import ConfigError, DataError
@@ -552,10 +552,24 @@ def test_special_tokens_in_smiles_are_text_unless_asked_for():
     assert ours.encode_batch(["C\ud800"]) == ours.encode_batch(["C\ufffd"])
 
 
-def test_the_kind_of_a_vocabulary_is_recognised():
-    assert vocabulary.recognise(ATOMS) == "smiles"
-    for others in ([*ATOMS, "##c"], [*ATOMS, "CC"], [*ATOMS, "x"], [*SPECIALS, "[unused1]"], VOCAB):
-        assert vocabulary.recognise(others) == "wordpiece"
+@pytest.mark.parametrize("pieces", ["0123456789", "CNOF"])
+def test_load_never_guesses_smiles(tmp_path, pieces):
+    """A vocab.txt is WordPiece whatever its pieces look like, unless a file beside it says more."""
+    file, vocab = tmp_path / "vocab.txt", [*SPECIALS, *pieces]
+    file.write_text("\n".join(vocab))
+    assert tokenizer.load(file).style.kind == "wordpiece"
+    assert tokenizer.load(file).encode_batch([pieces[:2]]) == [[vocab.index("[UNK]")]]
+    beside = tmp_path / "tokenizer_config.json"
+    beside.write_text('{"kind": "smiles"}')
+    for path in (file, tmp_path):
+        assert tokenizer.load(path).hash == tokenizer.Tokenizer(vocab, REACTION).hash
+        assert tokenizer.load(path).encode_batch([pieces[:2]]) == [[5, 6]]
+    beside.write_text('{"kind": "selfies"}')
+    with pytest.raises(DataError, match="kind = 'selfies'"):
+        tokenizer.load(file)
+
+
+def test_knob_kind_has_every_kind_of_vocabulary():
     assert [
         field.metadata["choices"]
         for field in dataclasses.fields(knobs.Tokenizer)
@@ -570,7 +584,9 @@ def test_smiles_come_back_from_their_files(tmp_path):
         again = tokenizer.load(file)
         assert (again.hash, again.style) == (found.hash, REACTION)
     (tmp_path / "bare.txt").write_text("\n".join(ATOMS))
-    assert tokenizer.load(tmp_path / "bare.txt").hash == found.hash
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare.txt").rename(tmp_path / "bare" / "vocab.txt")
+    assert tokenizer.load(tmp_path / "bare", kind="smiles").hash == found.hash
     state = json.loads((tmp_path / "tokenizer.json").read_text())
     for change, says in (
         ({"normalizer": None}, "normalizer is None, not Strip"),
@@ -607,7 +623,7 @@ def test_only_wordpiece_can_be_trained():
 
 
 def test_reactions_are_those_the_checkpoint_was_run_on(shared):
-    found = tokenizer.load(shared / "ckpt_rxnfp_bert_pretrained" / "vocab.txt")
+    found = tokenizer.load(shared / "ckpt_rxnfp_bert_pretrained" / "vocab.txt", kind="smiles")
     assert found.style == REACTION
     golden = np.load(shared / "golden_model" / "rxnfp_bert_pretrained.npz")
     texts = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())

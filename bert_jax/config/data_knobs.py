@@ -212,8 +212,8 @@ class Tokenizer:
     )
     kind: str = knob(
         "auto",
-        "wordpiece, bpe (byte-level) or smiles; auto detects it from the files at `path`, and "
-        "trains WordPiece; a trained bpe vocabulary keeps case, accents and all characters",
+        "wordpiece, bpe (byte-level) or smiles; auto is what the files at `path` state, and else "
+        "WordPiece; a trained bpe vocabulary keeps case, accents and all characters",
         choices=("auto", *VOCABULARIES),
     )
     vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16, high=10_000_000)

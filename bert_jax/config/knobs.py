@@ -216,7 +216,13 @@ class Config:
         high=1 << 20,
     )
     sequence_length: int = knob(128, "tokens a row", low=8, high=LONGEST)
-    packing: int = knob(1, "most examples in a row; 1 gives each its own row", low=1, high=64)
+    packing: int = knob(
+        1,
+        "most examples in a row; 1 gives each its own row; from 2 on an example without pairs is a "
+        "whole document, or a piece of a document that is longer than a row",
+        low=1,
+        high=64,
+    )
     pairs: str = knob(
         "nsp",
         "an example is one text, or a pair with labels of nsp or sop",

@@ -53,6 +53,13 @@ def trainable(c: Config) -> None:
         "config.objectives is empty",
         "keep mlm, or a pair objective with its pairs",
     )
+    names = list(c.objectives)
+    need(
+        any(objective.weight for objective in c.objectives.values()),
+        f"the weight of every objective is 0 ({', '.join(names)}): nothing would be trained",
+        f"--config.objectives.{names[0]}.weight=1; weight 0 keeps a head and its metrics while "
+        "another objective trains",
+    )
     for name in c.objectives:
         need(
             name in PRETRAINING or bool(c.task.source),

@@ -4,7 +4,8 @@ A style that the tokenizer cannot follow is refused. If no file states the case,
 capitals decide. If no file states the longest word, it has google's 200 characters, or Hugging
 Face's 100 for a vocab.txt beside a tokenizer_config.json. Only our own files state whose character
 rules hold: other folders with a tokenizer.json or tokenizer_config.json follow Hugging Face's
-rules, a bare vocab.txt follows google's.
+rules, a bare vocab.txt follows google's. A vocab.txt is WordPiece unless `kind` of
+tokenizer_config.json beside it says smiles.
 """
 
 from __future__ import annotations
@@ -91,18 +92,6 @@ def split_of(expression: str) -> dict[str, Any]:
     }
 
 
-def recognise(vocab: list[str]) -> str:
-    """Return the kind whose expression matches every piece as a whole, by default WordPiece."""
-    pieces = _pieces(vocab)
-    if pieces and not any(p.startswith(PREFIX) for p in pieces):
-        for kind, expression in VOCABULARIES.items():
-            if expression and all(
-                (m := re.match(expression, p)) and m.end() == len(p) for p in pieces
-            ):
-                return kind
-    return "wordpiece"
-
-
 def has_capitals(vocab: list[str]) -> bool:
     """Tell whether a vocabulary is cased; the uncased Chinese one still holds "<S>" and "<T>"."""
     pieces = _pieces(vocab)
@@ -127,6 +116,8 @@ def tokenizer_config(style: Style, model_max_length: int | None) -> dict[str, An
     if style.kind == "wordpiece":
         values |= {name: getattr(style, field) for name, field in CONFIG.items()}
         values["max_input_chars_per_word"] = style.max_word_length
+    else:
+        values["kind"] = style.kind
     if style.characters == GOOGLE:
         values["characters"] = style.characters
     return values | ({} if model_max_length is None else {"model_max_length": model_max_length})
@@ -169,7 +160,7 @@ def read(file: Path, state: dict[str, Any] | None) -> tuple[list[str], dict[str,
         _check_specials(config)
     if state is None:
         vocab = _from_lines(file)
-        return vocab, {"kind": recognise(vocab)} | (_from_config(config) if config else {})
+        return vocab, {"kind": "wordpiece"} | (_from_config(config) if config else {})
     vocab, stated = _from_json(file, state)
     if config:  # it keeps our field where another program has rewritten tokenizer.json without it
         stated = _characters(config, _json(config)) | stated
@@ -195,7 +186,7 @@ def _check_specials(file: Path) -> None:
 def _check_agrees(file: Path, stated: dict[str, Any]) -> None:
     """Refuse a tokenizer_config.json that contradicts the tokenizer.json beside it."""
     state = _json(file)
-    fields = _flags(file, state, CONFIG) | _characters(file, state)
+    fields = _kind(file, state) | _flags(file, state, CONFIG) | _characters(file, state)
     if Style(**stated) != Style(**(stated | fields)):
         others = {name: value for name, value in fields.items() if stated.get(name) != value}
         shown = ", ".join(f"{name} = {value}" for name, value in others.items())
@@ -231,7 +222,7 @@ def _from_config(file: Path) -> dict[str, Any]:
     added = stated.get("added_tokens_decoder") or {}
     _check_added(file, list(added.values()) if isinstance(added, dict) else added)
     hf = {"max_word_length": _word_length(file, stated, HF_WORD_LENGTH), "characters": HUGGINGFACE}
-    return hf | _flags(file, stated, CONFIG) | _characters(file, stated)
+    return hf | _kind(file, stated) | _flags(file, stated, CONFIG) | _characters(file, stated)
 
 
 def _from_json(file: Path, state: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
@@ -327,6 +318,15 @@ def _flags(file: Path, section: dict[str, Any], names: dict[str, str]) -> dict[s
                 raise DataError(f"{file}: {name} = {show(value)}", "true or false")
             flags[field] = value
     return flags
+
+
+def _kind(file: Path, section: dict[str, Any]) -> dict[str, Any]:
+    """Return the kind of a vocab.txt if its config states the kind, as only ours do."""
+    value = section.get("kind")
+    kinds = [kind for kind in VOCABULARIES if kind != "bpe"]
+    if value is not None and value not in kinds:
+        raise DataError(f"{file}: kind = {show(value)}", " or ".join(kinds))
+    return {} if value is None else {"kind": value}
 
 
 def _characters(file: Path, section: dict[str, Any]) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class Maybe(NamedTuple):
 
 
 class Malformed(ValueError):
-    """The fault of a JSON text in words for one line, and its line number if that is known."""
+    """The fault of a JSON text in words for one line, and its line number, or 0 if unknown."""
 
     def __init__(self, message: str, line: int = 1):
         super().__init__(message)
@@ -72,8 +72,7 @@ def read(
     """Read the JSON of a regular file, checked against a schema.
 
     Raises `kind`, with the hint, if the file cannot be read, has more than `limit` bytes or does
-    not fit; `strict`, for files of other projects, also refuses repeated keys, NaN and half
-    surrogate pairs.
+    not fit; `strict`, for files of other projects, also refuses NaN and half surrogate pairs.
     """
     data = opening.read(path, kind, limit, hint)
     try:
@@ -99,11 +98,20 @@ def lines(path: Path | str, kind: type[UserError], schema: Any = dict) -> Iterat
         _warn(f"{first}; {bad} such line{'s are' * (bad > 1) or ' is'} left out")
 
 
-def parse(text: bytes | str, schema: Any = object, *, strict: bool = False) -> Any:
-    """Return the value of a JSON text; raise Malformed where it does not fit the schema."""
+def parse(
+    text: bytes | str,
+    schema: Any = object,
+    *,
+    strict: bool = False,
+    decoder: json.JSONDecoder | None = None,
+) -> Any:
+    """Return the value of a JSON text; raise Malformed where it does not fit the schema.
+
+    A `decoder` stands in for STRICT or LOOSE, both of which refuse repeated keys.
+    """
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = (STRICT if strict else LOOSE).decode(text)
+        value = (decoder or (STRICT if strict else LOOSE)).decode(text)
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
@@ -210,7 +218,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     items: dict[str, Any] = {}
     for key, value in pairs:
         if key in items:
-            raise Malformed(f"key {show(key)} stands twice")
+            raise Malformed(f"key {show(key)} stands twice in an object", line=0)
         items[key] = value
     return items
 
@@ -228,5 +236,6 @@ def _half(value: Any) -> str:
     return ""
 
 
-LOOSE = json.JSONDecoder(parse_int=_whole)
+REPEATING = json.JSONDecoder(parse_int=_whole)  # the last value of a repeated key counts
+LOOSE = json.JSONDecoder(parse_int=_whole, object_pairs_hook=_unique)
 STRICT = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse, object_pairs_hook=_unique)

@@ -40,7 +40,7 @@ def machine() -> dict[str, Any]:
     existing = next(p for p in (cache, *cache.parents) if p.is_dir())
     return {
         **host(),
-        "allocator": allocator.retain() or "keeps its memory while training",
+        "allocator": allocator.find_obstacle() or "keeps its memory while training",
         "cache": str(cache),
         "cache_free_bytes": shutil.disk_usage(existing).free,
         "workdir": str(Path.cwd()),

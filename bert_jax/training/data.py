@@ -88,7 +88,7 @@ def _of_text(config: knobs.Config) -> TrainingData:
         examples_per_row, real, real_unpacked = source.packer.efficiency()
         log.line(
             f"packing: {examples_per_row:.2f} examples a row; "
-            f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with one a row"
+            f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with each in a row of its own"
         )
 
     def read(evaluate: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -28,7 +28,7 @@ from bert_jax.config import (
     to_dict,
 )
 from bert_jax.config.load import flag
-from bert_jax.errors import ConfigError, DivergedError
+from bert_jax.errors import ConfigError, DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
 from bert_jax.training import branch, program
@@ -96,7 +96,17 @@ class Run:
         latest = self.checkpoints.peek()
         if latest is None:
             return False
-        self.saved = check_same(latest[0], self.meta, allowed, self.workdir)
+        record, saved_step = latest
+        longer = f"--config.steps={saved_step} --allow-change=steps ends there"
+        if self.config.epochs is not None:
+            longer = "raise epochs, with --allow-change=epochs"
+        need(  # else a config of fewer steps would describe the model
+            saved_step <= self.config.steps,
+            f"{self.workdir} is at step {saved_step}, past the last step of this config, "
+            f"{self.config.steps}",
+            f"{longer}; or take another --workdir",
+        )
+        self.saved = check_same(record, self.meta, allowed, self.workdir)
         return True
 
     def state_at(

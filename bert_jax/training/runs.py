@@ -94,10 +94,12 @@ class Runs:
                 params = state["params"]
                 environment.describe_run(run.config, self.data, params, run.workdir, self._command)
             states.append(program.hold(state))
-        if any(resumed):
+        if restored_step != 0:
             subject = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
             logger.info(f"resuming {subject} at step {start}")
-        elif start:
+        elif any(resumed):
+            logger.warning(f"{len(self)} runs begin anew: {self._nothing_shared(resumed)}")
+        if restored_step == 0 and start:
             logger.info(
                 f"branching off {', '.join(run.trunk for run in self._runs)} at step {start}"
             )
@@ -113,6 +115,15 @@ class Runs:
         )
         self.stop_early = all(run.ended for run in self._runs)
         return program.place(states), start
+
+    def _nothing_shared(self, resumed: Sequence[bool]) -> str:
+        """Say why runs of which some are saved cannot go on together."""
+        unsaved = [
+            str(run.workdir) for run, found in zip(self._runs, resumed, strict=True) if not found
+        ]
+        if unsaved:
+            return f"nothing is saved in {', '.join(unsaved)}"
+        return "no step is saved by all of them"
 
     def save_is_due(self, step: int) -> bool:
         """Tell whether to save after an update: every so many steps, at some, and at the end."""

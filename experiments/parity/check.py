@@ -39,7 +39,16 @@ from bert_jax.interop import export, huggingface, runs
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from tests import test_optim
-from tests.test_parity import GOLDEN, HEADS, batch_of, encode, gradients, outputs, restored
+from tests.test_parity import (
+    GOLDEN,
+    HEADS,
+    batch_of,
+    encode,
+    gradients,
+    outputs,
+    reactions,
+    restored,
+)
 
 ROWS: list[tuple[str, str, str, str]] = []
 TEXTS = [
@@ -111,7 +120,8 @@ def texts(data: Path) -> None:
         different += sum(ids != r[name] for ids, r in zip(encoded, rows, strict=True))
     check = f"ids of {len(rows)} texts under four vocabularies"
     ROWS.append((check, "google's tokenization.py", f"{different} differ", ""))
-    back = restored(data)
+    with tempfile.TemporaryDirectory() as scratch:
+        back = restored(data, Path(scratch))
     check = f"{len(back)} masked tokens of a reaction"
     ROWS.append((check, "themselves", f"{sum(back)} restored", ""))
 
@@ -167,9 +177,9 @@ def minilm(data: Path, folder: str) -> None:
     ROWS.append((check, "sentence-transformers", f"{difference:.1e}", f"{theirs:.6f}"))
 
 
-def exported(path: str, name: str, texts: list[str]) -> None:
+def exported(path: str, name: str, texts: list[str], tokenizer_path: str = "") -> None:
     """Compare our model with the folder that `export` writes, read by the other libraries."""
-    run = runs.open_run(path)
+    run = runs.open_run(path, tokenizer=tokenizer_path)
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         folder.mkdir()
@@ -230,7 +240,10 @@ def main() -> None:
     smiles = json.loads(
         (args.data / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text()
     )
-    exported(str(args.data / "ckpt_rxnfp_bert_pretrained"), "rxnfp", smiles)
+    with tempfile.TemporaryDirectory() as scratch:
+        tokenizer_path = reactions(args.data, Path(scratch))
+        path = str(args.data / "ckpt_rxnfp_bert_pretrained")
+        exported(path, "rxnfp", smiles, tokenizer_path)
     exported(args.run, "a run of ours", TEXTS)
     versions = ", ".join(
         f"{p} {importlib.metadata.version(p)}"

@@ -3,7 +3,8 @@
     python experiments/scale/loader.py --config=configs/pretrain.py:base [--batches=2048,4096] \\
       [--seconds=8] [--config.KNOB=VALUE ...]
 
-Batches are taken as fast as they come, and thrown away. Rows a CPU second count the time of all
+Batches are taken as fast as they come, and thrown away. Tokens that are no text are padding and
+special tokens. Rows a CPU second count the time of all
 threads and processes together, whatever else the machine does; rows a second are by the clock. The
 copy to the devices is not part of it.
 """
@@ -47,15 +48,17 @@ def main() -> None:
 
 
 def _report(name: str, size: int, seconds: float, stream: Iterator[Batch]) -> None:
+    shares = []
     for _ in range(8):  # plans are opened, pages come into memory, buffers fill
-        next(stream)
+        shares.append((next(stream)["unit_ids"] >= 0).mean())
     begun, before, count = time.monotonic(), _processor(), 0
     while time.monotonic() - begun < seconds:
         next(stream)
         count += 1
     rows, clock, used = count * size, time.monotonic() - begun, _processor() - before
     print(
-        f"{name:<28}{rows / clock:>10,.0f} rows a second{rows / used:>10,.0f} rows a CPU second",
+        f"{name:<28}{rows / clock:>10,.0f} rows a second{rows / used:>10,.0f} rows a CPU second"
+        f"{sum(shares) / len(shares):>8.1%} of the tokens are text",
         flush=True,
     )
 

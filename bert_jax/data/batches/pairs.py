@@ -19,6 +19,11 @@ language modelling as a single segment with label -1, which no pair objective co
 `none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents,
 with a separator between two documents. A sentence longer than a row is cut and continues in the
 next row, so every token is used once.
+
+`documents` is `none` for packed rows: an example is a whole document, or a piece of a document that
+is longer than a row. A long document is cut after every `sequence_length - 2` tokens, as GPT-BERT
+does. Pieces fill their rows, and packing fills the rows that short documents and last pieces leave
+half empty. No token attends to another document, and no row needs a separator within an example.
 """
 
 from __future__ import annotations
@@ -47,8 +52,8 @@ PAIR = np.dtype(
         ("label", "i1"),
     ]
 )
-# An example of none: [CLS] text [SEP]. The text begins in `document`, and has a [SEP] where each of
-# `breaks` further documents begins.
+# An example of none or documents: [CLS] text [SEP]. The text begins in `document`, and has a [SEP]
+# where each of `breaks` further documents begins.
 ROW = np.dtype(
     [
         ("a_start", "<u4"),
@@ -60,9 +65,14 @@ ROW = np.dtype(
 )
 
 
+def is_paired(mode: str) -> bool:
+    """Return whether examples are pairs, which are drawn anew for each copy."""
+    return mode in ("nsp", "sop")
+
+
 def record(mode: str) -> np.dtype:
     """Return the fields of one example."""
-    return ROW if mode == "none" else PAIR
+    return PAIR if is_paired(mode) else ROW
 
 
 def plan(
@@ -78,9 +88,8 @@ def plan(
 
     Args:
       shard: token offsets of sentences and documents; neither may be empty.
-      mode: nsp, sop or none.
-      settings: short_probability, random_next_probability (nsp only) and truncate; `none` reads
-        none.
+      mode: nsp, sop, none or documents.
+      settings: short_probability, random_next_probability (nsp only) and truncate; for pairs only.
       sequence_length: tokens a row, special ones included.
       seed: data seed.
       copy: which copy; another copy is an independent draw.
@@ -96,6 +105,8 @@ def plan(
         return np.zeros(0, record(mode))
     if mode == "none":
         return _rows(ends, document_ends, sequence_length - 2)
+    if mode == "documents":
+        return _whole_documents(ends[document_ends - 1], sequence_length - 2)
     random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, copy, index])))
     drawn = _draw(ends, document_ends, mode, settings, sequence_length - 3, random)
     return _finish(drawn, sequence_length - 3, settings.truncate, random)
@@ -215,14 +226,9 @@ def _finish(
 
 def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
     """Plan rows of contiguous sentences, as many as fit into `room` tokens with the separators."""
-    starts = np.concatenate([[0], ends[:-1]])
     sentences = np.diff(document_ends, prepend=0)  # [D], of each document
     document = np.repeat(np.arange(len(document_ends)), sentences)  # [N], of each sentence
-    pieces = -(-(ends - starts) // room)  # [N], rows a sentence needs by itself
-    sentence = np.repeat(np.arange(len(ends)), pieces)
-    number = np.arange(len(sentence)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
-    starts = starts[sentence] + number * room
-    ends = np.minimum(starts + room, ends[sentence])
+    sentence, starts, ends = _cut(ends, room)
     document = document[sentence]
     # In the stream of tokens with a separator after each document, `document` separators precede a
     # piece.
@@ -241,3 +247,33 @@ def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
     rows["breaks"] = document[end] - document[begin]
     rows["label"] = UNPAIRED
     return rows
+
+
+def _whole_documents(ends: np.ndarray, room: int) -> np.ndarray:
+    """Plan an example for each document, or for each piece of a document longer than `room`.
+
+    Documents follow each other and end at `ends`.
+    """
+    document, starts, ends = _cut(ends, room)
+    examples = np.zeros(len(document), ROW)
+    examples["a_start"] = starts
+    examples["a_length"] = ends - starts
+    examples["document"] = document
+    examples["label"] = UNPAIRED
+    return examples
+
+
+def _cut(ends: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cut texts that follow each other and end at `ends` into pieces of at most `room` tokens.
+
+    Texts of 3 and 5 tokens (ends 3, 8) and a room of 4 give the pieces 0 to 3, 3 to 7 and 7 to 8.
+
+    Returns:
+      The text of each piece, and the tokens at which the piece starts and ends.
+    """
+    starts = np.concatenate([[0], ends[:-1]])
+    pieces = -(-(ends - starts) // room)  # [N], of each text
+    text = np.repeat(np.arange(len(ends)), pieces)
+    number = np.arange(len(text)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
+    piece_starts = starts[text] + number * room
+    return text, piece_starts, np.minimum(piece_starts + room, ends[text])

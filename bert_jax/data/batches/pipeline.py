@@ -23,7 +23,7 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.config import knobs, laws
 from bert_jax.data import units
-from bert_jax.data.batches import order, packing
+from bert_jax.data.batches import order, packing, pairs
 from bert_jax.data.batches.plans import Plans
 from bert_jax.data.text import pmi
 from bert_jax.data.text.shards import Prepared, Shard
@@ -42,12 +42,13 @@ class Source:
         """
         self._shards = _Shards(prepared.splits.get(split, ()))
         if not sum(len(shard.tokens) for shard in self._shards):
-            hint = "check corpus.source and path"
-            if split == "validation":
-                hint = "raise corpus.validation_fraction"
-            raise DataError(f"{prepared.folder} holds no documents for {split}", hint)
+            raise _no_documents(prepared, split)
         self.batch_size, self.length = config.batch_size, config.sequence_length
-        self._mode, self._masking = config.pairs, config.masking
+        self._most = config.packing if seed is None else 1  # examples a row
+        # Rows of several examples hold whole documents. A row of one is filled across documents.
+        whole = self._most > 1 and config.pairs == "none"
+        self._mode = "documents" if whole else config.pairs
+        self._masking = config.masking
         self._special = prepared.tokenizer.special
         self._continuation = prepared.tokenizer.continuation
         self._seed = config.data_seed if seed is None else seed
@@ -60,14 +61,13 @@ class Source:
         if seed is None and masking.weights == "frequency":
             self._weights = units.frequency_weights(prepared.unigrams, masking.weights_power)
         # Epochs after which their lengths repeat; 0: never.
-        self._period = 1 if self._mode == "none" else self._copies
+        self._period = self._copies if pairs.is_paired(self._mode) else 1
         self._ends = np.zeros(0, np.int64)  # where each known copy ends in the stream
         static = self._copies > 0
         # A plan has room for one separator between two texts.
-        room = self.length - (self._special.separators - 1 if self._mode != "none" else 0)
+        room = self.length - (self._special.separators - 1 if pairs.is_paired(self._mode) else 0)
         plan = (self._shards, self._mode, config.examples, room, self._seed, static)
         self._plans = Plans(prepared.folder, prepared.fingerprint, split, *plan)
-        self._most = config.packing if seed is None else 1  # examples a row
         rows = (prepared.folder, self.length, self._most, self._seed, self._special.separators)
         self.packer = packing.Packer(self._plans, *rows) if self._most > 1 else None
 
@@ -199,13 +199,13 @@ class Source:
             (self._shards[s], np.flatnonzero(shard_of == s)) for s in np.unique(shard_of).tolist()
         ]
         columns = np.arange(self.length, dtype=np.int64)
-        if self._mode == "none":
-            text, index, length = _lay_out_rows(records, columns, groups)
-            type_ids = np.zeros_like(index, np.int32)
-        else:
+        if pairs.is_paired(self._mode):
             text, index, length, type_ids = _lay_out_pairs(
                 records, columns, self._special.separators
             )
+        else:
+            text, index, length = _lay_out_rows(records, columns, groups)
+            type_ids = np.zeros_like(index, np.int32)
         tokens = np.full(text.shape, self._special.sep, np.int32)
         for shard, group in groups:
             words = np.asarray(shard.tokens)[index[group]]
@@ -229,6 +229,19 @@ class Source:
         places = examples if self._copies else places
         batch["places"][rows] = places.astype(np.uint32).view(np.int32)[:, None]
         batch["labels"][rows] = records["label"][:, None]
+
+
+def _no_documents(prepared: Prepared, split: str) -> DataError:
+    """Return the error for a split without documents, with the reason if it is known."""
+    trained = sum(len(shard.document_ends) for shard in prepared.splits.get("train", ()))
+    message = f"{prepared.folder} holds no documents for {split}"
+    hint = "check corpus.source and path"
+    if split == "validation" and trained == 1:
+        message += ": the text is a single document, which is not divided"
+        hint = "separate documents by blank lines; in .jsonl and .parquet files a row is a document"
+    elif split == "validation":
+        hint = "raise corpus.validation_fraction; are all documents the same?"
+    return DataError(message, hint)
 
 
 class _Shards(list):

@@ -52,7 +52,7 @@ class Plans:
         seed: int,
         static: bool,
     ):
-        random = mode != "none"  # without pairs nothing is drawn: all copies are the same
+        random = pairs.is_paired(mode)  # without pairs all copies are the same
         self._arguments = (mode, settings, sequence_length, seed if random else 0)
         self._shards, self._static, self._random = shards, static, random
         self._folder = Path(folder) / "plans"

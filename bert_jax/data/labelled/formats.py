@@ -312,7 +312,7 @@ def json_file(path: Path, task: Task, count: Count) -> Iterator[Row]:
     if first.startswith("["):
         return _array(path, count)
     try:
-        value = jsons.parse(first)
+        value = jsons.parse(first, decoder=jsons.REPEATING)
     except jsons.Malformed:
         value = {"data": []}  # an object over several lines can be SQuAD's alone
     nested = isinstance(value, dict) and isinstance(value.get("data"), list)
@@ -321,20 +321,27 @@ def json_file(path: Path, task: Task, count: Count) -> Iterator[Row]:
 
 def _array(path: Path, count: Count) -> Iterator[Row]:
     text = _whole(path)
-    values, decoder = _parsed(path, text), jsons.LOOSE
+    # Repeated keys are left for the second look, which knows the line of each row.
+    values = _parsed(path, text, jsons.REPEATING)
     at, start, line = text.index("[") + 1, 0, 1
     for value in values:
         at = BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # it also matches nothing
         line += text.count("\n", start, at)
-        start, (_, at) = at, decoder.raw_decode(text, at)
-        yield from _object(f"{path}:{line}", value, "", count)
+        start, (_, at) = at, jsons.REPEATING.raw_decode(text, at)
+        problem = ""
+        try:
+            jsons.parse(text[start:at])
+        except jsons.Malformed as error:
+            problem = str(error)
+        yield from _object(f"{path}:{line}", value, problem, count)
 
 
-def _parsed(path: Path, text: str) -> Any:
+def _parsed(path: Path, text: str, decoder: json.JSONDecoder = jsons.LOOSE) -> Any:
     try:
-        return jsons.parse(text)
+        return jsons.parse(text, decoder=decoder)
     except jsons.Malformed as error:
-        raise DataError(f"{path}:{error.line}: {error}", "repair the file") from error
+        where = f"{path}:{error.line}" if error.line else path
+        raise DataError(f"{where}: {error}", "repair the file") from error
 
 
 def squad(path: Path, task: Task, count: Count) -> Iterator[Row]:
