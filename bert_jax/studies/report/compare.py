@@ -101,7 +101,7 @@ def count_families(
             families |= {(metric, place, ()) for place in places}
     for claimed in claims:
         for place in claimed_places(claimed, points):
-            families.add((claimed.metric, frozenset(place.items()), claimed.more_at))
+            families.add((claimed.metric, frozenset(place.items()), claimed.more_at or ()))
     return max(1, len(families))
 
 
