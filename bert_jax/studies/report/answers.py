@@ -88,12 +88,15 @@ def leader(
 
 
 CLAUSES = 2  # families that a sentence names one by one
+WORDS = 60  # of an answer at most
 
 
 def lead(
     view: View, comparison: Mapping[str, Any], differences: Sequence[Difference], best: str = ""
 ) -> str:
     """Answer a comparison by its first metric, in at most 60 words.
+
+    With the best value of the axis, the differences are left out where there is no room for both.
 
     Args:
       view: the study.
@@ -104,7 +107,8 @@ def lead(
     if not comparison["metrics"]:
         return best
     said = sentence(view, comparison, comparison["metrics"][0], differences, bool(best))
-    return f"{best} {said}".strip()
+    text = f"{best} {said}".strip()
+    return best if best and len(text.split()) > WORDS else text
 
 
 def sentence(
@@ -116,7 +120,8 @@ def sentence(
 ) -> str:
     """Answer a comparison by one metric: differences with their simultaneous intervals.
 
-    Several families are counted together, and with `counted` two are.
+    Several families are counted together. Two are with `counted`, or where their clauses are too
+    long. Without intervals the first clause then stands alone.
     """
     families, clauses = view.families(comparison["axis"]), []
     families = [family for family in families if len(family.runs) > 1] or families
@@ -127,6 +132,10 @@ def sentence(
         clause = _Clause(view, comparison, family, metric, differences).text()
         clauses.append(f"for {family.name}, {clause}" if len(families) > 1 else clause)
     text = "; ".join(clauses)
+    if len(text.split()) > WORDS:
+        if tested:
+            return _count(view, comparison, metric, tested)
+        text = clauses[0]
     return f"{text[:1].upper()}{text[1:]}." if text else ""
 
 
