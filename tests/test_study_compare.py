@@ -1,19 +1,24 @@
-"""Paired differences: closed forms, the bootstrap against analytic errors, coverage, and what a
-hole may not do.
-"""
+"""Differences from a baseline: intervals by hand, the bootstrap against analytic errors, holes."""
 
 from __future__ import annotations
 
+import csv
+import functools
 import math
+from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from bert_jax.evaluation import metrics
-from bert_jax.studies.report import collect, compare, intervals
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.report import collect, compare
+from bert_jax.studies.report.aggregate import View
 from tests import study_workdir
 
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]}}
 
 
@@ -23,44 +28,78 @@ def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.nd
     return np.stack([one.values for one in compare.replicates(arrays, draws).values()])
 
 
-# --- closed forms ---------------------------------------------------------------------------------
+# --- by hand ------------------------------------------------------------------------------------
 
 
-def test_three_pairs_by_hand():
-    """Differences 1, 2, 3: mean 2, standard error 1 / sqrt(3), and t = 4.302653 with two degrees of
-    freedom.
-    """
-    found = intervals.paired([11.0, 22.0, 33.0], [10.0, 20.0, 30.0])
-    assert (found.n, found.mean) == (3, 2.0)
-    assert found.error == pytest.approx(1 / math.sqrt(3))
-    assert found.high - 2 == pytest.approx(4.302653 / math.sqrt(3), rel=1e-6)
-    assert found.low == pytest.approx(4 - found.high)
-    assert found.unpaired == pytest.approx(math.sqrt(121 / 3 + 100 / 3))
-
-
-def test_the_interval_is_scipys_paired_one():
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(1, 2, 7), rng.normal(0, 1, 7)
-    found, theirs = intervals.paired(a, b), stats.ttest_rel(a, b).confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx(tuple(theirs))
-
-
-def test_one_pair_has_no_interval():
-    found = intervals.paired([2.0], [1.5])
-    assert (found.mean, found.low, found.high) == (0.5, -math.inf, math.inf)
-    assert math.isnan(found.error)
-    with pytest.raises(ValueError, match="no pairs"):
-        intervals.paired([1.0, 2.0], [1.0])
-
-
-@pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9, 0.99])
-def test_pairing_helps_by_the_root_of_what_is_not_shared(correlation):
-    """With equal variances the ratio of standard errors is sqrt(1 - correlation)."""
+@functools.cache
+def drawn_quantile(points: int, freedom: int, level: float) -> float:
+    """Return the quantile of the largest of correlated t values, of a million draws."""
     rng = np.random.default_rng(1)
-    common, own = rng.normal(size=20_000), rng.normal(size=(2, 20_000))
-    a, b = math.sqrt(correlation) * common + math.sqrt(1 - correlation) * own
-    found = intervals.paired(a, b)
-    assert found.error / found.unpaired == pytest.approx(math.sqrt(1 - correlation), rel=0.03)
+    baseline, spread = rng.standard_normal(1_000_000), rng.chisquare(freedom, 1_000_000) / freedom
+    largest = np.zeros(1_000_000)
+    for _ in range(points):
+        largest = np.maximum(largest, abs(rng.standard_normal(1_000_000) - baseline))
+    return float(np.quantile(largest / np.sqrt(2 * spread), 1 - level))
+
+
+def halves_by_hand(values: np.ndarray, level: float) -> np.ndarray:
+    """Return half of the intervals of each point but the first: values [points, seeds], no hole."""
+
+    def squares(noise: np.ndarray) -> np.ndarray:
+        noise = noise - noise.mean(-1, keepdims=True)
+        return ((noise - noise.mean(-2, keepdims=True)) ** 2).sum(-1)
+
+    (points, seeds), own = values.shape, squares(values)
+    freedom = (points - 1) * (seeds - 1)
+    alone = (values[1:] - values[0]).std(axis=1, ddof=1) / math.sqrt(seeds)
+    pooled = math.sqrt(2 / seeds * own.sum() / freedom)
+    halves = drawn_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)
+    noise = squares(np.random.default_rng(2).standard_normal((20_000, points, seeds)))
+    if own.max() / own.sum() > np.quantile(noise.max(1) / noise.sum(1), 0.95) + 1e-6:  # Cochran
+        tail = level / (points - 1) / 2
+        halves = np.maximum(halves, stats.t.isf(tail, seeds - 1) * alone)
+    return halves
+
+
+@pytest.mark.parametrize(
+    ("name", "axis", "metric", "families", "least"),
+    [
+        # Of a metric at a size and budget 41, of differences of gains 4 of C1 and 3 of C2.
+        ("best_rate", "masking.rate", "validation/mlm_loss", 48, 30),
+        ("masking_rate", "masking.rate", "validation/mlm_loss", 6, 10),  # of 3 metrics, 2 sizes
+        ("masking_laws", "law", "bound/nats_per_token", 6, 6),  # of 4 metrics, and of C7 and C13
+    ],
+)
+def test_differences_of_committed_results(name, axis, metric, families, least):
+    """The two-way layout is computed from results.csv, which has no values of single examples."""
+    losses: dict = defaultdict(lambda: defaultdict(dict))
+    with (EXPERIMENTS / name / "results.csv").open() as file:
+        for row in csv.DictReader(file):
+            if row[metric]:
+                place = row.get("size", ""), row.get("budget", "")
+                losses[place][row[axis]][int(row["seed"])] = float(row[metric])
+    place = StudyFolder(EXPERIMENTS / name)
+    view = View(place, place.read_study(), collect.read_csv(place))
+    assert view.family_count == families
+    significant = 0
+    for family in view.families(axis):
+        at = family.runs["15 %"][0].entry.labels
+        points = losses.pop((at.get("size", ""), at.get("budget", "")))
+        labels = ["15 %", *(label for label in points if label != "15 %")]
+        values = np.array([[points[label][seed] for seed in range(3)] for label in labels])
+        halves = halves_by_hand(values, 0.05 / families)
+        gaps = compare.differences(place, [family], "15 %", [metric], families)
+        by_point = {gap.point: gap for gap in gaps}
+        for label, row, half in zip(labels[1:], values[1:], halves, strict=True):
+            gap = by_point.pop(label)
+            assert gap.mean == pytest.approx((row - values[0]).mean())
+            assert gap.high - gap.mean == pytest.approx(half, rel=0.01)
+            assert gap.mean - gap.low == pytest.approx(half, rel=0.01)
+            assert gap.examples == 0
+            significant += abs(gap.mean) > half
+        assert not by_point
+    assert not losses
+    assert significant >= least
 
 
 # --- bootstrap ------------------------------------------------------------------------------------
@@ -125,59 +164,6 @@ def test_weights_are_those_of_draws_with_replacement():
     assert np.array_equal(weights, again)
 
 
-@pytest.mark.parametrize("ratio", [0.0, 0.3, 1.0, 3.0, 10.0])
-@pytest.mark.parametrize("seeds", [2, 3, 5, 8])
-def test_interval_over_seeds_and_examples_covers_what_it_says(seeds, ratio):
-    """Simulate 6,000 experiments with seeds and examples drawn anew, by the ratio of the two
-    errors.
-    """
-    rng = np.random.default_rng([seeds, int(10 * ratio)])
-    trials, size, truth = 6_000, 100, 0.3
-    own = rng.normal(0, 1, (trials, seeds))
-    examples = rng.normal(
-        0, ratio * math.sqrt(size / seeds), (trials, size)
-    )  # the errors of the means: ratio to 1
-    means = truth + own.mean(axis=1) + examples.mean(axis=1)
-    students = own.std(axis=1, ddof=1) / math.sqrt(seeds) * stats.t.ppf(0.975, seeds - 1)
-    halves = intervals.with_examples(students, examples.std(axis=1) / math.sqrt(size))
-    assert np.mean(abs(means - truth) <= halves) >= 0.94
-    assert np.all(halves >= students)
-
-
-def test_p_value_is_the_level_at_which_the_interval_reaches_zero():
-    rng = np.random.default_rng(7)
-    a, b = rng.normal(1, 1, 5), rng.normal(0, 1, 5)
-    assert intervals.p_value(intervals.paired(a, b)) == pytest.approx(stats.ttest_rel(a, b).pvalue)
-    seeds = intervals.paired([1.0, 2.0, 3.0], [0.0, 0.0, 0.0])
-    edge = seeds._replace(mean=float(intervals.with_examples(seeds.high - seeds.mean, 0.5)))
-    assert intervals.p_value(edge, 0.5) == pytest.approx(0.05)
-    assert intervals.p_value(seeds, 0.5) > intervals.p_value(seeds)
-    assert math.isnan(
-        intervals.p_value(intervals.paired([1.0], [0.0]), 0.5)
-    )  # one pair says nothing of seeds
-    alike = intervals.paired([1.0, 1.0], [1.0, 1.0])
-    assert (intervals.p_value(alike), intervals.p_value(alike._replace(mean=1.0))) == (1.0, 0.0)
-
-
-def test_holm_is_that_of_the_original():
-    assert intervals.holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert intervals.holm([0.5, 0.9, 0.01]) == pytest.approx([1.0, 1.0, 0.03])
-    found = intervals.holm([math.nan, 0.02, 0.02])
-    assert math.isnan(found[0])
-    assert found[1:] == [0.04, 0.04]
-    assert intervals.holm([]) == []
-
-
-def test_holm_keeps_the_share_of_families_with_a_false_verdict():
-    """Of 2,000 families of eight differences that are all nothing; uncorrected a third would say
-    otherwise.
-    """
-    values = np.random.default_rng(8).random((2_000, 8))
-    corrected = np.array([intervals.holm(row) for row in values])
-    assert np.mean((corrected <= 0.05).any(axis=1)) == pytest.approx(0.05, abs=0.012)
-    assert np.mean((values <= 0.05).any(axis=1)) > 0.3
-
-
 # --- from a workdir -------------------------------------------------------------------------------
 
 
@@ -190,41 +176,33 @@ def compared(
     return {(one.family, one.point): one for one in listed}
 
 
-def test_pairs_share_their_seed_and_the_other_axes(tmp_path):
-    """Seeds move the loss by 0.05 and cells by 0.008 (as the workdir is built): pairs see only the
-    latter.
-    """
+def test_differences_share_seeds_and_other_axes(tmp_path):
+    """Seeds move the loss by 0.05 and cells by 0.008, as the workdir is built: only these count."""
     study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.4), seeds=range(6))
     place = study_workdir.build(tmp_path, study, examples=50, lines=4)
-    cells = {
-        (c.entry.labels["size"], c.entry.labels["masking.rate"], c.entry.seed): c
+    losses = {
+        (*c.entry.labels.values(), c.entry.seed): c.metrics["validation/mlm_loss"]
         for c in collect.results(place)
     }
     found = compared(place)
-    assert found.keys() == {
-        (size, rate) for size in ("2 x 64", "2 x 128") for rate in ("20 %", "40 %")
-    }
-    for (size, rate), one in found.items():
-        arm, base = (
-            np.array([cells[size, label, seed].metrics["validation/mlm_loss"] for seed in range(6)])
-            for label in (rate, "15 %")
-        )
-        assert one.mean == pytest.approx(np.mean(arm - base))
-        assert one.error == pytest.approx(np.std(arm - base, ddof=1) / math.sqrt(6))
-        assert one.unpaired == pytest.approx(math.sqrt((arm.var(ddof=1) + base.var(ddof=1)) / 6))
-        assert (one.pairs, one.holes, one.examples) == (6, 0, 50)
-        assert one.ratio < 0.6
-        assert (one.both_low, one.both_high) == one.widest
-        half = math.hypot(one.high - one.mean, 1.959964 * one.examples_error)
-        assert (one.both_low, one.both_high) == pytest.approx((one.mean - half, one.mean + half))
-        assert one.examples_error > 0
+    rates, sizes = ("15 %", "20 %", "40 %"), ("2 x 64", "2 x 128")
+    assert list(found) == [(size, rate) for size in sizes for rate in rates[1:]]
+    examples = stats.norm.isf((1 - math.sqrt(0.95)) / 2)  # of two errors, each on its own
+    for size in sizes:
+        values = np.array([[losses[size, rate, seed] for seed in range(6)] for rate in rates])
+        for i, half in enumerate(halves_by_hand(values, 0.05), 1):
+            one = found[size, rates[i]]
+            assert one.mean == pytest.approx((values[i] - values[0]).mean())
+            half = math.hypot(half, examples * one.examples_error)
+            assert (one.high - one.mean, one.mean - one.low) == pytest.approx((half, half), rel=5e-3)
+            assert (one.pairs, one.holes, one.examples, one.points) == (6, 0, 50, 3)
+            assert 0.5 < one.spread / study_workdir.OWN_DEVIATION < 2
+            assert one.examples_error > 0
     assert compared(place) == found  # the same numbers from the same files
 
 
-def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
-    """By the delta method, of the mean over seeds: what examples do to both arms leaves the
-    difference.
-    """
+def test_examples_error_is_of_the_difference(tmp_path):
+    """By the delta method, of the mean over seeds: what examples do to both sides leaves it."""
     place = study_workdir.build(
         tmp_path, study_workdir.masking_rate(**SMALL), examples=200, lines=4
     )
@@ -237,10 +215,7 @@ def test_what_the_same_examples_are_worth_is_the_error_they_share(tmp_path):
             (sums - counts * sums.sum() / counts.sum()) / counts.sum()
         )
     base, arm = (np.mean(rows[label], axis=0) for label in ("15 %", "40 %"))
-    apart = math.sqrt((arm**2).sum() + (base**2).sum())
     assert found.examples_error == pytest.approx(math.sqrt(((arm - base) ** 2).sum()), rel=0.15)
-    assert found.examples_unpaired == pytest.approx(apart, rel=0.15)
-    assert found.examples_error < found.examples_unpaired
 
 
 @pytest.mark.fault(39)
@@ -270,27 +245,18 @@ def test_a_hole_takes_its_pair_along(state, tmp_path):
     assert one.mean != pytest.approx(whole.mean, abs=1e-9)
 
 
-def test_without_values_of_each_example_only_seeds_speak(tmp_path):
+def test_differences_without_single_examples(tmp_path):
+    """The interval of one difference is then that of a paired t test over seeds."""
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
     one = compared(place, "pos/accuracy")["2 x 64", "40 %"]
-    assert (one.pairs, one.examples) == (3, 0)
-    assert math.isfinite(one.low)
-    assert math.isnan(one.both_low)
-    assert one.widest == (one.low, one.high)
-
-
-def test_verdicts_are_corrected_for_all_differences_in_a_metric(tmp_path):
-    study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.8), seeds=range(4))
-    found = compared(study_workdir.build(tmp_path, study, examples=400, lines=4))
-    assert {one.tests for one in found.values()} == {4}  # two rates at two sizes
-    assert [one.corrected for one in found.values()] == pytest.approx(
-        intervals.holm([o.p for o in found.values()])
-    )
-    for one in found.values():
-        seeds = intervals.Pairing(one.pairs, one.mean, one.low, one.high, one.error, one.unpaired)
-        assert one.p == pytest.approx(intervals.p_value(seeds, one.examples_error))
-        assert one.resolved == (one.corrected <= 0.05)
-    assert len({one.resolved for one in found.values()}) == 2
+    assert (one.pairs, one.examples, one.examples_error) == (3, 0, 0.0)
+    values = {
+        label: [c.metrics["pos/accuracy"] for c in runs]
+        for family in collect.families(place.read_study(), collect.results(place), "masking.rate")
+        for label, runs in family.runs.items()
+    }
+    theirs = stats.ttest_rel(values["40 %"], values["15 %"])
+    assert (one.low, one.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
 
 
 def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
