@@ -17,18 +17,21 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions, definition
 from bert_jax.studies.definition import Claimed, Comparison, Suite
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import build, collect, judged, verdicts
+from bert_jax.studies.report import aggregate, build, collect, findings, judged, simultaneous
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.summary import literal
+from bert_jax.studies.report.verdicts import Verdict
 from tests import study_workdir
 from tests.study_workdir import OWN_DEVIATION, masking_rate
+from tests.test_study_compare import halves_by_hand
 
 LOSS = "validation/mlm_loss"
 # By `study_workdir.truth`: 20 % beats 80 % by 0.1 nats and more, and 15 % hardly differs.
 TRUE = Claimed("C1", "masking.rate", "20 %", "80 %", LOSS, effect=0.05)
 REVERSED = dataclasses.replace(TRUE, claim="C3", point="80 %", baseline="20 %")
 NULL = dataclasses.replace(TRUE, claim="C16", baseline="15 %", within=0.15)
+PLAN = judged.Plan(3, 2, {"masking.rate": 5})
 
 
 def study(**changes):
@@ -51,43 +54,69 @@ def test_true_reversed_and_null_claims_are_told_apart(view):
     assert {family for _, family in words} == {"2 x 64", "2 x 128"}
 
 
-def test_a_verdict_is_that_of_the_pairs(view):
-    """The difference is recomputed from the cells, and six intervals hold together."""
+def numbers(text: str) -> list[float]:
+    """Return the numbers that a text shows."""
+    return [float(x) for x in re.findall(r"-?\d+\.?\d*", text.replace("\N{MINUS SIGN}", "-"))]
+
+
+def by_hand(values: dict[tuple[str, int], float], baseline: str, point: str, level: float):
+    """Return mean and half of the interval of a point minus the baseline, over all three rates."""
+    labels = [baseline, point, *({"15 %", "20 %", "80 %"} - {baseline, point})]
+    table = np.array([[values[label, seed] for seed in range(4)] for label in labels])
+    return (table[1] - table[0]).mean(), halves_by_hand(table, level)[0]
+
+
+def test_claims_are_judged_by_all_points(view):
+    """Six families: two sizes, each against 15 % (also claimed), 20 % and 80 %."""
+    assert view.family_count == 6
     for claimed, family, verdict, _ in judged.judge(view):
         losses = {
             (r.entry.labels["masking.rate"], r.entry.seed): r.metrics[LOSS]
             for r in view.results
             if r.entry.labels["size"] == family
         }
-        pairs = [losses[claimed.baseline, s] - losses[claimed.point, s] for s in range(4)]
-        assert verdict.mean == pytest.approx(np.mean(pairs))
-        half = 4.857 * np.std(pairs, ddof=1) / 2  # Student's, 3 degrees, 1 - 0.05 / 6 / 2 = 0.99583
-        assert verdict.high - verdict.mean >= 0.999 * half
+        mean, half = by_hand(losses, claimed.baseline, claimed.point, 0.05 / 6)
+        assert verdict.mean == pytest.approx(-mean)
+        # Over 300 examples, whose own noise has a deviation of 0.3, on both sides and in 4 seeds.
+        error = math.sqrt((verdict.high - verdict.mean) ** 2 - half**2) / 2.865  # Sidak's quantile
+        assert error == pytest.approx(0.3 / math.sqrt(300) * math.sqrt(2 / 4), rel=0.25)
+        assert verdict.mean - verdict.low == pytest.approx(verdict.high - verdict.mean)
         assert verdict.seeds == 4
 
 
-def test_a_gain_that_is_larger_elsewhere_is_a_difference_of_two_gains(tmp_path):
-    """Recomputed from the cells; one verdict, of both sizes together."""
-    larger = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
-    smaller = dataclasses.replace(TRUE, more_at=("size", "2 x 64", "2 x 128"))
-    place = study_workdir.build(
-        tmp_path / "w", study(claims=(larger, smaller)), examples=300, lines=4
+def test_claims_have_the_interval_of_the_differences(view):
+    found = findings.find(view)
+    gaps = {(gap.family, gap.point): gap for gap in found.gaps[0]}
+    claims = [j for j in found.claims if j.claimed.baseline == "15 %"]
+    assert len(claims) == 2
+    for claimed, family, verdict, share in claims:
+        gap = gaps[family, claimed.point]
+        assert (verdict.low, verdict.high) == (-gap.high, -gap.low)  # a lower loss is a gain
+        (line,) = judged.rows([judged.Judged(claimed, family, verdict, share)])
+        assert numbers(line[3])[1:] == numbers(aggregate.interval(-gap.high, -gap.low))
+
+
+def test_claims_of_gains_are_judged_by_all_points(tmp_path):
+    """The spread is that of differences of gains, over all rates; one verdict of both sizes."""
+    metric = "pos/accuracy"  # no values of single examples
+    larger = dataclasses.replace(TRUE, metric=metric, more_at=("size", "2 x 128", "2 x 64"))
+    smaller = dataclasses.replace(larger, more_at=("size", "2 x 64", "2 x 128"))
+    compared = (Comparison("masking.rate", "15 %", (metric,)),)
+    made = study(
+        claims=(larger, smaller), comparisons=compared, evaluations=study_workdir.EVALUATIONS
     )
+    place = study_workdir.build(tmp_path / "w", made, examples=10, lines=4)
     seen = View(place, place.read_study(), collect.results(place))
-    losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in seen.results}
-    gains = {
-        size: np.array([losses[size, "80 %", s] - losses[size, "20 %", s] for s in range(4)])
-        for size in ("2 x 64", "2 x 128")
-    }
-    more = gains["2 x 128"] - gains["2 x 64"]
+    scores = {(*r.entry.labels.values(), r.entry.seed): r.metrics[metric] for r in seen.results}
+    rates = {(rate, seed) for _, rate, seed in scores}
+    more = {at: scores["2 x 128", *at] - scores["2 x 64", *at] for at in rates}
+    mean, half = by_hand(more, "80 %", "20 %", 0.05 / 4)  # two claims, a comparison at two sizes
     one, other = judged.judge(seen)
     assert (one.family, other.family) == ("", "")
-    assert one.verdict.mean == pytest.approx(more.mean())
-    assert other.verdict.mean == pytest.approx(-more.mean())
-    # Student's, 3 degrees, 1 - 0.05 / 2 / 2 = 0.9875
-    assert (
-        one.verdict.high - one.verdict.mean > 1.001 * 4.177 * more.std(ddof=1) / 2
-    )  # and examples
+    assert (one.verdict.mean, other.verdict.mean) == pytest.approx((mean, -mean))
+    for verdict in (one.verdict, other.verdict):
+        assert verdict.high - verdict.mean == pytest.approx(half, rel=5e-3)
+        assert verdict.mean - verdict.low == pytest.approx(half, rel=5e-3)
     assert "at 2 x 128 minus that at 2 x 64: " in judged.sentences([one])[0]
     assert "20 % gains more over 80 % at 2 x 128 than at 2 x 64, by" in judged.rows([one])[0][2]
 
@@ -115,32 +144,46 @@ def test_it_has_no_verdict_before_both_gains_have_runs(tmp_path):
 def test_its_power_is_that_of_twice_the_variance(view):
     collect.write_csv(view.place, view.results)
     more = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
-    found = [judged.power([claim], 3, 2, [view.place.csv])[0] for claim in (TRUE, more)]
+    found = [judged.power([claim], PLAN, [view.place.csv])[0] for claim in (TRUE, more)]
     alone, both = (
         float(re.search(r"standard deviation of ([\d.]+) nats", line)[1]) for line in found
     )
     assert both == pytest.approx(math.sqrt(2) * alone, abs=1.5e-3)  # both are rounded to 0.001
 
 
-def test_page_and_summary_say_them(view):
+def test_shown_intervals_and_verdicts_agree(view):
+    """On the page and in the summary, for each difference and each claim."""
     build.write(view.place)
     page, summary = view.place.report.read_text(), view.place.summary.read_text()
-    assert "Published claims" in page
-    assert "replicated" in page
-    for line in judged.sentences(judged.judge(view)):
-        assert literal(line) in summary
+    words = []
+    for row in re.findall(r"<tr>(.*?)</tr>", page.split("Differences in pairs</h2>")[1]):
+        cells = re.findall(r"<td[^>]*>(.*?)</td>", row)
+        if len(cells) > 4 and "significant" in cells[4]:
+            low, high = numbers(cells[2])
+            words.append(cells[4] == "significant")
+            assert (low > 0 or high < 0) == words[-1] == (numbers(cells[3])[0] <= 0.05)
+    assert sorted(words) == [False, False, True, True]  # 20 and 80 % at two sizes
+    judgements = judged.judge(view)
+    for line, found in zip(judged.rows(judgements), judgements, strict=True):
+        _, low, high = numbers(line[3])
+        margin = found.claimed.within
+        assert (line[4] == "replicated") == (max(-low, high) < margin if margin else low > 0)
+        assert line[3] in page
+    for sentence in judged.sentences(judgements):
+        assert literal(sentence) in summary
     assert CLAIMS["C1"].text in page
 
 
 def test_scores_in_per_cent_are_written_as_they_are():
     """F1 of a share is below 1, that of SQuAD below 100."""
-    verdict = verdicts.judge([1.5, 1.7, 1.6])
     claimed = dataclasses.replace(TRUE, metric="squad/f1", effect=1.0)
-    (line,) = judged.sentences([judged.Judged(claimed, "", verdict, share=False)])
-    assert "above 0: +1.600 (+1.352 to +1.848)" in line
-    verdict = verdicts.judge([0.015, 0.017, 0.016])
-    (line,) = judged.sentences([judged.Judged(claimed, "", verdict, share=True)])
-    assert f"above 0: +1.60{SPACE}% (+1.35{SPACE}% to +1.85{SPACE}%)" in line
+    for scale, share, said in (
+        (1, False, "+1.600 (+1.352 to +1.848)"),
+        (100, True, f"+1.60{SPACE}% (+1.35{SPACE}% to +1.85{SPACE}%)"),
+    ):
+        verdict = Verdict("replicated", 1.6 / scale, 1.352 / scale, 1.848 / scale, 3, None)
+        (line,) = judged.sentences([judged.Judged(claimed, "", verdict, share)])
+        assert f"above 0: {said}" in line
 
 
 def test_one_seed_is_underpowered(tmp_path):
@@ -151,8 +194,8 @@ def test_one_seed_is_underpowered(tmp_path):
     assert "one pair: no interval" in judged.sentences(judged.judge(one))[0]
 
 
-def test_the_spread_of_earlier_runs_is_that_of_their_pairs(view):
-    """Of every two rates of a size: half the squares are the variance, whatever the seed adds."""
+def test_the_spread_of_earlier_runs_is_of_one_run(view):
+    """Half the variance of differences between two rates, whatever the seed adds."""
     collect.write_csv(view.place, view.results)
     losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in view.results}
     sizes, rates = ({labels[i] for labels in losses} for i in (0, 1))
@@ -161,9 +204,9 @@ def test_the_spread_of_earlier_runs_is_that_of_their_pairs(view):
         for size in sizes
         for a, b in itertools.combinations(rates, 2)
     ]
-    right = pytest.approx(math.sqrt(np.mean(variances)), rel=1e-4)
+    right = pytest.approx(math.sqrt(np.mean(variances) / 2), rel=1e-4)
     assert judged.spread(view.place.csv, LOSS, "masking.rate") == right
-    assert math.sqrt(2) * OWN_DEVIATION / 2 < right.expected < math.sqrt(2) * OWN_DEVIATION * 2
+    assert OWN_DEVIATION / 2 < right.expected < OWN_DEVIATION * 2
     assert judged.spread(view.place.csv, "validation/none", "masking.rate") == 0
     assert judged.spread(view.place.workdir / "none.csv", LOSS, "masking.rate") == 0
 
@@ -191,22 +234,23 @@ def test_a_size_with_fewer_seeds_neither_hides_the_spread_nor_the_seeds_of_other
 
 def test_a_launch_says_its_power(view, tmp_path, capsys):
     collect.write_csv(view.place, view.results)
-    (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv", view.place.csv])
+    (line,) = judged.power([TRUE], PLAN, [tmp_path / "none.csv", view.place.csv])
     assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
     assert "results.csv" in line
     spread = judged.spread(view.place.csv, LOSS, "masking.rate")
-    chance = 100 * verdicts.power(3, spread, 0.05, claims=2)
-    needed = verdicts.seeds_needed(spread, 0.05, claims=2)
+    wanted = simultaneous.Wanted(0.05, families=2)
+    chance = 100 * simultaneous.power(3, 5, spread, wanted)
+    needed = simultaneous.seeds_needed(5, spread, wanted)
     said = f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed}"
-    assert f"{said} (2 intervals hold together; " in line
+    assert f"{said} (intervals of 2 families hold together; " in line
     other = tmp_path / "other.csv"  # of a study that varies something else
     other.write_text(
         "cell,state,unit,seed,validation/mlm_loss\n"
         "a,done,word,0,5\nb,done,word,1,7\nc,done,token,0,6\nd,done,token,1,4\n"
     )
-    assert judged.power([TRUE], 3, 2, [other, view.place.csv]) == [line]
-    assert "other.csv" in judged.power([TRUE], 3, 2, [other])[0]
-    (line,) = judged.power([TRUE], 3, 2, [tmp_path / "none.csv"])
+    assert judged.power([TRUE], PLAN, [other, view.place.csv]) == [line]
+    assert "other.csv" in judged.power([TRUE], PLAN, [other])[0]
+    (line,) = judged.power([TRUE], PLAN, [tmp_path / "none.csv"])
     assert "no earlier run" in line
     file = tmp_path / "claims" / "study.py"
     file.parent.mkdir()
@@ -220,9 +264,10 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("kept", "said"),
     [
-        ({}, (["C1", "C3", "C16"], 1 + 2 + 2)),  # of two sizes
-        ({"size": "2 x 128"}, (["C3", "C16"], 2)),  # C1 is of both
-        ({"masking.rate": "20 %"}, ([], 0)),
+        # Families of two sizes: C1 is of both, C16 is also compared.
+        ({}, (["C1", "C3", "C16"], 1 + 2 + 2, {"size": 2, "masking.rate": 3})),
+        ({"size": "2 x 128"}, (["C3", "C16"], 2, {"size": 1, "masking.rate": 3})),
+        ({"masking.rate": "20 %"}, ([], 1, {"size": 2, "masking.rate": 1})),
     ],
 )
 def test_a_launch_says_the_power_of_claims_it_has_cells_for(kept, said, monkeypatch):
@@ -236,8 +281,9 @@ def test_a_launch_says_the_power_of_claims_it_has_cells_for(kept, said, monkeypa
     monkeypatch.setattr(judged, "power", lambda *given: asked.append(given) or [])
     place = StudyFolder(Path("none"))
     actions._power(made, definition.expand(made), place, Path("none/of"))
-    ((claims, _, count, _),) = asked
-    assert ([claimed.claim for claimed in claims], count) == said
+    ((claims, plan, _),) = asked
+    assert ([claimed.claim for claimed in claims], plan.families, plan.points) == said
+    assert plan.seeds == 4
 
 
 @pytest.mark.parametrize(

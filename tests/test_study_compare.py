@@ -194,7 +194,9 @@ def test_differences_share_seeds_and_other_axes(tmp_path):
             one = found[size, rates[i]]
             assert one.mean == pytest.approx((values[i] - values[0]).mean())
             half = math.hypot(half, examples * one.examples_error)
-            assert (one.high - one.mean, one.mean - one.low) == pytest.approx((half, half), rel=5e-3)
+            assert (one.high - one.mean, one.mean - one.low) == pytest.approx(
+                (half, half), rel=5e-3
+            )
             assert (one.pairs, one.holes, one.examples, one.points) == (6, 0, 50, 3)
             assert 0.5 < one.spread / study_workdir.OWN_DEVIATION < 2
             assert one.examples_error > 0
