@@ -1,4 +1,4 @@
-"""The sentence a report begins with and its warnings, held against paired t tests by hand."""
+"""The sentence a report begins with and its warnings, held against intervals by hand."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import stats
 
 from bert_jax.config.knobs import Config
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.folder import Entry, State, StudyFolder
 from bert_jax.studies.report import answers, compare, sections
-from bert_jax.studies.report.aggregate import View, probability
+from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.collect import Result
+from tests.test_study_compare import halves_by_hand
 
 LOSS = "validation/mlm_loss"
 Points = Mapping[str, Sequence[float | None]]  # values of the seeds; None where a cell failed
@@ -76,17 +77,15 @@ def gaps(made: View) -> list[compare.Difference]:
     comparison = made.comparisons[0]
     families = made.families("masking.rate")
     base, metrics = comparison["baseline"], comparison["metrics"]
-    return compare.differences(made.place, families, base, metrics, 10)
+    return compare.differences(made.place, families, base, metrics, draws=10)
 
 
-def by_hand(points: Points, label: str, tests: int) -> str:
-    """The paired t interval and test of a rate and 15 %, as one of `tests` that Holm's step has."""
-    differences = np.subtract(points["15 %"], points[label])
-    size, error = abs(differences.mean()), differences.std(ddof=1) / math.sqrt(3)
-    half = 4.302653 * error
-    p = min(1.0, tests * 2 * special.stdtr(2, -size / error))
-    ends = f"{size - half:.3f} to {size + half:.3f}"
-    return f"{size:.3f} nats (95 % interval {ends}, Holm-corrected p = {probability(p)})"
+def by_hand(points: Points, label: str) -> str:
+    """Write size and simultaneous interval of a rate's difference from 15 %."""
+    labels = ["15 %", label, *(other for other in points if other not in ("15 %", label))]
+    values = np.array([points[each] for each in labels])
+    mean, half = abs((values[1] - values[0]).mean()), halves_by_hand(values, 0.05)[0]
+    return f"{mean:.3f} nats ({mean - half:.3f} to {mean + half:.3f})"
 
 
 BETTER: Points = {
@@ -94,45 +93,48 @@ BETTER: Points = {
     "40 %": [4.70, 4.79, 4.91],
     "80 %": [5.40, 5.52, 5.58],
 }
+NOISY: Points = {  # 80 % is lowest, and scatters too far to differ
+    "15 %": [5.00, 5.01, 5.02],
+    "40 %": [4.60, 4.61, 4.62],
+    "80 %": [4.494, 4.852, 4.413],
+}
 
 
-def test_a_point_that_is_better_is_named_with_its_interval_and_p():
+def test_sentence_names_a_significant_point():
     found = sentence(view(BETTER))
-    size = by_hand(BETTER, "40 %", 2)
+    size = by_hand(BETTER, "40 %")
     assert found == f"Masking rate 40 % has a lower validation MLM loss than 15 %, by {size}."
 
 
-def test_a_difference_that_may_be_none_is_open():
+def test_sentence_of_a_difference_that_may_be_none():
     points = BETTER | {"40 %": [5.02, 5.05, 5.16]}
-    size = by_hand(points, "40 %", 1)  # the largest p of two
     assert sentence(view(points)) == (
-        "No masking rate is shown to have a lower validation MLM loss than 15 %: the lowest, at "
-        f"40 %, is open, ahead by {size}."
+        "No masking rate has a significantly lower validation MLM loss than 15 %: the lowest, at "
+        f"40 %, is ahead by {by_hand(points, '40 %')}."
     )
 
 
-def test_the_lowest_mean_does_not_hide_a_point_that_differs():
-    points = BETTER | {"80 %": [4.2, 5.0, 4.4]}
-    found = sentence(view(points))
-    assert found.startswith("Masking rate 40 % has a lower validation MLM loss than 15 %, by 0.300")
-    size = by_hand(points, "80 %", 1)
-    assert found.endswith(f"while the lowest, at 80 %, is open, by {size}.")
+def test_sentence_looks_behind_the_lowest_mean():
+    assert sentence(view(NOISY)) == (
+        "Masking rate 40 % has a lower validation MLM loss than 15 %, by "
+        f"{by_hand(NOISY, '40 %')}; the lowest, at 80 %, is not significantly different."
+    )
 
 
-def test_a_baseline_that_leads_is_held_against_the_nearest():
-    points = BETTER | {"40 %": [5.03, 5.12, 5.24]}
-    found = sentence(view(points))
-    assert found.startswith("Masking rate 15 %, the baseline, has the lowest validation MLM loss;")
-    size = by_hand(points, "40 %", 1).partition(", Holm")[0]
-    assert f"the nearest, 40 %, is higher by {size}, Holm-corrected p = " in found
-    assert re.search(r"\) and (differs|is open)\.$", found)
+@pytest.mark.parametrize(("away", "word"), [(0.03, "not significantly"), (0.2, "significantly")])
+def test_sentence_of_a_baseline_that_leads(away, word):
+    points = BETTER | {"40 %": [5.0 + away, 5.09 + away, 5.21 + away]}
+    assert sentence(view(points)) == (
+        "Masking rate 15 %, the baseline, has the lowest validation MLM loss; the nearest, 40 %, "
+        f"is higher, {word}, by {by_hand(points, '40 %')}."
+    )
 
 
 def test_one_seed_is_no_answer():
     made = view({"15 %": [5.0], "40 %": [4.5]})
     assert sentence(made) == (
         "Nothing is tested yet: masking rate 40 % has the lowest validation MLM loss, ahead of "
-        "15 % by 0.500 nats (one pair of runs: no interval, no p)."
+        "15 % by 0.500 nats (no interval)."
     )
     (warning,) = answers.warnings(made)
     assert warning.startswith("One seed: there is no interval and no p")
@@ -141,10 +143,13 @@ def test_one_seed_is_no_answer():
 
 
 def test_shares_are_higher_by_percentage_points():
+    """The paired t interval of scipy, as there is one difference."""
     points = {"15 %": [0.70, 0.71, 0.72], "40 %": [0.75, 0.76, 0.772]}
-    found = sentence(view(points, metric="pos/accuracy"))
-    assert found.startswith("Masking rate 40 % has a higher POS accuracy than 15 %, by 5.07 perc")
-    assert "percentage points (95 % interval 4.78 to 5.35, Holm-corrected p = 0.0002)" in found
+    ends = stats.ttest_rel(points["40 %"], points["15 %"]).confidence_interval(0.95)
+    assert sentence(view(points, metric="pos/accuracy")) == (
+        "Masking rate 40 % has a higher POS accuracy than 15 %, by 5.07 percentage points "
+        f"({100 * ends.low:.2f} to {100 * ends.high:.2f})."
+    )
 
 
 def test_every_size_has_its_part_of_the_sentence():
@@ -152,6 +157,20 @@ def test_every_size_has_its_part_of_the_sentence():
     found = sentence(view({"small": BETTER, "large": worse | {"40 %": [6.5, 6.6, 6.7]}}))
     assert found.startswith("For small, masking rate 40 % has a lower validation MLM loss than")
     assert "; for large, masking rate 15 %, the baseline, has the lowest" in found
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_answer_has_sixty_words_at_most(seeds):
+    """Two sizes whose clauses are too long: counted, or without intervals the first alone."""
+    few = {label: values[:seeds] for label, values in NOISY.items()}
+    made = view({"of two layers of 128": few, "of four layers of 256": few})
+    comparison = made.comparisons[0]
+    lead = answers.lead(made, comparison, gaps(made)).replace(SPACE, " ")
+    start = "By validation MLM loss, 2 of 4 differences from 15 % are significant gains, 0 "
+    assert lead.startswith(start if seeds > 1 else "For of two layers of 128, nothing is tested")
+    assert len(lead.split()) <= 60
+    best = " ".join(["word"] * 40)
+    assert answers.lead(made, comparison, gaps(made), best) == best
 
 
 def test_a_size_with_a_single_rate_has_nothing_to_compare():
@@ -170,15 +189,16 @@ def test_words_stand_in_quotation_marks():
 def test_runs_that_are_all_worse_than_the_unigram_have_no_best():
     made = view(BETTER, unigram=4.5)
     assert sentence(made) == (
-        "No run is better than the unigram by validation MLM loss, so none is called best: the "
-        "nearest, masking rate 40 %, is 0.300 nats worse than the unigram (4.500)."
+        "No point is shown to be better than the unigram (4.500) by validation MLM loss; the "
+        "nearest, masking rate 40 %, is 0.300 nats from it."
     )
     comparison = made.comparisons[0]
     (warning,) = answers.behind_baseline(made, comparison)
-    assert warning == "No better than the unigram (4.500) by validation MLM loss: every run."
+    than = "better than the unigram (4.500) by validation MLM loss"
+    assert warning == f"Not shown to be {than}: every point."
     table = sections.best(made, comparison, gaps(made))
     assert "none; nearest 40 %" in table
-    assert "no run is better than the unigram" in table
+    assert "no point is shown to be better than the unigram" in table
 
 
 def test_a_run_with_another_evaluation_alone_has_no_part_in_the_sentence():
@@ -189,24 +209,33 @@ def test_a_run_with_another_evaluation_alone_has_no_part_in_the_sentence():
         for result in made.results
     ]
     found = sentence(View(made.place, made.study, results))
-    assert "masking rate 40 %, is 0.350 nats worse than the unigram (4.500)." in found
+    assert found.endswith("masking rate 40 %, is 0.350 nats from it.")
 
 
-def test_some_runs_worse_than_the_unigram_are_named():
+def test_warning_names_points_by_their_intervals():
+    """The interval of 15 %, 4.852 to 5.348, includes the unigram; its mean is lower."""
     made = view(BETTER, unigram=5.3)
     assert sentence(made).startswith("Masking rate 40 % has a lower")
     (warning,) = answers.behind_baseline(made, made.comparisons[0])
     assert warning.replace(SPACE, " ") == (
-        "No better than the unigram (5.300) by validation MLM loss: 80 %."
+        "Not shown to be better than the unigram (5.300) by validation MLM loss: 15 %, 80 %."
     )
+    (warning,) = answers.behind_baseline(view(BETTER, unigram=5.35), made.comparisons[0])
+    assert warning.endswith(f"MLM loss: 80{SPACE}%.")
 
 
-def test_minimal_pairs_are_held_against_chance():
-    points = {"15 %": [0.49, 0.5, 0.49], "40 %": [0.48, 0.49, 0.5]}
-    made = view(points, metric="blimp/accuracy")
-    assert sentence(made).startswith("No run is better than chance by BLiMP accuracy")
-    figures = sections.headline(made, made.comparisons[0])
-    (chart,) = figures.values()
+@pytest.mark.parametrize(("mean", "warned"), [(0.5057, True), (0.56, False), (0.44, True)])
+def test_warning_of_chance_goes_by_the_interval(mean, warned):
+    """Half of the interval is 4.64 %: with a mean of 50.57 % it includes chance."""
+    deviation = 0.0464 / stats.t.ppf(0.975, 2) * math.sqrt(3)
+    made = view({"15 %": [mean, mean - deviation, mean + deviation]}, metric="blimp/accuracy")
+    found = answers.behind_baseline(made, made.comparisons[0])
+    wanted = f"Not shown to be better than chance (50.0{SPACE}%) by BLiMP accuracy: every point."
+    assert found == [wanted] * warned
+    assert sentence(made).startswith("No point is shown to be better than chance") == warned
+    table = sections.best(made, made.comparisons[0], gaps(made))
+    assert f"{100 * mean:.2f} ± 4.64{SPACE}%" in table
+    (chart,) = sections.headline(made, made.comparisons[0]).values()
     assert chart.baselines == [("chance", 0.5)]
 
 
