@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import re
 import statistics
+from pathlib import Path
 
 import pytest
 
+from bert_jax import config
 from bert_jax.errors import DataError
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions
@@ -19,7 +22,8 @@ from bert_jax.studies.report.aggregate import View
 from tests import texts
 from tests.study_workdir import SIZES, build, masking_rate
 
-SEEDS = (0, 1, 2)
+FOLDER = Path(__file__).resolve().parents[1] / "experiments"
+COMMITTED = sorted(path.parent for path in FOLDER.glob("**/summary.md"))
 
 
 @pytest.fixture(autouse=True)
@@ -126,26 +130,60 @@ def test_it_is_written_with_the_report(place):
     assert not list(place.workdir.glob("*.tmp"))
 
 
-def test_differences_have_a_p_value_of_their_family_and_the_widest_interval(place):
-    found = compare.differences(
-        place,
-        collect.families(place.read_study(), collect.results(place), "masking.rate"),
-        "15 %",
-        ["validation/mlm_loss"],
-    )
-    _, pairs = tables(text(place))
-    for one in found:
-        cell = pairs[f"{one.family}, 40 %"][0]
-        assert f"({one.both_low:+.3f} to {one.both_high:+.3f}; p = {one.corrected:.2g})" in cell
-        assert cell.startswith("**") == one.resolved
-    said = (
-        "over seeds and examples for Validation MLM loss, BLiMP accuracy, "
-        "over seeds alone for others; "
-    )
+def test_differences_are_bold_where_zero_is_excluded(place):
+    """The level is divided among six families: three metrics at two sizes."""
+    families = collect.families(place.read_study(), collect.results(place), "masking.rate")
+    metrics = ["validation/mlm_loss", "pos/accuracy"]
+    found = text(place)
+    _, pairs = tables(found)
+    for gap in compare.differences(place, families, "15 %", metrics, count=6):
+        column = 0 if gap.metric == metrics[0] else 2
+        ends = f"({gap.low:+.3f} to {gap.high:+.3f})"
+        if column:
+            ends = f"({100 * gap.low:+.2f} to {100 * gap.high:+.2f} %)"
+        assert ends in pairs[f"{gap.family}, 40 %"][column]
+    assert disagreements(found) == []
     assert (
-        f"{said}p is that of the difference, corrected by Holm's method for the 2 of its column."
-        in text(place)
-    )
+        "In brackets simultaneous 95 % intervals over seeds and examples for Validation MLM loss, "
+        "BLiMP accuracy, over seeds for others: those of 6 families hold together"
+    ) in found
+
+
+def disagreements(found: str) -> list[str]:
+    """Return the differences that are bold while their interval includes zero, or the reverse."""
+    found = found.replace(SPACE, "").replace("\N{MINUS SIGN}", "-").replace(" %", "")
+    wrong = []
+    number = r"([-+]?[\d.]+)%?"
+    for cell in re.finditer(rf"[|] (\**){number}\** \({number} to {number}", found):
+        low, high = float(cell[3]), float(cell[4])
+        wrong += [cell[0]] if (low > 0 or high < 0) != bool(cell[1]) else []
+    return wrong
+
+
+@pytest.mark.parametrize("study", COMMITTED, ids=lambda path: path.name)
+def test_committed_summaries_are_bold_by_interval(study):
+    assert disagreements((study / "summary.md").read_text()) == []
+
+
+@pytest.mark.parametrize("study", COMMITTED, ids=lambda path: path.name)
+def test_committed_studies_have_one_answer(study):
+    """The page, the summary and the terminal have it in the same words, at most sixty."""
+    place = StudyFolder(study)
+    known = config.resolve(config.default())  # results.csv has none, and the page shows one
+    results = [
+        dataclasses.replace(one, entry=dataclasses.replace(one.entry, config=known))
+        for one in collect.read_csv(place)
+    ]
+    view = View(place, place.read_study(), results)
+    found = findings.find(view)
+    lines, page = summary.text(view, found).splitlines(), report.compose(view, found)[0]
+    for number, _ in enumerate(view.comparisons):
+        lead = found.lead(view, number)
+        assert 5 < len(lead.split()) <= 60
+        assert summary.literal(lead) in lines
+        assert f'<p class="lead">{html.escape(lead)}</p>' in page
+        assert lead in found.answer(view).splitlines()
+    assert disagreements("\n".join(lines)) == []
 
 
 def test_names_of_users_stand_as_they_are(place):
@@ -201,12 +239,12 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     for name in ("study.json", "results.csv"):
         (tmp_path / name).write_bytes((place.workdir / name).read_bytes())
     actions.report(tmp_path)
-    assert capsys.readouterr().out.strip() == str(kept.summary)
+    assert capsys.readouterr().out.splitlines()[-1] == str(kept.summary)
     ours, theirs = tables(kept.summary.read_text()), tables(place.summary.read_text())
     assert ours[0] == theirs[0]  # means
     head = [(tmp_path / "summary.md").read_text(), place.summary.read_text()]
     assert head[0].split("## ")[0] == head[1].split("## ")[0]
-    assert "over seeds alone;" in head[0]
+    assert "intervals over seeds: those of 6 families" in head[0].replace(SPACE, " ")
     for name, row in ours[1].items():
         assert [cell.split(" ")[0].strip("*") for cell in row] == [
             c.split(" ")[0].strip("*") for c in theirs[1][name]
