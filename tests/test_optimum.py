@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import shutil
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from bert_jax.reporting.formats import SPACE
+from bert_jax.studies import scaling
 from bert_jax.studies.definition import Budget, Comparison, Suite
 from bert_jax.studies.report import build, collect, findings, optimum, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.summary import literal
+from bert_jax.studies.scaling import Run
 from tests import study_workdir
 from tests.study_workdir import masking_rate
 
 RATES = (0.1, 0.15, 0.2, 0.25, 0.3)
 BUDGETS = Budget("tokens", (1_500_000, 3_000_000, 6_000_000))
+ENDS = (-1, "6"), (0, "1.5")  # places of the largest and smallest, in millions
 LOSS = (Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),)
 
 
@@ -45,16 +51,19 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
         assert "after 6" in line
     assert all(abs(value - 17) <= 2 for value in found["2 x 64"])
     assert all(abs(value - 24) <= 2 for value in found["2 x 128"])
-    assert "falls or rises with each doubling of the tokens is open" in lines[2]
+    assert "does not change significantly: with each doubling of the tokens its odds" in lines[2]
     assert "The best masking rate rises: with each doubling of the parameters" in lines[3]
-    assert best(known).answer() == f"{lines[2]} {lines[3]}"
-    assert re.match(r"Predicted by the course of the others, [5-6] of 6 best values lie", lines[4])
-    for line, end in zip(lines[5:7], ("10", "30"), strict=True):
+    after = [rf"{found['2 x 64'][i]} to {found['2 x 128'][i]} % after {m} M" for i, m in ENDS]
+    told = best(known).answer().replace(SPACE, " ")
+    assert told == f"The best masking rate is {after[0]} tokens, {after[1]} tokens."
+    assert re.match(r"Predicted by the trend of all others, [5-6] of 6 best values lie", lines[5])
+    for line, end in zip(lines[6:8], ("10", "30"), strict=True):
         assert line.startswith(f"Without the runs at {end} % the best masking rate is ")
         small, large = (int(value) for value in re.findall(rf"(\d+){SPACE}% \(", line))
         assert abs(small - 17) <= 3
         assert abs(large - 24) <= 3
-        assert f"for 2 x 128 after 6{SPACE}M tokens; with each doubling of the tokens" in line
+        assert f"for 2 x 128 after 6{SPACE}M tokens" in line
+        assert "; with each doubling of the tokens" in line
     ((name, chart),) = best(known).figures().items()
     assert name == "masking.rate_validation_mlm_loss_best"
     assert [series.name for series in chart.series] == ["2 x 64", "2 x 128"]
@@ -63,6 +72,48 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
         for (x, value), (at, low, high) in zip(series.points, series.whiskers, strict=True):
             assert x == at
             assert low < value < high
+
+
+def runs(view: View, seed: int | None = None) -> list[Run]:
+    """Return the runs of a view, or those of one seed."""
+    return [
+        Run(float(one.parameters), *place, one.entry.seed, one.metrics[LOSS[0].metrics[0]])
+        for one in view.results
+        if seed in (None, one.entry.seed)
+        for place in [(one.entry.values["budget"], one.entry.values["masking.rate"])]
+    ]
+
+
+def test_trend_is_said_with_seeds_as_the_unit(tmp_path):
+    """Each seed is fitted alone, and the exponents have a t interval."""
+    known = view(tmp_path)
+    (line,) = (line for line in best(known).sentences() if "With seeds as the unit" in line)
+    said = []
+    alone = [scaling.fit(runs(known, seed)) for seed in range(3)]
+    for name, what in (("over_budget", "tokens"), ("over_size", "parameters")):
+        each = np.array([getattr(fitted, name).estimate for fitted in alone])
+        half = stats.t.ppf(0.975, 2) * each.std(ddof=1) / math.sqrt(3)
+        factor, low, high = 2 ** (each.mean() + np.array([0, -half, half]))
+        said.append(f"{factor:.2f} (95 % interval {low:.2f} to {high:.2f}) with each doubling of ")
+        said[-1] += f"the {what}"
+    assert line.replace(SPACE, " ").endswith(f"the odds change by {said[0]} and by {said[1]}.")
+
+
+def test_best_values_outside_those_left_are_counted(tmp_path):
+    """By parabolas through the means at the rates below 30 %: planted are 17 and 24 %."""
+    known = view(tmp_path, rates=(0.08, 0.1, 0.15, 0.2, 0.3))
+    losses: dict = {}
+    for run in runs(known):
+        if run.value < 0.3:
+            losses.setdefault((run.size, run.budget), {}).setdefault(run.value, []).append(run.loss)
+    outside = 0
+    for points in losses.values():
+        logits = [math.log(value / (1 - value)) for value in points]
+        curve, slope, _ = np.polyfit(logits, [np.mean(each) for each in points.values()], 2)
+        outside += curve <= 0 or not min(logits) <= -slope / 2 / curve <= max(logits)
+    assert (len(losses), outside) == (6, 3)
+    (line,) = (line for line in best(known).sentences() if line.startswith("Without the runs at 3"))
+    assert "; 3 of 6 best values lie outside the values left; with each doubling" in line
 
 
 def test_more_lines_than_colours_are_a_figure_for_each_size(tmp_path):
@@ -119,7 +170,9 @@ def test_one_budget_has_best_rates_and_no_course_over_budgets(tmp_path):
     lines = best(known).sentences()
     assert "after 3" in lines[0]
     assert best(known).figures() == {}
-    assert best(known).answer() == ""
+    small, large = (int(re.search(rf"(\d+){SPACE}% \(", line)[1]) for line in lines[:2])
+    told = f"The best masking rate is {small} to {large} % after 3 M tokens."
+    assert best(known).answer().replace(SPACE, " ") == told
     assert not any("tokens are" in line or "doubling of the tokens" in line for line in lines)
 
 
