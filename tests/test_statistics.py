@@ -1,4 +1,4 @@
-"""Means, intervals and differences against scipy's own tests and tables."""
+"""Means and their intervals against scipy's own test."""
 
 import math
 
@@ -10,9 +10,7 @@ from scipy import stats
 
 from bert_jax.studies.report.intervals import summary
 
-PRECISION = pytest.mark.filterwarnings(
-    "ignore:Precision loss"
-)  # scipy's, of values that are all alike
+PRECISION = pytest.mark.filterwarnings("ignore:Precision loss")  # scipy's, of equal values
 SAMPLES = st.lists(st.floats(-1e3, 1e3).map(lambda x: round(x, 3)), min_size=2, max_size=9)
 
 
@@ -29,26 +27,11 @@ def test_summary_is_scipys(values):
         assert found.low == pytest.approx(found.high, abs=1e-9)
 
 
-def test_a_table_of_students_t():
-    """n = 5: t = 2.776 at 95 % with 4 degrees of freedom."""
-    a = [1.0, 2.0, 3.0, 4.0, 5.0]  # mean 3, variance 2.5
-    found = summary(a)
-    assert (found.mean, found.deviation) == (3.0, pytest.approx(math.sqrt(2.5)))
-    assert found.high - found.mean == pytest.approx(2.776 * math.sqrt(0.5), abs=1e-3)
-
-
 def test_one_run_says_nothing_of_its_spread():
     found = summary([0.7])
     assert (found.n, found.mean) == (1, 0.7)
     assert math.isnan(found.deviation)
     assert (found.low, found.high) == (-math.inf, math.inf)
-
-
-def test_an_interval_covers_as_often_as_it_says():
-    rng = np.random.default_rng(0)
-    found = [summary(rng.normal(1, 2, 5)) for _ in range(2000)]
-    covered = [one.low <= 1 <= one.high for one in found]
-    assert abs(np.mean(covered) - 0.95) < 0.015
 
 
 @pytest.mark.parametrize("values", [[], [math.nan, 1.0], [[1.0, 2.0]]])

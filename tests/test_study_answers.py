@@ -31,10 +31,9 @@ def view(
     points: Points | Mapping[str, Points],
     metric: str = LOSS,
     baseline: str = "15 %",
-    others: Mapping[str, float] | None = None,
     unigram: float = 9.0,
 ) -> View:
-    """A study of masking rates, of one size or several; `others` are metrics of every cell."""
+    """A study of masking rates, of one size or several."""
     sizes = points if isinstance(next(iter(points.values())), Mapping) else {"": points}
     axes = [_axis("size", {name: name for name in sizes})] * (len(sizes) > 1)
     labels = next(iter(sizes.values()))
@@ -42,9 +41,7 @@ def view(
     evaluation = metric.partition("/")[0]
     known = {f"{evaluation}/unigram_loss": unigram} if metric.endswith("loss") else {}
     results = [
-        _result(
-            size, rate, seed, {} if value is None else {metric: value, **known, **(others or {})}
-        )
+        _result(size, rate, seed, {} if value is None else {metric: value, **known})
         for size, of_size in sizes.items()
         for rate, values in of_size.items()
         for seed, value in enumerate(values)
@@ -68,8 +65,7 @@ def _result(size: str, rate: str, seed: int, metrics: dict[str, float]) -> Resul
 
 def sentence(made: View) -> str:
     comparison = made.comparisons[0]
-    metric = comparison["metrics"][0]
-    found = answers.sentence(made, comparison, metric, gaps(made))
+    found = answers.sentence(made, comparison, comparison["metrics"][0], gaps(made))
     return found.replace(SPACE, " ").replace("\N{MINUS SIGN}", "-")
 
 

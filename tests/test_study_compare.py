@@ -118,9 +118,7 @@ def test_of_examples_alone_the_error_is_that_of_a_ratio():
 
 
 def test_all_cells_are_seen_on_the_same_resample():
-    """What is common to two arms cancels in every single resample, however much the examples
-    differ.
-    """
+    """What two arms share cancels in each resample, however much the examples differ."""
     rng = np.random.default_rng(4)
     counts = rng.integers(1, 9, 200).astype(float)
     base = counts * rng.normal(0, 10, 200)
@@ -134,12 +132,8 @@ def test_all_cells_are_seen_on_the_same_resample():
 def test_replicates_of_other_examples_are_another_group():
     """Examples of equal counts are no equal examples."""
     ones = np.ones(50)
-    cells = {
-        "a": (ones, ones, b"x"),
-        "b": (ones, ones, b"x"),
-        "c": (ones, 2 * ones, b"x"),
-        "d": (ones, ones, b"y"),
-    }
+    cells = dict.fromkeys("ab", (ones, ones, b"x"))
+    cells |= {"c": (ones, 2 * ones, b"x"), "d": (ones, ones, b"y")}
     known = compare.replicates(cells, 10)
     assert known["a"].group == known["b"].group
     assert len({one.group for one in known.values()}) == 3
@@ -223,9 +217,7 @@ def test_examples_error_is_of_the_difference(tmp_path):
 @pytest.mark.fault(39)
 @pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
 def test_a_hole_takes_its_pair_along(state, tmp_path):
-    """The mean is of whole pairs: that the seed of the hole was a bad one for both arms does not
-    enter it.
-    """
+    """The mean is of whole pairs, even if the seed of the hole was a bad one for both arms."""
     study = study_workdir.masking_rate(**SMALL, seeds=(0, 1, 2, 3))
 
     def hole(cell):
@@ -237,12 +229,11 @@ def test_a_hole_takes_its_pair_along(state, tmp_path):
     place = study_workdir.build(tmp_path / "holed", study, hole, examples=20, lines=4)
     one = compared(place)["2 x 64", "40 %"]
     assert (whole.pairs, whole.holes, one.pairs, one.holes) == (4, 0, 3, 1)
-    cells = {(c.entry.labels["masking.rate"], c.entry.seed): c for c in collect.results(place)}
-    kept = [
-        cells["40 %", seed].metrics["validation/mlm_loss"]
-        - cells["15 %", seed].metrics["validation/mlm_loss"]
-        for seed in (0, 1, 3)
-    ]
+    losses = {
+        (c.entry.labels["masking.rate"], c.entry.seed): c.metrics.get("validation/mlm_loss")
+        for c in collect.results(place)
+    }
+    kept = [losses["40 %", seed] - losses["15 %", seed] for seed in (0, 1, 3)]
     assert one.mean == pytest.approx(np.mean(kept))
     assert one.mean != pytest.approx(whole.mean, abs=1e-9)
 
@@ -268,10 +259,7 @@ def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
     each = place.read_each(odd, "blimp")
     for names in ({"examples": metrics.digest([b"others"])}, {}):
         with place.each(odd.id, "blimp").open("wb") as file:
-            np.savez(
-                file,
-                **{name: values for name, values in each.items() if name != "examples"} | names,
-            )
+            np.savez(file, **{name: each[name] for name in each if name != "examples"} | names)
         assert compared(place, "blimp/accuracy")["2 x 64", "40 %"].examples == 0
 
 

@@ -1,6 +1,4 @@
-"""A study's rows, page and pictures: from any state of its folder, held against numbers read from
-the files by hand.
-"""
+"""A study's rows, page and pictures, from any state of its folder, against its files by hand."""
 
 from __future__ import annotations
 
@@ -46,6 +44,7 @@ from tests.study_workdir import SIZES, build, masking_rate
 from tests.test_report import HOSTILE, VOID, Checker
 
 ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
+ONE_CELL = masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,))
 VOID.add("input")
 
 
@@ -144,11 +143,7 @@ def test_every_cell_has_a_row(place):
 def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE)
     place = build(
-        tmp_path,
-        study,
-        lambda cell: "done" if cell.seed == 0 else "untouched",
-        examples=10,
-        lines=4,
+        tmp_path, study, lambda c: "untouched" if c.seed else "done", examples=10, lines=4
     )
     collect.write_csv(place, collect.results(place))
     before = place.csv.read_text().splitlines()
@@ -159,9 +154,7 @@ def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
 
 
 def test_a_result_of_another_evaluation_is_none(tmp_path):
-    place = build(
-        tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4
-    )
+    place = build(tmp_path, ONE_CELL, examples=10, lines=4)
     entry = place.cells()[0]
     path = place.result(entry.id, "validation")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"spec": "of an earlier one"}))
@@ -171,9 +164,7 @@ def test_a_result_of_another_evaluation_is_none(tmp_path):
 
 
 def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
-    place = build(
-        tmp_path, masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0,)), examples=10, lines=4
-    )
+    place = build(tmp_path, ONE_CELL, examples=10, lines=4)
     place.write_result(place.cells()[0], "pos", {}, 1.0, {}, error="the loss is <nan>")
     assert "pos: the loss is <nan>" in collect.row(collect.results(place)[0])["error"]
     text = read(compose(place))
@@ -190,13 +181,9 @@ def test_no_study_is_an_error_with_a_hint(tmp_path):
 @pytest.mark.parametrize("step", [0, 1, 7, 50, 100])
 def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
     tree = study_workdir.base()
-    tree.steps, tree.masking.rate, tree.masking.schedule, tree.masking.final_rate = (
-        100,
-        0.3,
-        "linear",
-        0.1,
-    )
+    tree.steps = 100
     tree.optim.warmup_steps = 0
+    tree.masking.update({"rate": 0.3, "schedule": "linear", "final_rate": 0.1})
     resolved = config.resolve(tree)
     by_hand = math.fsum(32 * 64 * laws.rate_at(resolved.masking, one, 100) for one in range(step))
     assert collect.clock("predictions", resolved, 4_000)(step) == pytest.approx(by_hand)
@@ -230,21 +217,11 @@ def test_the_page_says_what_the_files_say(place, view, body):
     for said in ("22 of 24", "1 failed, 1 diverged", "2 CPU cores", "abcdef012345", "2026-11-21"):
         assert said in text, said
     assert "bert-jax study run experiments/masking_rate --workdir=runs/masking_rate" in text
-    assert list(sections(body)) == [
-        *(
-            "Answer",
-            "Best value",
-            "Differences in pairs",
-            "Equal budgets",
-            "Trained at one rate, evaluated at others",
-        ),
-        *(
-            "What was masked",
-            "Downstream",
-            "Published, beside ours: Masking rates of Wettig et al.",
-        ),
-        *("Notes", "Config", "State and cost"),
-    ]
+    assert "; ".join(sections(body)) == (
+        "Answer; Best value; Differences in pairs; Equal budgets; Trained at one rate, evaluated "
+        "at others; What was masked; Downstream; Published, beside ours: Masking rates of Wettig "
+        "et al.; Notes; Config; State and cost"
+    )
     assert "Whatever an arm is trained with" in sections(body)["Notes"]
     assert "Seeds share the order of the data" in sections(body)["Notes"]
     values = [
@@ -265,9 +242,7 @@ def test_holes_are_seen_everywhere(body):
     assert "5 updates in a row were not finite" in state
     answer = read(parts["Answer"]).replace(SPACE, " ")
     assert "Fewer: 2 x 64: 80 % (2 of 3); 2 x 128: 40 % (2 of 3)." in answer
-    assert (
-        answer.count("(2 of 3)") >= 2 * 3 + 2 * 3
-    )  # of three metrics, below the figures and in the table
+    assert answer.count("(2 of 3)") >= 2 * 3 + 2 * 3  # of 3 metrics, below figures and in tables
     assert re.search(
         r"2 x 128, 40 %</td>.*?data-head=\"pairs\">2</td><td[^>]*data-head=\"missing\">1</td>",
         parts["Differences in pairs"],
@@ -352,30 +327,21 @@ def test_without_script_nothing_is_lost(body):
     whole = page.page("t", body, report.STYLE)
     assert whole.count("<script") == 1
     tabs = sections(body)["Equal budgets"]
-    assert re.findall(r"<label[^>]*>equal (\w+)", tabs) == [
-        "steps",
-        "tokens",
-        "predictions",
-        "FLOPs",
-    ]
+    labels = re.findall(r"<label[^>]*>equal (\w+)", tabs)
+    assert labels == ["steps", "tokens", "predictions", "FLOPs"]
     assert tabs.count('type="radio"') == 4
     assert len(re.findall(" checked", tabs)) == 1
-    assert tabs.count("<figure") == 4 * (
-        1 + 2
-    )  # a reading and the curves of two sizes, for each budget
+    assert tabs.count("<figure") == 4 * (1 + 2)  # a reading and the curves of two sizes each
     for picture in re.findall(r"<svg.*?</svg>", body, re.DOTALL):
         ElementTree.fromstring(picture)
 
 
 def test_everything_is_escaped(tmp_path):
+    points = {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}
     study = Study(
         question=HOSTILE,
         base=study_workdir.base(),
-        axes=(
-            variants(
-                f"objective{HOSTILE}", {HOSTILE: {"masking.rate": 0.15}, "b": {"masking.rate": 0.2}}
-            ),
-        ),
+        axes=(variants(f"objective{HOSTILE}", points),),
         seeds=(0, 1),
         evaluations={"validation": study_workdir.EVALUATIONS["validation"]},
         comparisons=(Comparison(f"objective{HOSTILE}", HOSTILE, ("validation/mlm_loss",)),),
@@ -392,30 +358,23 @@ def test_everything_is_escaped(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("state", "seeds", "rates"),
+    ("baseline", "other", "seeds", "rates"),
     [
-        (lambda cell: "untouched", (0, 1), (0.15, 0.4)),
-        (lambda cell: "halfway", (0, 1), (0.15, 0.4)),
-        (lambda cell: "trained", (0, 1), (0.15, 0.4)),
-        (
-            lambda cell: "done" if cell.labels["masking.rate"] == "40 %" else "failed",
-            (0, 1),
-            (0.15, 0.4),
-        ),
-        (lambda cell: "done", (0,), (0.15, 0.4)),
-        (lambda cell: "done", (0,), (0.15,)),
-        (lambda cell: "diverged", (0,), (0.15,)),
+        ("untouched", "untouched", (0, 1), (0.15, 0.4)),
+        ("halfway", "halfway", (0, 1), (0.15, 0.4)),
+        ("trained", "trained", (0, 1), (0.15, 0.4)),
+        ("failed", "done", (0, 1), (0.15, 0.4)),
+        ("done", "done", (0,), (0.15, 0.4)),
+        ("done", "", (0,), (0.15,)),
+        ("diverged", "", (0,), (0.15,)),
     ],
-    ids=["nothing", "halfway", "not evaluated", "no baseline", "one seed", "one cell", "one hole"],
 )
-def test_any_state_has_a_page(state, seeds, rates, tmp_path):
-    place = build(
-        tmp_path,
-        masking_rate(rates=rates, sizes=ONE_SIZE, seeds=seeds),
-        state,
-        examples=10,
-        lines=8,
-    )
+def test_any_state_has_a_page(baseline, other, seeds, rates, tmp_path):
+    def state(cell):
+        return baseline if cell.labels["masking.rate"] == "15 %" else other
+
+    study = masking_rate(rates=rates, sizes=ONE_SIZE, seeds=seeds)
+    place = build(tmp_path, study, state, examples=10, lines=8)
     html = compose(place)
     text = read(html)
     done = sum(row["state"] == "done" for row in map(collect.row, collect.results(place)))
@@ -442,9 +401,7 @@ def test_a_cell_at_work_is_shown_as_running(tmp_path):
 def test_a_study_that_compares_nothing_is_shown_by_its_last_axis(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), comparisons=())
     place = build(tmp_path, study, examples=10, lines=8)
-    place.write_study(
-        place.read_study() | {"published": ["no such table"]}
-    )  # as of another version
+    place.write_study(place.read_study() | {"published": ["no such table"]})  # of another version
     parts = sections(compose(place))
     assert "Validation MLM loss" in parts["Answer"]
     assert "Differences in pairs" not in parts
@@ -512,13 +469,11 @@ def test_the_common_budget_is_the_least_that_was_given(view):
             assert least is None or budgets.common(family, panel.kind) == pytest.approx(least)
             if panel.kind != "predictions":
                 continue
-            # 15 % has spent as many after a third of its steps, 40 % at its first evaluation, 80 %
-            # before that.
+            # 15 % has spent as many after a third of its steps, 80 % before its first evaluation.
             line = dict(panel.readings[""].series[number].points)
             assert line.keys() == {0.05, 0.15, 0.4}
-            arm = [
-                dict(one.history.evaluations["validation/mlm_loss"]) for one in family.runs["15 %"]
-            ]
+            histories = [one.history.evaluations for one in family.runs["15 %"]]
+            arm = [dict(each["validation/mlm_loss"]) for each in histories]
             at = 2_000 / 3
             way = math.log(at / 500) / math.log(750 / 500)
             expected = np.mean([one[500] + way * (one[750] - one[500]) for one in arm])
@@ -575,9 +530,8 @@ def test_curves_leave_out_cells_that_fell_behind(view):
     steps = budgets.panels(view, "masking.rate")[0]
     line = steps.curves[0].series[-1]
     assert line.name == "80 %"
-    kept = [
-        one for one in view.families("masking.rate")[0].runs["80 %"] if one.state.name == "done"
-    ]
+    runs = view.families("masking.rate")[0].runs["80 %"]
+    kept = [one for one in runs if one.state.name == "done"]
     finals = [dict(one.history.evaluations["validation/mlm_loss"])[2_000] for one in kept]
     assert line.points[-1] == (2_000, pytest.approx(np.mean(finals)))
     assert len(finals) == 2
@@ -590,26 +544,15 @@ def test_the_cross_rate_matrix_marks_the_best_of_each_column(place, view):
     assert isinstance(heat, Heat)
     rates = sorted(study_workdir.RATES)
     assert list(heat.columns) == [f"{100 * rate:g}{SPACE}%" for rate in rates]
-    grid = np.array(
-        [
-            [
-                np.mean(
-                    [
-                        metric(
-                            place,
-                            cells(place)["2 x 64", trained, seed],
-                            "cross_rate",
-                            f"{rate:g}/mlm_loss",
-                        )
-                        for seed in range(3)
-                        if (trained, seed) != ("80 %", 2)
-                    ]
-                )
-                for rate in rates
-            ]
-            for trained in (row.removesuffix(" (2 of 3)") for row in heat.rows)
-        ]
-    )
+    ids = cells(place)
+
+    def mean(trained: str, rate: float) -> float:
+        seeds = range(2 if trained == "80 %" else 3)
+        key = f"{rate:g}/mlm_loss"
+        return np.mean([metric(place, ids["2 x 64", trained, s], "cross_rate", key) for s in seeds])
+
+    trained = [row.removesuffix(" (2 of 3)") for row in heat.rows]
+    grid = np.array([[mean(row, rate) for rate in rates] for row in trained])
     assert heat.rows[-1] == "80 % (2 of 3)"  # no mean of all seeds: it is shown, and best nowhere
     assert not any("of 3" in row for row in heat.rows[:-1])
     assert np.allclose(heat.values, grid)
@@ -726,11 +669,8 @@ def test_everything_is_written_and_written_again_alike(tmp_path):
         return {path.name: path.read_bytes() for path in paths}
 
     first = all_files()
-    assert {
-        "masking.rate_validation_mlm_loss.png",
-        "cross_rate_2x64.png",
-        "masking.rate_curves_2x64.png",
-    } <= first.keys()
+    drawn = ("masking.rate_validation_mlm_loss", "cross_rate_2x64", "masking.rate_curves_2x64")
+    assert {f"{name}.png" for name in drawn} <= first.keys()
     for name, data in first.items():
         if name.endswith(".png"):
             assert data.startswith(b"\x89PNG\r\n")

@@ -38,13 +38,8 @@ def states(cell) -> str:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> StudyFolder:
-    return build(
-        tmp_path_factory.mktemp("study"),
-        masking_rate(rates=(0.15, 0.4)),
-        states,
-        examples=20,
-        lines=4,
-    )
+    study = masking_rate(rates=(0.15, 0.4))
+    return build(tmp_path_factory.mktemp("study"), study, states, examples=20, lines=4)
 
 
 def text(place: StudyFolder, **changes) -> str:
@@ -92,23 +87,15 @@ def test_means_and_differences_in_pairs(place):
 
 
 def test_it_says_where_it_comes_from_but_not_on_which_machine(place):
-    typed = [
-        "/home/me/.venv/bin/bert-jax",
-        "study",
-        "run",
-        "experiments/masking_rate:cpu,2 x 64",
-        "--jobs=2",
-    ]
+    spec = "experiments/masking_rate:cpu,2 x 64"
+    typed = ["/home/me/.venv/bin/bert-jax", "study", "run", spec, "--jobs=2"]
     places = (
         ["--workdir", "/home/me/w", "--reuse", "/home/me/pairs"],
         ["--workdir=/home/me/w", "--reuse=../pairs/"],
     )
     for words in places:
         found = text(place, command=[*typed, *words], git_commit="0123456789")
-        wanted = (
-            "- `bert-jax study run 'experiments/masking_rate:cpu,2 x 64' --jobs=2 "
-            "--reuse=runs/pairs "
-        )
+        wanted = f"- `bert-jax study run '{spec}' --jobs=2 --reuse=runs/pairs "
         assert f"{wanted}--workdir=runs/masking_rate`" in found.splitlines()
         assert "/home" not in found
     assert "- commit 0123456" in found.splitlines()
@@ -190,29 +177,22 @@ def test_names_of_users_stand_as_they_are(place):
     """Neither Markdown nor HTML: the page of a host would run the one and lay out the other."""
     odd = "<script>alert(1)</script> *a* [b](c) | `d` _e_ masking.prediction_rate"
     found = text(place, name=odd, question=f"# {odd}\n\n## Not a heading")
-    assert "<script>" not in re.sub(
-        "``.*``", "", found
-    )  # the command is code, which nothing is read in
+    assert "<script>" not in re.sub("``.*``", "", found)  # in code, such as the command's, it may
     shown = (
         r"&lt;script&gt;alert(1)&lt;/script&gt; "
         r"\*a\* \[b\](c) \| \`d\` \_e\_ masking.prediction_rate"
     )
     assert found.splitlines()[0] == f"# {shown}"
     assert found.splitlines()[2] == f"&#35; {shown} ## Not a heading"
-    assert [summary.literal(one) for one in ("2. x", "- x", "22.5 %", "-1")] == [
-        "&#50;. x",
-        "&#45; x",
-        "22.5 %",
-        "-1",
-    ]
+    literal = {"2. x": "&#50;. x", "- x": "&#45; x", "22.5 %": "22.5 %", "-1": "-1"}
+    assert [summary.literal(one) for one in literal] == list(literal.values())
 
 
 def test_labels_of_users_stand_as_they_are(tmp_path):
     odd = "<img src=x onerror=alert(1)> | b"
     sizes = {odd: SIZES["2 x 64"], "2 x 128": SIZES["2 x 128"]}
-    found = text(
-        build(tmp_path, masking_rate(rates=(0.15, 0.4), sizes=sizes), examples=10, lines=4)
-    )
+    study = masking_rate(rates=(0.15, 0.4), sizes=sizes)
+    found = text(build(tmp_path, study, examples=10, lines=4))
     assert "<img" not in found
     for table in tables(found):
         assert r"&lt;img src=x onerror=alert(1)&gt; \| b, 40 %" in table
@@ -231,9 +211,7 @@ def test_a_command_with_marks_is_one_span_of_code():
 
 
 def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
-    """study.json and results.csv are kept with a study; cells and what is known of single examples
-    are not.
-    """
+    """study.json and results.csv are kept, cells and values of single examples are not."""
     report.write(place)
     kept = StudyFolder(tmp_path)
     for name in ("study.json", "results.csv"):
@@ -246,9 +224,10 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     assert head[0].split("## ")[0] == head[1].split("## ")[0]
     assert "intervals over seeds: those of 6 families" in head[0].replace(SPACE, " ")
     for name, row in ours[1].items():
-        assert [cell.split(" ")[0].strip("*") for cell in row] == [
-            c.split(" ")[0].strip("*") for c in theirs[1][name]
-        ]
+        of_cells, of_table = (
+            [c.split(" ")[0].strip("*") for c in each] for each in (theirs[1][name], row)
+        )
+        assert of_cells == of_table
     assert not (tmp_path / "report.html").exists()
 
 
