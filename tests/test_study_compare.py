@@ -49,16 +49,19 @@ def halves_by_hand(values: np.ndarray, level: float) -> np.ndarray:
         noise = noise - noise.mean(-1, keepdims=True)
         return ((noise - noise.mean(-2, keepdims=True)) ** 2).sum(-1)
 
+    def unevenness(own: np.ndarray) -> np.ndarray:  # statistics of Bartlett and Cochran
+        mean = own.mean(-1)
+        return np.stack([np.log(mean) - np.log(own).mean(-1), own.max(-1) / mean])
+
     (points, seeds), own = values.shape, squares(values)
-    freedom = (points - 1) * (seeds - 1)
     alone = (values[1:] - values[0]).std(axis=1, ddof=1) / math.sqrt(seeds)
-    pooled = math.sqrt(2 / seeds * own.sum() / freedom)
-    halves = drawn_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)
     noise = squares(np.random.default_rng(2).standard_normal((20_000, points, seeds)))
-    if own.max() / own.sum() > np.quantile(noise.max(1) / noise.sum(1), 0.95) + 1e-6:  # Cochran
-        tail = level / (points - 1) / 2
-        halves = np.maximum(halves, stats.t.isf(tail, seeds - 1) * alone)
-    return halves
+    critical = np.quantile(unevenness(noise), 0.975, axis=1)
+    if points > 2 and (unevenness(own) > critical).any():
+        return stats.t.isf(level / (points - 1) / 2, seeds - 1) * alone
+    freedom = (points - 1) * (seeds - 1)
+    pooled = math.sqrt(2 / seeds * own.sum() / freedom)
+    return drawn_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)
 
 
 @pytest.mark.parametrize(
