@@ -690,6 +690,7 @@ def test_a_report_needs_no_jax():
 
 def test_the_hole_is_a_dash():
     assert aggregate.plain(math.nan) == aggregate.interval(-math.inf, math.inf) == HOLE
-    assert aggregate.plain(-0.00001) == "0.000"
+    assert aggregate.plain(-0.00001) == aggregate.interval(-0.00001, 0.1)[:5] == "0.000"
+    assert aggregate.interval(0.00032, 0.1) == "+0.0003 to +0.100"  # zero is excluded
     assert aggregate.plain(0.1234, True, True).replace(SPACE, " ") == "+12.34 %"
     assert Path(aggregate.slug("a b", "", "c/d %")).name == "ab_c_d"

@@ -155,11 +155,16 @@ def plus_minus(mean: intervals.Summary | None, seeds: int, share: bool) -> str:
     return text if mean.n == seeds else f"{text} ({mean.n} of {seeds})"
 
 
-def plain(value: float, share: bool = False, signed: bool = False) -> str:
-    """Format a number of a table: two decimals for shares, else three; a dash if not finite."""
+def plain(value: float, share: bool = False, signed: bool = False, zero: bool = True) -> str:
+    """Format a number of a table: two decimals for shares, else three; a dash if not finite.
+
+    Without `zero` a number next to it has as many decimals as it takes to tell.
+    """
     if not math.isfinite(value):
         return HOLE
     decimals, value = 2 if share or abs(value) >= 10 else 3, 100 * value if share else value
+    if not zero and value and not round(value, decimals):
+        decimals = -math.floor(math.log10(abs(value)))
     sign = "+" if signed and round(value, decimals) else "z"  # z: no minus before zero
     text = f"{value:{sign}.{decimals}f}{f'{SPACE}%' if share else ''}"
     return text.replace("-", "\N{MINUS SIGN}")
@@ -169,7 +174,13 @@ def interval(low: float, high: float, share: bool = False) -> str:
     """Format an interval of a table."""
     if not math.isfinite(low + high):
         return HOLE
-    return f"{plain(low, share, True).removesuffix(f'{SPACE}%')} to {plain(high, share, True)}"
+    first, last = ends(low, high, share, True)
+    return f"{first.removesuffix(f'{SPACE}%')} to {last}"
+
+
+def ends(low: float, high: float, share: bool = False, signed: bool = False) -> list[str]:
+    """Format both ends of an interval; if it excludes zero, neither end is written as zero."""
+    return [plain(end, share, signed, zero=low * high <= 0) for end in (low, high)]
 
 
 def probability(value: float) -> str:

@@ -279,9 +279,9 @@ class _Clause:
         size = self._with_unit(plain(abs(gap.mean), self.share))
         if not gap.tested:
             return f"{size} (no interval)"
-        ends = sorted((sign * gap.low, sign * gap.high))
-        low, high = (plain(end, self.share).removesuffix(f"{SPACE}%") for end in ends)
-        return f"{size} ({low} to {high})"
+        low, high = sorted((sign * gap.low, sign * gap.high))
+        ends = [end.removesuffix(f"{SPACE}%") for end in aggregate.ends(low, high, self.share)]
+        return f"{size} ({' to '.join(ends)})"
 
     def _with_unit(self, size: str) -> str:
         if self.share:

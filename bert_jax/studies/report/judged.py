@@ -134,7 +134,10 @@ def _bar(claimed: Claimed, share: bool) -> str:
 
 
 def _amount(value: float, metric: str, share: bool, signed: bool = False) -> str:
-    text = plain(value, share, signed)
+    return _with_unit(plain(value, share, signed), metric, share)
+
+
+def _with_unit(text: str, metric: str, share: bool) -> str:
     return text if share else f"{text} {unit(metric)}".rstrip()
 
 
@@ -144,7 +147,8 @@ def _difference(verdict: Verdict | None, metric: str, share: bool) -> str:
     mean = _amount(verdict.mean, metric, share, signed=True)
     if not math.isfinite(verdict.high):
         return f"{mean} (one pair: no interval)"
-    low, high = (_amount(end, metric, share, signed=True) for end in (verdict.low, verdict.high))
+    ends = aggregate.ends(verdict.low, verdict.high, share, signed=True)
+    low, high = (_with_unit(end, metric, share) for end in ends)
     return f"{mean} ({low} to {high})"
 
 
