@@ -662,7 +662,7 @@ def test_everything_is_written_and_written_again_alike(tmp_path):
     only = Comparison("masking.rate", "15 %", ("validation/mlm_loss",))
     study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE, seeds=(0, 1), comparisons=(only,))
     place = build(tmp_path, study, examples=10, lines=8)
-    assert report.write(place) == place.report
+    assert report.write(place) in place.report.read_text()
 
     def all_files() -> dict[str, bytes]:
         paths = [place.report, place.csv, *place.figures.iterdir()]

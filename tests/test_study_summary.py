@@ -110,13 +110,6 @@ def test_a_study_without_axes_has_its_means(tmp_path):
     assert len(means["all"]) == len(means["cells"]) > 1
 
 
-@pytest.mark.slow
-def test_it_is_written_with_the_report(place):
-    report.write(place)
-    assert (place.workdir / "summary.md").read_text().startswith("# masking_rate\n")
-    assert not list(place.workdir.glob("*.tmp"))
-
-
 def test_differences_are_bold_where_zero_is_excluded(place):
     """The level is divided among six families: three metrics at two sizes."""
     families = collect.families(place.read_study(), collect.results(place), "masking.rate")
