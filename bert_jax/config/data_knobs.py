@@ -69,7 +69,7 @@ def knob(
     """
     metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "formerly": formerly}
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
