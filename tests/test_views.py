@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bert_jax import cli, objectives, train
 from bert_jax.batch import HOST_KEYS
-from bert_jax.config import costs, laws, quotas, resolve, to_dict
+from bert_jax.config import costs, laws, load_file, quotas, resolve, to_dict
 from bert_jax.config.knobs import Masking
 from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError
@@ -446,9 +446,15 @@ def test_the_command_refuses_a_batch_without_room_for_all_views(base, tmp_path, 
     assert json.loads(capsys.readouterr().out.split("\nparameters")[0])["batch_size"] == 24
 
 
-def test_the_ablation_has_views():
-    from bert_jax.config import load_file
-
-    config = resolve(load_file("configs/ablations/views.py:0.15,0.4,tiny"))
-    assert laws.views(config.masking) == 3
-    assert config.batch_size % 3 == 0
+@pytest.mark.parametrize(
+    ("rates", "views"),
+    [
+        *(("0.15,0.4", 3), ("0.15,0.45", 3), ("0.3,0.9", 3), ("0.15,0.75", 5)),
+        *(("0.15,0.9", 6), ("0.05,0.55", 11), ("0.4,0.2", 1)),
+    ],
+)
+def test_the_ablation_has_views(rates, views):
+    """As many as the rates say, whatever their quotient is in floating point."""
+    config = resolve(load_file(f"configs/ablations/views.py:{rates},tiny"))
+    assert laws.views(config.masking) == views
+    assert config.batch_size % views == 0
