@@ -303,6 +303,13 @@ class Masking:
         "shuffles all copies together",
         low=0,
     )
+    rounding: str = knob(
+        "unbiased",
+        "how the share of an example becomes whole tokens, at least 1 (which lifts rows shorter "
+        "than 1 / rate): unbiased rounds up or down by a draw, so that the mean is the rate at any "
+        "length; nearest rounds half to even, as google does and as evaluations always do",
+        choices=("unbiased", "nearest"),
+    )
     schedule: str = knob(
         "constant",
         "rate over training: constant, or linear to final_rate; phases say more",
