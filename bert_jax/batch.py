@@ -114,8 +114,8 @@ SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)  # where there is no vocab
 class StepInputs(NamedTuple):
     """The traced numbers of an update: runs that differ only in them share one program."""
 
-    quotas: Any  # int32 [L + 1], tokens selected in an example, by its length
-    predict_quotas: Any  # int32 [L + 1], how many of them are predicted
+    quotas: Any  # `quotas.Quotas`, tokens selected in an example, by its length
+    predict_quotas: Any  # `quotas.Quotas`, how many of them are predicted
     replace: Any  # float32 [3], shares of [MASK], random token, kept
     weights: Any  # {objective, or part of its loss: float32}
     learning_rate: Any  # float32, of this step

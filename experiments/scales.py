@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import ml_collections
 
-from bert_jax.config import load_file, put
+from bert_jax.config import load_file, put, set_values
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Budget, Comparison, Finetune, Study, Suite
 
@@ -143,6 +143,7 @@ def get_scale(arg: str = "cpu") -> Scale:
         scale = _full("preset.py:wettig,large" if how == "wettig" else "pretrain.py:base")
     else:
         scale = _cpu(READ_OFTEN if how == "read_often" else CORPUS, name == "docstrings")
+    set_values(scale.base, {"masking.rounding": "nearest"})  # as the committed runs were trained
     scale.base.checkpoints.best = ""  # the last step is evaluated
     scale.base.model.type_vocab = max(2, scale.base.model.type_vocab)  # for tasks of pairs
     return scale

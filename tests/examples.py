@@ -197,6 +197,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
         "masking__rate": case.rate,
         "masking__unit": "word" if case.words else "token",
         "masking__count": "all",
+        "masking__rounding": "nearest",
         "masking__random_from": "all",
         "masking__overflow": "skip" if case.words else "fair",
         "masking__dupe_factor": case.passes if case.static else 0,
@@ -206,7 +207,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
     traced = steps.inputs_at(config, 0)
-    table = plant.quotas(traced.quotas)
+    table = traced.quotas._replace(whole=plant.quotas(traced.quotas.whole))
     traced = traced._replace(quotas=table, predict_quotas=table)
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)

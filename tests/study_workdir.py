@@ -61,6 +61,7 @@ def base() -> Any:
     tree.model.size = "tiny"
     tree.tokenizer.vocab_size = VOCABULARY
     tree.batch_size, tree.sequence_length, tree.optim.warmup_steps = 32, 64, 100
+    tree.masking.rounding = "nearest"  # as `_metrics` writes what was masked
     tree.evals.validation.every = 250
     tree.checkpoints.best = ""
     return tree
@@ -229,7 +230,7 @@ def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -
     rows = []
     for line in range(1, int(lines * share) + 1):
         step = line * steps // lines
-        rate = float(quotas.table(laws.rate_at(masking, step - 1, steps), 62)[-1] / 62)
+        rate = float(quotas.table(laws.rate_at(masking, step - 1, steps), 62, "nearest")[-1] / 62)
         split = [max(0.0, p + draws.normal(0, 0.01) * (p > 0)) for p in masking.replace]
         row = {"train/loss": 6.0, "train/masked_fraction": rate, "train/quota_fraction": rate}
         row |= {"train/mask_token_fraction": split[0], "train/random_fraction": split[1]}

@@ -139,11 +139,11 @@ def test_a_branch_resumes_without_its_trunk(base, tmp_path, capfd):
         ({"model__dropout": 0.2}, r"model\.\w+dropout differs at step 1, 0\.1 there and 0\.2 here"),
         (
             {"masking__phases": "((0.2,0.1,'step'),(0.9,0.15,'step'))"},
-            r"quotas\[\d+\] differs at step 7, 2 there and 1 here",
+            r"quotas\.whole\[\d+\] differs at step 7, 2 there and 1 here",
         ),
         (
             {"masking__draw": "uniform", "masking__draw_high": 0.15},
-            "quotas differs at step 1, a table there and absent here",
+            "quotas.whole differs at step 1, a table there and absent here",
         ),
         ({"batch_size": 16}, "batch_size differs at step 1, 8 there and 16 here"),
     ],
@@ -168,14 +168,16 @@ def test_a_rate_is_compared_at_each_step_before_the_fork(base, trunk, monkeypatc
     def from_step_ten_on(config: knobs.Config, index: int) -> Any:
         inputs = real(config, index)
         if config.steps == LONG and index >= 9:
-            quotas = inputs.quotas.copy()
-            quotas[14] += 1
-            inputs = inputs._replace(quotas=quotas)
+            whole = inputs.quotas.whole.copy()
+            whole[14] += 1
+            inputs = inputs._replace(quotas=inputs.quotas._replace(whole=whole))
         return inputs
 
     branch.check(made)
     monkeypatch.setattr(program, "inputs_at", from_step_ten_on)
-    with pytest.raises(ConfigError, match=r"quotas\[14\] differs at step 10, 2 there and 3 here"):
+    with pytest.raises(
+        ConfigError, match=r"quotas\.whole\[14\] differs at step 10, 2 there and 3 here"
+    ):
         branch.check(made)
 
 

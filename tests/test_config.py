@@ -681,3 +681,14 @@ def test_differences_name_added_removed_and_changed_paths():
 )
 def test_only_what_does_not_change_the_run_is_free_on_resume(path, free):
     assert config.free_on_resume(path) == free
+
+
+def test_configs_share_no_section():
+    """What is added to the objectives or evaluations of one is not in those of another."""
+    one = knobs.Config()
+    one.objectives["mlm"] = knobs.Objective(weight=7.0)
+    one.evals["other"] = knobs.Eval()
+    one.task.files["train"] = "x.tsv"
+    assert knobs.Config().objectives["mlm"].weight is None
+    assert list(knobs.Config().evals) == ["validation"]
+    assert knobs.Config().task.files == {}

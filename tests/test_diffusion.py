@@ -33,18 +33,41 @@ LAWS = {
 # --- how often each count occurs ------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
-def test_counts_have_the_probabilities_that_the_weights_divide_by(name):
-    """Of all u of 18 bits, by the function that the update calls."""
+def test_counts_have_the_probabilities_that_the_weights_divide_by(name, rounding):
+    """Of all u of 18 bits, by the function that the update calls.
+
+    Each is rounded by 16 draws of its own. Multiples of the root of 2 spread them evenly.
+    """
+    settings = dataclasses.replace(LAWS[name], rounding=rounding)
     u = (np.arange(2**18, dtype=np.uint32) << 14)[:, None]
-    chances = laws.probabilities(LAWS[name], 24)
+    shifts = np.arange(len(u), dtype=np.uint32)[:, None] * np.uint32(0x6A09E667)
+    draws = shifts + (np.arange(16, dtype=np.uint32) << 28)[None]
+    chances = laws.probabilities(settings, 24)
     for n in (1, 2, 7, 24):
-        quotas = masking._drawn_quotas(laws.drawn(LAWS[name], 24), u, np.full(u.shape, n, np.int32))
-        found = np.bincount(np.asarray(quotas)[:, 0], minlength=25) / len(u)
+        quotas = masking._drawn_quotas(
+            laws.drawn(settings, 24),
+            u,
+            np.full(u.shape, n, np.int32),
+            draws if rounding == "unbiased" else None,
+        )
+        found = np.bincount(np.asarray(quotas).ravel(), minlength=25) / np.size(quotas)
         np.testing.assert_allclose(chances[n], found, atol=2e-5)
         assert chances[n].sum() == pytest.approx(1)
-        weights = laws.bound_weights(LAWS[name], 24)[n, 1 : n + 1]
+        weights = laws.bound_weights(settings, 24)[n, 1 : n + 1]
         np.testing.assert_allclose(weights * chances[n, 1 : n + 1] * np.arange(1, n + 1), 1)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10])
+def test_chances_unbiased_are_the_integrals(n):
+    """Under uniform rates, by hand: each whole number from 2 up has 1 / n, and the last half of it.
+
+    One has what lies below it too: all rates up to 1 / n, and half of those up to 2 / n.
+    """
+    by_hand = [1.5] + [1.0] * (n - 2) + [0.5] if n > 1 else [1.0]
+    found = laws.probabilities(Masking(draw="uniform"), n)[n, 1:]
+    np.testing.assert_allclose(found, np.array(by_hand) / n, atol=1e-12)
 
 
 def test_weights_between_0_and_1_have_a_mean_of_1():
@@ -82,7 +105,7 @@ def contributions(settings: Masking, count: int, reverse: bool = False) -> np.nd
     }
     traced = toy.traced(settings, LENGTH + 2)
     traced = traced._replace(drawn=laws.drawn(settings, LENGTH + 2, 1.0))
-    out, _ = toy._apply(batch, traced, Masking(), LENGTH + 2)
+    out, _ = toy._apply(batch, traced, Masking(rounding=settings.rounding), LENGTH + 2)
     masked = np.asarray(out["inputs"])[:, 1:-1] == toy.SPECIAL.mask
     weights = np.asarray(out["bound_weights"]).max(1)
     if reverse:
@@ -95,13 +118,15 @@ def contributions(settings: Masking, count: int, reverse: bool = False) -> np.nd
     return np.array(sums) * weights / LENGTH
 
 
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
-def test_with_the_true_conditionals_the_bound_is_the_entropy(name):
-    found = contributions(LAWS[name], 3000)
+def test_with_the_true_conditionals_the_bound_is_the_entropy(name, rounding):
+    settings = dataclasses.replace(LAWS[name], rounding=rounding)
+    found = contributions(settings, 3000)
     error = found.std() / math.sqrt(len(found))
     assert abs(found.mean() - ENTROPY) < 3 * error
     assert error < 0.03 * ENTROPY
-    reverse = contributions(LAWS[name], 3000, reverse=True)
+    reverse = contributions(settings, 3000, reverse=True)
     assert abs(reverse.mean() - ENTROPY) > 3 * reverse.std() / math.sqrt(len(reverse))
 
 

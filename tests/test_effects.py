@@ -157,6 +157,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "masking.weights": ("frequency", TEXT, [CAUSAL, CLASSIFY]),
     "masking.weights_power": (-1.0, {"masking.weights": "frequency"}, [TEXT, CAUSAL]),
     "masking.count": ("all", TEXT, [CAUSAL, CLASSIFY]),
+    "masking.rounding": ("nearest", TEXT, [CAUSAL, CLASSIFY]),
     "masking.random_from": ("regular", TEXT, [{"masking.replace": (1.0, 0.0, 0.0)}, CAUSAL]),
     "model.max_positions": (256, TEXT, [{"model.position": "rotary"}]),
     "model.first_position": (2, TEXT, [{"model.position": "rotary"}]),

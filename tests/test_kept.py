@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -10,14 +12,16 @@ import numpy as np
 import pytest
 
 from bert_jax import cli
+from bert_jax import config as configs
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.studies import actions, files, kept
+from bert_jax.studies import actions, definition, files, kept
 from bert_jax.studies.definition import Budget, Comparison, Suite
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build
 from tests import study_workdir
 from tests.study_workdir import masking_rate
 
+EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
 STUDY = """
 from tests.test_kept import study
 
@@ -142,6 +146,27 @@ def test_records_of_different_texts_are_refused(place, tmp_path):
         actions.report(folder)
     with pytest.raises(ConfigError, match="were trained on different data"):
         actions.run(str(folder), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "archive",
+    sorted(EXPERIMENTS.glob("**/records/*.zip")),
+    ids=lambda path: "/".join(path.relative_to(EXPERIMENTS).parts),
+)
+def test_committed_records_keep_their_names(archive):
+    """Their configs have no masking.rounding: they are read as nearest, and named as they were."""
+    with zipfile.ZipFile(archive) as records:
+        cells = [name for name in records.namelist() if name.endswith("/cell.json")]
+        assert cells
+        for name in cells:
+            saved = json.loads(records.read(name))["config"]
+            assert "rounding" not in saved["masking"]
+            config = configs.recorded(saved)
+            assert config.masking.rounding == "nearest"
+            assert definition.identity(config) == name.partition("/")[0]
+            there = dataclasses.replace(config.masking, rounding="unbiased")
+            other = dataclasses.replace(config, masking=there)
+            assert definition.identity(other) != definition.identity(config)
 
 
 def wsd_study():

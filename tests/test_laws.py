@@ -65,12 +65,31 @@ def test_a_beta_law_has_a_rate_for_every_u(a):
 @pytest.mark.parametrize("rate", [0.07, 0.14, 0.35, 0.55])
 def test_the_ledger_rounds_as_the_program_does(rate):
     """Of these rates a product with some length is almost between two whole numbers."""
-    settings = Masking(draw="uniform", draw_low=rate, draw_high=rate)
+    settings = Masking(draw="uniform", draw_low=rate, draw_high=rate, rounding="nearest")
     lengths = np.arange(513, dtype=np.int32)[:, None]
     u = np.zeros((513, 1), np.uint32)
     found = np.asarray(masking._drawn_quotas(laws.drawn(settings, 512), u, lengths))[:, 0]
     np.testing.assert_array_equal(found, laws.moments(settings, 512)[0][0])
     assert quotas.slots(settings, 512) >= found[-1]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_draws_round_the_quota_of_a_drawn_rate(name):
+    """Up where the draw lies below the fraction of length times rate; so the mean is the product.
+
+    Another rounding of float32 is allowed for where the draw is as near to the fraction as that.
+    """
+    batch = toy.batch(512, 48, seed=1, examples=2)
+    u = np.asarray(jax.jit(masking.uniform)(batch, np.uint32(0))).astype(np.float64) / 2**32
+    draws = toy.rounding_draws(batch, 0) / 2**32
+    totals = np.asarray(jax.jit(masking._per_example)(batch["unit_ids"] >= 0, batch))
+    product = np.maximum(totals * laws.rates(EVERY[name], u), 1)
+    sure = (np.abs(draws - product % 1) > 1e-5) & (totals > 0)
+    assert sure.mean() > 0.95
+    out, _ = toy.mask(batch, EVERY[name], slots=48)
+    hit = toy.chosen(out)
+    selected = np.asarray(jax.jit(masking._per_example)(hit, batch))
+    np.testing.assert_array_equal(selected[sure], (np.floor(product) + (draws < product % 1))[sure])
 
 
 def test_two_rates_have_the_shares_asked_for():
@@ -83,7 +102,7 @@ def test_two_rates_have_the_shares_asked_for():
 @pytest.mark.parametrize("name", EVERY)
 def test_each_example_has_the_quota_of_its_draw(name):
     """Half to even of length times rate, at least 1, where the rate is its quantile at u."""
-    settings = EVERY[name]
+    settings = dataclasses.replace(EVERY[name], rounding="nearest")
     batch = toy.batch(512, 48, seed=1)
     u, totals = drawn(settings, batch)
     out, ledger = toy.mask(batch, settings, slots=48)
@@ -98,15 +117,19 @@ def test_each_example_has_the_quota_of_its_draw(name):
     assert by_decile == [selected[decile == d].sum() for d in range(10)]
 
 
-def test_a_law_without_width_selects_what_a_fixed_rate_does():
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+def test_a_law_without_width_selects_what_a_fixed_rate_does(rounding):
     """For every length: products with 15 % that are exactly between two numbers included."""
-    same = Masking(draw="uniform", draw_low=0.15, draw_high=0.15)
+    same = Masking(draw="uniform", draw_low=0.15, draw_high=0.15, rounding=rounding)
     lengths = np.arange(2049, dtype=np.int32)[:, None]
     u = np.arange(2049, dtype=np.uint32)[:, None] * np.uint32(0x9E3779B9)
-    found = masking._drawn_quotas(laws.drawn(same, 2048), u, lengths)
-    np.testing.assert_array_equal(np.asarray(found)[:, 0], quotas.table(0.15, 2048))
+    draw = u * np.uint32(0x85EBCA6B) if rounding == "unbiased" else None
+    found = masking._drawn_quotas(laws.drawn(same, 2048), u, lengths, draw)
+    fixed = quotas.selected(same, 0.15, 2048)
+    more = 0 if draw is None else draw[:, 0] < fixed.chance
+    np.testing.assert_array_equal(np.asarray(found)[:, 0], fixed.whole + more)
     batch = toy.batch(16, 48, examples=2, seed=3)
-    one, other = (toy.mask(batch, settings)[0] for settings in (same, Masking()))
+    one, other = (toy.mask(batch, settings)[0] for settings in (same, Masking(rounding=rounding)))
     for key in one:
         np.testing.assert_array_equal(one[key], other[key], err_msg=key)
 
@@ -138,9 +161,10 @@ def test_every_window_of_the_stream_has_all_rates():
 
 
 def test_slots_hold_the_highest_rate():
-    assert quotas.slots(EVERY["uniform"], 128) == 64
-    assert quotas.slots(EVERY["cosine_low"], 128) == 128
-    assert quotas.slots(BIMODAL, 128) == 77
+    for rounding, found in (("nearest", (64, 128, 77)), ("unbiased", (65, 128, 77))):
+        laws_of = (EVERY["uniform"], EVERY["cosine_low"], BIMODAL)
+        every = [dataclasses.replace(one, rounding=rounding) for one in laws_of]
+        assert tuple(quotas.slots(one, 128) for one in every) == found
 
 
 # --- where a rate comes from in the stream --------------------------------------------------------
@@ -190,13 +214,14 @@ def of_updates(settings: Masking, drawn_by: Masking, count: int = 4):
     for step in range(count):
         batch = toy.batch(256, 48, seed=step)
         batch["places"] += 256 * step
-        _, ledger = toy._apply(batch, traced, Masking(), 48)
+        _, ledger = toy._apply(batch, traced, Masking(rounding=settings.rounding), 48)
         yield {key: (float(a), float(b)) for key, (a, b) in ledger.items()}
 
 
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", EVERY)
-def test_the_ledger_knows_the_law(name):
-    settings = EVERY[name]
+def test_the_ledger_knows_the_law(name, rounding):
+    settings = dataclasses.replace(EVERY[name], rounding=rounding)
 
     def add(rows) -> Ledger:
         ledger = Ledger(settings, length=48)
@@ -226,7 +251,7 @@ def test_phases_go_where_they_say():
     assert at == pytest.approx([0.3, 0.3, 0.15, 0.3, 0.45, 0.25, 0.05])
     falling = Masking(rate=0.3, phases=((0.5, 0.15, "step"), (0.8, 0.05, "step")))
     assert {laws.rate_at(falling, step, 1001) for step in range(1001)} == {0.3, 0.15, 0.05}
-    assert quotas.slots(PHASES, 128) == round(0.45 * 128)
+    assert quotas.slots(PHASES, 128) == math.ceil(0.45 * 128)
 
 
 @pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.7, 1.0])

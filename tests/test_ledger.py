@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+import numpy as np
 import pytest
 
 from bert_jax.config.knobs import Masking
@@ -20,8 +21,9 @@ def counts(settings: Masking, batches: int = 4, longest_unit: int = 1):
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.4, 0.8])
 @pytest.mark.parametrize("unit", ["token", "word"])
 @pytest.mark.parametrize("count", ["eligible", "all"])
-def test_what_is_configured_passes(rate, unit, count):
-    settings = Masking(rate=rate, unit=unit, count=count, max_unit=5)
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+def test_what_is_configured_passes(rate, unit, count, rounding):
+    settings = Masking(rate=rate, unit=unit, count=count, max_unit=5, rounding=rounding)
     ledger = Ledger(settings)
     for step, row in enumerate(counts(settings, longest_unit=1 if unit == "token" else 5)):
         ledger.add(row, rate, 256, step)
@@ -178,6 +180,37 @@ def test_quotas_of_another_rate_are_found():
     )  # what sampling with replacement makes of a nominal 40 %
     with pytest.raises(DivergedError, match="quotas sum to"):
         ledger.add(row, 0.4, 256, 1)
+
+
+def long_rows(count: int = 2_000, length: int = 64):
+    """Rows of the same length, with 62 tokens that may be masked: 15 % are 9.3."""
+    b = toy.batch(1, length)
+    b["segment_ids"][:], b["positions"][:] = 1, np.arange(length)
+    b["unit_ids"][:] = np.arange(length)
+    b["unit_ids"][:, [0, -1]] = -1
+    b = {key: np.repeat(value, count, axis=0) for key, value in b.items()}
+    return b | {"example_ids": np.arange(count, dtype=np.int32)[:, None]}
+
+
+def test_the_ledger_finds_quotas_that_always_round_down():
+    """By 0.3 tokens an example: within what a rounding to the nearest may be off."""
+    settings = Masking()
+    row = toy.mask(long_rows(), settings)[1]
+    assert row["expected_fraction"][0] == pytest.approx(2_000 * 9.3)
+    Ledger(settings).add(row, 0.15, 2_000, 1)
+    down = {"asked_fraction": (2_000 * 9.0, row["asked_fraction"][1])}
+    with pytest.raises(DivergedError, match="quotas sum to 18000, and 18600 are expected"):
+        Ledger(settings).add(row | down, 0.15, 2_000, 1)
+
+
+def test_the_ledger_expects_a_token_of_the_shortest():
+    """One token in each example: 15 % of it is expected to be one, by either rounding."""
+    for rounding in ("unbiased", "nearest"):
+        settings = Masking(rounding=rounding)
+        row = toy.mask(long_rows(length=3), settings)[1]
+        assert row["asked_fraction"][0] == 2_000
+        assert row.get("expected_fraction", (2_000, 0))[0] == 2_000
+        Ledger(settings).add(row, 0.15, 2_000, 1)
 
 
 def test_totals_continue_over_a_resume():

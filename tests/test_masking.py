@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import jax
 import numpy as np
@@ -16,6 +17,7 @@ from bert_jax.config.knobs import Masking
 from bert_jax.objectives import masking
 from tests import toy
 
+ROUNDINGS = ("unbiased", "nearest")
 RATES = (0.05, 0.1, 0.15, 0.3, 0.4, 0.5, 0.8, 1.0)
 rows = st.builds(
     toy.batch,
@@ -45,25 +47,88 @@ def eligible_counts(b):
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.15000001, 0.3, 0.4, 0.5, 0.8, 1.0])
 def test_quotas_are_pythons_rounding_of_the_product(rate):
-    table = quotas.table(rate, 512)
-    assert table.tolist() == [0] + [max(1, round(n * rate)) for n in range(1, 513)]
+    whole, chance = quotas.selected(Masking(rounding="nearest"), rate, 512)
+    assert whole.tolist() == [0] + [max(1, round(n * rate)) for n in range(1, 513)]
+    assert not chance.any()
 
 
-def test_no_rate_no_quota():
-    assert not quotas.table(0.0, 128).any()
+@pytest.mark.parametrize("rate", [0.05, 0.15, 0.29, 0.4, 0.7, 1.0])
+def test_quotas_unbiased_have_the_exact_mean(rate):
+    """Of every length: the product of fractions, but for 2**-33, and whole where that is whole."""
+    whole, chance = quotas.selected(Masking(), rate, 512)
+    for n in range(1, 513):
+        exact = max(Fraction(1), n * Fraction(str(rate)))
+        assert abs(int(whole[n]) + Fraction(int(chance[n]), 2**32) - exact) <= Fraction(1, 2**33)
+        assert exact.denominator > 1 or (whole[n], chance[n]) == (exact, 0)
 
 
-@given(rows, st.sampled_from(RATES), st.integers(0, 2**31))
-def test_tokens_are_selected_exactly_and_only_where_eligible(b, rate, seed):
-    out, ledger = toy.mask(b, Masking(rate=rate), seed)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_no_rate_no_quota(rounding):
+    assert not any(table.any() for table in quotas.selected(Masking(rounding=rounding), 0.0, 128))
+
+
+def test_rounding_draws_are_of_seed_copy_and_example():
+    """Word by word from their counters, and apart from all draws of tokens."""
+    b = toy.batch(5, 32, seed=3, examples=2)
+    b["copies"] += np.arange(5, dtype=np.int32)[:, None]
+    found = toy.rounding_draws(b, 7)
+    for row, slot in np.ndindex(5, 2):
+        key = jax.random.key(7, impl="threefry2x32")
+        for number in (b["copies"][row, slot], b["example_ids"][row, slot], 0xFFFFFFFF):
+            key = jax.random.fold_in(key, number)
+        assert found[row, slot] == jax.random.bits(key)
+    words = np.concatenate([np.ravel(w) for w in masking._draws(b, np.uint32(7))])
+    assert not set(found.ravel()) & set(words.tolist())
+
+
+@pytest.mark.parametrize(
+    ("rate", "nearest"), [(0.10, 3 / 29), (0.15, 4 / 29), (0.20, 6 / 29), (0.40, 12 / 29)]
+)
+def test_rates_of_short_rows_are_those_asked_for(rate, nearest):
+    """Rows of 32 tokens, of which a pair has 29: 15 % to the nearest is 13.8 %."""
+    count = 20_000
+    b = toy.batch(1, 32)
+    b["tokens"][:], b["segment_ids"][:], b["positions"][:] = 7, 1, np.arange(32)
+    b["unit_ids"][:] = np.where(np.isin(np.arange(32), (0, 15, 31)), -1, np.arange(32))
+    b = {key: np.repeat(value, count, axis=0) for key, value in b.items()}
+    b["example_ids"] = np.arange(count, dtype=np.int32)[:, None]
+    realised = {}
+    for rounding in ROUNDINGS:
+        ledger = toy.mask(b, Masking(rate=rate, rounding=rounding))[1]
+        realised[rounding] = ledger["masked_fraction"][0] / ledger["masked_fraction"][1]
+    error = 0.5 / 29 / math.sqrt(count)  # at most, of a mean whose quotas are off by a draw
+    assert abs(realised["unbiased"] - rate) < 4.5 * error
+    assert realised["nearest"] == pytest.approx(nearest)
+    assert abs(nearest - rate) > 10 * error
+
+
+@given(
+    rows,
+    st.lists(st.floats(0.01, 1.0), min_size=2, max_size=6),
+    st.sampled_from(ROUNDINGS),
+    st.integers(0, 2**31),
+)
+def test_masks_are_nested_over_a_fine_grid_of_rates(b, rates, rounding, seed):
+    before = np.zeros(b["tokens"].shape, bool)
+    for rate in sorted([*rates, *(rates[0] + i * 1e-4 for i in range(3))]):
+        hit = toy.chosen(toy.mask(b, Masking(rate=min(rate, 1.0), rounding=rounding), seed)[0])
+        assert (hit | ~before).all()
+        before = hit
+
+
+@given(rows, st.sampled_from(RATES), st.sampled_from(ROUNDINGS), st.integers(0, 2**31))
+def test_tokens_are_selected_exactly_and_only_where_eligible(b, rate, rounding, seed):
+    out, ledger = toy.mask(b, Masking(rate=rate, rounding=rounding), seed)
     hit = toy.chosen(out)
     assert not hit[b["unit_ids"] < 0].any()
     counts = [
         [int(hit[r][b["segment_ids"][r] == s + 1].sum()) for s in range(b["example_ids"].shape[1])]
         for r in range(len(hit))
     ]
+    draws = toy.rounding_draws(b, seed)
     assert counts == [
-        [max(1, round(n * rate)) if n else 0 for n in row] for row in eligible_counts(b)
+        [toy.quota(n, rate, rounding, draw) for n, draw in zip(*row, strict=True)]
+        for row in zip(eligible_counts(b), draws, strict=True)
     ]
     np.testing.assert_array_equal(out["inputs"][~hit], b["tokens"][~hit])
     np.testing.assert_array_equal(
@@ -83,9 +148,10 @@ def test_quotas_are_exact_up_to_the_longest_row(unit):
     b["unit_ids"][0, 1 : 1 + unit] = 1
     taken = []
     for rate in (0.3, 0.5, 0.6, 1.0):
-        hit = toy.chosen(toy.mask(b, Masking(rate=rate, unit="word", max_unit=65_535))[0])
+        settings = Masking(rate=rate, unit="word", max_unit=65_535)
+        hit = toy.chosen(toy.mask(b, settings)[0])
         taken.append(int(hit.sum()))
-        quota = round(65_533 * rate)
+        quota = toy.quota(65_533, rate, "unbiased", toy.rounding_draws(b, 0)[0, 0])
         assert abs(taken[-1] - quota) <= (0 if unit == 1 or rate == 1 else unit)
         assert len(set(hit[0, 1 : 1 + unit])) == 1
     assert taken == sorted(taken)
@@ -290,9 +356,10 @@ def in_score_order(b, seed: int) -> list[list[list[list[int]]]]:
     unit_rows,
     st.sampled_from((0.02, 0.15, 0.3, 0.5, 0.8, 1.0)),
     st.sampled_from((None, 0.02, 0.1)),
+    st.sampled_from(ROUNDINGS),
     st.integers(0, 2**31),
 )
-def test_skipping_is_the_originals_loop(b, rate, prediction_rate, seed):
+def test_skipping_is_the_originals_loop(b, rate, prediction_rate, rounding, seed):
     wanted = None if prediction_rate is None else min(prediction_rate, rate)
     settings = Masking(
         rate=rate,
@@ -301,16 +368,19 @@ def test_skipping_is_the_originals_loop(b, rate, prediction_rate, seed):
         overflow="skip",
         replace=(1.0, 0.0, 0.0),
         max_unit=512,
+        rounding=rounding,
     )
     out, ledger = toy.mask(b, settings, seed)
+    draws = toy.rounding_draws(b, seed)
     corrupted, predicted = np.zeros((2, *b["tokens"].shape), bool)
     quotas = short = 0
     for row, examples in enumerate(in_score_order(b, seed)):
-        for units in examples:
+        for draw, units in zip(draws[row], examples, strict=True):
             n = sum(map(len, units))
-            quota = min(n, max(1, round(n * rate)))
+            quota = toy.quota(n, rate, rounding, draw)
             taken = original(units, quota)
-            again = original(taken, max(1, round(n * (rate if wanted is None else wanted))))
+            fewer = rate if wanted is None else wanted
+            again = original(taken, toy.quota(n, fewer, rounding, draw))
             corrupted[row, list(itertools.chain(*taken))] = predicted[
                 row, list(itertools.chain(*again))
             ] = True
@@ -378,7 +448,11 @@ def test_fewer_predictions_than_corruptions():
     some, ledger = toy.mask(b, Masking(rate=0.4, prediction_rate=0.2))
     np.testing.assert_array_equal(all_of_them["inputs"], some["inputs"])
     assert (toy.chosen(all_of_them) | ~toy.chosen(some)).all()
-    wanted = sum(max(1, round(0.2 * n)) for row in eligible_counts(b) for n in row if n)
+    draws = toy.rounding_draws(b, 0)[:, 0]
+    wanted = sum(
+        toy.quota(row[0], 0.2, "unbiased", draw)
+        for row, draw in zip(eligible_counts(b), draws, strict=True)
+    )
     assert some["predict_weights"].sum() == wanted == ledger["predicted_fraction"][0]
 
 
@@ -392,7 +466,7 @@ def test_seed_copy_and_example_each_change_the_mask():
 
 def test_counting_cls_and_sep_changes_the_quota_as_the_original_does():
     b = toy.batch(64, 64, seed=23)
-    _, ledger = toy.mask(b, Masking(rate=0.3, count="all"))
+    _, ledger = toy.mask(b, Masking(rate=0.3, count="all", rounding="nearest"))
     lengths = (b["segment_ids"] > 0).sum(1)
     assert ledger["quota_fraction"][0] == sum(
         min(n - 2, max(1, round(int(n) * 0.3))) for n in lengths
@@ -404,7 +478,8 @@ def test_the_rate_schedule_runs_from_first_to_last_step():
     assert laws.rate_at(settings, 0, 101) == 0.3
     assert laws.rate_at(settings, 50, 101) == pytest.approx(0.225)
     assert laws.rate_at(settings, 100, 101) == pytest.approx(0.15)
-    assert quotas.slots(settings, 128) == round(0.3 * 128)
+    assert quotas.slots(settings, 128) == math.ceil(0.3 * 128)
+    assert quotas.slots(toy.replace(settings, rounding="nearest"), 128) == round(0.3 * 128)
 
 
 @pytest.mark.fault(16)

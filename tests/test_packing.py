@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import pickle
 import time
 from collections import Counter
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +93,7 @@ def test_slots_are_as_many_as_the_worst_row_needs(masking):
     settings, length = knobs.Masking(**masking), 20
     rate = settings.rate if settings.prediction_rate is None else settings.prediction_rate
     more = 0 if settings.unit == "token" else settings.max_unit - 1
-    need = [min(int(q) + more, n) for n, q in enumerate(quotas.table(rate, length))]
+    need = [min(math.ceil(n * Fraction(str(rate))) + more, n) for n in range(length + 1)]
     for most in (1, 2, 3, 4):
         rows = itertools.chain.from_iterable(
             itertools.combinations_with_replacement(range(3, length + 1), k)

@@ -152,7 +152,7 @@ ROWS = {
         ),
     ),
     "predictions": Row(
-        ("masking.rate", "masking.count"),
+        ("masking.rate", "masking.count", "masking.rounding"),
         (
             "test_masking.py::test_quotas_are_pythons_rounding_of_the_product",
             "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",
@@ -270,6 +270,7 @@ GOOGLE = {
     "masking.unit": "token",
     "masking.overflow": "skip",
     "masking.count": "all",
+    "masking.rounding": "nearest",
     "masking.random_from": "all",
     "masking.dupe_factor": 10,
     "masking.schedule": "constant",
@@ -302,6 +303,7 @@ FAIRSEQ = {
     "pairs": "none",
     "masking.dupe_factor": 0,
     "masking.random_from": "regular",
+    "masking.rounding": "unbiased",  # int(mask_prob * sz + np.random.rand())
     "model.norm_epsilon": 1e-5,
     "model.activation": "gelu",
     "model.init": "normal",
@@ -324,6 +326,7 @@ PUBLISHED = {  # written by hand from the sources: a changed number of a preset 
         "masking.replace": (0.8, 0.1, 0.1),
         "masking.dupe_factor": 0,
         "masking.count": "eligible",
+        "masking.rounding": "unbiased",  # on average, as torch.bernoulli of each token
         "masking.random_from": "all",
         "model.activation": "gelu",
         "model.norm_epsilon": 1e-12,

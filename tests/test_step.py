@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.config import load_file, resolve
+from bert_jax.config import laws, load_file, resolve
 from bert_jax.config.knobs import Parallel
 from bert_jax.objectives.base import cross_entropy
 from bert_jax.system.trees import flat
@@ -343,7 +343,7 @@ def test_the_traced_numbers_follow_their_schedules():
         steps=101,
     )
     first, last = steps.inputs_at(config, 0), steps.inputs_at(config, 100)
-    assert (first.quotas[20], last.quotas[20]) == (8, 4)
+    assert (first.quotas.whole[20], last.quotas.whole[20]) == (8, 4)
     assert first.learning_rate == 0
     assert steps.inputs_at(config, 10).learning_rate == pytest.approx(1e-3)
 
@@ -395,6 +395,7 @@ def test_every_config_builds_its_update(file):
     vocab = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda: steps.init_state(config, vocab, np.uint32(0)))
     shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
+    shapes |= {"views": shapes["example_ids"]} if laws.views(config.masking) > 1 else {}
     update = steps.make_step(config, toy.SPECIAL, vocab)
     inputs = steps.inputs_at(config, 0)
     after, metrics = jax.eval_shape(update, state, shapes, inputs)

@@ -159,7 +159,7 @@ def test_bands_part_rates_where_training_is_long_and_join_them_where_it_is_short
     assert [len(group.cells) for group in plan(cells, pace=1e13)] == [9]
     assert sorted(len(group.cells) for group in plan(cells, pace=1e7)) == [3, 3, 3]
     two = plan(cells, pace=1e10)
-    assert sorted((len(group.cells), group.slots) for group in two) == [(3, 51), (6, 13)]
+    assert sorted((len(group.cells), group.slots) for group in two) == [(3, 52), (6, 13)]
     assert all(re.match(r"band [12] of 2", group.why) for group in two)
 
 
@@ -343,7 +343,7 @@ def test_a_cell_tried_alone_has_the_slots_of_its_group():
     (group,) = plan([at(0.15), at(0.8)], pace=1e13)
     one, other = alone(group)
     assert [*one.cells, *other.cells] == [*group.cells]
-    assert one.slots == other.slots == group.slots == 51
+    assert one.slots == other.slots == group.slots == 52
     assert one.id != other.id != group.id
     assert one.id != plan([at(0.15)])[0].id  # which has fewer slots
 

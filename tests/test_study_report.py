@@ -609,7 +609,7 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
 
 def test_the_ledger_is_beside_the_config(view):
     table = read(f"<table>{tables.ledger(view)}</table>").replace(SPACE, " ")
-    quota = quotas.table(0.15, 62)[-1] / 62
+    quota = quotas.table(0.15, 62, "nearest")[-1] / 62
     assert f"2 x 64, 15 % 15.0 % {100 * quota:.1f} % {100 * quota:.1f} % 80.0 %" in table
 
 

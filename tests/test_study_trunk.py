@@ -201,11 +201,11 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
     same.
     """
     made: Counter[tuple[int, int]] = Counter()
-    names = ("masked", "mask_token", "random", "kept", "quota", "asked", "predicted")
+    names = ("masked", "mask_token", "random", "kept", "quota", "asked", "expected", "predicted")
     zeros = (*(f"{name}_fraction" for name in (*names, "predict_quota")), "skipped_in_row", "loss")
 
     def update(state: Any, batch: Any, inputs: Any) -> Any:
-        made.update(zip(inputs.seed.tolist(), inputs.quotas[:, -1].tolist(), strict=True))
+        made.update(zip(inputs.seed.tolist(), inputs.quotas.whole[:, -1].tolist(), strict=True))
         return state, dict.fromkeys(zeros, (np.zeros(len(inputs.seed)), np.ones(len(inputs.seed))))
 
     monkeypatch.setattr(program, "compile_step", lambda *_, **__: update)

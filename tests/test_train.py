@@ -489,7 +489,7 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):
     real = quotas.table
-    monkeypatch.setattr(quotas, "table", lambda rate, n: np.minimum(real(rate, n), 2))
+    monkeypatch.setattr(quotas, "table", lambda *args: np.minimum(real(*args), 2))
     with pytest.raises(DivergedError, match="realised masks"):
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from bert_jax import cli, objectives, train
 from bert_jax.batch import HOST_KEYS
-from bert_jax.config import costs, laws, quotas, resolve, to_dict
+from bert_jax.config import costs, laws, load_file, quotas, resolve, to_dict
 from bert_jax.config.knobs import Masking
 from bert_jax.data.batches import pipeline
 from bert_jax.errors import ConfigError, DivergedError
@@ -46,7 +47,8 @@ def at_quotas(batch, table: np.ndarray, seed: int = 0):
     """The mask of a batch without views, for the quotas of a table."""
     length = batch["tokens"].shape[1]
     numbers = toy.traced(Masking(), length, seed)
-    numbers = numbers._replace(quotas=table.astype(np.int32), predict_quotas=table.astype(np.int32))
+    split = quotas.split(table)
+    numbers = numbers._replace(quotas=split, predict_quotas=split)
     out, _ = toy._apply(batch, numbers, Masking(), length)
     return jax.tree.map(np.asarray, out)
 
@@ -75,17 +77,22 @@ def test_there_are_as_many_views_as_the_rates_say(rate, wanted, views):
         longest_unit=st.integers(1, 6),
     ),
     st.sampled_from(RATES[:3]),
+    st.sampled_from(["unbiased", "nearest"]),
     st.integers(0, 2**31),
 )
-def test_slices_are_disjoint_and_together_the_selection_at_the_prediction_rate(b, rates, seed):
+def test_slices_are_disjoint_and_together_the_selection_at_the_prediction_rate(
+    b, rates, rounding, seed
+):
     """View j has what the first (j + 1) q of Q select and the first j q do not."""
-    settings = Masking(rate=rates[0], prediction_rate=rates[1], replace=(1.0, 0.0, 0.0))
+    settings = Masking(
+        rate=rates[0], prediction_rate=rates[1], replace=(1.0, 0.0, 0.0), rounding=rounding
+    )
     count = laws.views(settings)
     out, ledger = toy.mask(seen(b, count), settings, seed)
     hits = toy.chosen(out).reshape(3, count, -1)
     np.testing.assert_array_equal(out["inputs"].reshape(hits.shape) == toy.SPECIAL.mask, hits)
     assert hits.sum(1).max() <= 1  # disjoint
-    q, most = (quotas.table(rate, 40) for rate in rates)
+    q, most = (quotas.table(rate, 40, rounding) for rate in rates)
     for view in range(count):
         low, high = (
             toy.chosen(at_quotas(b, np.minimum(number * q, most), seed))
@@ -104,8 +111,28 @@ def test_rounding_leaves_out_less_than_half_a_token_of_each_view():
     """What the quota of the prediction rate has beyond that of all views."""
     for rate, wanted in [*RATES, (0.05, 0.5), (0.13, 0.77)]:
         count = laws.views(Masking(rate=rate, prediction_rate=wanted))
-        left = quotas.table(wanted, 512) - count * quotas.table(rate, 512)
-        assert left.max() <= count / 2
+        least, most = (quotas.table(one, 512, "nearest") for one in (rate, wanted))
+        assert (most - count * least).max() <= count / 2
+
+
+@pytest.mark.parametrize("rates", [(0.15, 0.4), (0.15, 0.45), (0.2, 0.25)])
+def test_every_view_has_its_mean_rate(rates):
+    """Of 29 tokens: the rate, and in the last view what is left of the prediction rate."""
+    settings = Masking(rate=rates[0], prediction_rate=rates[1])
+    count, rows = laws.views(settings), 5_000
+    b = toy.batch(1, 31)
+    b["segment_ids"][:], b["positions"][:] = 1, np.arange(31)
+    b["unit_ids"][:] = np.where((np.arange(31) % 30) > 0, np.arange(31), -1)
+    b = {key: np.repeat(value, rows, axis=0) for key, value in b.items()}
+    b["example_ids"] = np.arange(rows, dtype=np.int32)[:, None]
+    hits = toy.chosen(toy.mask(seen(b, count), settings)[0]).reshape(rows, count, -1).sum(2)
+    wanted = np.diff(np.minimum(np.arange(count + 1) * rates[0], rates[1]))
+    error = 0.5 / 29 / math.sqrt(rows)
+    np.testing.assert_allclose(hits.mean(0) / 29, wanted, atol=4.5 * error)
+    assert abs(hits.sum(1).mean() / 29 - rates[1]) < 4.5 * error
+    draws = toy.rounding_draws(b, 0)[:, 0]
+    quotas_ = [toy.quota(29, rates[1], "unbiased", draw) for draw in draws]
+    np.testing.assert_array_equal(hits.sum(1), quotas_)
 
 
 @pytest.mark.parametrize("longest", [1, 5])
@@ -128,8 +155,9 @@ def test_slots_hold_every_view(longest):
 
 @pytest.mark.parametrize("rates", RATES)
 @pytest.mark.parametrize("count", ["eligible", "all"])
-def test_the_ledger_knows_the_views(rates, count):
-    settings = Masking(rate=rates[0], prediction_rate=rates[1], count=count)
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+def test_the_ledger_knows_the_views(rates, count, rounding):
+    settings = Masking(rate=rates[0], prediction_rate=rates[1], count=count, rounding=rounding)
     views, ledger = laws.views(settings), Ledger(settings)
     for step in range(8):
         b = seen(toy.batch(16, 24, seed=step), views)
@@ -154,7 +182,8 @@ def test_the_ledger_stops_a_run_whose_views_repeat_what_others_have():
 def by_hand(b, settings: Masking, seed: int):
     """The views of a batch as explicit copies, made of masks without views by plain numpy."""
     views, length = laws.views(settings), b["tokens"].shape[1]
-    q, most = (quotas.table(r, length) for r in (settings.rate, settings.prediction_rate))
+    rates = (settings.rate, settings.prediction_rate)
+    q, most = (quotas.table(rate, length, settings.rounding) for rate in rates)
     bounds = [at_quotas(b, np.minimum(j * q, most), seed) for j in range(views + 1)]
     parts = []
     for low, high in itertools.pairwise(bounds):
@@ -446,9 +475,15 @@ def test_the_command_refuses_a_batch_without_room_for_all_views(base, tmp_path, 
     assert json.loads(capsys.readouterr().out.split("\nparameters")[0])["batch_size"] == 24
 
 
-def test_the_ablation_has_views():
-    from bert_jax.config import load_file
-
-    config = resolve(load_file("configs/ablations/views.py:0.15,0.4,tiny"))
-    assert laws.views(config.masking) == 3
-    assert config.batch_size % 3 == 0
+@pytest.mark.parametrize(
+    ("rates", "views"),
+    [
+        *(("0.15,0.4", 3), ("0.15,0.45", 3), ("0.3,0.9", 3), ("0.15,0.75", 5)),
+        *(("0.15,0.9", 6), ("0.05,0.55", 11), ("0.4,0.2", 1)),
+    ],
+)
+def test_the_ablation_has_views(rates, views):
+    """As many as the rates say, whatever their quotient is in floating point."""
+    config = resolve(load_file(f"configs/ablations/views.py:{rates},tiny"))
+    assert laws.views(config.masking) == views
+    assert config.batch_size % views == 0

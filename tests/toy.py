@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+from fractions import Fraction
 from typing import Any
 
 import jax
@@ -90,11 +92,10 @@ def traced(
     settings: knobs.Masking, length: int, seed: int = 0, names: tuple[str, ...] = ("mlm", "nsp")
 ) -> StepInputs:
     """The traced numbers of a masking."""
-    wanted = settings.rate if settings.prediction_rate is None else settings.prediction_rate
     fixed = settings.draw == "fixed"
     return StepInputs(
-        quotas=quotas.table(settings.rate, length) if fixed else None,
-        predict_quotas=quotas.table(wanted, length) if fixed else None,
+        quotas=quotas.selected(settings, settings.rate, length) if fixed else None,
+        predict_quotas=quotas.predicted(settings, settings.rate, length) if fixed else None,
         drawn=None if fixed else laws.drawn(settings, length),
         replace=np.asarray(settings.replace, np.float32),
         weights=dict.fromkeys(names, np.float32(1)),
@@ -115,11 +116,26 @@ def _apply(b, numbers, settings, slots):
 def mask(b: Batch, settings: knobs.Masking, seed: int = 0, slots: int = 0) -> tuple[Batch, dict]:
     """Masks a toy batch; the result as numpy."""
     length = b["tokens"].shape[1]
-    names = ["count", "random_from", "overflow"]  # what is not a traced number
+    names = ["count", "random_from", "overflow", "rounding"]  # what is not a traced number
     names += ["rate", "prediction_rate"] if "views" in b else []
     code = knobs.Masking(**{name: getattr(settings, name) for name in names})
     out, ledger = _apply(b, traced(settings, length, seed), code, slots or length)
     return jax.tree.map(np.asarray, out), jax.tree.map(float, ledger)
+
+
+def quota(n: int, rate: float, rounding: str, draw: int = 0) -> int:
+    """The quota of an example of n tokens, in Python's whole numbers and fractions."""
+    if not n:
+        return 0
+    if rounding == "nearest":
+        return max(1, round(n * rate))
+    u = Fraction(2**32 - 1 - int(draw), 2**32)
+    return max(1, math.floor(n * Fraction(str(rate)) + u))
+
+
+def rounding_draws(b: Batch, seed: int) -> np.ndarray:
+    """The numbers by which quotas of a batch are rounded, uint32 [B, S]."""
+    return np.asarray(jax.jit(masking._rounding_draw)(b, np.uint32(seed)))
 
 
 def chosen(out: Batch) -> np.ndarray:

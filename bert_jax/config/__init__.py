@@ -53,6 +53,7 @@ TRACED = re.compile(
 
 # The value in configs of older runs of a knob that did not exist yet, if it is not the default.
 BEFORE = {
+    "masking.rounding": "nearest",
     "objectives.causal_lm.end": False,
     "tokenizer.characters": "huggingface",
 }
@@ -305,7 +306,9 @@ def usual() -> dict[str, Any]:
         for field in dataclasses.fields(Objective)
         if field.name not in ("weight", "labels")
     }
-    return options | BEFORE | flat(to_dict(Config()))
+    # The default of this knob is what no run had before it.
+    rounding = {"masking.rounding": BEFORE["masking.rounding"]}
+    return options | BEFORE | flat(to_dict(Config())) | rounding
 
 
 def free_on_resume(path: str) -> bool:

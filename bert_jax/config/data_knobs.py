@@ -69,7 +69,7 @@ def knob(
     """
     metadata = {"doc": doc, "low": low, "high": high, "choices": choices, "formerly": formerly}
     if isinstance(default, dict):
-        return dataclasses.field(default_factory=lambda: default, metadata=metadata)
+        return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -302,6 +302,13 @@ class Masking:
         "0 draws new masks each epoch; n makes n static copies, one an epoch, where google "
         "shuffles all copies together",
         low=0,
+    )
+    rounding: str = knob(
+        "unbiased",
+        "how the share of an example becomes whole tokens, at least 1 (which lifts rows shorter "
+        "than 1 / rate): unbiased rounds up or down by a draw, so that the mean is the rate at any "
+        "length; nearest rounds half to even, as google does and as evaluations always do",
+        choices=("unbiased", "nearest"),
     )
     schedule: str = knob(
         "constant",

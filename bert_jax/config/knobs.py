@@ -242,7 +242,7 @@ class Config:
         "same", "remap lets init_from have another vocabulary", choices=("same", "remap")
     )
     corpus: Corpus = Corpus()
-    task: Task = Task()
+    task: Task = dataclasses.field(default_factory=Task)
     tokenizer: Tokenizer = Tokenizer()
     examples: Examples = Examples()
     masking: Masking = Masking()

@@ -96,19 +96,18 @@ def _table(settings: knobs.Masking) -> np.ndarray:
     return np.stack([high, start - high, end - start], axis=-1).astype(np.float32)
 
 
-def quota(tokens: Any, cells: Any, within: Any) -> Any:
-    """Return the quotas of examples of `tokens` tokens, 1 or more, all in float32.
+def products(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
+    """Return tokens times rate in two parts, float32, of which the first has no rounding error.
 
     Arrays are those of numpy or of jax: what is expected is rounded as what is selected.
 
     Args:
       tokens: numbers of tokens.
-      cells: rows of `Drawn.rates`, with a last axis of 3. The rate where a cell begins is in two
-        parts: tokens times the first has no rounding error.
+      cells: rows of `Drawn.rates`, with a last axis of 3.
       within: which share of its cell an example lies in.
     """
     high, low, rise = (cells[..., part] for part in range(3))
-    return (tokens * high + (tokens * low + tokens * (within * rise))).round().clip(1)
+    return tokens * high, tokens * low + tokens * (within * rise)
 
 
 @functools.lru_cache(64)
@@ -119,16 +118,23 @@ def moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarra
     cells, within = _table(settings)[cell.astype(np.int64)], (cell % 1).astype(np.float32)
     mean, variance = np.zeros((2, DECILES, length + 1))
     for n in map(np.float32, range(1, length + 1)):
-        quotas = quota(n, cells, within).reshape(DECILES, _PER_DECILE).astype(np.float64)
-        mean[:, int(n)], variance[:, int(n)] = quotas.mean(axis=1), quotas.var(axis=1)
+        exact, rest = products(n, cells, within)
+        quotas = exact + rest
+        if settings.rounding == "nearest":
+            quotas = quotas.round()
+        quotas = quotas.clip(1).reshape(DECILES, _PER_DECILE).astype(np.float64)
+        up = quotas % 1  # the chance that a draw rounds up, whose variance is up * (1 - up)
+        mean[:, int(n)] = quotas.mean(axis=1)
+        variance[:, int(n)] = quotas.var(axis=1) + (up * (1 - up)).mean(axis=1)
     return mean, variance
 
 
 def probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
     """Return P(k | n), the probability of a quota k of n tokens, [length + 1, length + 1].
 
-    A quota is the rounded product of n and the rate, at least 1; the rate is that of the table, so
-    the probability is exact but for products that are exactly between two numbers.
+    A quota is the product of n and the rate, rounded by `masking.rounding`, and at least 1. The
+    rate is that of the table, so by nearest the probability is exact but for products that are
+    exactly between two numbers.
     """
     result = np.zeros((length + 1, length + 1))
     for n in range(1, length + 1):
@@ -142,8 +148,36 @@ def _chances(settings: knobs.Masking, n: int) -> np.ndarray:
     if table[0, 0] > table[-1, 1]:
         table = table[::-1, ::-1]
     rates, shares = table.ravel(), np.repeat(np.arange(CELLS + 1) / CELLS, 2)[1:-1]
+    if settings.rounding == "unbiased":
+        return _chances_of_draws(rates, shares, n)
     below = np.interp((np.arange(1, n) + 0.5) / n, rates, shares, left=0.0, right=1.0)
     return np.diff(below, prepend=0.0, append=1.0)
+
+
+def _chances_of_draws(rates: np.ndarray, shares: np.ndarray, n: int) -> np.ndarray:
+    """Return the probabilities of the quotas 1 to n where a draw rounds the product of n and rate.
+
+    Between two neighbouring `rates` the product is evenly spread. Cut at the whole numbers, each
+    piece lies between some k and k + 1. By the fraction of its middle it gives k + 1, else k.
+
+    Args:
+      rates: ends of the cells, in rising order.
+      shares: the share of examples below each rate.
+      n: number of tokens.
+    """
+    cuts = np.arange(n + 1) / n
+    below = np.interp(cuts, rates, shares, left=0.0, right=1.0)
+    edges = np.concatenate([rates, cuts])
+    order = np.argsort(edges, kind="stable")
+    edges = n * edges[order]
+    # Where many examples have the very same rate, a cut there lies behind all of them.
+    weights = np.diff(np.maximum.accumulate(np.concatenate([shares, below])[order]))
+    middles = np.maximum((edges[1:] + edges[:-1]) / 2, 1.0)
+    quotas = middles.astype(np.int64)
+    up = middles - quotas
+    found = np.bincount(quotas, weights * (1 - up), n + 2)
+    found += np.bincount(quotas + 1, weights * up, n + 2)
+    return found[1 : n + 1]
 
 
 def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> np.ndarray:

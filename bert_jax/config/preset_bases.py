@@ -46,6 +46,7 @@ SINCE: dict[str, Any] = (
         "pairs": "none",
         "objectives.mlm.weight": 1.0,
         "masking.count": "eligible",
+        "masking.rounding": "unbiased",
         "masking.dupe_factor": 0,
         "model.activation": "gelu",
         "model.head_activation": "gelu",

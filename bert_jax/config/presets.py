@@ -29,6 +29,7 @@ GOOGLE_2018: dict[str, Any] = {
     "masking.max_unit": 512,
     "masking.overflow": "skip",
     "masking.count": "all",
+    "masking.rounding": "nearest",
     "masking.random_from": "all",
     "masking.dupe_factor": 10,
     **MODEL,
@@ -291,25 +292,27 @@ ABOUT: dict[str, str] = {
         punctuation are told apart by the tables of the tokenizers library, whose capital sigma is
         never final. A rate of 5e-5 with neither warm-up nor weight decay is meant for fine-tuning;
         batch and epochs are left to the user. Not reproduced: tokens are drawn one by one with the
-        rate as their chance, where here each example has its exact share; group_texts cuts a
-        stream of texts, special tokens included, every so many tokens, where here rows hold whole
-        sentences; the padding token's vector starts at zero.""",
+        rate as their chance, where here the share of an example is right to less than a token and,
+        as there, on average (masking.rounding=unbiased); group_texts cuts a stream of texts,
+        special tokens included, every so many tokens, where here rows hold whole sentences; the
+        padding token's vector starts at zero.""",
     "roberta": """
         RoBERTa base: Liu et al. 2019 (steps, batch of 8K, rate, warm-up, as its model card repeats
         them; large has 4e-4 and 30,000), facebookresearch/fairseq: models/roberta, modules,
         data/mask_tokens_dataset.py, tasks/masked_lm.py, optim/adam.py, trainer.py. Weight decay
-        takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5.
-        Not reproduced: byte-level BPE; <s> and </s> may be selected there, never here; the number
-        selected is rounded by chance; <mask> is among the random tokens there; attention masks
-        with -inf; Adam adds epsilon before the bias correction, which matters in the first
-        hundreds of steps; the padding token's vector stays zero; one segment type is a vector
-        added to all tokens here and nothing there.""",
+        takes every parameter, nothing is clipped, LayerNorm has torch's 1e-5. The number of tokens
+        selected is rounded by chance, as masking.rounding=unbiased does.
+        Not reproduced: byte-level BPE; <s> and </s> may be selected there, never here; <mask> is
+        among the random tokens there; attention masks with -inf; Adam adds epsilon before the bias
+        correction, which matters in the first hundreds of steps; the padding token's vector stays
+        zero; one segment type is a vector added to all tokens here and nothing there.""",
     "wettig": """
         Wettig et al. 2022, Should You Mask 15%: princeton-nlp/DinkyTrain,
         run_efficient_mlm_recipe.sh, on fairseq. The script trains size large; the rates of the
-        paper's table are masking.rate, and its 80/10/10 rows masking.replace. Not reproduced: rows
-        there are cut every 128 tokens whatever sentences are (sample-break-mode none); float16
-        with a scaled loss; and what roberta names of fairseq.""",
+        paper's table are masking.rate, and its 80/10/10 rows masking.replace; numbers selected are
+        rounded by chance, as roberta says. Not reproduced: rows there are cut every 128 tokens
+        whatever sentences are (sample-break-mode none); float16 with a scaled loss; and what
+        roberta names of fairseq.""",
     "mosaic": """
         MosaicBERT: mosaicml/examples, benchmarks/bert, yamls/main/mosaic-bert-base-uncased.yaml
         and src/bert_layers.py. Its decay of 1e-5 is not multiplied by the peak rate, and its
@@ -317,8 +320,8 @@ ABOUT: dict[str, str] = {
         multiple of 64 by the model card and of 8 by the code, and 30,522 becomes 30,528 by either.
         Not reproduced: dropout inside the gated feed-forward, which has no biases before its
         product there; each text is cut at 128 tokens there and its rest unused, where here rows
-        hold full sentences; tokens are drawn one by one with the rate as their chance; bfloat16 is
-        model.dtype.""",
+        hold full sentences; tokens are drawn one by one with the rate as their chance, whose mean
+        masking.rounding=unbiased has too; bfloat16 is model.dtype.""",
     "modernbert": """
         ModernBERT base, the first of its three stages: Warner et al. 2024, AnswerDotAI/ModernBERT,
         yamls/modernbert/modernbert-base-pretrain.yaml of its branch pretraining_documentation,
@@ -333,8 +336,9 @@ ABOUT: dict[str, str] = {
         by one, is AdamW without clipping; a dropout of 0.1 after attention alone; matrices that
         write to the residual stream begin smaller by the root of twice the number of layers; the
         batch grows over 50 billion tokens; special tokens may be selected, and tokens are drawn one
-        by one with the rate as their chance, over rows packed by best fit (packing=N); the fall of
-        the last stage by one minus a root is a line here; bfloat16 is model.dtype.""",
+        by one with the rate as their chance (its mean is that of masking.rounding=unbiased), over
+        rows packed by best fit (packing=N); the fall of the last stage by one minus a root is a
+        line here; bfloat16 is model.dtype.""",
     "neobert": """
         NeoBERT, the first of its two stages: Le Breton et al. 2025, chandar-lab/NeoBERT at ed75b68,
         jobs/neobert.sh, conf/ and src/neobert (model, collator, scheduler). Its size is
@@ -344,9 +348,9 @@ ABOUT: dict[str, str] = {
         starts from this one. Not reproduced: weights are uniform within 0.02 of zero there, and
         normal with the same deviation here; the rate has fallen to a tenth after 900,000 steps and
         stays there, where here it falls to the end; tokens are drawn one by one with the rate as
-        their chance; each text is cut at 1,024 tokens there and its rest unused, where here rows
-        hold full sentences; the padding token's vector stays zero; dropout before the dense layer
-        of the classifier; bfloat16 is model.dtype.""",
+        their chance, whose mean masking.rounding=unbiased has too; each text is cut at 1,024 tokens
+        there and its rest unused, where here rows hold full sentences; the padding token's vector
+        stays zero; dropout before the dense layer of the classifier; bfloat16 is model.dtype.""",
     "gpt_bert": """
         GPT-BERT base, of BabyLM's 100 million words: Charpentier and Samuel 2024, ltgoslo/gpt-bert
         at 9fc1507: configs/base.json, pretraining/model_extra.py, dataset.py, lamb.py, utils.py and
@@ -355,7 +359,8 @@ ABOUT: dict[str, str] = {
         Outputs and gradients of a small model of this preset, the hybrid loss included, are those
         of the authors' code to 1e-5 (experiments/parity/gpt_bert.py). Its size is model.mlp=2560
         beside base; small, of 10 million words, is layers=12, hidden=384, heads=6, mlp=1280, with
-        init_stddev the root of 2 / (5 * 384), 7,812 steps and a rate of 1.41e-2.
+        init_stddev the root of 2 / (5 * 384), 7,812 steps and a rate of 1.41e-2. Numbers of masks
+        are rounded by chance, as masking.rounding=unbiased does.
         Not reproduced: the batch grows in a line from a quarter of these rows; rows have twice as
         many tokens from 70 % of the steps on and four times as many from 90 %, in batches of as
         many fewer rows (runs of their own that start from this one); the rate falls from a tenth
@@ -365,7 +370,7 @@ ABOUT: dict[str, str] = {
         the layer weights of each sum, and none for what does not decay; the matrices of
         feed-forward i, from 0, begin smaller by the root of 2 (i + 1); there is a dropout of 0.1
         before the output matrix of the MLM head; masks are spans of 1 to 3 tokens, each masked,
-        random or kept as one, rarer where a text had them before, and their number is rounded by
-        chance; texts are cut every 126 tokens, have no [SEP], and fill rows up (packing=N);
-        byte-level BPE of 16,384 pieces is tokenizer.kind=bpe; bfloat16 is model.dtype.""",
+        random or kept as one, rarer where a text had them before; texts are cut every 126 tokens,
+        have no [SEP], and fill rows up (packing=N); byte-level BPE of 16,384 pieces is
+        tokenizer.kind=bpe; bfloat16 is model.dtype.""",
 }

@@ -31,13 +31,18 @@ class Evaluator:
     """An evaluation that is compiled once and called with parameters as often as needed.
 
     The result does not depend on the batch size or the devices: masks come from the evaluation seed
-    and the example, rows that fill up the last batch count nothing, and sums are divided once.
+    and the example, rows that fill up the last batch count nothing, and sums are divided once. So
+    that models compare, masks do not depend on how they were trained: quotas round to the nearest.
     """
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
         draw = "uniform" if "diffusion" in config.objectives else "fixed"
         masks = knobs.Masking(
-            rate=settings.rate, replace=settings.replace, unit=settings.unit, draw=draw
+            rate=settings.rate,
+            replace=settings.replace,
+            unit=settings.unit,
+            draw=draw,
+            rounding="nearest",
         )
         masks = dataclasses.replace(
             masks, **{name: getattr(config.masking, name) for name in data_knobs.OF_UNITS}
@@ -82,7 +87,7 @@ class Evaluator:
 
         The rate must not be above that of the settings, which decides how many slots there are.
         """
-        selected = quotas.table(rate, self.config.sequence_length)
+        selected = quotas.selected(self.config.masking, rate, self.config.sequence_length)
         return StepInputs(
             quotas=selected,
             predict_quotas=selected,

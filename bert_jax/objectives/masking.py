@@ -7,11 +7,14 @@ the same whatever the batch, device, host or run its example is in.
 
 Where more is predicted than corrupted, an example is read in several views (`laws.views`), and each
 corrupts another slice of that order: view j what lies between j and j + 1 times the quota of the
-rate, as far as the quota of the prediction rate reaches. Where the quota of the rate was rounded
-down, all views together may have less than that of the prediction rate, by half a token a view.
+rate, as far as the quota of the prediction rate reaches. To the nearest, a quota that was rounded
+down leaves all views together up to half a token a view below the prediction rate. Unbiased, the
+views of an example share one draw, so each has its mean and all together have theirs.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +23,7 @@ import numpy as np
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import knobs, laws
 from bert_jax.config.laws import DECILES, Drawn
+from bert_jax.config.quotas import Quotas
 from bert_jax.objectives.selection import (
     OVERFLOW,
     Choice,
@@ -30,6 +34,7 @@ from bert_jax.objectives.selection import (
 )
 
 NO_EXAMPLE = 0xFFFFFFFF  # beyond the numbers of examples: what is drawn for a whole copy
+NO_TOKEN = 0xFFFFFFFF  # beyond the positions of tokens: what is drawn for a whole example
 GOLDEN = 0x9E3779B9  # of 2**32, the golden ratio: its multiples are spread evenly in every window
 
 
@@ -56,8 +61,8 @@ def apply(
     Args:
       batch: the host keys of `bert_jax.batch`.
       traced: quotas or the law of drawn rates, replacement shares and the seed.
-      settings: the tokens counted as length, the rule for units that do not fit, and the rates
-        where a batch has views.
+      settings: the tokens counted as length, the rounding of quotas, the rule for units that do
+        not fit, and the rates where a batch has views.
       special: ids of the special tokens, of which [MASK] is used.
       replacements: ids a random token is drawn from.
       slots: prediction slots a row, K.
@@ -75,8 +80,10 @@ def apply(
     totals = _per_example(counted, batch)  # [B, S]
     available = _per_example(eligible, batch)  # [B, S], an upper bound of the quota
 
-    quotas, u = _asked(batch, traced, totals)
-    asked, chosen, restored, more = _choose(batch, units, settings, quotas, available)
+    draw = _rounding_draw(batch, traced.seed) if settings.rounding == "unbiased" else None
+    u = None if traced.drawn is None else uniform(batch, traced.seed)
+    asked = _asked(batch, traced, totals, draw, u)
+    chosen, restored, more = _choose(batch, units, settings, asked, available)
     selected, predicted = (tokens_of(units, one.taken, unit_ids) for one in (chosen, restored))
 
     inputs, as_mask, as_random = _replaced(
@@ -88,71 +95,119 @@ def apply(
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),
         **_shares_replaced(selected, as_mask, as_random),
-        "asked_fraction": (_count(asked), _count(totals)),
+        "asked_fraction": (_count(asked.here), _count(totals)),
         "predicted_fraction": (_count(slotted["predict_weights"] > 0), n_selected),
         **_shares_of_quotas(chosen, _count(available), settings.overflow, ""),
         **_shares_of_quotas(restored, n_selected, settings.overflow, "predict_"),
         **more,
     }
+    if asked.mean is not None:
+        ledger["expected_fraction"] = (_count(asked.mean), _count(totals))
     if traced.drawn is not None and u is not None:
         own = _per_example(selected, batch)
-        ledger |= _by_decile(traced.drawn, u, asked, totals, own, available)
-        masked |= _bound_weights(traced.drawn, masked, asked, available)
+        ledger |= _by_decile(traced.drawn, u, asked.here, totals, own, available)
+        masked |= _bound_weights(traced.drawn, masked, asked.here, available)
     if totals.shape[1] > 1:
         ledger["examples_per_row"] = (_count(totals > 0), _count(jnp.any(totals > 0, axis=1)))
     return masked, ledger
 
 
+class Asked(NamedTuple):
+    """What is asked of each example, in tokens."""
+
+    earlier: jax.Array  # int32 [B, S], the quota of the views before this one
+    selected: jax.Array  # int32 [B, S], the quota of these views and this one
+    predicted: jax.Array  # int32 [B, S], how many of the selected tokens are predicted
+    mean: jax.Array | None  # float32 [B, S], of selected - earlier over all draws of a rounding
+
+    @property
+    def here(self) -> jax.Array:
+        """The tokens that this view is to select."""
+        return self.selected - self.earlier
+
+
 def _asked(
-    batch: Batch, traced: StepInputs, totals: jax.Array
-) -> tuple[tuple[jax.Array, jax.Array], jax.Array | None]:
-    """Return the quotas of selection and prediction [B, S], and u where the rate is drawn by it."""
-    if traced.drawn is None:
-        return (traced.quotas[totals], traced.predict_quotas[totals]), None
-    u = uniform(batch, traced.seed)
-    quotas = _drawn_quotas(traced.drawn, u, totals)
-    return (quotas, quotas), u
+    batch: Batch,
+    traced: StepInputs,
+    totals: jax.Array,
+    draw: jax.Array | None,
+    u: jax.Array | None,
+) -> Asked:
+    """Return the quotas of examples of `totals` tokens [B, S].
+
+    Args:
+      batch: of which only the numbers of the views are read.
+      traced: tables of quotas, or the law of drawn rates.
+      totals: numbers of tokens that the rate multiplies.
+      draw: what rounds the quotas; None rounds to the nearest.
+      u: what draws the rates; None where they are not drawn.
+    """
+    if u is not None:
+        drawn = _drawn_quotas(traced.drawn, u, totals, draw)
+        return Asked(jnp.zeros_like(drawn), drawn, drawn, None)
+    predicted = _look_up(traced.predict_quotas, (totals,))
+    if "views" in batch:  # quotas are [V + 1, L + 1]
+        first = _look_up(traced.quotas, (batch["views"], totals))
+        last = _look_up(traced.quotas, (batch["views"] + 1, totals))
+    else:
+        first = Quotas(jnp.zeros_like(totals), jnp.zeros_like(totals, jnp.uint32))
+        last = _look_up(traced.quotas, (totals,))
+    if draw is None:
+        return Asked(first.whole, last.whole, predicted.whole, None)
+    earlier, selected, among = (of.whole + (draw < of.chance) for of in (first, last, predicted))
+    return Asked(earlier, selected, among, _mean(last) - _mean(first))
+
+
+def _look_up(table: Quotas, at: tuple[jax.Array, ...]) -> Quotas:
+    """Return the quotas of examples [B, S] that stand at these places of a table."""
+    whole, chance = (jnp.asarray(part)[at] for part in table)
+    return Quotas(whole, chance)
+
+
+def _mean(quotas: Quotas) -> jax.Array:
+    """Return the means of quotas over all draws, float32."""
+    return jnp.float32(quotas.whole) + jnp.float32(quotas.chance) * 2.0**-32
+
+
+def _rounding_draw(batch: Batch, seed: jax.Array) -> jax.Array:
+    """Return the word [B, S] by which quotas of an example are rounded, the same at every rate."""
+
+    def of_example(key: jax.Array) -> jax.Array:
+        key = jax.random.wrap_key_data(key, impl="threefry2x32")
+        return jax.random.bits(jax.random.fold_in(key, NO_TOKEN))
+
+    return jax.vmap(jax.vmap(of_example))(_example_keys(batch, seed))
 
 
 def _choose(
-    batch: Batch,
-    units: Units,
-    settings: knobs.Masking,
-    quotas: tuple[jax.Array, jax.Array],
-    available: jax.Array,
-) -> tuple[jax.Array, Choice, Choice, Metrics]:
-    """Return what is asked for [B, S], the selection, the prediction, and more of the ledger."""
+    batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
+) -> tuple[Choice, Choice, Metrics]:
+    """Return the selection, the prediction, and more of the ledger."""
     if "views" in batch:
-        asked, chosen, distinct = _slice(batch, units, settings, quotas, available)
+        chosen, distinct = _slice(batch, units, settings, asked, available)
         restored = chosen
         more: Metrics = {"distinct_fraction": (distinct, _tokens(units, chosen.taken))}
     else:
-        (asked, asked_predicted), rule = quotas, OVERFLOW[settings.overflow]
-        chosen = rule(units, jnp.minimum(asked, available), units.size > 0)
-        restored = rule(units, jnp.minimum(asked_predicted, available), chosen.taken)
+        rule = OVERFLOW[settings.overflow]
+        chosen = rule(units, jnp.minimum(asked.selected, available), units.size > 0)
+        restored = rule(units, jnp.minimum(asked.predicted, available), chosen.taken)
         more = {}
     if "unit_scales" in batch:
         more["weight_fraction"] = _share_of_weights(batch["unit_scales"], units, chosen.taken)
-    return asked, chosen, restored, more
+    return chosen, restored, more
 
 
 def _slice(
-    batch: Batch,
-    units: Units,
-    settings: knobs.Masking,
-    quotas: tuple[jax.Array, jax.Array],
-    available: jax.Array,
-) -> tuple[jax.Array, Choice, jax.Array]:
-    """Return what each view is asked for [B, S], its slice, and what all views select together.
+    batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
+) -> tuple[Choice, jax.Array]:
+    """Return the slice of each view, and how many tokens all views select together.
 
     That is counted apart from the slices, so that the ledger can tell whether those are disjoint.
     """
-    views, (quota, most) = batch["views"], quotas
-    low, high = (jnp.minimum(number * quota, most) for number in (views, views + 1))
-    chosen = between(units, jnp.minimum(low, available), jnp.minimum(high, available))
-    last = views[:, :1] == laws.views(settings) - 1  # [B, 1]
-    together = between(units, jnp.zeros_like(high), jnp.minimum(high, available)).taken & last
-    return high - low, chosen, _tokens(units, together)
+    low, high = jnp.minimum(asked.earlier, available), jnp.minimum(asked.selected, available)
+    last = batch["views"][:, :1] == laws.views(settings) - 1  # [B, 1]
+    together = between(units, jnp.zeros_like(high), high).taken & last
+    return between(units, low, high), _tokens(units, together)
 
 
 def _tokens(units: Units, taken: jax.Array) -> jax.Array:
@@ -177,12 +232,27 @@ def shift(seed: jax.Array, copy: jax.Array, which: int = NO_EXAMPLE) -> jax.Arra
     return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), which))
 
 
-def _drawn_quotas(drawn: Drawn, u: jax.Array, totals: jax.Array) -> jax.Array:
-    """Return the quotas of examples of `totals` tokens [B, S], at least 1 of a token or more."""
+def _drawn_quotas(
+    drawn: Drawn, u: jax.Array, totals: jax.Array, draw: jax.Array | None = None
+) -> jax.Array:
+    """Return the quotas of examples of `totals` tokens [B, S], at least 1 of a token or more.
+
+    They are rounded by a draw, or to the nearest without one.
+    """
     cells = jnp.asarray(drawn.rates)[(u >> 20).astype(jnp.int32)]
     within = (u & 0xFFFFF).astype(jnp.float32) * 2.0**-20
-    quotas = laws.quota(totals.astype(jnp.float32), cells, within)
-    return jnp.where(totals > 0, quotas, 0).astype(jnp.int32)
+    exact, rest = laws.products(totals.astype(jnp.float32), cells, within)
+    if draw is None:
+        quotas = (exact + rest).round()
+    else:
+        # Whole numbers are taken off first: the fraction keeps its bits, whatever the length.
+        whole = jnp.floor(exact)
+        rest = (exact - whole) + rest
+        more = jnp.floor(rest)
+        fraction = jnp.minimum(rest - more, 1 - 2.0**-24)  # 1 would be beyond 32 bits
+        up = draw < (fraction * 2.0**32).astype(jnp.uint32)  # 4.35 is 5 by a chance of 0.35
+        quotas = whole + more + up
+    return jnp.where(totals > 0, quotas.clip(1), 0).astype(jnp.int32)
 
 
 def _by_decile(
@@ -297,19 +367,25 @@ def _draws(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
 
     The generator is always threefry, whose draws vmap does not change.
     """
-    root = jax.random.key(seed, impl="threefry2x32")
-
-    def of_example(copy: jax.Array, example: jax.Array) -> jax.Array:
-        return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(root, copy), example))
 
     def of_token(key: jax.Array, position: jax.Array) -> jax.Array:
         return jax.random.bits(
             jax.random.fold_in(jax.random.wrap_key_data(key, impl="threefry2x32"), position), (4,)
         )
 
-    keys = jax.vmap(jax.vmap(of_example))(batch["copies"], batch["example_ids"])  # [B, S, 2]
+    keys = _example_keys(batch, seed)  # [B, S, 2]
     slot = jnp.maximum(batch["segment_ids"] - 1, 0)[..., None]  # [B, L, 1]
     words = jax.vmap(jax.vmap(of_token))(
         jnp.take_along_axis(keys, slot, 1), batch["positions"]
     )  # [B, L, 4]
     return words[..., 0], words[..., 1], words[..., 2], words[..., 3]
+
+
+def _example_keys(batch: Batch, seed: jax.Array) -> jax.Array:
+    """Return the key of each example, as data [B, S, 2]: a function of seed, copy and example."""
+    root = jax.random.key(seed, impl="threefry2x32")
+
+    def of_example(copy: jax.Array, example: jax.Array) -> jax.Array:
+        return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(root, copy), example))
+
+    return jax.vmap(jax.vmap(of_example))(batch["copies"], batch["example_ids"])

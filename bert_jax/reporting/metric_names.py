@@ -33,6 +33,7 @@ PLAIN = {
     "spike_fraction": "Loss spikes, of updates",
     "examples_per_row": "Examples in a row",
     "asked_fraction": "Masking rate asked for",
+    "expected_fraction": "Masking rate before rounding",
     "predicted_fraction": "Predicted, of selected tokens",
     "masked_fraction": "Selected, of eligible tokens",
     "mask_token_fraction": "Made [MASK], of selected tokens",
@@ -134,6 +135,8 @@ MEANINGS = {
     "quota_fraction": "Share of the tokens that may be masked that the rate asks for, in whole "
     "tokens of each example.",
     "asked_fraction": "The masking rate as rounded to whole tokens in each example.",
+    "expected_fraction": "The masking rate, of at least one token in each example, before a draw "
+    "rounds it to whole tokens.",
     "mask_token_fraction": "Share of the selected tokens that became [MASK].",
     "random_fraction": "Share of the selected tokens that became another token, drawn at random.",
     "kept_fraction": "Share of the selected tokens that the model read unchanged.",

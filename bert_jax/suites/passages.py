@@ -68,7 +68,7 @@ class Passage:
     def masked(self, rate: float) -> np.ndarray:
         """Return which words are masked at a rate; those of a lower rate are among them."""
         count = len(self.lengths)
-        return self.ranks < quotas.table(rate, count)[count]
+        return self.ranks < quotas.table(rate, count, "nearest")[count]
 
 
 @dataclasses.dataclass(frozen=True)

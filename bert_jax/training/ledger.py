@@ -36,6 +36,8 @@ class Ledger:
         self.totals = dict.fromkeys(names, 0.0)
         if settings.draw != "fixed":
             self.totals |= {f"{n}_{d}": 0.0 for n in ("drawn", "expected") for d in range(DECILES)}
+        elif settings.rounding == "unbiased":
+            self.totals["mean"] = 0.0  # of all draws that round quotas
         self.totals |= {"distinct": 0.0} if self.views > 1 else {}
         if share is not None:
             self.totals |= {"causal": 0.0, "read": 0.0}
@@ -61,6 +63,8 @@ class Ledger:
             "nominal": rate * countable,
             "examples": examples,
         }
+        if "mean" in self.totals:
+            row["mean"] = metrics["expected_fraction"][0]
         if self.settings.draw != "fixed":
             for decile in range(DECILES):
                 pair = metrics[f"asked_decile_{decile}"]
@@ -89,6 +93,11 @@ class Ledger:
                 f"quotas sum to {t['asked']:.0f}, "
                 f"and the rate times the tokens counted is {t['nominal']:.0f}"
             )
+        # A draw rounds the quota of an example with a deviation of at most a half.
+        elif "mean" in t:
+            slack = 6 * 0.5 * math.sqrt(t["examples"] * repeats) + 1e-6 * t["mean"]
+            if abs(t["asked"] - t["mean"]) > slack:
+                return f"quotas sum to {t['asked']:.0f}, and {t['mean']:.0f} are expected"
         if self.views > 1 and t["distinct"] != t["selected"]:
             return (
                 f"{t['selected']:.0f} tokens selected, and the {self.views} views of all examples "

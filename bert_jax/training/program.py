@@ -56,9 +56,8 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     selected = predicted = drawn = None
     if law.draw == "fixed":
         rate = laws.rate_at(law, step, config.steps)
-        selected = predicted = quotas.table(rate, length)
-        if law.prediction_rate is not None:
-            predicted = quotas.table(law.prediction_rate, length)
+        selected = quotas.selected(law, rate, length)
+        predicted = quotas.predicted(law, rate, length)
     else:
         diffusion = config.objectives.get("diffusion")
         drawn = laws.drawn(law, length, diffusion.gamma if diffusion else 0.0)

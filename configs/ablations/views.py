@@ -8,13 +8,13 @@ configs/pretrain.py does at the same rate, and reads that many times less text; 
 whole examples.
 """
 
-from bert_jax.config import load_file
+from bert_jax.config import knobs, laws, load_file
 
 
 def get_config(arg="0.15,0.4"):
     rate, predicted, size = (*arg.split(","), "base")[:3]
     config = load_file(f"../pretrain.py:{size}", beside=__file__)
     config.masking.rate, config.masking.prediction_rate = float(rate), float(predicted)
-    views = -(-float(predicted) // float(rate))
-    config.batch_size = int(round(config.batch_size / views) * views)
+    views = laws.views(knobs.Masking(rate=float(rate), prediction_rate=float(predicted)))
+    config.batch_size = round(config.batch_size / views) * views
     return config

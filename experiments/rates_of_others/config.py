@@ -29,4 +29,5 @@ def get_config(arg="0.4,8000"):
     config.tokenizer.kind = "bpe"
     config.tokenizer.vocab_size = int(vocabulary)
     config.masking.rate = float(rate)
+    config.masking.rounding = "nearest"  # as the runs of results.csv were trained
     return config

@@ -26,7 +26,7 @@ COLOURS = ("#eef0f3", "#c5d8f0", "#fbd9b5", "#cce8d6")  # as it is, [MASK], rand
 def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics, knobs.Config]:
     """Mask COPIES copies of the sentence, each by its own draw, with the code that a run calls."""
     tree = default()
-    tree.masking.rate, tree.sequence_length = rate, LENGTH
+    tree.masking.update({"rate": rate, "rounding": "nearest"})  # as many tokens in every copy
     config, special = resolve(tree), wordpiece.special
     batch = rows(special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
     words = batch["tokens"] > special.mask  # neither special nor padding

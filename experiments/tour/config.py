@@ -61,6 +61,7 @@ def bert(config):
     config.sequence_length = 39  # a poem a row: with one line more none would fit
     config.objectives = {"mlm": {"weight": 1.0}}
     config.masking.replace = (1.0, 0.0, 0.0)
+    config.masking.rounding = "nearest"  # as many masks in every copy of a poem
     config.batch_size = 16
     config.steps = 300
 
@@ -77,6 +78,7 @@ def masked(config):
     sentences(config)
     config.objectives = {"mlm": {"weight": 1.0}}
     config.masking.rate = 0.4  # at 15 % only one word of so short a sentence
+    config.masking.rounding = "nearest"
 
 
 def causal(config):
@@ -105,6 +107,7 @@ def nsp(config):
     config.examples.short_probability = 0.0
     config.sequence_length = 19  # two lines: longer ones lose a word or two
     config.masking.rate = 0.05  # sixteen lines can spare few words
+    config.masking.rounding = "nearest"
     config.optim.learning_rate = 1.5e-3
     config.batch_size = 32
     config.steps = 300
