@@ -95,11 +95,12 @@ def test_values_are_compared_by_what_the_config_trains(
 def test_sweep_gives_every_cell_the_budget(kind, tmp_path, monkeypatch):
     """Whatever else varies, here the rows of an update or the width."""
     axis = {"tokens": "batch_size=8,32", "flops": "model.hidden=64,128"}[kind]
+    budget = {"tokens": 2_000_000_000, "flops": 2_000_000_000_000}[kind]
     monkeypatch.setattr("bert_jax.studies.actions.run", lambda **_: None)
-    sweep(tmp_path / "w", f"--axis={axis}", "--seeds=1", f"--{kind}=2e12")
+    sweep(tmp_path / "w", f"--axis={axis}", "--seeds=1", f"--{kind}={budget}")
     made = load(str(tmp_path / "w"))[1]
     cells = expand(made, lambda _: 5_000)  # the size of the vocabulary
-    assert made.budget == Budget(kind, 2_000_000_000_000)
+    assert made.budget == Budget(kind, budget)
     steps = [cell.config.steps for cell in cells]
     assert steps[0] > 1.5 * steps[1]
     for cell in cells:
