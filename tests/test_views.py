@@ -472,7 +472,8 @@ def test_the_command_refuses_a_batch_without_room_for_all_views(base, tmp_path, 
     said = capsys.readouterr().err.splitlines()
     assert [line.split(":")[0] for line in said] == ["error", "hint"]
     assert cli.execute([*words, "--config.batch_size=24"]) == 0
-    assert json.loads(capsys.readouterr().out.split("\nparameters")[0])["batch_size"] == 24
+    said = capsys.readouterr().out
+    assert json.loads(said[said.index("{\n") :])["batch_size"] == 24
 
 
 @pytest.mark.parametrize(
