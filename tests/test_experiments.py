@@ -294,3 +294,27 @@ def test_text_that_is_read_often_is_another_text(shared):
     once, often = (study(name).base.corpus.path for name in ("schedule", "static_vs_dynamic"))
     assert once != often
     assert (shared / "pretrain_text" / Path(often).name).is_file()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("corruption_split", "corruption_vs_prediction", "masking_rate", "masking_unit"),
+        *("next_sentence", "precision", "schedule", "static_vs_dynamic"),
+    ],
+)
+def test_intervals_of_a_readme_are_in_its_summary(name):
+    """Each "(a to b)" below the heading of results, whichever way round, as rounded there."""
+    number = r"([-+]?\d+(?:\.\d+)?)"
+    readme = (FOLDER / name / "README.md").read_text().partition("## Result")[2]
+    summary = (FOLDER / name / "summary.md").read_text().replace("\N{MINUS SIGN}", "-")
+    summary = summary.replace(" nats", "").replace("\N{NO-BREAK SPACE}%", "")
+    known = [tuple(map(float, ends)) for ends in re.findall(f"{number} to {number}", summary)]
+    known += [(-high, -low) for low, high in known]
+    quoted = re.findall(rf"[(,]\s?{number}\s+to\s+{number}\)", readme)
+    assert quoted
+    for ends in quoted:
+        decimals = len(ends[0].partition(".")[2])
+        low, high = map(float, ends)
+        near = 0.51 * 10.0**-decimals
+        assert any(abs(low - a) <= near and abs(high - b) <= near for a, b in known), ends

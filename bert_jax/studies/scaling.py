@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.report import intervals
+from bert_jax.studies.report import simultaneous
 
 DRAWS = 2_000
 FAR = 8.0  # standard errors at which a drawn vertex is cut: a flat parabola's may lie anywhere
@@ -131,7 +131,7 @@ def _fitted(curves: Sequence[_Curve], noise: _Noise, drawn: np.ndarray, bent: fl
     vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
     moved = np.stack([_drawn(curve, drawn[:, curve.rows]) for curve in curves])  # [G, draws]
     errors = np.array([_spread(row) for row in moved])
-    quantile = intervals.quantile(noise.freedom)
+    quantile = simultaneous.quantile(1, noise.freedom)
     known = np.isfinite(vertices) & np.isfinite(errors) & (errors > 0)
     moved = np.clip(moved, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
     course = _Course(curves, vertices, errors, moved, known)

@@ -174,6 +174,8 @@ def interval(low: float, high: float, share: bool = False) -> str:
     """Format an interval of a table."""
     if not math.isfinite(low + high):
         return HOLE
+    if share and high - low > 2:
+        return f"wider than ±100{SPACE}%"
     first, last = ends(low, high, share, True)
     return f"{first.removesuffix(f'{SPACE}%')} to {last}"
 

@@ -47,21 +47,24 @@ def level_text(levels: Mapping[str, float], share: bool) -> str:
 def behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
     """List the points that are not shown to be better than the baseline, and whether all are.
 
-    Each run is held against the baseline of its own evaluation. The interval over seeds decides, or
-    the sign if there is one run.
+    Each run is held against the baseline of its own evaluation. An interval over seeds and, if the
+    metric has one, over examples decides. With neither, the sign decides.
     """
     sign, worse, known = 1 if lower_is_better(metric) else -1, [], 0
     for label, runs in family.runs.items():
-        away = [
-            sign * (run.metrics[metric] - levels[run.entry.id])
-            for run in runs
-            if run.entry.id in levels
-        ]
-        known += bool(away) or bool(aggregate.values(runs, getter(metric)))
-        if not away:
+        held = [run for run in runs if run.entry.id in levels]
+        known += bool(held) or bool(aggregate.values(runs, getter(metric)))
+        if not held:
             continue
+        away = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in held]
         mean = intervals.summary(away)
-        highest = mean.high if mean.n > 1 else mean.mean
+        seeds = mean.high - mean.mean if mean.n > 1 else 0.0
+        # The same examples are read with each seed, so that more seeds do not narrow this part.
+        examples = [
+            run.metrics[metric] - run.metrics.get(f"{metric}_low", run.metrics[metric])
+            for run in held
+        ]
+        highest = mean.mean + math.hypot(seeds, math.fsum(examples) / len(examples))
         worse += [label] if highest >= 0 else []
     return worse, bool(worse) and len(worse) == known
 
@@ -128,7 +131,8 @@ def sentence(
     tested = [gap for gap in differences if gap.metric == metric and gap.tested]
     if tested and (counted or len(families) > CLAUSES):
         return _count(view, comparison, metric, tested)
-    for family in families[:CLAUSES]:
+    # If nothing is tested, the last of many stands for all, such as the largest budget.
+    for family in families[-1:] if len(families) > CLAUSES else families:
         clause = _Clause(view, comparison, family, metric, differences).text()
         clauses.append(f"for {family.name}, {clause}" if len(families) > 1 else clause)
     text = "; ".join(clauses)

@@ -54,7 +54,7 @@ class Difference:
     p: float = math.nan  # level of all intervals of the study at which this one reaches zero
     own: bool = False  # whether the spread of its own pairs widens the interval
     examples_error: float = 0.0  # standard error over examples, the same ones on both sides
-    spread: float = math.nan  # of one run, pooled over the family
+    spread: float = math.nan  # of one run, by which the interval is made
     points: int = 0  # of the family that have the metric, with the baseline
     uneven: bool = False  # whether the spreads of the family differ more than chance allows
 
@@ -98,10 +98,11 @@ def count_families(
                 and _has(points, labels | {axis: baseline}, metric)
                 and metric.partition("/")[0] in evaluations
             ]
-            families |= {(metric, place, ()) for place in places}
+            families |= {(metric, axis, place, ()) for place in places}
     for claimed in claims:
         for place in claimed_places(claimed, points):
-            families.add((claimed.metric, frozenset(place.items()), claimed.more_at or ()))
+            labels = frozenset(place.items())
+            families.add((claimed.metric, claimed.axis, labels, claimed.more_at or ()))
     return max(1, len(families))
 
 
@@ -240,7 +241,7 @@ def _compare(
                 p=gap.p,
                 own=gap.own,
                 examples_error=table.errors[row],
-                spread=compared.spread,
+                spread=gap.spread,
                 points=int(np.isfinite(table.values).any(axis=1).sum()),
                 uneven=compared.uneven,
             )

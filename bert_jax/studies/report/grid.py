@@ -46,7 +46,10 @@ def table(view: View) -> str:
 
 
 def _means(view: View) -> tuple[str, dict[tuple[str, str], intervals.Summary | None]] | None:
-    """Return the first metric and its mean at each point of a study of two axes."""
+    """Return the first metric and its mean at each point of a study of two axes.
+
+    A point that lacks a seed has no mean: over other seeds it would not compare.
+    """
     axes = view.axes
     if len(axes) != 2 or min(len(axis.labels) for axis in axes) < 2:
         return None
@@ -58,4 +61,5 @@ def _means(view: View) -> tuple[str, dict[tuple[str, str], intervals.Summary | N
     for result in view.results:
         labels = result.entry.labels
         points.setdefault((labels[first], labels[second]), []).append(result)
-    return metric, {at: aggregate.summary(runs, getter(metric)) for at, runs in points.items()}
+    whole = {at: runs for at, runs in points.items() if all(metric in r.metrics for r in runs)}
+    return metric, {at: aggregate.summary(runs, getter(metric)) for at, runs in whole.items()}

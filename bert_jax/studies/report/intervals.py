@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bert_jax.studies.report.simultaneous import quantile
+
 
 class Summary(NamedTuple):
     """Mean and spread of n runs."""
@@ -41,11 +43,4 @@ def _squared_error(sample: np.ndarray) -> float:
 
 def half_width(error: float, freedom: float) -> float:
     """Return half of a 95 % t interval for a standard error; infinite if the error is NaN."""
-    return math.inf if math.isnan(error) else error * quantile(freedom)
-
-
-def quantile(freedom: float, level: float = 0.05) -> float:
-    """Return Student's quantile of a two-sided interval that misses with probability `level`."""
-    from scipy import special  # scipy.stats has it too, but takes a second to load
-
-    return float(special.stdtrit(freedom, 1 - level / 2))
+    return math.inf if math.isnan(error) else error * quantile(1, freedom)

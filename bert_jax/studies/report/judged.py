@@ -186,21 +186,23 @@ def power(claims: Sequence[Claimed], plan: Plan, tables: Sequence[Path]) -> list
         known = ((table, spread(table, claimed.metric, claimed.axis)) for table in alike)
         table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
         share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
-        effect = _amount(claimed.effect, claimed.metric, share)
-        head = f"{claimed.claim}, a difference of {effect} by {pretty(claimed.metric)}"
+        looked_for = f"a difference of {_amount(claimed.effect, claimed.metric, share)}"
+        if claimed.within is not None:
+            looked_for = f"no difference beyond {_amount(claimed.within, claimed.metric, share)}"
+        head = f"{claimed.claim}, {looked_for} by {pretty(claimed.metric)}"
         if table is None:
             lines.append(f"{head}: no earlier run says how far seeds lie apart")
             continue
-        if claimed.more_at is not None:
-            deviation *= math.sqrt(2)  # of the difference of two runs
+        # Of a difference of gains, each value is the difference of two runs.
+        apart = deviation * (1 if claimed.more_at is None else math.sqrt(2))
         room = claimed.effect - claimed.least
         other = math.inf
         if claimed.within is not None:  # found if nothing differs, both ends being as far
             room = other = claimed.within
         points, families = plan.points.get(claimed.axis, 2), plan.families
         wanted = simultaneous.Wanted(room, other, families=families)
-        chance = simultaneous.power(plan.seeds, points, deviation, wanted)
-        needed = simultaneous.seeds_needed(points, deviation, wanted)
+        chance = simultaneous.power(plan.seeds, points, apart, wanted)
+        needed = simultaneous.seeds_needed(points, apart, wanted)
         lines.append(
             f"{head}: power {100 * chance:.0f}{SPACE}% with {_counted(plan.seeds, 'seed')}, "
             f"90{SPACE}% with {_many(needed)} "
@@ -245,18 +247,18 @@ def spread(table: Path, metric: str, axis: str) -> float:
     axes = names[names.index("state") + 1 : names.index("seed")]
     known = [name for name in axes if name != BUDGET and not name.endswith(".value")]
     own = axis if axis in axes else (known or [""])[-1]
-    families: dict[tuple[str, ...], list[tuple[str, str, float]]] = {}
+    families: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
     for line in lines:
         if line[metric]:
             place = tuple(line[name] for name in axes if name not in (own, f"{own}.value"))
-            run = line.get(own, ""), line["seed"], float(line[metric])
-            families.setdefault(place, []).append(run)
+            at = line.get(own, ""), line["seed"]
+            families.setdefault(place, {})[at] = float(line[metric])
     squares, freedom = 0.0, 0
     for runs in families.values():
-        points, seeds, values = map(np.array, zip(*runs, strict=True))
-        levels = [column[:, None] == np.unique(column) for column in (points, seeds)]
-        design = np.concatenate(levels, axis=1).astype(float)
-        residuals = values - design @ (np.linalg.pinv(design) @ values)
-        squares += float(residuals @ residuals)
-        freedom += len(runs) - int(np.linalg.matrix_rank(design))
+        points, seeds = (list(dict.fromkeys(at[i] for at in runs)) for i in (0, 1))
+        values = np.array([[runs.get((p, s), np.nan) for s in seeds] for p in points])
+        compared = simultaneous.compare(values)
+        if compared.freedom:
+            squares += compared.freedom * compared.spread**2
+            freedom += compared.freedom
     return math.sqrt(squares / freedom) if freedom else 0.0

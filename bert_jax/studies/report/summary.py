@@ -163,7 +163,7 @@ def _intervals(view: View, differences: Sequence[Difference]) -> str:
     together = f"those of {count} families" if count > 1 else "all of them"
     return (
         f"In brackets simultaneous 95{SPACE}% intervals over {over}: {together} hold together in "
-        "95 of 100 studies. Bold: significant, as the interval excludes zero."
+        "95 of 100 studies if spreads are alike. Bold: significant, as the interval excludes zero."
     )
 
 
