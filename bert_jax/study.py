@@ -30,8 +30,8 @@ ACTIONS = {
     "run": Part(
         "run the missing cells of a study, then write its report",
         "experiments/masking_rate --workdir=runs/masking_rate",
-        "input: a folder with a study.py (experiments/README.md shows one), and the scale that its "
-        f"get_study takes, such as experiments/masking_rate:cpu; {KNOBS}\n\n{KEPT}",
+        "input: a folder with a study.py, or the name of one of the project's, and the scale that "
+        f"its get_study takes, such as masking_rate:docstrings; {KNOBS}\n\n{KEPT}",
     ),
     "sweep": Part(
         "run a study of some values of some knobs of one config, without a study.py",

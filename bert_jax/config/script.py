@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from bert_jax.config import shipped
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.system import opening
 
@@ -23,18 +24,19 @@ PATIENCE = 5.0  # seconds until a message says that a file still runs
 LIMIT = 900.0  # seconds until a file is ended: it may fetch a model, and not wait for ever
 # Interrupts a file: SIGINT is ignored in a process that a shell starts in the background.
 EXPIRED = signal.SIGVTALRM
-CHECKOUT = Path(__file__).resolve().parents[2]
 
 logger = logging.getLogger(__name__)
 
 
 def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Run `get_config(arg)` of `FILE.py[:arg]`; with `beside=__file__`, relative to that file."""
+    """Run `get_config(arg)` of `FILE.py[:arg]` or of a name; `beside=__file__`: from that file."""
     path, _, arg = spec.partition(":")
-    file = Path(beside).parent / path if beside else Path(path)
+    file = Path(beside).parent / path if beside else shipped.find_config(path)
+    if not beside and file != Path(path):
+        logger.info(f"{path}: {file}")
     if not os.path.lexists(file):
-        raise ConfigError(f"no config file {path!r}", _hint_for(path))
-    opening.check(file, ConfigError, _hint_for(path))
+        raise ConfigError(f"no config file {path!r}", f"a path from the folder of {beside}")
+    opening.check(file, ConfigError, "the path of a FILE.py, such as configs/tiny.py")
     file = Path(os.path.realpath(file))
     if file.suffix != ".py":
         raise ConfigError(f"{path} is no Python file", f"a FILE.py that defines {function}")
@@ -87,13 +89,6 @@ def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
         f"{place}: {type(error).__name__}: {error}",
         "this is the file's own code; --debug shows where",
     )
-
-
-def _hint_for(path: str) -> str:
-    if (CHECKOUT / path).is_file() and not Path(path).is_absolute():
-        return f"from here it is {CHECKOUT / path}"
-    examples = "configs/ of a checkout of the project holds examples, such as configs/tiny.py"
-    return f"the path of a FILE.py; {examples}"
 
 
 def _check_argument(run: Callable[..., Any], path: str, arg: str, function: str) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import validation
+from bert_jax.config import shipped, validation
 from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped
 from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import definition, engines, kept, measures, plan, progress, sameness, sources
@@ -55,7 +55,7 @@ def run(
 ) -> None:
     """Expand a study, run every missing cell, and write the report; raise if cells are left."""
     if spec is None:
-        raise ConfigError("no study given", "name its folder, such as experiments/masking_rate")
+        raise ConfigError("no study given", "name one, such as experiments/masking_rate")
     folder_locks.check_place(workdir)
     name, study = definition.load(spec, overrides)
     cells = definition.expand(
@@ -65,12 +65,13 @@ def run(
     place = StudyFolder(Path(workdir))
     _check_same(place, name, spec, cells)
     _check_processes(cells, engine, options)
-    folder = _folder(spec)
+    given = spec.partition(":")[0]
+    folder = shipped.find_study(given).parent
     evaluations = evaluations_of(study)
     archives = kept.beside(folder)
     known = reuses.finished(place, cells, reuse, archives, evaluations)
     unfinished = plan.unfinished(place, cells, evaluations)
-    _check_sources(study, [cell for cell in unfinished if cell.id not in known], folder)
+    _check_sources(study, [cell for cell in unfinished if cell.id not in known], given, folder)
     notes = [f"text: {', '.join(_texts(cells))}", *measures.left_out(cells, evaluations)]
     notes += _power(study, cells, place, folder)
     notes += _without_checkpoints(place, cells, known)
@@ -109,23 +110,17 @@ def _texts(cells: Sequence[Cell]) -> list[str]:
     return list(dict.fromkeys(sameness.name_text(cell.config) for cell in cells))
 
 
-def _check_sources(study: Study, cells: Sequence[Cell], folder: Path) -> None:
+def _check_sources(study: Study, cells: Sequence[Cell], given: str, folder: Path) -> None:
     """Refuse cells to train or evaluate whose data is not here; name the scale that needs none."""
     try:
         sources.check(study, [cell.config for cell in cells])
     except DataError as error:
         if not study.instead:
             raise
-        hint = f"{folder}:{study.instead} is the study of a text that every machine has"
+        hint = f"{given}:{study.instead} is the study of a text that every machine has"
         if (folder / "summary.md").exists():
             hint += f"; what was found with this text: {folder / 'summary.md'}"
         raise type(error)(str(error), hint) from error
-
-
-def _folder(spec: str) -> Path:
-    """Return the folder of a study's file."""
-    path = Path(spec.partition(":")[0])
-    return path.parent if path.suffix == ".py" else path
 
 
 def _without_checkpoints(

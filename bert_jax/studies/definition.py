@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import logging
 import math
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
 from bert_jax import recipes
-from bert_jax.config import knobs, script, validation
+from bert_jax.config import knobs, script, shipped, validation
 from bert_jax.config.costs import per_step
 from bert_jax.config.effects import Idle
 from bert_jax.data import tasks
@@ -77,21 +77,20 @@ OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
 BUDGETS = ("steps", "tokens", "predictions", "flops")
 LONG = 2**31  # steps, until the budget determines them
 
+logger = logging.getLogger(__name__)
+
 
 def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Study]:
-    """Load the study `FOLDER[:ARGUMENT]`; return its name and the study.
+    """Load the study `FOLDER[:ARGUMENT]` or `NAME[:ARGUMENT]`; return its name and the study.
 
     Args:
       spec: the study's folder or file, and the argument of its `get_study`.
       overrides: knobs of the base config to change, from the command line.
     """
-    folder, _, argument = spec.partition(":")
-    path = Path(folder)
-    file = path / "study.py" if path.suffix != ".py" else path
-    if not file.is_file():
-        folders = sorted(str(study.parent) for study in Path("experiments").glob("*/study.py"))
-        hint = configs.suggest(folder, folders) if folders else "a folder with study.py"
-        raise ConfigError(f"no study at {folder!r}", hint)
+    place, _, argument = spec.partition(":")
+    file = shipped.find_study(place)
+    if not file.is_relative_to(place):
+        logger.info(f"{place}: {file}")
     study = configs.load_file(f"{file}:{argument}" if argument else str(file), function="get_study")
     if not isinstance(study, Study):
         raise ConfigError(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import effects, knobs
+from bert_jax.config import effects, knobs, shipped
 from bert_jax.errors import ConfigError
 from bert_jax.studies.measures import READING
 from bert_jax.studies.spec import Axis, axis
@@ -85,7 +85,7 @@ def write(
     names = " and ".join(one.name for one in varied)
     question = f"What {'does' if len(varied) == 1 else 'do'} {names} change?"
     file, colon, argument = spec.partition(":")
-    beside = os.path.relpath(Path(file).resolve(), workdir.resolve())
+    beside = os.path.relpath(shipped.find_config(file).resolve(), workdir.resolve())
     changes = f"    overrides(base, {_python(list(overrides))})\n" if overrides else ""
     text = FILE.format(
         mark=MARK,
