@@ -45,8 +45,8 @@ $(STAMP): requirements.lock pyproject.toml
 	fi
 	@touch $@
 
-demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 minutes, always anew
-	rm -rf runs/demo
+demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 minutes; goes on after Ctrl-C
+	@if [ -e runs/demo/.finished ]; then rm -rf runs/demo; fi  # one that was interrupted goes on
 	$(BIN)/bert-jax train --config=configs/tiny.py --workdir=runs/demo
 	$(BIN)/bert-jax evaluate --model=runs/demo --output=runs/demo/evaluation.json
 	@printf '%s\n' \
@@ -54,6 +54,7 @@ demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 
 	  'If None, the default [MASK] is used.' \
 	  'The name of the [MASK] to be read.' \
 	  | $(BIN)/bert-jax predict fill-mask --model=runs/demo --top-k=3
+	@touch runs/demo/.finished
 	@echo 'report: $(CURDIR)/runs/demo/report.html'
 
 test: venv  ## every test that is not marked slow

@@ -1,10 +1,11 @@
-"""The two commands of a newcomer, and what gates a change: the Makefile and .ci/run, read and
-asked, not run.
+"""The two commands of a newcomer, and what gates a change: the Makefile and .ci/run, with stand-ins
+for what they call.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -35,6 +36,44 @@ def test_make_test_runs_tests_whatever_a_type_checker_says():
     assert "pytest" in plan
     assert "mypy" not in plan
     assert "ruff" not in plan
+
+
+# A bert-jax whose training is interrupted where a file says so, and which goes on where it was.
+COMMAND = """#!/bin/sh
+case "$1" in
+  train)
+    mkdir -p runs/demo && echo trained >> runs/demo/steps
+    if [ -e interrupt ]; then exit 75; fi ;;
+  predict) if [ -e refuse ]; then exit 2; fi ;;
+esac
+"""
+
+
+def test_demo_goes_on_after_an_interrupt(tmp_path):
+    """Once it has ended to its last line, it begins anew."""
+    for file in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / file, tmp_path)
+    command = tmp_path / ".venv" / "bin" / "bert-jax"
+    command.parent.mkdir(parents=True)
+    command.write_text(COMMAND)
+    command.chmod(0o755)
+    (tmp_path / ".venv" / ".made").touch()
+
+    def demo(stop: str = "") -> tuple[bool, int]:
+        """Whether it ended well, and how often it has trained since it began anew."""
+        if stop:
+            (tmp_path / stop).touch()
+        run = subprocess.run(["make", "demo"], cwd=tmp_path, capture_output=True, timeout=60)
+        if stop:
+            (tmp_path / stop).unlink()
+        steps = (tmp_path / "runs" / "demo" / "steps").read_text().splitlines()
+        return run.returncode == 0, len(steps)
+
+    assert [demo("interrupt"), demo("interrupt"), demo("refuse"), demo()] == [
+        *[(False, 1), (False, 2), (False, 3)],
+        (True, 4),
+    ]
+    assert [demo("interrupt"), demo()] == [(False, 1), (True, 2)]
 
 
 @pytest.mark.parametrize(
