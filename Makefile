@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 JOBS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint lock clean
+.PHONY: help venv demo test test-slow lint wheel docs lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-16s %s\n", $$1, $$2}'
@@ -69,10 +69,30 @@ lint: venv  ## formatting, lint and types
 	$(BIN)/python tests/docstrings.py bert_jax configs experiments
 	$(BIN)/mypy
 
+wheel: venv  ## dist/*.whl
+	$(BIN)/python -m hatchling build -t wheel
+
+docs: $(VENV)-docs/.made  ## READMEs and docstrings as a site, in site/; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(VENV)-docs/bin/mkdocs build
+	@echo 'site: $(CURDIR)/site/index.html'
+
+# The extra `docs` alone, in an environment beside the first: the lock does not have it.
+DOCS = $$($(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'])")
+$(VENV)-docs/.made: $(STAMP)
+	@set -eu; rm -rf $(VENV)-docs; \
+	if uv --version >/dev/null 2>&1; then \
+	  uv venv --quiet --python $(BIN)/python $(VENV)-docs; \
+	  uv pip install --python $(VENV)-docs/bin/python $(DOCS); \
+	else \
+	  $(BIN)/python -m venv $(VENV)-docs; \
+	  $(VENV)-docs/bin/python -m pip install --quiet $(DOCS); \
+	fi
+	@touch $@
+
 lock:  ## requirements.lock from pyproject.toml; holds hashes, no address and no path
 	uv pip compile pyproject.toml --extra dev --universal --generate-hashes --no-header --no-annotate \
 	  --no-emit-index-url --no-emit-find-links -o requirements.lock
 
 clean:  ## everything made here except runs/
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist
+	rm -rf $(VENV) $(VENV)-docs .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist site
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,7 +5,7 @@ from typing import Any as _Any
 
 from bert_jax.system import log as _log
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = ["Model", "Page", "Run", "default_config", "load", "run", "score", "show"]  # of api.py
 
 _log.install()

@@ -1,4 +1,4 @@
-"""What the README says of adding things: one file or one row, in a copy of the package."""
+"""What CONTRIBUTING says of adding things: one file or one row, in a copy of the package."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ import pytest
 from tests import texts
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "configs/README.md", "experiments/README.md", "bert_jax/README.md")
+PAGES = ("README.md", "configs/README.md", "experiments/README.md", "CONTRIBUTING.md")
 PAGES += tuple(sorted(str(p.relative_to(ROOT)) for p in ROOT.glob("experiments/*/README.md")))
 MARK = re.compile(r"#\s*(?P<time>\d[\d.]* (?:min|h)\b.*)|#\s*(?P<needs>needs .*)")
 PROGRAMS = ("bert-jax", "python", "make", "git", "echo", "mkdir", "pip", "cd", "time", "taskset")

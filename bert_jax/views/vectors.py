@@ -225,7 +225,8 @@ def nearest(
     """Find the rows of a table with the largest cosine to each vector, best first.
 
     Args:
-      vectors, table: of length 1.
+      vectors: of length 1.
+      table: rows of length 1.
       count: neighbours of each vector; fewer if the table has fewer.
       barred: for each vector, the rows that are no neighbours.
 
