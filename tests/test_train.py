@@ -17,7 +17,7 @@ import pytest
 
 from bert_jax import cli, evaluate, predict, sharding, suites, train
 from bert_jax.checkpoints import manager
-from bert_jax.config import knobs, quotas, resolve, to_dict
+from bert_jax.config import costs, knobs, quotas, resolve, to_dict
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
@@ -558,6 +558,22 @@ def test_train_refuses_what_no_memory_can_hold(base, tmp_path, monkeypatch, caps
         else "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
     )
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.fault(36)
+@pytest.mark.parametrize("share", [0.5, 2])
+def test_room_for_each_of_several_runs_is_said(base, monkeypatch, share):
+    """Where a run fits alone, neither its layers nor its batches are too large."""
+    config = configure(base, batch_size=64, sequence_length=64)
+    state, batches = costs.least_bytes(config, 0)
+    count = math.ceil(share * batches / state) + 1
+    room = state + batches
+    monkeypatch.setattr(memory, "device_bytes", lambda: math.ceil(room / jax.device_count()))
+    memory.check_room(config, 0)
+    with pytest.raises(ConfigError) as caught:
+        memory.check_room(config, 0, count)
+    assert str(caught.value).startswith(f"{count} runs that train together take ")
+    assert "--fuse=never" in caught.value.hint
 
 
 @pytest.mark.fault(32)
