@@ -443,6 +443,12 @@ def test_resume_with_another_measure_is_refused(base, trained, knob, value, befo
     ) as caught:
         train.run(configure(base, **LONG, **other), trained, command=[])
     assert caught.value.hint.startswith(f"{before}; or another --workdir")
+    both = {"evals__validation__rate": 0.3, "evals__validation__seed": 1}
+    with pytest.raises(ConfigError, match="are ranked by") as caught:
+        train.run(configure(base, **LONG, **both), trained, command=[])
+    for name, old, new in (("rate", "0.15", "0.3"), ("seed", "0", "1")):
+        assert f"evals.validation.{name}: {old} -> {new}" in str(caught.value)
+        assert f"--config.evals.validation.{name}={old}" in caught.value.hint
     often = {"evals__validation__batch_size": 16, "evals__validation__every": 7}
     train.run(configure(base, **(LONG | often)), trained, command=[])  # the same numbers
 
