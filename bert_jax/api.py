@@ -106,9 +106,7 @@ class Model:
         from bert_jax.predictors.base import Model as Asked
         from bert_jax.predictors.base import Options
 
-        unknown = options.keys() - {field.name for field in dataclasses.fields(Options)}
-        if unknown:
-            raise TypeError(f"{task} has no option {min(unknown)!r}")
+        _check_names(task, options, Options)
         chosen = Options(**options)
         if (task, chosen) not in self._predictors:
             _check("predict", [task], options)
@@ -335,6 +333,7 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     opened = model.opened if isinstance(model, Model) else load(model).opened
     # 0 leaves a number to the suite.
     given = {name: value for name, value in options.items() if value != 0 or value is False}
+    _check_names(suite, options, suites.base.SuiteOptions)
     _check("evaluate", [], {n: v for n, v in given.items() if n not in ("config", "changes")})
     config = options.pop("config", None)
     if config is not None and not isinstance(config, knobs.Config):
@@ -357,20 +356,20 @@ def _named(path: str | os.PathLike, what: str) -> str:
     return os.fspath(path)
 
 
+def _check_names(asked: str, options: Mapping[str, Any], kind: type) -> None:
+    """Refuse an option that is no field of its kind, with the nearest field."""
+    fields = [field.name for field in dataclasses.fields(kind)]
+    for name in options:
+        if name not in fields:
+            raise TypeError(f"{asked} has no option {name!r}: {configs.suggest(name, fields)}")
+
+
 def _check(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
     """Refuse the options that the command's own parser refuses: misplaced, or out of range."""
     parser = Parser(prog=f"bert-jax {command}")
     module = importlib.import_module(f"bert_jax.{command}")
     module.flags(parser)
-    for name, value in options.items():
-        if value is None or value is False or value == "":
-            continue
-        flag = f"--{name.replace('_', '-')}"
-        try:
-            parser.strict([*part, "--model=.", flag if value is True else f"{flag}={value}"])
-        except ConfigError as error:
-            reason = str(error).removeprefix(f"argument {flag}: ")
-            raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
+    parser.check(part, options)
 
 
 def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:

@@ -189,17 +189,22 @@ def test_what_cannot_be_asked_is_refused(model, tmp_path):
 @pytest.mark.parametrize(
     ("call", "options", "said"),
     [
-        ("fill_mask", {"normalize": True}, "normalize = True: predict fill-mask has no flag"),
+        (
+            "fill_mask",
+            {"normalize": True},
+            "normalize = True: predict fill-mask has no option 'normalize'",
+        ),
         ("fill_mask", {"on_bad_row": "sikp"}, "on_bad_row = 'sikp': invalid choice"),
         ("fill_mask", {"on_bad_row": "skip"}, "on_bad_row = 'skip' does nothing"),
         ("fill_mask", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
-        ("embed", {"top_k": 3}, "top_k = 3: predict embed has no flag --top-k"),
+        ("embed", {"top_k": 3}, "top_k = 3: predict embed has no option 'top_k'"),
         ("generate", {"temperature": "hot"}, "temperature = 'hot': invalid float"),
         ("inspect", {"digits": 99}, "digits = 99: invalid choice"),
-        ("inspect", {"neighbours": 3}, "neighbours = 3: inspect attention has no flag"),
+        ("inspect", {"neighbours": 3}, "neighbours = 3: inspect attention has no option"),
         ("nelbo", {"draws": -2}, "draws = -2: '-2' is not a whole number of 1 or more"),
         ("nelbo", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
         ("pll", {"limit": -3}, "limit = -3: '-3' is not a whole number of 1 or more"),
+        ("pll", {"limit": True}, "limit = True: 'True' is not a whole number of 1 or more"),
         ("pll", {"limit": 2.5}, "limit = 2.5: '2.5' is not a whole number of 1 or more"),
         ("pll", {"draws": 2}, "--draws means nothing to pll"),
     ],
@@ -212,6 +217,27 @@ def test_option_has_the_range_of_its_flag(model, call, options, said):
         asked(*given.get(call, (["the [MASK]"],)), **options)
     assert str(caught.value).startswith(said)
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("call", "name", "nearest"),
+    [
+        ("pll", "limits", "limit"),
+        ("pll", "output", ""),
+        ("pll", "foo", ""),
+        ("embed", "poling", "pooling"),
+        ("embed", "foo", ""),
+    ],
+)
+def test_option_of_no_name_is_refused_in_python(model, call, name, nearest):
+    """By the names of Python, and not by the flags of a command."""
+    asked = getattr(model, call, functools.partial(bert_jax.score, model, call))
+    with pytest.raises(TypeError) as caught:
+        asked(*((["the cat"],) if call == "embed" else ()), **{name: 2})
+    said = str(caught.value)
+    assert said.startswith(f"{call} has no option {name!r}: ")
+    assert "--" not in said
+    assert (f"did you mean {nearest!r}?" in said) == bool(nearest)
 
 
 def test_option_that_is_left_at_its_default_is_taken(model, tmp_path):

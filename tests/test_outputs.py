@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli, plan
+from bert_jax.errors import ConfigError
+from bert_jax.system import disk
 from tests import saved, texts
 
 COMMANDS = {
@@ -104,6 +106,31 @@ def test_output_that_is_no_file_is_refused_at_once(command, write, tmp_path, cap
         assert f"{kind}, not a file" in error or "is a folder" in error
         assert "--output" in hint
         assert path.stat().st_ino == before.st_ino
+
+
+@pytest.mark.parametrize("kind", ["file", "pipe", "closed"])
+def test_output_descriptor_must_be_writable(tmp_path, kind):
+    """A descriptor for reading is refused before the work, and so is a number of none."""
+    file, name = tmp_path / "file", tmp_path / "name"
+    file.write_text("what was there before")
+    reading, writing = os.pipe() if kind == "pipe" else (os.open(file, os.O_RDONLY), None)
+    name.symlink_to(f"/proc/self/fd/{reading}")
+    try:
+        if writing is not None:
+            other = tmp_path / "other"
+            other.symlink_to(f"/proc/self/fd/{writing}")
+            disk.check_output(other)
+        if kind == "closed":
+            os.close(reading)
+        with pytest.raises(ConfigError, match="cannot write") as caught:
+            disk.check_output(name)
+        assert caught.value.hint == "choose another --output"
+    finally:
+        for descriptor in (writing, None if kind == "closed" else reading):
+            if descriptor is not None:
+                os.close(descriptor)
+    assert file.read_text() == "what was there before"
+    assert name.is_symlink()
 
 
 @pytest.mark.parametrize("opened", ["file", "pipe", "another"])

@@ -187,7 +187,7 @@ def test_windows_of_a_short_model_have_a_stride_that_fits(models):
     assert [found] == ask(run, "fill-mask", [text], long="windows", stride=7)
     with pytest.raises(ConfigError, match="a stride of 64 as overlap does not move") as caught:
         ask(run, "fill-mask", [text], long="windows", stride=64)
-    assert caught.value.hint.startswith("--stride=7,")
+    assert caught.value.hint.startswith("--stride=7 (")
 
 
 @pytest.mark.parametrize("long", ["", "cut", "refuse", "windows"])

@@ -17,7 +17,7 @@ import pytest
 
 from bert_jax import cli, evaluate, predict, sharding, suites, train
 from bert_jax.checkpoints import manager
-from bert_jax.config import knobs, quotas, resolve, to_dict
+from bert_jax.config import costs, knobs, quotas, resolve, to_dict
 from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
@@ -443,6 +443,12 @@ def test_resume_with_another_measure_is_refused(base, trained, knob, value, befo
     ) as caught:
         train.run(configure(base, **LONG, **other), trained, command=[])
     assert caught.value.hint.startswith(f"{before}; or another --workdir")
+    both = {"evals__validation__rate": 0.3, "evals__validation__seed": 1}
+    with pytest.raises(ConfigError, match="are ranked by") as caught:
+        train.run(configure(base, **LONG, **both), trained, command=[])
+    for name, old, new in (("rate", "0.15", "0.3"), ("seed", "0", "1")):
+        assert f"evals.validation.{name}: {old} -> {new}" in str(caught.value)
+        assert f"--config.evals.validation.{name}={old}" in caught.value.hint
     often = {"evals__validation__batch_size": 16, "evals__validation__every": 7}
     train.run(configure(base, **(LONG | often)), trained, command=[])  # the same numbers
 
@@ -558,6 +564,43 @@ def test_train_refuses_what_no_memory_can_hold(base, tmp_path, monkeypatch, caps
         else "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
     )
     assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.parametrize(
+    ("freeze", "kept"),
+    [
+        *(("", 2), ("^encoder/", 1), ("^encoder/(embeddings|layers)/", 1)),
+        *(("^encoder/embeddings/", 2), ("^encoder/layers/", 2), ("kernel$", 2)),
+    ],
+)
+def test_room_of_a_frozen_encoder_is_one_layer(base, monkeypatch, freeze, kept):
+    """The device has room for the state and for inputs of so many layers, by hand."""
+    shape = {"batch_size": 2**20, "sequence_length": 512, "model__layers": 2}
+    config = configure(base, **shape, optim__freeze=freeze)
+    assert config.model.hidden == 64
+    of_layer = 2 * 2**20 * 512 * 64
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    monkeypatch.setattr(memory, "device_bytes", lambda: 2**30 + kept * of_layer)
+    memory.check_room(config, 0)
+    monkeypatch.setattr(memory, "device_bytes", lambda: kept * of_layer)
+    with pytest.raises(ConfigError, match="tokens take"):
+        memory.check_room(config, 0)
+
+
+@pytest.mark.fault(36)
+@pytest.mark.parametrize("share", [0.5, 2])
+def test_room_for_each_of_several_runs_is_said(base, monkeypatch, share):
+    """Where a run fits alone, neither its layers nor its batches are too large."""
+    config = configure(base, batch_size=64, sequence_length=64)
+    state, batches = costs.least_bytes(config, 0)
+    count = math.ceil(share * batches / state) + 1
+    room = state + batches
+    monkeypatch.setattr(memory, "device_bytes", lambda: math.ceil(room / jax.device_count()))
+    memory.check_room(config, 0)
+    with pytest.raises(ConfigError) as caught:
+        memory.check_room(config, 0, count)
+    assert str(caught.value).startswith(f"{count} runs that train together take ")
+    assert "--fuse=never" in caught.value.hint
 
 
 @pytest.mark.fault(32)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 import tokenizers
@@ -87,6 +89,9 @@ def test_the_same_stride_means_two_things():
         (9, 0, "step"),
         (9, -1, "step"),
         (9, 9, "overlap"),
+        (1, 1, "overlap"),
+        (1, 0, "step"),
+        (0, 0, "overlap"),
         (9, -1, "overlap"),
         (9, 3, "stride"),
     ],
@@ -94,4 +99,11 @@ def test_the_same_stride_means_two_things():
 def test_windows_that_do_not_move_are_refused(room, stride, meaning):
     with pytest.raises(ConfigError) as caught:
         windows(100, room, stride, meaning)
-    assert "overlap" in caught.value.hint
+    hint = caught.value.hint
+    if meaning == "stride":
+        assert hint == "one of: step, overlap"
+    elif not room:
+        assert "stride" not in hint
+    else:
+        fits = int(re.fullmatch(r"--stride=(\d+) \(to train: --config.task.stride=\1\)", hint)[1])
+        assert windows(100, room, fits, meaning)[-1, 1] == 100

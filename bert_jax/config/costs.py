@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Mapping
 from importlib.metadata import version
 from typing import NamedTuple
@@ -181,14 +182,21 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
 def least_bytes(config: knobs.Config, vocab_size: int) -> tuple[int, int]:
     """Return the fewest bytes that a run can take over all devices: of its state, of its batches.
 
-    The state is parameters and two moments. The backward pass needs the input of each layer, and
-    an evaluation the vectors of one layer.
+    The state is parameters and two moments. The backward pass needs the input of each layer, or
+    of heads alone where the encoder is frozen, and an evaluation the vectors of one layer.
     """
     layers, width, _ = _shape(config)
-    trained = layers * config.batch_size // config.optim.accumulation
+    kept = 1 if _is_encoder_frozen(config.optim.freeze) else layers
+    trained = kept * config.batch_size // config.optim.accumulation
     read = max((each.batch_size or 1 for each in config.evals.values()), default=0)
     vectors = max(trained, read) * config.sequence_length * width
     return state_bytes(config, vocab_size) * 3 // STATES, 2 * vectors
+
+
+def _is_encoder_frozen(pattern: str) -> bool:
+    """Tell whether optim.freeze matches the names of all embeddings and layers."""
+    below = ("encoder/embeddings/", "encoder/layers/")
+    return bool(pattern) and all(re.search(pattern, names) for names in below)
 
 
 def activation_bytes(

@@ -21,11 +21,16 @@ def windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
     step = {"step": min(stride, room), "overlap": room - stride}
     if meaning not in step:
         raise ConfigError(f"no meaning {meaning!r} of a stride", "one of: step, overlap")
-    if room < 1 or stride < 0 or step[meaning] < 1:
-        fits = max(1, room // 2)
+    if room < 1:
+        raise ConfigError(
+            "special tokens leave windows no room for a text",
+            "a model with a greater sequence_length (to train: --config.sequence_length=N)",
+        )
+    if stride < 0 or step[meaning] < 1:
+        fits = room // 2 if meaning == "overlap" else max(1, room // 2)
         raise ConfigError(
             f"a stride of {stride} as {meaning} does not move windows of {room} tokens",
-            f"--stride={fits}, of a run --config.task.stride={fits}: overlap is less than a window",
+            f"--stride={fits} (to train: --config.task.stride={fits})",
         )
     count = 1 + -(-max(length - room, 0) // step[meaning])
     starts = np.arange(count, dtype=np.int64) * step[meaning]

@@ -8,7 +8,7 @@ import itertools
 import re
 import textwrap
 from argparse import SUPPRESS
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -130,6 +130,21 @@ class Parser(argparse.ArgumentParser):
                 for path in value if isinstance(value, list) else [value]:
                     opening.local(path or "", (action.option_strings or [action.dest])[0])
         return args
+
+    def check(self, part: Sequence[str], options: Mapping[str, Any]) -> None:
+        """Refuse options in Python, by the names of their flags, whose values the flags refuse."""
+        for name, value in options.items():
+            if value is None or value is False or value == "":
+                continue
+            flag = f"--{name.replace('_', '-')}"
+            action = self._option_string_actions.get(flag)
+            bare = value is True and action is not None and action.nargs == 0
+            try:
+                self.strict([*part, "--model=.", flag if bare else f"{flag}={value}"])
+            except ConfigError as error:
+                reason = str(error).removeprefix(f"argument {flag}: ")
+                reason = reason.replace(f"flag {flag}", f"option {name!r}")
+                raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
 
 
 def _wrapped(text: str, width: int = WIDTH) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import sys
 from collections.abc import Iterator
@@ -132,7 +133,10 @@ def write(path: Path, content: str | bytes) -> None:
 def check_output(path: Path, hint: str = ELSEWHERE) -> None:
     """Refuse an output that cannot be written, before anything costly starts; make its folder."""
     with output(path, ConfigError, hint, repr(str(path))):
-        if _descriptor(path) is not None:
+        descriptor = _descriptor(path)
+        if descriptor is not None:
+            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+                raise ConfigError(f"cannot write {str(path)!r}: it is open for reading", hint)
             return
         path.parent.mkdir(parents=True, exist_ok=True)
         existed = path.exists()

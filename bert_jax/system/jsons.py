@@ -55,9 +55,10 @@ class Maybe(NamedTuple):
 class Malformed(ValueError):
     """The fault of a JSON text in words for one line, and its line number, or 0 if unknown."""
 
-    def __init__(self, message: str, line: int = 1):
+    def __init__(self, message: str, line: int = 1, hint: str = ""):
         super().__init__(message)
         self.line = line
+        self.hint = hint
 
 
 def read(
@@ -218,7 +219,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     items: dict[str, Any] = {}
     for key, value in pairs:
         if key in items:
-            raise Malformed(f"key {show(key)} stands twice in an object", line=0)
+            problem = f"key {show(key)} stands twice in an object"
+            raise Malformed(problem, line=0, hint="name each key once")
         items[key] = value
     return items
 

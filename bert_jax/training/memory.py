@@ -59,7 +59,9 @@ def check_room(config: knobs.Config, vocab_size: int, runs: int = 1) -> None:
         return
     m = config.model
     large, hint = f"{m.layers:,} layers of {m.hidden:,}", "lower model.layers or model.hidden"
-    if state < batches:
+    if state + batches <= available:
+        large, hint = f"{runs} runs that train together", "--fuse=never trains each on its own"
+    elif runs * state < batches:
         large = f"batches of {config.batch_size:,} x {config.sequence_length:,} tokens"
         hint = "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
     raise ConfigError(

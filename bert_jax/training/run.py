@@ -271,12 +271,12 @@ def check_same(
     saved = dict(checkpoint)
     before = recorded(saved["config"])  # with the knobs that were added since
     changed = differences(to_dict(before), current["config"])
-    other = next((knob for knob in RANKING if knob in changed), "")
-    if other and saved.get("best") is not None:
-        old, new = changed[other]
+    ranking = {knob: changed[knob] for knob in RANKING if knob in changed}
+    if ranking and saved.get("best") is not None:
+        flags = " ".join(flag(knob, old) for knob, (old, _) in ranking.items())
         raise ConfigError(
-            f"{other}: {old!r} -> {new!r}, and the steps kept so far are ranked by the first",
-            f"{flag(other, old)}; or another --workdir, with --config.init_from if the "
+            f"{_listed(ranking)}, and the steps kept so far are ranked by the first values",
+            f"{flags}; or another --workdir, with --config.init_from if the "
             "parameters are to be kept",
         )
     _check_config(changed, allowed, workdir)
@@ -306,7 +306,6 @@ def _check_config(
     }
     if not refused:
         return
-    listing = "; ".join(f"{key}: {old!r} -> {new!r}" for key, (old, new) in refused.items())
     as_before = " ".join(
         f"--config.{key}={str(old).lower()}" for key, (old, _) in refused.items() if key in BEFORE
     )
@@ -314,4 +313,9 @@ def _check_config(
         hint = f"{as_before} is what it was trained with"
     else:
         hint = "another --workdir, or " + " ".join(f"--allow-change={key}" for key in refused)
-    raise ConfigError(f"{workdir} was trained with another config: {listing}", hint)
+    raise ConfigError(f"{workdir} was trained with another config: {_listed(refused)}", hint)
+
+
+def _listed(changed: dict[str, tuple[Any, Any]]) -> str:
+    """List knobs with their values before and now."""
+    return "; ".join(f"{knob}: {old!r} -> {new!r}" for knob, (old, new) in changed.items())
