@@ -234,6 +234,15 @@ def test_of_a_cell_in_two_files_the_first_counts(place, tmp_path):
     assert (both.cell(cell.id) / "trained.json").read_text() == first
 
 
+def test_unpack_names_the_texts_of_all_parts(place, tmp_path):
+    for name, texts in (("a", ["books", "wiki"]), ("b", ["web", "wiki"])):
+        files.write(place.study, place.read_study() | {"texts": texts})
+        kept.write(place, tmp_path / f"{name}.zip")
+    both = StudyFolder(tmp_path / "both")
+    kept.unpack([tmp_path / "a.zip", tmp_path / "b.zip"], both)
+    assert both.read_study()["texts"] == ["books", "wiki", "web"]
+
+
 def test_what_is_made_of_records_cannot_be_kept(place, tmp_path, capsys):
     folder = folder_of(tmp_path, ("all", place))
     output = tmp_path / "again.zip"
