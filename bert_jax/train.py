@@ -124,9 +124,8 @@ def train(
     from bert_jax.training.runs import Evaluations, Runs
 
     with contextlib.ExitStack() as resources:
-        memory.check_room(
-            jobs[0][0], 0, len(jobs)
-        )  # before a corpus is prepared, which may take hours
+        # Before a corpus is prepared, which may take hours.
+        memory.check_room(jobs[0][0], 0, len(jobs))
         mesh = mesh_for(jobs[0][0], len(jobs))
         resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
         stop_flag = resources.enter_context(stop.StopFlag())
