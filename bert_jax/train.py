@@ -64,6 +64,7 @@ def main(call: cli.Call) -> None:
         config,
         call.args.workdir,
         dry_run=call.args.dry_run,
+        with_config=not cli.for_people(""),
         allow_change=allowed,
         command=call.words,
     )
@@ -74,11 +75,13 @@ def run(
     workdir: Path,
     *,
     dry_run: bool = False,
+    with_config: bool = True,
     allow_change: tuple[str, ...] = (),
     command: list[str],
 ) -> None:
     """Train to `config.steps`, from the last step saved in `workdir`; a dry run describes it only.
 
+    Its description ends with the resolved config, unless `with_config` is False.
     Knobs in `allow_change` may differ from those of an earlier attempt; `command` is the command
     line, to be recorded in environment.json.
     """
@@ -90,7 +93,7 @@ def run(
         from bert_jax.training.dry_run import summary
 
         folder_locks.check_place(workdir)
-        print(summary(config, with_config=not cli.for_people("")))
+        print(summary(config, with_config))
         return
     with sharding.translate_peer_loss():
         train([(config, workdir)], allow_change=allow_change, command=command)
@@ -124,9 +127,8 @@ def train(
     from bert_jax.training.runs import Evaluations, Runs
 
     with contextlib.ExitStack() as resources:
-        memory.check_room(
-            jobs[0][0], 0, len(jobs)
-        )  # before a corpus is prepared, which may take hours
+        # Before a corpus is prepared, which may take hours.
+        memory.check_room(jobs[0][0], 0, len(jobs))
         mesh = mesh_for(jobs[0][0], len(jobs))
         resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
         stop_flag = resources.enter_context(stop.StopFlag())

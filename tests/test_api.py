@@ -309,6 +309,19 @@ def test_dry_run_returns_and_makes_nothing(tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
+def test_dry_run_shows_its_config_on_a_terminal(tmp_path, capsys, monkeypatch):
+    """In full from Python; the command line says how to see it."""
+    file = texts.config_file(tmp_path)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    bert_jax.run(load_file(str(file)), tmp_path / "run", dry_run=True)
+    assert '"masking": {' in capsys.readouterr().out
+    words = ["train", f"--config={file}", f"--workdir={tmp_path / 'run'}", "--dry-run"]
+    assert cli.execute(words) == 0
+    printed = capsys.readouterr().out
+    assert '"masking": {' not in printed
+    assert printed.endswith("left out on a terminal; `... --dry-run | less` shows it\n")
+
+
 def test_empty_path_is_refused(tmp_path, monkeypatch):
     """A variable that is not set would mean the current folder."""
     monkeypatch.chdir(a_run(tmp_path / "run"))

@@ -17,11 +17,13 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies import actions, definition, files, kept
 from bert_jax.studies.definition import Budget, Comparison, Suite
 from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.identity import trained_knobs
 from bert_jax.studies.report import build
-from tests import study_workdir
+from tests import corpora, study_workdir
 from tests.study_workdir import masking_rate
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+ROOT = Path(__file__).resolve().parents[1]
+EXPERIMENTS = ROOT / "experiments"
 STUDY = """
 from tests.test_kept import study
 
@@ -154,7 +156,10 @@ def test_records_of_different_texts_are_refused(place, tmp_path):
     ids=lambda path: "/".join(path.relative_to(EXPERIMENTS).parts),
 )
 def test_committed_records_keep_their_names(archive):
-    """Their configs have no masking.rounding: they are read as nearest, and named as they were."""
+    """Their configs have no masking.rounding: they are read as nearest, and named as they were.
+
+    Where nothing is masked, it is no matter.
+    """
     with zipfile.ZipFile(archive) as records:
         cells = [name for name in records.namelist() if name.endswith("/cell.json")]
         assert cells
@@ -162,11 +167,12 @@ def test_committed_records_keep_their_names(archive):
             saved = json.loads(records.read(name))["config"]
             assert "rounding" not in saved["masking"]
             config = configs.recorded(saved)
-            assert config.masking.rounding == "nearest"
+            masked = "causal_lm" not in config.objectives
+            assert config.masking.rounding == ("nearest" if masked else "unbiased")
             assert definition.identity(config) == name.partition("/")[0]
             there = dataclasses.replace(config.masking, rounding="unbiased")
             other = dataclasses.replace(config, masking=there)
-            assert definition.identity(other) != definition.identity(config)
+            assert (definition.identity(other) != definition.identity(config)) == masked
 
 
 def wsd_study():
@@ -187,6 +193,27 @@ def test_a_plan_says_that_records_have_no_trunk_to_go_on_from(tmp_path, capsys):
     actions.run(str(folder), tmp_path / "run", dry_run=True)
     said = f"8 cells are trained from their first update, {shared:,} more than the plan counts"
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("file", "changes"),
+    [
+        ("tiny", {"objectives.causal_lm.weight": 1, "model.causal": True, "checkpoints.best": ""}),
+        ("finetune", {"task.source": "files:x", "init_from": "y"}),
+    ],
+)
+def test_rounding_is_no_matter_where_nothing_is_masked(file, changes):
+    """Runs of before the knob go on under their names, also in a study of masked runs."""
+    tree = configs.load_file(str(ROOT / "configs" / f"{file}.py"))
+    configs.assign(tree, changes)
+    config = configs.settle(tree)[0]
+    saved = configs.to_dict(config)
+    del saved["masking"]["rounding"]
+    assert configs.recorded(saved) == config
+    configs.assign(tree, {"masking.rounding": "nearest"})
+    assert configs.settle(tree)[0] == config
+    assert "masking.rounding" not in trained_knobs(config)
+    assert "masking.rounding" in trained_knobs(corpora.config())
 
 
 def test_only_finished_cells_are_kept(tmp_path):
@@ -232,6 +259,15 @@ def test_of_a_cell_in_two_files_the_first_counts(place, tmp_path):
     both = StudyFolder(tmp_path / "both")
     kept.unpack([tmp_path / "a.zip", tmp_path / "b.zip"], both)
     assert (both.cell(cell.id) / "trained.json").read_text() == first
+
+
+def test_unpack_names_the_texts_of_all_parts(place, tmp_path):
+    for name, texts in (("a", ["books", "wiki"]), ("b", ["web", "wiki"])):
+        files.write(place.study, place.read_study() | {"texts": texts})
+        kept.write(place, tmp_path / f"{name}.zip")
+    both = StudyFolder(tmp_path / "both")
+    kept.unpack([tmp_path / "a.zip", tmp_path / "b.zip"], both)
+    assert both.read_study()["texts"] == ["books", "wiki", "web"]
 
 
 def test_what_is_made_of_records_cannot_be_kept(place, tmp_path, capsys):

@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 import re
+import tracemalloc
 from pathlib import Path
 
 import jax
@@ -396,6 +397,20 @@ def test_windows_predict_each_word_where_most_is_seen(models):
     assert found[0][1].tolist() == list(right)
     ((nats, right),) = plainly(wide, rows[1:])
     np.testing.assert_allclose(found[1][0], nats, rtol=1e-4)
+
+
+def test_predict_holds_no_rows_that_are_not_begun(models):
+    """Of long rows with a hidden token each, once the first is done."""
+    rows = [hidden.Row(np.full(2000, 7, np.int32), np.arange(2000) == 9) for _ in range(200)]
+    tracemalloc.start()
+    try:
+        stream = hidden.predict(models["letters"], rows, 8, silent)
+        next(stream)
+        taken = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+    held = taken.filter_traces([tracemalloc.Filter(True, hidden.__file__)]).statistics("filename")
+    assert sum(one.size for one in held) < 200 * 2000
 
 
 def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys):

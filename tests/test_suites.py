@@ -135,6 +135,21 @@ def test_rows_of_other_pairs_are_scored_by_the_heads_that_fit(run, base):
     assert "nsp_loss" not in found
 
 
+@pytest.mark.parametrize(
+    ("path", "said", "hint"),
+    [
+        ("batch_size", "it counts the rows of an update", "--batch-size=8 sets the rows of a step"),
+        ("parallel.data", "it takes all devices", "leave it out: it reads corpus"),
+        ("steps", "only training reads it", "leave it out: it reads corpus"),
+    ],
+)
+def test_changes_of_training_are_refused_with_a_reason(run, path, said, hint):
+    with pytest.raises(ConfigError) as refused:
+        ask(run, "pretrain", changes=((path, "2"),))
+    assert str(refused.value) == f"config.{path} does nothing in an evaluation: {said}"
+    assert refused.value.hint.startswith(hint)
+
+
 def test_a_suite_that_says_nothing_of_examples(run, monkeypatch):
     monkeypatch.setitem(suites.TABLE, "sts", Suite(lambda run, ask: {"pairs": 2}))
     assert suites.detailed("sts", run, SuiteOptions()) == ({"pairs": 2}, {})

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
-from bert_jax.config.knobs import DEFAULT, OBJECTIVES, SIZES, Config, Logging, Objective
+from bert_jax.config.knobs import DEFAULT, OBJECTIVES, SIZES, Config, Logging, Masking, Objective
 from bert_jax.config.load import build, knob_at, parse
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
@@ -339,6 +339,9 @@ def derive(c: Config) -> Config:
     c = dataclasses.replace(
         c, model=model, objectives=_objectives(c), optim=o, logging=_logging(c.logging)
     )
+    if not effects.MASKS.holds(c, ""):  # the same run, whatever was or was not recorded
+        masking = dataclasses.replace(c.masking, rounding=Masking().rounding)
+        c = dataclasses.replace(c, masking=masking)
     if "hybrid" in c.objectives and m.attention == "auto":
         model = dataclasses.replace(model, attention="einsum")  # causal or not by example
         c = dataclasses.replace(c, model=model)

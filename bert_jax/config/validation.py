@@ -36,10 +36,14 @@ def in_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> Non
     reasons = {
         **dict.fromkeys(("model", "tokenizer", "objectives"), "it is the checkpoint's own"),
         "masking": "its masks are those of evals.validation.rate, replace, unit and seed",
+        "parallel": "it takes all devices",
+        "batch_size": "it counts the rows of an update",
     }
+    rows = "--batch-size=8 sets the rows of a step, in a Suite batch_size=8"
     raise ConfigError(
-        f"config.{path} does nothing in an evaluation: {reasons.get(section, 'not read there')}",
-        f"leave it out: it reads {', '.join(read)}",
+        f"config.{path} does nothing in an evaluation: "
+        f"{reasons.get(section, 'only training reads it')}",
+        rows if path == "batch_size" else f"leave it out: it reads {', '.join(read)}",
     )
 
 

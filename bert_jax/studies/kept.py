@@ -187,6 +187,7 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     words = zip(first.get("spec", "").split(","), part.split(","), strict=False)
     both = itertools.takewhile(lambda pair: pair[0] == pair[1], words)
     whole = ",".join(word for word, _ in both) or part
+    texts = dict.fromkeys([*first.get("texts", ()), *second.get("texts", ())])
     expected = first.get("expected", {}) | second.get("expected", {})
     return {
         **second,
@@ -195,6 +196,7 @@ def _merged(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         "axes": [{"name": name, "points": points} for name, points in axes.items()],
         "seeds": sorted({*first["seeds"], *second["seeds"]}),
         "cells": list(dict.fromkeys([*first["cells"], *second["cells"]])),
+        **({"texts": list(texts)} if texts else {}),
         **({"expected": expected} if expected else {}),
     }
 

@@ -76,17 +76,17 @@ def predict(
     lengths = np.array([view.end - view.start + 2 for view in views], np.int64)
     most = max(1, min(inference.TOKENS, LOGITS // vocab_size))
     left = collections.Counter(view.row for view in views)
-    found = {
-        number: (np.zeros(len(rows[number].ids)), rows[number].hidden & False) for number in left
-    }
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of rows of which some views are done
     for chosen, outputs in run_rows(step, params, lengths, make, batch_size, progress, most):
         for view, *values in zip((views[index] for index in chosen), *outputs, strict=True):
+            is_hidden = rows[view.row].hidden
+            if view.row not in found:
+                found[view.row] = np.zeros(len(is_hidden)), np.zeros(len(is_hidden), bool)
             for whole, part in zip(found[view.row], values, strict=True):
                 whole[view.asked] = part[: len(view.asked)]
             left[view.row] -= 1
             if not left[view.row]:
                 nats, right = found.pop(view.row)
-                is_hidden = rows[view.row].hidden
                 yield view.row, nats[is_hidden], right[is_hidden]
 
 

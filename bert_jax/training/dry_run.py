@@ -52,5 +52,6 @@ def summary(config: knobs.Config, with_config: bool = True) -> str:
         left = config.steps - fork
         lines.append(f"branch          of {run} at step {fork:,}: {left:,} updates to make")
     knobs_of_run = json.dumps(to_dict(config), indent=2)
-    lines.append(knobs_of_run if with_config else "config          not on a terminal: add | less")
+    left_out = "config          left out on a terminal; `... --dry-run | less` shows it"
+    lines.append(knobs_of_run if with_config else left_out)
     return "\n".join(lines)

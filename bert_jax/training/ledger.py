@@ -87,7 +87,7 @@ class Ledger:
         if self.settings.draw != "fixed":
             if fault := self._fault_of_draws(repeats):
                 return fault
-        # Rounding moves an example's quota by a half at most, or from 0 to 1.
+        # Rounding moves an example's quota by less than one.
         elif abs(t["asked"] - t["nominal"]) > t["examples"]:
             return (
                 f"quotas sum to {t['asked']:.0f}, "

@@ -24,6 +24,7 @@ next row, so every token is used once.
 is longer than a row. A long document is cut after every `sequence_length - 2` tokens, as GPT-BERT
 does. Pieces fill their rows, and packing fills the rows that short documents and last pieces leave
 half empty. No token attends to another document, and no row needs a separator within an example.
+Evaluations of such a run read rows of `none`, filled across documents.
 """
 
 from __future__ import annotations

@@ -45,7 +45,8 @@ class Source:
             raise _no_documents(prepared, split)
         self.batch_size, self.length = config.batch_size, config.sequence_length
         self._most = config.packing if seed is None else 1  # examples a row
-        # Rows of several examples hold whole documents. A row of one is filled across documents.
+        # Rows of several examples hold whole documents. A row of one, as evaluations read it, is
+        # filled across documents.
         whole = self._most > 1 and config.pairs == "none"
         self._mode = "documents" if whole else config.pairs
         self._masking = config.masking
