@@ -219,8 +219,8 @@ class Config:
     packing: int = knob(
         1,
         "most examples in a row; 1 gives each its own row; from 2 on an example without pairs is a "
-        "whole document, or a piece of a document that is longer than a row; evaluations pack none, "
-        "and without pairs fill their rows across documents",
+        "whole document, or a piece of a document that is longer than a row; evaluations do not "
+        "pack, and without pairs fill their rows across documents",
         low=1,
         high=64,
     )
