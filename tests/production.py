@@ -65,6 +65,7 @@ def configs(folder: Path) -> dict[str, knobs.Config]:
         for name in ("source", "path", "workers", "validation_fraction")
     }
     end = {
+        "masking__rounding": "nearest",  # as when the losses of its first updates were recorded
         "steps": 30,
         "evals__validation__every": 30,
         "checkpoints__every": 30,
