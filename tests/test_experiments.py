@@ -88,6 +88,19 @@ def test_a_page_says_the_question_the_command_and_how_many_cells(name):
     assert "## Result" in page
 
 
+@pytest.mark.parametrize("name", [*CELLS, "finetune", "rates_of_others", "reliability"])
+def test_a_page_opens_with_its_abstract(name):
+    """Below the title a list of four lines, and no fifth."""
+    title, blank, *lines = (FOLDER / name / "README.md").read_text().splitlines()
+    assert title.startswith("# ")
+    assert blank == ""
+    found = [re.match(r"- \*\*(\w+):\*\* \S", line) for line in lines[:5]]
+    assert [match and match[1] for match in found] == [
+        *("Question", "Answer", "Evidence", "Limits"),
+        None,
+    ]
+
+
 @pytest.mark.parametrize("name", [*CELLS, *(f"{name}/learning_rate" for name in SWEPT)])
 def test_summary_follows_from_the_table_or_the_records_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
@@ -304,9 +317,9 @@ def test_text_that_is_read_often_is_another_text(shared):
     ],
 )
 def test_intervals_of_a_readme_are_in_its_summary(name):
-    """Each "(a to b)" below the heading of results, whichever way round, as rounded there."""
+    """Each "(a to b)", whichever way round, as rounded there."""
     number = r"([-+]?\d+(?:\.\d+)?)"
-    readme = (FOLDER / name / "README.md").read_text().partition("## Result")[2]
+    readme = (FOLDER / name / "README.md").read_text()
     summary = (FOLDER / name / "summary.md").read_text().replace("\N{MINUS SIGN}", "-")
     summary = summary.replace(" nats", "").replace("\N{NO-BREAK SPACE}%", "")
     known = [tuple(map(float, ends)) for ends in re.findall(f"{number} to {number}", summary)]
