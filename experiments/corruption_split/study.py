@@ -38,6 +38,6 @@ def get_study(scale="cpu"):
         baselines={"masking.replace": "80/10/10"},
         published=("bert_table_8", "wettig_split"),
         notes="Labels are [MASK] / same / random, as in the paper. Held-out text is masked "
-        "80/10/10 for every arm, and once more by [MASK] alone. An arm that never saw [MASK] fails "
+        "80/10/10 for every run, and once more by [MASK] alone. A run that never saw [MASK] fails "
         "both: what counts is what comes after.",
     )

@@ -46,7 +46,7 @@ def get_study(scale="cpu"):
             for task in FINETUNED
             if task in shared.evaluations  # tags are where the reference data is
         ),
-        notes="Whatever an arm is trained with, it is evaluated on the same masks, of 15 %; "
+        notes="Whatever a run is trained with, it is evaluated on the same masks, of 15 %; "
         "cross_rate has the others.",
     )
 

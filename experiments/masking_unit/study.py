@@ -24,6 +24,6 @@ def get_study(scale="cpu"):
         axes=(variants("masking.unit", arms),),
         more=more,
         baselines={"masking.unit": "token"},
-        notes="Held-out text is masked token by token for every arm, which is what the first was "
+        notes="Held-out text is masked token by token for every run, which is what the first was "
         "trained for, and once more by whole words.",
     )

@@ -38,7 +38,7 @@ def get_study(scale="cpu"):
         apart={"own_rows": Suite("pretrain")},
         baselines={"objective": "NSP"},
         published=("bert_table_5", "roberta_table_2"),
-        notes="validation is of full sentences for every arm, own_rows of what it was trained on. "
+        notes="validation is of full sentences for every run, own_rows of what it was trained on. "
         "Left to right has a loss on every token and none on masked ones: only what comes after "
         "compares it with the others.",
     )

@@ -17,5 +17,5 @@ def get_study(scale="cpu"):
         "float32?",
         axes=(variants("precision", ARMS),),
         baselines={"precision": "float32"},
-        notes="Both arms of a seed start from the same parameters and see the same masks.",
+        notes="Both runs of a seed start from the same parameters and see the same masks.",
     )
