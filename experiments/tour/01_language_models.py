@@ -13,17 +13,15 @@ BEGINNING = "Before my"
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Show the causal mask, train a model on the poem, and let it recite."""
+    """Train a model on the poem, let it recite, and show the causal mask."""
     poem = (walk.DATA / "poem.txt").read_text()
     words = ["[CLS]", *poem.split()[:6]]
     mask = np.asarray(allowed(np.ones((1, len(words)), np.int32), causal=True, window=0))[0, 0]
-    for word, row in zip(words, mask, strict=True):
-        print(f"{word:8}", *("x" if seen else "." for seen in row))
 
     run = walk.trained("poem", folder)
     curve = walk.losses(run, "causal_lm")
     (first, before), (last, after) = curve[0], curve[-1]
-    print(f"\nloss, nats a token: {before:.2f} after {first} updates, {after:.2f} after {last}")
+    print(f"loss, nats a token: {before:.2f} after {first} updates, {after:.2f} after {last}")
     answer = walk.ask(run, "generate", [BEGINNING], max_tokens=40)[0]
     recited = rest = answer["text"]
     print(f"{BEGINNING!r} goes on:")
@@ -32,6 +30,10 @@ def main(folder: Path = walk.HERE) -> dict:
         print(f"  {part}")
     same = recited.split() == poem.split()
     print(f"word for word the poem: {same}; stopped by: {answer['stopped']}")
+
+    print("\nthe causal mask: x is seen")
+    for word, row in zip(words, mask, strict=True):
+        print(f"{word:8}", *("x" if seen else "." for seen in row))
 
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(9, 3.4), width_ratios=(2, 3))
     walk.heat(left, mask.astype(float), words, words, vmax=1.6)

@@ -45,15 +45,6 @@ def main(folder: Path = walk.HERE) -> dict:
     for kind, change in changes.items():
         print(f"  positions {kind:12} {change:.6f}")
 
-    waves = sinusoids(64, 64)
-    alike = walk.cosines(waves)
-    print("\ncosine of two sinusoidal positions, so many places apart: 1, 4, 16")
-    for start in (0, 10, 40):
-        print(
-            f"  from place {start:2}",
-            *(f"{alike[start, start + apart]:6.3f}" for apart in (1, 4, 16)),
-        )
-
     run = walk.trained("masked", folder)
     position = run.params["encoder"]["embeddings"]["position"]
     fresh = walk.untrained(run.config, run.tokenizer.size)
@@ -62,6 +53,15 @@ def main(folder: Path = walk.HERE) -> dict:
     print("\nlearnt positions: how far training moved them, in the mean")
     reached, beyond = moved[:10].mean(), moved[used:].mean()
     print(f"  places 0 to 9, which texts reach: {reached:.2f}; 12 and more: {beyond:.2f}")
+
+    waves = sinusoids(64, 64)
+    alike = walk.cosines(waves)
+    print("\ncosine of two sinusoidal positions, so many places apart: 1, 4, 16")
+    for start in (0, 10, 40):
+        print(
+            f"  from place {start:2}",
+            *(f"{alike[start, start + apart]:6.3f}" for apart in (1, 4, 16)),
+        )
 
     figure, panels = walk.plt.subplots(1, 3, figsize=(10, 3.4))
     panels[0].imshow(waves, cmap="RdBu", vmin=-1, vmax=1)

@@ -23,6 +23,19 @@ NAMES = ("mask", "random", "kept")  # in the ledger
 COLOURS = ("#eef0f3", "#c5d8f0", "#fbd9b5", "#cce8d6")  # as it is, [MASK], random, kept
 
 
+def mask_by_hand(tokens: list[str], vocabulary: list[str], numbers: np.ndarray) -> list[str]:
+    """Mask 15 % of the tokens, by three random numbers from 0 to 1 for each token: [3, L]."""
+    scores, coins, others = numbers
+    masked = list(tokens)
+    for place in np.argsort(scores)[: round(0.15 * len(tokens))]:  # the lowest scores are selected
+        if coins[place] < 0.8:
+            masked[place] = "[MASK]"
+        elif coins[place] < 0.9:
+            masked[place] = vocabulary[int(others[place] * len(vocabulary))]
+        # Otherwise the token stays, and the model is asked for it all the same.
+    return masked
+
+
 def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics, knobs.Config]:
     """Mask COPIES copies of the sentence, each by its own draw, with the code that a run calls."""
     tree = default()
@@ -48,19 +61,21 @@ def chosen(batch: Batch) -> np.ndarray:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Show a few copies, and the ledger of all."""
+    """Mask a few copies by hand, then many by the code of a run, and show the ledger of these."""
     wordpiece = tokenizer.train([SENTENCE] * 2, knobs.Tokenizer(vocab_size=200))  # whole words
+    tokens = [wordpiece.vocab[i] for i in wordpiece.encode_batch([SENTENCE])[0]]
+    print(f"{len(tokens)} tokens; 15 % of them are {0.15 * len(tokens):.1f}, so two each time")
+    generator = np.random.default_rng(0)
+    for _ in range(3):
+        numbers = generator.random((3, len(tokens)))
+        print("  " + " ".join(mask_by_hand(tokens, wordpiece.vocab, numbers)))
+
     batch, metrics, config = masked(wordpiece, 0.15)
     ledger = Ledger(config.masking)
     # Raises an error where the masks are not what the config says:
     ledger.add(metrics, config.masking.rate, COPIES, step=1)
     totals = ledger.totals
-    text = int(batch["segment_ids"][0].sum()) - 2  # tokens without [CLS] and [SEP]
-    quota = f"15 % of {text} is {0.15 * text:.1f}, so two each time"
-    print(f"{text} tokens and two special ones, never masked; {quota}")
-    for row in batch["inputs"][:3]:
-        print(f"  {wordpiece.decode(row[1 : text + 1])}")
-    print(f"\nthe ledger of {COPIES:,} copies")
+    print(f"\nby the code of a run, the ledger of {COPIES:,} copies")
     selected, eligible = totals["selected"], totals["eligible"]
     print(f"  selected {selected:6.0f} of {eligible:.0f}; the quotas sum to {totals['quota']:.0f}")
     for name, share in zip(NAMES, config.masking.replace, strict=True):
@@ -69,7 +84,8 @@ def main(folder: Path = walk.HERE) -> dict:
     nested = bool(np.all(chosen(masked(wordpiece, 0.40)[0])[chosen(batch)]))
     print(f"every token selected at 15 % is selected at 40 % too: {nested}")
     draw(batch, wordpiece.vocab, wordpiece.special.mask, totals, folder)
-    return {"totals": totals, "fault": ledger.fault(), "nested": nested, "tokens": text}
+    found = {"totals": totals, "fault": ledger.fault(), "nested": nested}
+    return found | {"batch": batch, "tokens": tokens, "vocabulary": wordpiece.vocab}
 
 
 def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], folder: Path) -> None:

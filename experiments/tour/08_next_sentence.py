@@ -19,9 +19,6 @@ def main(folder: Path = walk.HERE) -> dict:
     answers = walk.ask(run, "nsp", pairs, long="cut")
     chance = np.array([answer["is_next"] for answer in answers]).reshape(len(lines), -1)
 
-    print("probability that the second line follows the first:")
-    for first, second in ((0, 1), (1, 2), (2, 3), (0, 4), (2, 9), (3, 0)):
-        print(f"  {chance[first, second]:.2f}  {lines[first]} / {lines[second]}")
     poem_of = np.repeat(np.arange(len(poems)), [len(poem) for poem in poems])
     place = np.arange(len(lines))
     same = poem_of[:, None] == poem_of
@@ -32,9 +29,12 @@ def main(folder: Path = walk.HERE) -> dict:
         "an earlier line of the poem": same & (place[None] < place[:, None]),
     }
     shares = {name: float(np.mean(chance[mask] > 0.5)) for name, mask in kinds.items()}
-    print("\ncalled the next line:")
+    print("called the next line:")
     for name, mask in kinds.items():
         print(f"  {name:28} {int(np.sum(chance[mask] > 0.5)):3} of {int(mask.sum()):3}")
+    print("\nprobability that the second line follows the first:")
+    for first, second in ((0, 1), (0, 4), (3, 0), (1, 2), (2, 3), (2, 9)):
+        print(f"  {chance[first, second]:.2f}  {lines[first]} / {lines[second]}")
 
     figure, panel = walk.plt.subplots(figsize=(6.6, 5))
     names = [

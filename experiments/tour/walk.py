@@ -12,8 +12,10 @@ import functools
 import importlib.util
 import io
 import json
+import os
 import re
 import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
@@ -153,15 +155,17 @@ def heat(
 
 
 def save(figure: Any, folder: Path, program: str) -> None:
-    """Write the figure of a program under the program's name."""
+    """Write the figure of a program under the program's name, and say where."""
+    file = folder / f"{Path(program).stem}.png"
     figure.savefig(
-        folder / f"{Path(program).stem}.png",
+        file,
         facecolor="white",
         bbox_inches="tight",
         pad_inches=0.15,
         metadata={"Software": None},
     )
     plt.close(figure)
+    print(f"figure: {os.path.relpath(file)}", file=sys.stderr)
 
 
 # --- the page -------------------------------------------------------------------------------------
@@ -195,14 +199,24 @@ def block(program: Path) -> re.Pattern[str]:
     return re.compile(rf"(?s)```\n\$ python experiments/tour/{program.name}\n(.*?)```\n")
 
 
+def cut(printed: str, quoted: str) -> str:
+    """Cut what a program prints to what README.md quotes: all, or the first lines, then a `…`."""
+    lines = quoted.splitlines()
+    if not lines or lines[-1] != "…":
+        return printed
+    return "".join(printed.splitlines(keepends=True)[: len(lines) - 1]) + "…\n"
+
+
 def renew() -> None:
     """Run all stops and write README.md anew."""
     page = (HERE / "README.md").read_text()
     for program in programs():
         _, printed = run_stop(program, HERE)
-        quotation = f"```\n$ python experiments/tour/{program.name}\n{printed}```\n"
-        page, count = block(program).subn(lambda _, text=quotation: text, page)
-        assert count == 1, f"README.md quotes {program.name} {count} times"
+        quoted = block(program).findall(page)
+        assert len(quoted) == 1, f"README.md quotes {program.name} {len(quoted)} times"
+        shown = cut(printed, quoted[0])
+        quotation = f"```\n$ python experiments/tour/{program.name}\n{shown}```\n"
+        page = block(program).sub(lambda _, text=quotation: text, page)
     (HERE / "README.md").write_text(page)
 
 
