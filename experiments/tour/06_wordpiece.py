@@ -11,7 +11,7 @@ from bert_jax.data import tokenizer
 from bert_jax.data.encoding import rows
 
 SENTENCES = ["My dog Fido is cute.", "He likes playing."]
-SIZES = (70, 200, 400)
+SIZES = (70, 400)
 COLOURS = {"special": "#e4e7ec", "word": "#d5e3f5", "piece": "#fbe3c8"}
 
 
@@ -27,7 +27,7 @@ def greedy(word: str, vocab: set[str]) -> list[str]:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Cut two sentences by vocabularies of three sizes, and print what the model reads."""
+    """Cut two sentences by vocabularies of two sizes, and print what the model reads."""
     texts = [f"{sentence}." for sentence in walk.load(walk.DATA / "make.py").sentences()]
     texts += [line for line in (walk.DATA / "verses.txt").read_text().splitlines() if line]
     found: dict[int, list[list[str]]] = {}

@@ -61,12 +61,12 @@ def chosen(batch: Batch) -> np.ndarray:
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Mask a few copies by hand, then many by the code of a run, and show the ledger of these."""
+    """Mask two copies by hand, then many by the code of a run, and show the ledger of these."""
     wordpiece = tokenizer.train([SENTENCE] * 2, knobs.Tokenizer(vocab_size=200))  # whole words
     tokens = [wordpiece.vocab[i] for i in wordpiece.encode_batch([SENTENCE])[0]]
     print(f"{len(tokens)} tokens; 15 % of them are {0.15 * len(tokens):.1f}, so two each time")
     generator = np.random.default_rng(0)
-    for _ in range(3):
+    for _ in range(2):
         numbers = generator.random((3, len(tokens)))
         print("  " + " ".join(mask_by_hand(tokens, wordpiece.vocab, numbers)))
 

@@ -53,7 +53,7 @@ def main(folder: Path = walk.HERE) -> dict:
     for number, revealed in enumerate(answer["steps"], 1):
         chosen[[one["place"] for one in revealed]] = number
     print("\nout of 37 masks, one a round; its first line")
-    for number in (9, 18, 27, 37):
+    for number in (9, 18, 37):
         now = [word if chosen[i] <= number else "_" for i, word in enumerate(answer["tokens"][:9])]
         print(f"  after {number:2} rounds  {' '.join(now)}")
     print(f"word for word the poem: {answer['text'] == POEMS[0]}")
@@ -62,7 +62,8 @@ def main(folder: Path = walk.HERE) -> dict:
     poems = {rounds: sum(text in POEMS for text in texts) for rounds, texts in drawn.items()}
     print(f"\nout of 34 masks, of {TEXTS} texts so many are one of the poems, word for word")
     for rounds, count in poems.items():
-        print(f"  {rounds:2} rounds {count:3}   {drawn[rounds][0][:46]} ...")
+        example = f", such as: {drawn[rounds][0][:46]} ..." if not count else ""
+        print(f"  {rounds:2} rounds {count:3}{example}")
     other = sum(text in POEMS for text in written(models["15 %"], ROUNDS[-1]))
     print(f"  trained at 15 %, {ROUNDS[-1]} rounds: {other}")
 
