@@ -37,9 +37,12 @@ def mask_by_hand(tokens: list[str], vocabulary: list[str], numbers: np.ndarray) 
 
 
 def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics, knobs.Config]:
-    """Mask COPIES copies of the sentence, each by its own draw, with the code that a run calls."""
+    """Mask COPIES copies of the sentence, each by its own draw, with the code that a run calls.
+
+    By default a run rounds 2.4 tokens to 2 or 3 by a draw, so that the mean is 15 %.
+    """
     tree = default()
-    tree.masking.update({"rate": rate, "rounding": "nearest"})  # as many tokens in every copy
+    tree.masking.update({"rate": rate, "rounding": "nearest"})  # two tokens in every copy
     config, special = resolve(tree), wordpiece.special
     batch = rows(special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
     words = batch["tokens"] > special.mask  # neither special nor padding

@@ -34,18 +34,18 @@ MORE = {
 
 
 def main(folder: Path = walk.HERE) -> dict:
-    """Classify three new complaints, and twelve more."""
+    """Classify twelve new complaints, and show three more."""
     run = walk.trained("complaints", folder)
+    more = {text: label for label, several in MORE.items() for text in several}
+    others = walk.ask(run, "classify", list(more))
+    right = sum(a["label"] == label for a, label in zip(others, more.values(), strict=True))
+    print(f"of {len(more)} new complaints: {right} right")
     answers = walk.ask(run, "classify", list(COMPLAINTS))
     labels = run.config.objectives["classify"].labels
     for answer in answers:
         print(answer["text"])
         chances = (f"{label} {answer['probabilities'][label]:.2f}" for label in labels)
         print("  ", ", ".join(chances), "->", answer["label"])
-    more = {text: label for label, several in MORE.items() for text in several}
-    others = walk.ask(run, "classify", list(more))
-    right = sum(a["label"] == label for a, label in zip(others, more.values(), strict=True))
-    print(f"of {len(more)} more: {right} right")
     figure, panels = walk.plt.subplots(3, 1, figsize=(7, 3.6), sharex=True)
     for panel, answer in zip(panels, answers, strict=True):
         chances = [answer["probabilities"][label] for label in labels]
