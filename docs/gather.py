@@ -63,6 +63,8 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Files, config: Any) -> Files:
     """Add pages, what they link to, and the reference."""
+    for file in files.documentation_pages():
+        files.remove(file)  # pages of docs/, which come again below by their path in the checkout
     pages = find_pages()
     for name in sorted({*pages, *set().union(*map(find_linked, pages))}):
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
