@@ -130,30 +130,36 @@ def sentence(
     families = [family for family in families if len(family.runs) > 1] or families
     tested = [gap for gap in differences if gap.metric == metric and gap.tested]
     if tested and (counted or len(families) > CLAUSES):
-        return _count(view, comparison, metric, tested)
+        return count_significant(view, comparison, metric, differences)
     # If nothing is tested, the last of many stands for all, such as the largest budget.
     for family in families[-1:] if len(families) > CLAUSES else families:
         clause = _Clause(view, comparison, family, metric, differences).text()
         clauses.append(f"for {family.name}, {clause}" if len(families) > 1 else clause)
-    text = "; ".join(clauses)
-    if len(text.split()) > WORDS:
+    sentences = [f"{clause[:1].upper()}{clause[1:]}." for clause in clauses]
+    if len(" ".join(sentences).split()) > WORDS:
         if tested:
-            return _count(view, comparison, metric, tested)
-        text = clauses[0]
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+            return count_significant(view, comparison, metric, differences)
+        return sentences[0]
+    return " ".join(sentences)
 
 
-def _count(
-    view: View, comparison: Mapping[str, Any], metric: str, tested: Sequence[Difference]
+def count_significant(
+    view: View, comparison: Mapping[str, Any], metric: str, differences: Sequence[Difference]
 ) -> str:
-    """Count the differences that are significant either way, and name the largest gain."""
+    """Count the significant differences either way, and give the range of the gains.
+
+    The text is empty if no difference of the metric has an interval.
+    """
+    tested = [gap for gap in differences if gap.metric == metric and gap.tested]
+    if not tested:
+        return ""
     sign = -1 if lower_is_better(metric) else 1
     better = [gap for gap in tested if gap.significant and sign * gap.mean > 0]
     worse = [gap for gap in tested if gap.significant and sign * gap.mean < 0]
     base = _label(view.axis(comparison["axis"]), comparison["baseline"])
     text = (
         f"By {measure_name(metric)}, {len(better)} of {len(tested)} differences from {base} are "
-        f"significant gains, {len(worse)} significant losses"
+        f"significant gains and {len(worse)} are significant losses"
     )
     if better:
         share = aggregate.percent(metric, view.results)
@@ -161,7 +167,7 @@ def _count(
         ends = dict.fromkeys(plain(size, share) for size in (sizes[0], sizes[-1]))
         gains = " to ".join(ends).replace(f"{SPACE}%", "")
         of = "percentage points" if share else unit(metric)
-        text += f"; the gains are {gains} {of}".rstrip()
+        text += f". The gains are {gains} {of}".rstrip()
     return f"{text}."
 
 
@@ -192,7 +198,7 @@ class _Clause:
 
     def text(self) -> str:
         if self.best is None:
-            return f"nothing is known yet of the {self.measure}"
+            return f"there is no {self.measure} yet"
         if behind(self.family, self.metric, self.levels)[1]:
             return self._all_behind()
         if not self.gaps:
@@ -215,7 +221,7 @@ class _Clause:
         if shown is best:
             return text
         name = _label(self.axis, best.point)
-        return f"{text}; the {self.least}, at {name}, is not significantly different"
+        return f"{text}. The {self.least}, at {name}, is not significantly different"
 
     def _not_significant(self, best: Difference) -> str:
         base = _label(self.axis, self.base)
@@ -232,12 +238,11 @@ class _Clause:
     def _baseline_leads(self) -> str:
         more = "higher" if self.lower else "lower"
         nearest = (min if self.lower else max)(self.gaps, key=lambda gap: gap.mean)
-        known = ""
         if nearest.tested:
-            known = ", significantly" if nearest.significant else ", not significantly"
+            more = f"significantly {more}" if nearest.significant else f"{more}, not significantly"
         return (
-            f"{_point(self.axis, self.base)}, the baseline, has the {self.least} {self.measure}; "
-            f"the nearest, {_label(self.axis, nearest.point)}, is {more}{known}, by "
+            f"the baseline, {_point(self.axis, self.base)}, has the {self.least} {self.measure}. "
+            f"The nearest, {_label(self.axis, nearest.point)}, is {more}, by "
             f"{self._amount(nearest)}"
         )
 
@@ -256,13 +261,15 @@ class _Clause:
         ]
         if has == [self.base]:
             name = _point(self.axis, self.base)
-            return f"nothing is compared: {name} alone has a {self.measure}, {value}"
+            return f"nothing is compared: only {name} has a {self.measure}, {value}"
         why = "the study names no baseline"
         if self.base:
             why = f"the baseline, {_label(self.axis, self.base)}, has no results to pair with"
             why = "no seed has both" if self.base in has else why
         name = _point(self.axis, self.best or "")
-        return f"nothing is tested, as {why}: {name} has the {self.least} {self.measure}, {value}"
+        return (
+            f"nothing is tested, because {why}: {name} has the {self.least} {self.measure}, {value}"
+        )
 
     def _all_behind(self) -> str:
         runs = self.family.runs[self.best or ""]
@@ -273,7 +280,7 @@ class _Clause:
         away = plain(abs(mean.mean - math.fsum(own.values()) / len(own)), self.share)
         return (
             f"no point is shown to be better than {self.words} ({level_text(own, self.share)}) by "
-            f"{self.measure}; the nearest, {_point(self.axis, self.best or '')}, is "
+            f"{self.measure}. The nearest, {_point(self.axis, self.best or '')}, is "
             f"{self._with_unit(away)} from it"
         )
 

@@ -24,6 +24,8 @@ from bert_jax.studies.spec import BUDGET, Claimed
 
 HEAD = ["claim", "published", "here", "difference, simultaneous 95\N{NO-BREAK SPACE}%", "verdict"]
 
+LEGEND = "A difference above 0 is a gain. Its interval in brackets decides the verdict."
+
 
 class Judged(NamedTuple):
     """A claim and what one family of the study says of it."""
@@ -87,7 +89,7 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
     lines = []
     for claimed, family, verdict, share in judged:
         claim = CLAIMS[claimed.claim]
-        here = f"{_stated(claimed)} by {pretty(claimed.metric)}"
+        here = f"by {pretty(claimed.metric)}, {_stated(claimed)}"
         lines.append(
             [
                 f"{claimed.claim}: {claim.text}",
@@ -100,21 +102,18 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
     return lines
 
 
-def sentences(judged: Sequence[Judged]) -> list[str]:
-    """Say each verdict in a sentence."""
-    said = []
+def sentences(judged: Sequence[Judged]) -> dict[str, list[str]]:
+    """Return each claim in a sentence, with its verdicts in a sentence for each place."""
+    said: dict[str, list[str]] = {}
     for claimed, family, verdict, share in judged:
-        where = f", {family}" if family else ""
-        gain = f"{claimed.point} minus {claimed.baseline} by {pretty(claimed.metric)}, a gain "
-        gain += "counted above 0"
-        if claimed.more_at is not None:
-            _, point, baseline = claimed.more_at
-            gain = f"the gain of {claimed.point} over {claimed.baseline} by "
-            gain += f"{pretty(claimed.metric)}, that at {point} minus that at {baseline}"
-        said.append(
-            f"{claimed.claim} ({CLAIMS[claimed.claim].text}){where}: {_word(verdict)}; {gain}: "
-            f"{_difference(verdict, claimed.metric, share)}."
+        here = ", ".join(filter(None, [_stated(claimed), _bar(claimed, share)]))
+        claim = (
+            f"{claimed.claim}: {CLAIMS[claimed.claim].text}. Tested here: by "
+            f"{pretty(claimed.metric)}, {here}."
         )
+        difference = _difference(verdict, claimed.metric, share)
+        where = f"{family}: " if family else ""
+        said.setdefault(claim, []).append(f"{where}{difference}, {_word(verdict)}.")
     return said
 
 
@@ -122,7 +121,7 @@ def _stated(claimed: Claimed) -> str:
     """Write what is claimed here, without its metric."""
     if claimed.more_at is not None:
         _, point, baseline = claimed.more_at
-        return f"{claimed.point} gains more over {claimed.baseline} at {point} than at {baseline},"
+        return f"{claimed.point} gains more over {claimed.baseline} at {point} than at {baseline}"
     against = "better than" if claimed.within is None else "no different from"
     return f"{claimed.point} {against} {claimed.baseline}"
 
@@ -147,9 +146,7 @@ def _difference(verdict: Verdict | None, metric: str, share: bool) -> str:
     mean = _amount(verdict.mean, metric, share, signed=True)
     if not math.isfinite(verdict.high):
         return f"{mean} (one pair: no interval)"
-    ends = aggregate.ends(verdict.low, verdict.high, share, signed=True)
-    low, high = (_with_unit(end, metric, share) for end in ends)
-    return f"{mean} ({low} to {high})"
+    return f"{mean} ({aggregate.interval(verdict.low, verdict.high, share)})"
 
 
 def _word(verdict: Verdict | None) -> str:
@@ -157,7 +154,7 @@ def _word(verdict: Verdict | None) -> str:
         return UNDERPOWERED
     if verdict.word != UNDERPOWERED or verdict.seeds < 2:
         return verdict.word
-    return f"{verdict.word}: {_many(verdict.needed)} seeds would be needed"
+    return f"{verdict.word} ({_many(verdict.needed)} seeds would be needed)"
 
 
 # --- before a launch ----------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax.errors import ConfigError
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.formats import SPACE
+from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import lower_is_better, pretty
 from bert_jax.studies import scaling
 from bert_jax.studies.report import aggregate, budgets, intervals
@@ -71,22 +71,57 @@ class Best:
         return {slug(self.axis.name, self.metric, apart): chart}
 
     def sentences(self) -> list[str]:
-        """Say the best values, their course, and what cannot be said."""
-        axis, fitted, kind, said = self.axis, self.fitted, budgets.KINDS[self.kind], []
+        """Say the best values, their trend, and how far the runs support them."""
+        axis, kind, said = self.axis, budgets.KINDS[self.kind], []
         if self.read_between:
-            said.append(f"At equal {kind}, with losses read between the budgets that were trained:")
+            said.append(f"At equal {kind}, losses are interpolated between the trained budgets.")
         for name, line in self.lines.items():
             values = "; ".join(
                 f"{_value(o, axis)} after {aggregate.short_amount(o.budget)} {kind}" for o in line
             )
-            said.append(f"{f'{name}: ' if name else ''}the best {axis.words} is {values}.")
-        said += self._courses() + self._by_seeds()
-        checked = [o for o in fitted.optima if o.agrees is not None]
+            said.append(f"{f'{name}: the' if name else 'The'} best {axis.words} is {values}.")
+        return [*said, *self.trend(), *self._robustness()]
+
+    def rows(self) -> list[list[str]]:
+        """Tabulate the best values with their intervals: a row for each line, under a head."""
+        amounts = sorted({optimum.budget for line in self.lines.values() for optimum in line})
+        kind = budgets.KINDS[self.kind]
+        head = [f"best {self.axis.words} after", *(aggregate.short_amount(a) for a in amounts)]
+        rows = [[*head[:-1], f"{head[-1]} {kind}"]]
+        for name, line in self.lines.items():
+            known = {optimum.budget: _value(optimum, self.axis) for optimum in line}
+            rows.append([name or "all", *(known.get(amount, HOLE) for amount in amounts)])
+        return rows
+
+    def trend(self) -> list[str]:
+        """Say how the best value changes with budget and size, and what limits the statement."""
+        fitted = self.fitted
+        said = [
+            _describe_trend(estimate, self.axis, what) for estimate, what in self._exponents(fitted)
+        ]
+        said += self._by_seeds()
+        if fitted.bent <= LEVEL:
+            said.append(
+                f"The loss is not a parabola over the logit{_p(fitted.bent)}. The best values "
+                "therefore depend on which values were tried."
+            )
+        if fitted.misfit <= LEVEL:
+            said.append(
+                f"The trend is not a straight line in the logarithms{_p(fitted.misfit)}. It "
+                "describes only these budgets and sizes."
+            )
+        return said
+
+    def _robustness(self) -> list[str]:
+        """Say how the trend predicts each best value, and what is left without the end points."""
+        axis, said = self.axis, []
+        checked = [o for o in self.fitted.optima if o.agrees is not None]
         if checked:
             agreed = sum(bool(o.agrees) for o in checked)
             said.append(
-                f"Predicted by the trend of all others, {agreed} of {len(checked)} best values lie "
-                "where their own runs have them, within chance."
+                "Each best value was also predicted by the trend of all other best values. "
+                f"{agreed} of {len(checked)} predictions agree, within chance, with the best value "
+                "that the runs themselves give."
             )
         for label, (refitted, lines) in self.without.items():
             last = ", ".join(
@@ -94,28 +129,23 @@ class Best:
                 f"{aggregate.short_amount(line[-1].budget)}"
                 for name, line in lines.items()
             )
-            text = f"Without the runs at {label} the best {axis.words} is {last} {kind}"
+            texts = [
+                f"Without the runs at {label}, the best {axis.words} is {last} "
+                f"{budgets.KINDS[self.kind]}."
+            ]
             if few := [name for name in self.lines if name not in lines]:
-                text += f" (too few values are left of {', '.join(few)})"
+                texts.append(f"Too few values are left for {', '.join(few)}.")
             optima = [optimum for line in lines.values() for optimum in line]
             if beyond := sum(not optimum.inside for optimum in optima):
-                text += f"; {beyond} of {len(optima)} best values lie outside the values left"
-            moves = [
-                f"with each doubling of the {what} its odds change by {_factor(estimate)}"
+                texts.append(
+                    f"{beyond} of {len(optima)} best values lie outside the values that are left."
+                )
+            texts += [
+                f"Each doubling of the {what} multiplies the odds by {_factor(estimate)}."
                 for estimate, what in self._exponents(refitted)
             ]
-            said.append(f"{'; '.join([text, *moves])}.")
-        if fitted.bent <= LEVEL:
-            said.append(
-                f"The loss is no parabola over the logit{_p(fitted.bent)}: where its lowest point "
-                "is said to be depends on the values that were tried."
-            )
-        if fitted.misfit <= LEVEL:
-            said.append(
-                f"The trend is no straight line in the logarithms{_p(fitted.misfit)}: its "
-                "exponents describe these budgets and sizes and no others."
-            )
-        return [f"{text[:1].upper()}{text[1:]}" for text in said]
+            said.append(" ".join(texts))
+        return said
 
     def answer(self) -> str:
         """Say the best values after the largest and after the smallest budget."""
@@ -131,7 +161,7 @@ class Best:
                 map(aggregate.short_amount, dict.fromkeys((amounts[0], amounts[-1])))
             )
             said.append(f"{self._range(optima)} after {after} {kind}")
-        return f"The best {self.axis.words} is {', '.join(dict.fromkeys(said))}."
+        return f"The best {self.axis.words} is {' and '.join(dict.fromkeys(said))}."
 
     def _range(self, optima: Sequence[Optimum]) -> str:
         """Write the range of the best values that lie among the values that were tried."""
@@ -144,7 +174,7 @@ class Best:
         return f"{ends}{SPACE}%{outside}"
 
     def _by_seeds(self) -> list[str]:
-        """Say what the seeds, each fitted alone, say of the course."""
+        """Say the trend with its intervals over seeds, each seed fitted separately."""
         said = []
         for place, (_, what) in enumerate(self._places()):
             each = [(fitted.over_budget, fitted.over_size)[place].estimate for fitted in self.alone]
@@ -152,18 +182,12 @@ class Best:
             if len(known) > 1:
                 mean = intervals.summary(known)
                 factor = _factor(Estimate(mean.mean, mean.low, mean.high))
-                said.append(f"by {factor} with each doubling of the {what}")
+                said.append(f"each doubling of the {what} multiplies the odds by {factor}")
         if not said:
             return []
         return [
-            "These intervals rest on a parabola and on the noise about it. With seeds as the unit, "
-            f"each fitted alone, the odds change {' and '.join(said)}."
-        ]
-
-    def _courses(self) -> list[str]:
-        return [
-            _course(estimate, self.axis, f"doubling of the {what}")
-            for estimate, what in self._exponents(self.fitted)
+            "These intervals assume a parabola, and take the noise of the runs around it. If each "
+            f"seed is fitted separately, {' and '.join(said)}, over seeds."
         ]
 
     def _exponents(self, fitted: Fitted) -> list[tuple[Estimate, str]]:
@@ -282,15 +306,14 @@ def _value(optimum: Optimum, axis: Axis) -> str:
     return f"{'above' if above else 'below'} the {100 * edge:g}{SPACE}% that was tried"
 
 
-def _course(exponent: Estimate, axis: Axis, doubling: str) -> str:
-    """Write by which factor the odds of the best value change, and whether that is shown."""
-    text = _factor(exponent)
+def _describe_trend(exponent: Estimate, axis: Axis, what: str) -> str:
+    """Say by which factor the odds of the best value change, and whether significantly."""
+    way = "does not change significantly"
     if exponent.low > 0 or exponent.high < 0:
         way = "rises" if exponent.low > 0 else "falls"
-        return f"the best {axis.words} {way}: with each {doubling} its odds change by {text}."
     return (
-        f"the best {axis.words} does not change significantly: with each {doubling} its odds "
-        f"change by {text}."
+        f"The best {axis.words} {way} with the {what}. Each doubling of the {what} multiplies its "
+        f"odds by {_factor(exponent)}."
     )
 
 

@@ -163,6 +163,6 @@ def uneven(differences: Sequence[Difference]) -> str:
     if not names:
         return ""
     return (
-        "The spreads of the points differ more than chance allows, so each difference has the "
-        f"interval of its own pairs: {'; '.join(names)}."
+        "Seeds scatter more at some points than at others, beyond chance. Each interval then rests "
+        f"on its own pairs only: {'; '.join(names)}."
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -14,25 +16,47 @@ from bert_jax.reporting.metric_names import pretty
 from bert_jax.studies import sameness, trunks
 from bert_jax.studies.report import aggregate, answers, budgets, grid, judged, sections
 from bert_jax.studies.report.aggregate import View, getter, plain, plus_minus
+from bert_jax.studies.report.collect import Axis, Family
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.findings import Findings
 from bert_jax.studies.report.optimum import Best
 from bert_jax.system.durations import duration
 
+ROWS = 12  # most points of a comparison whose other measures are tabulated too
+MORE = (
+    "More is in `report.html` (all measures, equal budgets, robustness, masks, costs) and in "
+    "`results.csv` (every cell)."
+)
+
 
 def text(view: View, found: Findings) -> str:
-    """Write Markdown: the study's origin, means, and paired differences."""
+    """Write the question, the answer with its warnings, the conditions, tables and verdicts."""
     name, question = (str(view.study.get(key) or "") for key in ("name", "question"))
-    parts = [f"# {literal(name)}", literal(question), _origin(view)]
-    parts.append(literal(grid.best_cell(view)))
+    parts = [f"# {literal(name)}", literal(question), literal(grid.best_cell(view))]
+    parts += [literal(found.lead(view, i)) for i in range(len(view.comparisons))]
+    parts += [_list_warnings(view), "## Conditions", _origin(view), _explain(view, found)]
     for i, comparison in enumerate(view.comparisons):
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
-        parts.append(literal(found.lead(view, i)))
-        parts += _comparison(view, comparison, found.gaps[i], found.best[i])
-    if said := judged.sentences(found.claims):
-        parts += ["## Published claims", *map(literal, said)]
-    return "\n\n".join(filter(None, parts)) + "\n"
+        parts += _describe_best(found.best[i])
+        parts += _describe_comparison(view, comparison, found.gaps[i])
+    if found.claims:
+        parts += ["## Published claims", judged.LEGEND]
+        for claim, verdicts in judged.sentences(found.claims).items():
+            parts += [literal(claim), _list(verdicts)]
+    return "\n\n".join(filter(None, [*parts, MORE])) + "\n"
+
+
+def _list(texts: Sequence[str]) -> str:
+    return "\n".join(f"- {literal(text)}" for text in texts)
+
+
+def _list_warnings(view: View) -> str:
+    """List the warnings of the study and of its comparisons, each once."""
+    warned = answers.warnings(view)
+    for comparison in view.comparisons:
+        warned += answers.behind_baseline(view, comparison)
+    return _list(list(dict.fromkeys(warned)))
 
 
 def literal(text: str) -> str:
@@ -106,74 +130,155 @@ def _origin(view: View) -> str:
 # --- comparisons -------------------------------------------------------------------------------
 
 
-def _comparison(
-    view: View,
-    comparison: Mapping[str, Any],
-    differences: Sequence[Difference],
-    best: Sequence[Best],
-) -> list[str]:
-    """Write the tables of means and of paired differences of a comparison."""
-    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
-    metrics, several = comparison["metrics"], len(families) > 1
-    share = {metric: aggregate.percent(metric, view.results) for metric in metrics}
-    others = ", ".join(other.name for other in view.axes if other.name != comparison["axis"])
-    corner = ", ".join([*([others] if several else []), axis.name or "cells"])
-    head = [literal(corner), *(literal(pretty(metric)) for metric in metrics)]
-    means, pairs = [], []
-    for family in families:
-        for label in (label for label in axis.labels if label in family.runs):
-            parts = [family.name if several else "", label or "all"]
-            name, runs = literal(", ".join(filter(None, parts))), family.runs[label]
-            sums = {metric: aggregate.summary(runs, getter(metric)) for metric in metrics}
-            cells = [plus_minus(sums[m], len(runs), share[m]) for m in metrics]
-            means.append([name, *cells])
-            known = {
-                gap.metric: gap
-                for gap in differences
-                if (gap.family, gap.point) == (family.name, label) and gap.pairs
-            }
-            if known:
-                pairs.append([name, *(_gap(known.get(m), share[m]) for m in metrics)])
-    warned = answers.warnings(view) + answers.behind_baseline(view, comparison)
-    parts = ["\n".join(f"- {literal(text)}" for text in warned)]
-    parts += [literal(line) for each in best for line in each.sentences()]
-    parts += [f"Means over seeds ± half their 95{SPACE}% t intervals.", table(means, head)]
-    if pairs:
-        baseline = literal(comparison["baseline"])
-        parts.append(f"Minus {baseline}, in pairs of one seed. {_intervals(view, differences)}")
-        parts.append(literal(sections.uneven(differences)))
-        parts.append(table(pairs, head))
+def _describe_best(found: Sequence[Best]) -> list[str]:
+    """Write the best values as a table and their trend; at equal FLOPs the answer only."""
+    parts = []
+    for best in found:
+        if best.read_between:
+            parts.append(f"At equal {budgets.KINDS[best.kind]}: {literal(best.answer())}")
+            continue
+        head, *rows = ([literal(cell) for cell in row] for row in best.rows())
+        parts += [table(rows, head), *map(literal, best.trend())]
     return parts
 
 
-def _intervals(view: View, differences: Sequence[Difference]) -> str:
-    """Explain the intervals of a table of differences."""
-    tested = [gap for gap in differences if gap.tested]
+def _describe_comparison(
+    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]
+) -> list[str]:
+    """Write tables of the main measures, then the other measures as tables or as counts."""
+    main = _choose_main(view, comparison)
+    others = [metric for metric in comparison["metrics"] if metric not in main]
+    families = view.families(comparison["axis"])
+    known = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
+    tables = Tables(view, comparison, known)
+    panels = view.panels(comparison["axis"])
+    parts = []
+    if len(families) == 1 or max(map(len, panels.values())) == 1:
+        parts.append(tables.list_points(families, main, True))
+    else:
+        for metric in main:
+            parts += [text for part in panels.items() for text in tables.cross(metric, *part)]
+    tabulated = list(main)
+    if others and sum(len(family.runs) for family in families) <= ROWS:
+        tabulated += others
+        parts.append(f"Other measures, minus {literal(comparison['baseline'])}:")
+        parts.append(tables.list_points(families, others, False))
+    elif others:
+        counted = (answers.count_significant(view, comparison, m, differences) for m in others)
+        parts.append(_list(list(filter(None, counted))))
+    uneven = sections.uneven([gap for gap in differences if gap.metric in tabulated])
+    return [*parts, literal(uneven)]
+
+
+def _choose_main(view: View, comparison: Mapping[str, Any]) -> list[str]:
+    """Return the measures that the answer and the claims rest on; all without a baseline."""
+    metrics = comparison["metrics"]
+    if not comparison["baseline"]:
+        return list(metrics)
+    claimed = {claim.metric for claim in view.claims if claim.axis == comparison["axis"]}
+    return [metric for i, metric in enumerate(metrics) if i == 0 or metric in claimed]
+
+
+def _explain(view: View, found: Findings) -> str:
+    """Explain the numbers of the tables."""
+    gaps = [gap for listed in found.gaps.values() for gap in listed if gap.pairs]
+    tested = [gap for gap in gaps if gap.tested]
     if not tested:
-        return "There are no intervals: one seed."
+        return "Differences pair runs of one seed. They have no intervals." if gaps else ""
     metrics = dict.fromkeys(gap.metric for gap in tested)
     both = dict.fromkeys(gap.metric for gap in tested if gap.examples)
-    over = "seeds"
+    over = "over seeds"
     if len(both) == len(metrics):
-        over = "seeds and examples"
+        over = "over seeds and examples"
     elif both:
         names = literal(", ".join(map(pretty, both)))
-        over = f"seeds and examples for {names}, over seeds for others"
+        over = f"over seeds (for {names} over examples too)"
     count = view.family_count
-    together = f"those of {count} families" if count > 1 else "all of them"
+    together = f"all {count} families" if count > 1 else "all of them"
     return (
-        f"In brackets simultaneous 95{SPACE}% intervals over {over}: {together} hold together in "
-        "95 of 100 studies if spreads are alike. Bold: significant, as the interval excludes zero."
+        f"Means have ± half of a 95{SPACE}% t interval over seeds. Differences pair runs of one "
+        f"seed. Brackets are simultaneous 95{SPACE}% intervals {over}: {together} hold together "
+        "if spreads are alike. Bold is significant."
     )
 
 
-def _gap(gap: Difference | None, share: bool) -> str:
-    """Format a cell of the table of differences."""
-    if gap is None:
-        return HOLE
-    value = plain(gap.mean, share, True)
-    missing = f", {gap.pairs} pair{'s' if gap.pairs > 1 else ''}" if gap.holes else ""
-    if not gap.tested:
-        return f"{value}{missing}"
-    value = f"**{value}**" if gap.significant else value
-    return f"{value} ({aggregate.interval(gap.low, gap.high, share)}){missing}"
+@dataclasses.dataclass(frozen=True)
+class Tables:
+    """Tables of one comparison: means, and differences from the baseline."""
+
+    view: View
+    comparison: Mapping[str, Any]
+    gaps: Mapping[tuple[str, str, str], Difference]  # that have pairs, by metric, family and point
+
+    @property
+    def axis(self) -> Axis:
+        return self.view.axis(self.comparison["axis"])
+
+    def list_points(
+        self, families: Sequence[Family], metrics: Sequence[str], with_means: bool
+    ) -> str:
+        """Tabulate measures, with a row for each point of each family."""
+        several, base = len(families) > 1, self.comparison["baseline"]
+        others = [other.name for other in self.view.axes if other.name != self.axis.name]
+        head = [", ".join([*(others if several else []), self.axis.name or "cells"])]
+        columns = []
+        for metric in metrics:
+            if with_means:
+                head.append(self._title(metric))
+                columns.append(functools.partial(self._mean, metric))
+            if self.gaps:
+                head.append(f"minus {base}" if with_means else self._title(metric))
+                columns.append(functools.partial(self._gap, metric))
+        rows = []
+        for family in families:
+            for label in family.runs:
+                name = ", ".join(filter(None, [family.name if several else "", label or "all"]))
+                if with_means or label != base:
+                    rows.append([literal(name), *(cell(family, label) for cell in columns)])
+        return table(rows, list(map(literal, head)))
+
+    def cross(self, metric: str, part: str, families: Sequence[Family]) -> list[str]:
+        """Tabulate one measure, with a row for each point and a column for each family."""
+        head = [self.axis.name, *(family.name.removeprefix(f"{part}, ") for family in families)]
+        labels = [x for x in self.axis.labels if any(x in family.runs for family in families)]
+        parts = []
+        for title, cell in (
+            (", ".join(filter(None, [self._title(metric), part])), self._mean),
+            (f"Minus {self.comparison['baseline']}", self._gap),
+        ):
+            rows = [
+                [literal(label), *(cell(metric, family, label) for family in families)]
+                for label in labels
+                if cell == self._mean or label != self.comparison["baseline"]
+            ]
+            if cell == self._mean or self.gaps:
+                parts += [f"{literal(title)}:", table(rows, list(map(literal, head)))]
+        return parts
+
+    def _title(self, metric: str) -> str:
+        share = aggregate.percent(metric, self.view.results)
+        return f"{pretty(metric)} (%)" if share else pretty(metric)
+
+    def _mean(self, metric: str, family: Family, label: str) -> str:
+        """Format a mean without its unit, which the title has."""
+        if label not in family.runs:
+            return ""
+        runs, share = family.runs[label], aggregate.percent(metric, self.view.results)
+        mean = aggregate.summary(runs, getter(metric))
+        return plus_minus(mean, len(runs), share).replace(f"{SPACE}%", "")
+
+    def _gap(self, metric: str, family: Family, label: str) -> str:
+        """Format a difference without its unit; one that is significant is bold."""
+        if label not in family.runs or label == self.comparison["baseline"]:
+            return ""
+        share = aggregate.percent(metric, self.view.results)
+        gap = self.gaps.get((metric, family.name, label))
+        if gap is None:
+            return HOLE
+        text = plain(gap.mean, share, True)
+        text = f"**{text}**" if gap.significant else text
+        if gap.tested:
+            text += f" ({aggregate.interval(gap.low, gap.high, share)})"
+        if gap.holes:
+            text += f", {gap.pairs} pair{'s' if gap.pairs > 1 else ''}"
+        return text.replace(f"{SPACE}%", "")
