@@ -117,7 +117,7 @@ def test_claims_of_gains_are_judged_by_all_points(tmp_path):
     for verdict in (one.verdict, other.verdict):
         assert verdict.high - verdict.mean == pytest.approx(half, rel=5e-3)
         assert verdict.mean - verdict.low == pytest.approx(half, rel=5e-3)
-    assert "at 2 x 128 minus that at 2 x 64: " in judged.sentences([one])[0]
+    assert "at 2 x 128 than at 2 x 64, by " in next(iter(judged.sentences([one])))
     assert "20 % gains more over 80 % at 2 x 128 than at 2 x 64, by" in judged.rows([one])[0][2]
 
 
@@ -168,8 +168,8 @@ def test_shown_intervals_and_verdicts_agree(view):
         margin = found.claimed.within
         assert (line[4] == "replicated") == (max(-low, high) < margin if margin else low > 0)
         assert line[3] in page
-    for sentence in judged.sentences(judgements):
-        assert literal(sentence) in summary
+    for claim, verdicts in judged.sentences(judgements).items():
+        assert all(literal(sentence) in summary for sentence in (claim, *verdicts))
     assert CLAIMS["C1"].text in page
 
 
@@ -178,11 +178,11 @@ def test_scores_in_per_cent_are_written_as_they_are():
     claimed = dataclasses.replace(TRUE, metric="squad/f1", effect=1.0)
     for scale, share, said in (
         (1, False, "+1.600 (+1.352 to +1.848)"),
-        (100, True, f"+1.60{SPACE}% (+1.35{SPACE}% to +1.85{SPACE}%)"),
+        (100, True, f"+1.60{SPACE}% (+1.35 to +1.85{SPACE}%)"),
     ):
         verdict = Verdict("replicated", 1.6 / scale, 1.352 / scale, 1.848 / scale, 3, None)
-        (line,) = judged.sentences([judged.Judged(claimed, "", verdict, share)])
-        assert f"above 0: {said}" in line
+        ((line,),) = judged.sentences([judged.Judged(claimed, "", verdict, share)]).values()
+        assert line == f"{said}, replicated."
 
 
 def test_one_seed_is_underpowered(tmp_path):
@@ -190,7 +190,8 @@ def test_one_seed_is_underpowered(tmp_path):
     one = View(place, place.read_study(), collect.results(place))
     for verdict in (j.verdict for j in judged.judge(one)):
         assert (verdict.word, verdict.high) == ("underpowered", math.inf)
-    assert "one pair: no interval" in judged.sentences(judged.judge(one))[0]
+    for lines in judged.sentences(judged.judge(one)).values():
+        assert all("one pair: no interval" in line for line in lines)
 
 
 def test_the_spread_of_earlier_runs_is_of_one_run(view):

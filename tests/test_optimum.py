@@ -51,19 +51,19 @@ def test_the_planted_best_rates_are_said_and_drawn(tmp_path):
         assert "after 6" in line
     assert all(abs(value - 17) <= 2 for value in found["2 x 64"])
     assert all(abs(value - 24) <= 2 for value in found["2 x 128"])
-    assert "does not change significantly: with each doubling of the tokens its odds" in lines[2]
-    assert "The best masking rate rises: with each doubling of the parameters" in lines[3]
+    assert "does not change significantly with the tokens. Each doubling of the tokens" in lines[2]
+    assert "The best masking rate rises with the parameters. Each doubling of the" in lines[3]
     after = [rf"{found['2 x 64'][i]} to {found['2 x 128'][i]} % after {m} M" for i, m in ENDS]
     told = best(known).answer().replace(SPACE, " ")
-    assert told == f"The best masking rate is {after[0]} tokens, {after[1]} tokens."
-    assert re.match(r"Predicted by the trend of all others, [5-6] of 6 best values lie", lines[5])
+    assert told == f"The best masking rate is {after[0]} tokens and {after[1]} tokens."
+    assert re.search(r"by the trend of all other best values. [5-6] of 6 predictions", lines[5])
     for line, end in zip(lines[6:8], ("10", "30"), strict=True):
-        assert line.startswith(f"Without the runs at {end} % the best masking rate is ")
+        assert line.startswith(f"Without the runs at {end} %, the best masking rate is ")
         small, large = (int(value) for value in re.findall(rf"(\d+){SPACE}% \(", line))
         assert abs(small - 17) <= 3
         assert abs(large - 24) <= 3
         assert f"for 2 x 128 after 6{SPACE}M tokens" in line
-        assert "; with each doubling of the tokens" in line
+        assert ". Each doubling of the tokens multiplies the odds by" in line
     ((name, chart),) = best(known).figures().items()
     assert name == "masking.rate_validation_mlm_loss_best"
     assert [series.name for series in chart.series] == ["2 x 64", "2 x 128"]
@@ -87,16 +87,15 @@ def runs(view: View, seed: int | None = None) -> list[Run]:
 def test_trend_is_said_with_seeds_as_the_unit(tmp_path):
     """Each seed is fitted alone, and the exponents have a t interval."""
     known = view(tmp_path)
-    (line,) = (line for line in best(known).sentences() if "With seeds as the unit" in line)
+    (line,) = (line for line in best(known).sentences() if "each seed is fitted separately" in line)
     said = []
     alone = [scaling.fit(runs(known, seed)) for seed in range(3)]
     for name, what in (("over_budget", "tokens"), ("over_size", "parameters")):
         each = np.array([getattr(fitted, name).estimate for fitted in alone])
         half = stats.t.ppf(0.975, 2) * each.std(ddof=1) / math.sqrt(3)
         factor, low, high = 2 ** (each.mean() + np.array([0, -half, half]))
-        said.append(f"{factor:.2f} (95 % interval {low:.2f} to {high:.2f}) with each doubling of ")
-        said[-1] += f"the {what}"
-    assert line.replace(SPACE, " ").endswith(f"the odds change by {said[0]} and by {said[1]}.")
+        said.append(f"{factor:.2f} (95 % interval {low:.2f} to {high:.2f}) for the {what}")
+    assert line.replace(SPACE, " ").endswith(f"over seeds are {said[0]} and {said[1]}.")
 
 
 def test_best_values_outside_those_left_are_counted(tmp_path):
@@ -114,7 +113,7 @@ def test_best_values_outside_those_left_are_counted(tmp_path):
         outside += curve <= 0 or not min(logits) <= -slope / 2 / curve <= max(logits)
     assert (len(losses), outside) == (9, 6)
     (line,) = (line for line in best(known).sentences() if line.startswith("Without the runs at 3"))
-    assert "; 6 of 9 best values lie outside the values left; with each doubling" in line
+    assert ". 6 of 9 best values lie outside the values that are left. Each doubling" in line
 
 
 def test_more_lines_than_colours_are_a_figure_for_each_size(tmp_path):

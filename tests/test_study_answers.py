@@ -113,16 +113,18 @@ def test_sentence_of_a_difference_that_may_be_none():
 def test_sentence_looks_behind_the_lowest_mean():
     assert sentence(view(NOISY)) == (
         "Masking rate 40 % has a lower validation MLM loss than 15 %, by "
-        f"{by_hand(NOISY, '40 %')}; the lowest, at 80 %, is not significantly different."
+        f"{by_hand(NOISY, '40 %')}. The lowest, at 80 %, is not significantly different."
     )
 
 
-@pytest.mark.parametrize(("away", "word"), [(0.03, "not significantly"), (0.2, "significantly")])
-def test_sentence_of_a_baseline_that_leads(away, word):
+@pytest.mark.parametrize(("away", "significant"), [(0.03, False), (0.2, True)])
+def test_sentence_of_a_baseline_that_leads(away, significant):
     points = BETTER | {"40 %": [5.0 + away, 5.09 + away, 5.21 + away]}
+    size = by_hand(points, "40 %")
     assert sentence(view(points)) == (
-        "Masking rate 15 %, the baseline, has the lowest validation MLM loss; the nearest, 40 %, "
-        f"is higher, {word}, by {by_hand(points, '40 %')}."
+        "The baseline, masking rate 15 %, has the lowest validation MLM loss. The nearest, 40 %, "
+        + (f"is significantly higher by {size}." if significant else "")
+        + ("" if significant else f"is higher by {size}, which is not significant.")
     )
 
 
@@ -152,7 +154,7 @@ def test_every_size_has_its_part_of_the_sentence():
     worse = {label: [6.0, 6.1, 6.2] for label in ("15 %", "40 %", "80 %")}
     found = sentence(view({"small": BETTER, "large": worse | {"40 %": [6.5, 6.6, 6.7]}}))
     assert found.startswith("For small, masking rate 40 % has a lower validation MLM loss than")
-    assert "; for large, masking rate 15 %, the baseline, has the lowest" in found
+    assert ". For large, the baseline, masking rate 15 %, has the lowest" in found
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
@@ -162,7 +164,7 @@ def test_answer_has_sixty_words_at_most(seeds):
     made = view({"of two layers of 128": few, "of four layers of 256": few})
     comparison = made.comparisons[0]
     lead = answers.lead(made, comparison, gaps(made)).replace(SPACE, " ")
-    start = "By validation MLM loss, 2 of 4 differences from 15 % are significant gains, 0 "
+    start = "By validation MLM loss, 2 of 4 differences from 15 % are significant gains and 0 "
     assert lead.startswith(start if seeds > 1 else "For of two layers of 128, nothing is tested")
     assert len(lead.split()) <= 60
     best = " ".join(["word"] * 40)
@@ -185,7 +187,7 @@ def test_words_stand_in_quotation_marks():
 def test_runs_that_are_all_worse_than_the_unigram_have_no_best():
     made = view(BETTER, unigram=4.5)
     assert sentence(made) == (
-        "No point is shown to be better than the unigram (4.500) by validation MLM loss; the "
+        "No point is shown to be better than the unigram (4.500) by validation MLM loss. The "
         "nearest, masking rate 40 %, is 0.300 nats from it."
     )
     comparison = made.comparisons[0]
@@ -247,17 +249,19 @@ def test_each_run_is_held_against_the_baseline_of_its_own_evaluation():
 def test_a_baseline_without_results_leaves_nothing_by_hand():
     made = view({"15 %": [None, None], "40 %": [4.5, 4.6]})
     assert sentence(made).startswith(
-        "Nothing is tested, as the baseline, 15 %, has no results to pair with: masking rate 40 % "
-        "has the lowest validation MLM loss, 4.550 ± "
+        "Nothing is tested, because the baseline, 15 %, has no results to pair with: masking rate "
+        "40 % has the lowest validation MLM loss, 4.550 ± "
     )
     alone = view({"15 %": [4.5, 4.6], "40 %": [None, None]})
     assert sentence(alone).startswith(
-        "Nothing is compared: masking rate 15 % alone has a validation MLM loss, 4.550 ± "
+        "Nothing is compared: only masking rate 15 % has a validation MLM loss, 4.550 ± "
     )
     apart = view({"15 %": [4.5, 4.6, None, None], "40 %": [None, None, 4.7, 4.8]})
-    assert sentence(apart).startswith("Nothing is tested, as no seed has both: masking rate 15 %")
+    assert sentence(apart).startswith(
+        "Nothing is tested, because no seed has both: masking rate 15 %"
+    )
     unnamed = view(BETTER, baseline="")
-    assert sentence(unnamed).startswith("Nothing is tested, as the study names no baseline: ")
+    assert sentence(unnamed).startswith("Nothing is tested, because the study names no baseline: ")
 
 
 def test_a_point_that_lacks_a_seed_is_ranked_by_its_pairs():

@@ -56,6 +56,7 @@ def tables(found: str) -> list[dict[str, list[str]]]:
         rows = [
             [cell.strip() for cell in line.strip("|").split(" | ")]
             for line in block.strip().splitlines()
+            if not line.startswith("|---")
         ]
         assert len({len(row) for row in rows}) == 1
         out.append({row[0].strip("| "): [cell.strip("| ") for cell in row[1:]] for row in rows})
@@ -72,18 +73,22 @@ def losses(place: StudyFolder, size: str, rate: str) -> dict[int, float]:
 
 
 def test_means_and_differences_in_pairs(place):
-    means, pairs = tables(text(place))
-    name = "size, masking.rate"
-    assert means[name] == pairs[name] == ["Validation MLM loss", "BLiMP accuracy", "POS accuracy"]
-    for size in SIZES:
+    """The first measure has a column for each size, the other measures a row for each run."""
+    means, pairs, others = tables(text(place))
+    assert means["Validation MLM loss"] == pairs["minus 15 %"] == list(SIZES)
+    assert others["size, masking.rate"] == ["BLiMP accuracy (%)", "POS accuracy (%)"]
+    for column, size in enumerate(SIZES):
         base, arm = losses(place, size, "15 %"), losses(place, size, "40 %")
-        assert means[f"{size}, 15 %"][0].startswith(f"{statistics.mean(base.values()):.3f} ± ")
+        assert means["15 %"][column].startswith(f"{statistics.mean(base.values()):.3f} ± ")
         gap = statistics.mean(arm[seed] - base[seed] for seed in arm)
-        assert pairs[f"{size}, 40 %"][0].replace("*", "").startswith(f"{gap:+.3f} (")
-        assert f"{size}, 15 %" not in pairs
-    assert means["2 x 128, 40 %"][0].endswith("(2 of 3)")
-    assert pairs["2 x 128, 40 %"][0].endswith(", 2 pairs")
-    assert pairs["2 x 64, 40 %"][0].endswith(")")
+        assert pairs["40 %"][column].replace("*", "").startswith(f"{gap:+.3f} (")
+        assert "15 %" not in pairs
+        assert f"{size}, 15 %" not in others
+    large = list(SIZES).index("2 x 128")
+    assert means["40 %"][large].endswith("(2 of 3)")
+    assert pairs["40 %"][large].endswith(", 2 pairs")
+    assert pairs["40 %"][1 - large].endswith(")")
+    assert others["2 x 128, 40 %"][0].endswith(", 2 pairs")
 
 
 def test_it_says_where_it_comes_from_but_not_on_which_machine(place):
@@ -115,26 +120,30 @@ def test_differences_are_bold_where_zero_is_excluded(place):
     families = collect.families(place.read_study(), collect.results(place), "masking.rate")
     metrics = ["validation/mlm_loss", "pos/accuracy"]
     found = text(place)
-    _, pairs = tables(found)
+    _, pairs, others = tables(found)
     for gap in compare.differences(place, families, "15 %", metrics, count=6):
-        column = 0 if gap.metric == metrics[0] else 2
-        ends = f"({gap.low:+.3f} to {gap.high:+.3f})"
-        if column:
-            ends = f"({100 * gap.low:+.2f} to {100 * gap.high:+.2f} %)"
-        assert ends in pairs[f"{gap.family}, 40 %"][column]
+        if gap.metric == metrics[0]:
+            cell = pairs["40 %"][list(SIZES).index(gap.family)]
+            assert f"({gap.low:+.3f} to {gap.high:+.3f})" in cell
+        else:
+            cell = others[f"{gap.family}, 40 %"][1]
+            assert f"({100 * gap.low:+.2f} to {100 * gap.high:+.2f})" in cell
     assert disagreements(found) == []
     assert (
-        "In brackets simultaneous 95 % intervals over seeds and examples for Validation MLM loss, "
-        "BLiMP accuracy, over seeds for others: those of 6 families hold together"
+        "simultaneous 95 % intervals over seeds, and over examples for Validation MLM loss, "
+        "BLiMP accuracy: all 6 families hold together"
     ) in found
 
 
 def disagreements(found: str) -> list[str]:
-    """Return the differences that are bold while their interval includes zero, or the reverse."""
+    """Return the differences that are bold while their interval includes zero, or the reverse.
+
+    The ends of an interval of differences have signs, those of other intervals have none.
+    """
     found = found.replace(SPACE, "").replace("\N{MINUS SIGN}", "-").replace(" %", "")
     wrong = []
-    number = r"([-+]?[\d.]+)%?"
-    for cell in re.finditer(rf"[|] (\**){number}\** \({number} to {number}", found):
+    number = r"([-+][\d.]+)"
+    for cell in re.finditer(rf"[|] (\**)[-+]?([\d.]+)\** \({number} to {number}", found):
         low, high = float(cell[3]), float(cell[4])
         wrong += [cell[0]] if (low > 0 or high < 0) != bool(cell[1]) else []
     return wrong
@@ -187,8 +196,11 @@ def test_labels_of_users_stand_as_they_are(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), sizes=sizes)
     found = text(build(tmp_path, study, examples=10, lines=4))
     assert "<img" not in found
-    for table in tables(found):
-        assert r"&lt;img src=x onerror=alert(1)&gt; \| b, 40 %" in table
+    means, pairs, others = tables(found)
+    shown = r"&lt;img src=x onerror=alert(1)&gt; \| b"
+    assert shown in means["Validation MLM loss"]
+    assert shown in pairs["minus 15 %"]
+    assert f"{shown}, 40 %" in others
 
 
 @pytest.mark.slow
@@ -213,14 +225,16 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     assert capsys.readouterr().out.splitlines()[-1] == str(kept.summary)
     ours, theirs = tables(kept.summary.read_text()), tables(place.summary.read_text())
     assert ours[0] == theirs[0]  # means
-    head = [(tmp_path / "summary.md").read_text(), place.summary.read_text()]
-    assert head[0].split("## ")[0] == head[1].split("## ")[0]
-    assert "intervals over seeds: those of 6 families" in head[0].replace(SPACE, " ")
-    for name, row in ours[1].items():
-        of_cells, of_table = (
-            [c.split(" ")[0].strip("*") for c in each] for each in (theirs[1][name], row)
-        )
-        assert of_cells == of_table
+    whole = [(tmp_path / "summary.md").read_text(), place.summary.read_text()]
+    listed = [text.split("## Conditions")[1].split("\n\n")[1] for text in whole]
+    assert listed[0] == listed[1]
+    assert "intervals over seeds: all 6 families" in whole[0].replace(SPACE, " ")
+    for number in (1, 2):
+        for name, row in ours[number].items():
+            of_cells, of_table = (
+                [c.split(" ")[0].strip("*") for c in each] for each in (theirs[number][name], row)
+            )
+            assert of_cells == of_table
     assert not (tmp_path / "report.html").exists()
 
 

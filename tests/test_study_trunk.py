@@ -110,7 +110,7 @@ def test_a_dry_run_says_what_is_shared(study, tmp_path):
     place, cells, room = StudyFolder(tmp_path), expand(study), Capacity(1)
     planned = plan.plan(place, cells, {}, "auto", room)
     said = plan.described(place, "lengths", cells, planned, room, "")
-    shared = "4 of 8 cells go on from another one: 64 of 240 updates (27%) are shared"
+    shared = "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)"
     assert shared in said
     assert f"{cells[0].id}@{FORK}" in said
     alone = expand(dataclasses.replace(study, trunk=False))
@@ -311,7 +311,7 @@ def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
     assert said in (workdir / "report.html").read_text()
     assert " or " in said
     for file in ("report.html", "summary.md"):
-        assert "2 of 4 cells go on from another one" in (workdir / file).read_text()
+        assert "2 of 4 cells continue another cell" in (workdir / file).read_text()
     code, out, _ = texts.run("study", "status", f"--workdir={workdir}", "--verbose")
     assert code == 0
     assert out.count("goes on from") == len(branches) == 2

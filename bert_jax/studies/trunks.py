@@ -58,8 +58,8 @@ def described(cells: Sequence[Cell]) -> str:
         return ""
     spared, total = sum(c.fork for c in branches), sum(c.config.steps for c in cells)
     return (
-        f"{len(branches)} of {len(cells)} cells go on from another one: {spared:,} of {total:,} "
-        f"updates ({spared / total:.0%}) are shared, and are not made again"
+        f"{len(branches)} of {len(cells)} cells continue another cell, which saves {spared:,} of "
+        f"{total:,} updates ({spared / total:.0%})"
     )
 
 

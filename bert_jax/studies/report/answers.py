@@ -157,9 +157,12 @@ def count_significant(
     better = [gap for gap in tested if gap.significant and sign * gap.mean > 0]
     worse = [gap for gap in tested if gap.significant and sign * gap.mean < 0]
     base = _label(view.axis(comparison["axis"]), comparison["baseline"])
+    head = f"By {measure_name(metric)}, "
+    if not better and not worse:
+        return f"{head}none of {len(tested)} differences from {base} is significant."
     text = (
-        f"By {measure_name(metric)}, {len(better)} of {len(tested)} differences from {base} are "
-        f"significant gains and {len(worse)} are significant losses"
+        f"{head}{len(better)} of {len(tested)} differences from {base} are significant gains and "
+        f"{len(worse)} are significant losses."
     )
     if better:
         share = aggregate.percent(metric, view.results)
@@ -167,8 +170,8 @@ def count_significant(
         ends = dict.fromkeys(plain(size, share) for size in (sizes[0], sizes[-1]))
         gains = " to ".join(ends).replace(f"{SPACE}%", "")
         of = "percentage points" if share else unit(metric)
-        text += f". The gains are {gains} {of}".rstrip()
-    return f"{text}."
+        text += f" The gains are {gains} {of}".rstrip() + "."
+    return text
 
 
 def _of(differences: Sequence[Difference], metric: str, family: Family) -> list[Difference]:
@@ -198,7 +201,7 @@ class _Clause:
 
     def text(self) -> str:
         if self.best is None:
-            return f"there is no {self.measure} yet"
+            return f"there is no {self.measure}"
         if behind(self.family, self.metric, self.levels)[1]:
             return self._all_behind()
         if not self.gaps:
@@ -238,13 +241,14 @@ class _Clause:
     def _baseline_leads(self) -> str:
         more = "higher" if self.lower else "lower"
         nearest = (min if self.lower else max)(self.gaps, key=lambda gap: gap.mean)
-        if nearest.tested:
-            more = f"significantly {more}" if nearest.significant else f"{more}, not significantly"
-        return (
+        more = f"significantly {more}" if nearest.significant else more
+        text = (
             f"the baseline, {_point(self.axis, self.base)}, has the {self.least} {self.measure}. "
-            f"The nearest, {_label(self.axis, nearest.point)}, is {more}, by "
+            f"The nearest, {_label(self.axis, nearest.point)}, is {more} by "
             f"{self._amount(nearest)}"
         )
+        unproven = nearest.tested and not nearest.significant
+        return f"{text}, which is not significant" if unproven else text
 
     def _untested(self) -> str:
         runs = self.family.runs[self.best or ""]

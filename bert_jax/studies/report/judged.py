@@ -24,7 +24,7 @@ from bert_jax.studies.spec import BUDGET, Claimed
 
 HEAD = ["claim", "published", "here", "difference, simultaneous 95\N{NO-BREAK SPACE}%", "verdict"]
 
-LEGEND = "A difference above 0 is a gain. Its interval in brackets decides the verdict."
+LEGEND = "A difference above 0 is a gain."
 
 
 class Judged(NamedTuple):
@@ -89,7 +89,7 @@ def rows(judged: Sequence[Judged]) -> list[list[str]]:
     lines = []
     for claimed, family, verdict, share in judged:
         claim = CLAIMS[claimed.claim]
-        here = f"by {pretty(claimed.metric)}, {_stated(claimed)}"
+        here = f"{_stated(claimed)} by {pretty(claimed.metric)}"
         lines.append(
             [
                 f"{claimed.claim}: {claim.text}",
@@ -106,11 +106,9 @@ def sentences(judged: Sequence[Judged]) -> dict[str, list[str]]:
     """Return each claim in a sentence, with its verdicts in a sentence for each place."""
     said: dict[str, list[str]] = {}
     for claimed, family, verdict, share in judged:
-        here = ", ".join(filter(None, [_stated(claimed), _bar(claimed, share)]))
-        claim = (
-            f"{claimed.claim}: {CLAIMS[claimed.claim].text}. Tested here: by "
-            f"{pretty(claimed.metric)}, {here}."
-        )
+        stated = f"{_stated(claimed)} by {pretty(claimed.metric)}"
+        here = ", ".join(filter(None, [stated, _bar(claimed, share)]))
+        claim = f"{claimed.claim}: {CLAIMS[claimed.claim].text}. Tested here: {here}."
         difference = _difference(verdict, claimed.metric, share)
         where = f"{family}: " if family else ""
         said.setdefault(claim, []).append(f"{where}{difference}, {_word(verdict)}.")
@@ -121,9 +119,9 @@ def _stated(claimed: Claimed) -> str:
     """Write what is claimed here, without its metric."""
     if claimed.more_at is not None:
         _, point, baseline = claimed.more_at
-        return f"{claimed.point} gains more over {claimed.baseline} at {point} than at {baseline}"
+        return f"{claimed.point} gains more over {claimed.baseline} at {point} than at {baseline},"
     against = "better than" if claimed.within is None else "no different from"
-    return f"{claimed.point} {against} {claimed.baseline}"
+    return f"{claimed.point} is {against} {claimed.baseline}"
 
 
 def _bar(claimed: Claimed, share: bool) -> str:

@@ -182,12 +182,12 @@ class Best:
             if len(known) > 1:
                 mean = intervals.summary(known)
                 factor = _factor(Estimate(mean.mean, mean.low, mean.high))
-                said.append(f"each doubling of the {what} multiplies the odds by {factor}")
+                said.append(f"{factor} for the {what}")
         if not said:
             return []
         return [
-            "These intervals assume a parabola, and take the noise of the runs around it. If each "
-            f"seed is fitted separately, {' and '.join(said)}, over seeds."
+            "These intervals assume a parabola and use the noise of the runs around it. If each "
+            f"seed is fitted separately, the factors over seeds are {' and '.join(said)}."
         ]
 
     def _exponents(self, fitted: Fitted) -> list[tuple[Estimate, str]]:

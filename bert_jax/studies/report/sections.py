@@ -163,6 +163,6 @@ def uneven(differences: Sequence[Difference]) -> str:
     if not names:
         return ""
     return (
-        "Seeds scatter more at some points than at others, beyond chance. Each interval then rests "
-        f"on its own pairs only: {'; '.join(names)}."
+        "Seeds scatter more at some points than at others, beyond chance. There, each interval "
+        f"rests on its own pairs only: {'; '.join(names)}."
     )

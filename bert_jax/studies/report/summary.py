@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -22,11 +22,8 @@ from bert_jax.studies.report.findings import Findings
 from bert_jax.studies.report.optimum import Best
 from bert_jax.system.durations import duration
 
-ROWS = 12  # most points of a comparison whose other measures are tabulated too
-MORE = (
-    "More is in `report.html` (all measures, equal budgets, robustness, masks, costs) and in "
-    "`results.csv` (every cell)."
-)
+ROWS = 10  # most points of a comparison whose other measures are tabulated too
+MORE = "More: `report.html` (all measures, further analyses), `results.csv` (every cell)."
 
 
 def text(view: View, found: Findings) -> str:
@@ -35,11 +32,13 @@ def text(view: View, found: Findings) -> str:
     parts = [f"# {literal(name)}", literal(question), literal(grid.best_cell(view))]
     parts += [literal(found.lead(view, i)) for i in range(len(view.comparisons))]
     parts += [_list_warnings(view), "## Conditions", _origin(view), _explain(view, found)]
+    known: set[str] = set()
     for i, comparison in enumerate(view.comparisons):
         axis = comparison["axis"]
         parts.append(f"## By {literal(axis)}" if axis else "## Means")
         parts += _describe_best(found.best[i])
-        parts += _describe_comparison(view, comparison, found.gaps[i])
+        parts += _describe_comparison(view, comparison, found.gaps[i], known)
+        known |= set(comparison["metrics"])
     if found.claims:
         parts += ["## Published claims", judged.LEGEND]
         for claim, verdicts in judged.sentences(found.claims).items():
@@ -78,8 +77,8 @@ def code(text: str) -> str:
 
 def table(rows: Sequence[Sequence[str]], head: Sequence[str]) -> str:
     """Format a table of Markdown; the first column holds names, the others numbers."""
-    lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    first, *others = ("| " + " | ".join(line) + " |" for line in [head, *rows])
+    return "\n".join([first, f"|---|{'---:|' * (len(head) - 1)}", *others])
 
 
 # --- origin ------------------------------------------------------------------------------------
@@ -143,21 +142,33 @@ def _describe_best(found: Sequence[Best]) -> list[str]:
 
 
 def _describe_comparison(
-    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference]
+    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference], known: set[str]
 ) -> list[str]:
-    """Write tables of the main measures, then the other measures as tables or as counts."""
-    main = _choose_main(view, comparison)
-    others = [metric for metric in comparison["metrics"] if metric not in main]
-    families = view.families(comparison["axis"])
-    known = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
-    tables = Tables(view, comparison, known)
+    """Write tables of the main measures, then the other measures as tables or as counts.
+
+    Without an interval, differences only repeat the means: only these are shown, of all measures.
+
+    Args:
+      view: the study.
+      comparison: of the study.
+      differences: of the comparison.
+      known: measures that an earlier comparison has. Their means are the same.
+    """
+    metrics, families = comparison["metrics"], view.families(comparison["axis"])
+    tested = [gap for gap in differences if gap.tested]
+    main = _choose_main(view, comparison) if tested else list(metrics)
+    others = [metric for metric in metrics if metric not in main]
+    pairs = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
+    tables = Tables(view, comparison, pairs if tested else {})
     panels = view.panels(comparison["axis"])
     parts = []
-    if len(families) == 1 or max(map(len, panels.values())) == 1:
+    if len(families) == 1 or len(main) > 1 + bool(tested) or max(map(len, panels.values())) == 1:
         parts.append(tables.list_points(families, main, True))
     else:
         for metric in main:
-            parts += [text for part in panels.items() for text in tables.cross(metric, *part)]
+            for part, several in panels.items():
+                parts += [] if metric in known else [tables.cross_means(metric, part, several)]
+                parts += [tables.cross_gaps(metric, part, several)] if tested else []
     tabulated = list(main)
     if others and sum(len(family.runs) for family in families) <= ROWS:
         tabulated += others
@@ -171,34 +182,29 @@ def _describe_comparison(
 
 
 def _choose_main(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    """Return the measures that the answer and the claims rest on; all without a baseline."""
-    metrics = comparison["metrics"]
-    if not comparison["baseline"]:
-        return list(metrics)
+    """Return the measures that the answer and the claims rest on."""
     claimed = {claim.metric for claim in view.claims if claim.axis == comparison["axis"]}
-    return [metric for i, metric in enumerate(metrics) if i == 0 or metric in claimed]
+    return [m for i, m in enumerate(comparison["metrics"]) if i == 0 or m in claimed]
 
 
 def _explain(view: View, found: Findings) -> str:
-    """Explain the numbers of the tables."""
-    gaps = [gap for listed in found.gaps.values() for gap in listed if gap.pairs]
-    tested = [gap for gap in gaps if gap.tested]
+    """Explain the intervals of the tables."""
+    tested = [gap for listed in found.gaps.values() for gap in listed if gap.tested]
     if not tested:
-        return "Differences pair runs of one seed. They have no intervals." if gaps else ""
+        return ""
     metrics = dict.fromkeys(gap.metric for gap in tested)
     both = dict.fromkeys(gap.metric for gap in tested if gap.examples)
-    over = "over seeds"
+    over = "seeds"
     if len(both) == len(metrics):
-        over = "over seeds and examples"
+        over = "seeds and examples"
     elif both:
-        names = literal(", ".join(map(pretty, both)))
-        over = f"over seeds (for {names} over examples too)"
+        over = f"seeds, and over examples for {literal(', '.join(map(pretty, both)))}"
     count = view.family_count
-    together = f"all {count} families" if count > 1 else "all of them"
+    together = f"all {count} families" if count > 1 else "all"
     return (
-        f"Means have ± half of a 95{SPACE}% t interval over seeds. Differences pair runs of one "
-        f"seed. Brackets are simultaneous 95{SPACE}% intervals {over}: {together} hold together "
-        "if spreads are alike. Bold is significant."
+        f"Means are ± half their 95{SPACE}% t intervals over seeds. Differences pair runs of one "
+        f"seed, with simultaneous 95{SPACE}% intervals over {over}: {together} hold together if "
+        "spreads are alike. Bold differences are significant."
     )
 
 
@@ -237,23 +243,32 @@ class Tables:
                     rows.append([literal(name), *(cell(family, label) for cell in columns)])
         return table(rows, list(map(literal, head)))
 
-    def cross(self, metric: str, part: str, families: Sequence[Family]) -> list[str]:
-        """Tabulate one measure, with a row for each point and a column for each family."""
-        head = [self.axis.name, *(family.name.removeprefix(f"{part}, ") for family in families)]
-        labels = [x for x in self.axis.labels if any(x in family.runs for family in families)]
-        parts = []
-        for title, cell in (
-            (", ".join(filter(None, [self._title(metric), part])), self._mean),
-            (f"Minus {self.comparison['baseline']}", self._gap),
-        ):
-            rows = [
-                [literal(label), *(cell(metric, family, label) for family in families)]
-                for label in labels
-                if cell == self._mean or label != self.comparison["baseline"]
-            ]
-            if cell == self._mean or self.gaps:
-                parts += [f"{literal(title)}:", table(rows, list(map(literal, head)))]
-        return parts
+    def cross_means(self, metric: str, part: str, families: Sequence[Family]) -> str:
+        """Tabulate the means of a measure: a row for each point, a column for each family."""
+        title = ", ".join(filter(None, [self._title(metric), part]))
+        return self._cross(title, part, families, functools.partial(self._mean, metric))
+
+    def cross_gaps(self, metric: str, part: str, families: Sequence[Family]) -> str:
+        """Tabulate the differences from the baseline: a row for each point except the baseline."""
+        title = f"minus {self.comparison['baseline']}"
+        cell = functools.partial(self._gap, metric)
+        return self._cross(title, part, families, cell, self.comparison["baseline"])
+
+    def _cross(
+        self,
+        title: str,
+        part: str,
+        families: Sequence[Family],
+        cell: Callable[[Family, str], str],
+        without: str | None = None,
+    ) -> str:
+        head = [title, *(family.name.removeprefix(f"{part}, ") for family in families)]
+        rows = [
+            [literal(label), *(cell(family, label) for family in families)]
+            for label in self.axis.labels
+            if label != without and any(label in family.runs for family in families)
+        ]
+        return table(rows, list(map(literal, head)))
 
     def _title(self, metric: str) -> str:
         share = aggregate.percent(metric, self.view.results)
