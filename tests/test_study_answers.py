@@ -164,7 +164,7 @@ def test_answer_has_sixty_words_at_most(seeds):
     made = view({"of two layers of 128": few, "of four layers of 256": few})
     comparison = made.comparisons[0]
     lead = answers.lead(made, comparison, gaps(made)).replace(SPACE, " ")
-    start = "By validation MLM loss, 2 of 4 differences from 15 % are significant gains and 0 "
+    start = "By validation MLM loss, 2 of 4 differences from 15 % are significant gains and none "
     assert lead.startswith(start if seeds > 1 else "For of two layers of 128, nothing is tested")
     assert len(lead.split()) <= 60
     best = " ".join(["word"] * 40)

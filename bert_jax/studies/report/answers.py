@@ -160,17 +160,19 @@ def count_significant(
     head = f"By {measure_name(metric)}, "
     if not better and not worse:
         return f"{head}none of {len(tested)} differences from {base} is significant."
-    text = (
-        f"{head}{len(better)} of {len(tested)} differences from {base} are significant gains and "
-        f"{len(worse)} are significant losses."
-    )
+    gains = "is a significant gain" if len(better) == 1 else "are significant gains"
+    losses = f"{len(worse)} are significant losses"
+    if len(worse) < 2:
+        losses = f"{len(worse) or 'none'} is a significant loss"
+    text = f"{head}{len(better)} of {len(tested)} differences from {base} {gains} and {losses}."
     if better:
         share = aggregate.percent(metric, view.results)
         sizes = sorted(abs(gap.mean) for gap in better)
         ends = dict.fromkeys(plain(size, share) for size in (sizes[0], sizes[-1]))
-        gains = " to ".join(ends).replace(f"{SPACE}%", "")
-        of = "percentage points" if share else unit(metric)
-        text += f" The gains are {gains} {of}".rstrip() + "."
+        amount = " to ".join(ends).replace(f"{SPACE}%", "")
+        amount += f" {'percentage points' if share else unit(metric)}"
+        verb = "gain is" if len(better) == 1 else "gains are"
+        text += f" The {verb} {amount.rstrip()}."
     return text
 
 

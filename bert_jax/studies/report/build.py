@@ -189,37 +189,38 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
 NONE = '<p class="lead">No answer yet: no cell has results.</p>'
 ANSWER = (
     f"Means over seeds with 95{SPACE}% t intervals; small circles are single seeds. The best point "
-    "is chosen after the results are known: of several points that are equally good one is best by "
-    "chance, so read its difference from the baseline. If a seed is missing, the mean is over "
-    "the others and is shifted by what that seed would have added: compare in pairs. An interval "
-    "that reaches the edge of its figure continues beyond it."
+    "is chosen after the results are known. Of several points that are equally good, one is best "
+    "by chance, so read its difference from the baseline. If a seed is missing, the mean is over "
+    "the other seeds and shifted by what the missing seed would have added. Compare in pairs then. "
+    "An interval that reaches the edge of its figure continues beyond it."
 )
 PAIRS = (
     "Both runs of a pair share everything but the axis: the other axes, the seed, and the examples "
     "they are evaluated on. The intervals are simultaneous: all intervals of the study, those of "
-    "the claims too, hold together in 95 of 100 studies. A family is one metric of all points that "
-    "share the other axes. Its points share one estimate of the noise (a two-way layout of points "
-    "and seeds), the quantile is that of the largest of its correlated t values (Dunnett, 1955), "
-    "and the level is divided among the families (Bonferroni). Spread is the standard deviation of "
-    "one run by that estimate. Own says that the pairs of this difference lie further apart and "
-    "count instead. If single examples were recorded, the interval also covers what other examples "
-    "would give, by a bootstrap that draws the same examples for both runs. A difference is "
-    "significant if its interval excludes zero. One that is not significant may still exist. p is "
-    "the level at which the interval reaches zero. Pairs that lack a side are missing and left out."
+    "the claims too, hold together in 95 of 100 studies, if spreads are alike. A family is one "
+    "metric of all points that share the other axes. Its points share one estimate of the noise (a "
+    "two-way layout of points and seeds), the quantile is that of the largest of its correlated t "
+    "values (Dunnett, 1955), and the level is divided among the families (Bonferroni). Spread is "
+    "the standard deviation of one run by that estimate. Own says that the pairs of this "
+    "difference scatter more, and that the interval rests on them only. If single examples were "
+    "recorded, the interval also covers what other examples would give, by a bootstrap that draws "
+    "the same examples for both runs. A difference is significant if its interval excludes zero. "
+    "One that is not significant may still exist. p is the level at which the interval reaches "
+    "zero. Pairs that lack a side are missing and left out."
 )
 CLAIMED = (
-    "What stands for each claim here is stated in study.py, which says so if that was done after "
+    "study.py states which difference stands for each claim here, and whether it was stated after "
     "the runs. A gain by the metric counts above 0. Replicated: the simultaneous interval lies on "
     "the claimed side. Not replicated: it excludes that side. Otherwise the study is underpowered "
-    "for the claim, and the seeds needed are those of power 0.9 for a difference like the one seen."
+    "for the claim. The seeds needed give power 0.9 for a difference as large as the one seen."
 )
 EQUAL = (
     "Held-out loss during training over four kinds of budget, read where every run has spent the "
     "same amount."
 )
 LEDGER = (
-    "Means over updates and seeds. In whole tokens: the rate after the quota of each example is "
-    "rounded to a whole number of tokens, at least one."
+    "Means over updates and seeds. The column in whole tokens has the rate after the quota of each "
+    "example is rounded to a whole number of tokens, at least one."
 )
 
 

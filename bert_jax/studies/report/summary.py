@@ -134,7 +134,9 @@ def _describe_best(found: Sequence[Best]) -> list[str]:
     parts = []
     for best in found:
         if best.read_between:
-            parts.append(f"At equal {budgets.KINDS[best.kind]}: {literal(best.answer())}")
+            answer = best.answer()
+            at_equal = f"At equal {budgets.KINDS[best.kind]}, {answer[:1].lower()}{answer[1:]}"
+            parts.append(literal(at_equal) if answer else "")
             continue
         head, *rows = ([literal(cell) for cell in row] for row in best.rows())
         parts += [table(rows, head), *map(literal, best.trend())]
@@ -161,14 +163,12 @@ def _describe_comparison(
     pairs = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
     tables = Tables(view, comparison, pairs if tested else {})
     panels = view.panels(comparison["axis"])
-    parts = []
-    if len(families) == 1 or len(main) > 1 + bool(tested) or max(map(len, panels.values())) == 1:
-        parts.append(tables.list_points(families, main, True))
-    else:
-        for metric in main:
-            for part, several in panels.items():
-                parts += [] if metric in known else [tables.cross_means(metric, part, several)]
-                parts += [tables.cross_gaps(metric, part, several)] if tested else []
+    crossed = max(map(len, panels.values()), default=0) > 1 and (tested or len(main) == 1)
+    parts = [] if crossed else [tables.list_points(families, main, True)]
+    for metric in main if crossed else ():
+        for part, several in panels.items():
+            parts += [] if metric in known else [tables.cross_means(metric, part, several)]
+            parts += [tables.cross_gaps(metric, part, several)] if tested else []
     tabulated = list(main)
     if others and sum(len(family.runs) for family in families) <= ROWS:
         tabulated += others
