@@ -227,6 +227,18 @@ def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
         assert all(top <= y <= base for _, y in whisker.points)
 
 
+def test_a_line_of_long_intervals_does_not_squash_another():
+    points = [(float(i), 1.0 + i / 10) for i in range(4)]
+
+    def line(half):
+        return Series("", points, whiskers=[(x, y - half, y + half) for x, y in points])
+
+    both = Chart("t", [line(0.2), line(50.0)]).values()
+    assert max(both) - min(both) < 2
+    alone = Chart("t", [line(50.0)]).values()
+    assert max(alone) - min(alone) > 100
+
+
 @pytest.mark.parametrize(
     ("level", "rows", "arrow"),
     [
@@ -234,24 +246,54 @@ def test_an_interval_much_longer_than_most_does_not_squash_the_rest():
         (-60.0, (), "\N{DOWNWARDS ARROW}"),
         (60.0, ("a", "b"), "\N{RIGHTWARDS ARROW}"),
         (-60.0, ("a", "b"), "\N{LEFTWARDS ARROW}"),
-        (3.0, (), ""),
+        (3.0, (), "\N{UPWARDS ARROW}"),
+        (2.1, (), ""),
     ],
 )
-def test_a_far_baseline_is_a_line_at_the_edge_with_an_arrow(level, rows, arrow):
+def test_a_far_baseline_is_named_at_the_edge_and_leaves_the_axis_to_the_values(level, rows, arrow):
     points = [(0.0, 1.0), (1.0, 2.0)]
     chart = Chart("t", [Series("s", points)], [("unigram", level)], rows=rows, edge=True)
-    (line,) = marks(chart, Line, "baseline")
-    assert line.title == f"unigram {formats.exact(level)}"
-    (label,) = (m.text for m in marks(chart, Text) if m.text.startswith("unigram"))
-    assert label == f"unigram {formats.number(level)} {arrow}".strip()
     drawn = scene_of(chart)
-    assert all(0 <= x <= drawn.width and 0 <= y <= drawn.height for x, y in line.points)
-    far = dataclasses.replace(chart, edge=False)  # without it the values make room
+    dashed = [mark.title for mark in marks(chart, Line, "baseline") if mark.title]
+    assert dashed == ([] if arrow else [f"unigram {formats.exact(level)}"])
+    texts = [mark.text for mark in marks(chart, Text)]
+    assert (
+        f"unigram {formats.number(level)} {arrow}".strip() in texts
+        if rows or not arrow
+        else ({arrow, f"unigram {formats.number(level)}"} <= {*texts})
+    )
+    whole = dataclasses.replace(chart, edge=False)  # without it the values make room
     apart = [
         abs(a.x - b.x) if rows else abs(a.y - b.y)
-        for a, b in ([m for m in marks(one, Dot, "dot") if m.title] for one in (chart, far))
+        for a, b in ([m for m in marks(one, Dot, "dot") if m.title] for one in (chart, whole))
     ]
-    assert apart[0] == apart[1] if not arrow else apart[0] > 5 * apart[1]
+    assert apart[0] == apart[1] if not arrow else apart[0] > 1.5 * apart[1]
+    assert not arrow or apart[0] > 0.8 * (drawn.width / 2 if rows else layout._plot(drawn.width))
+
+
+def test_the_name_of_a_baseline_hides_no_interval():
+    whiskers = [(float(x), 0.0, 2.0) for x in range(40)]
+    series = Series("", [(x, 1.0 + x / 99) for x, _, _ in whiskers], whiskers=whiskers)
+    for level in (0.1, 1.0, 1.9, 2.2, 9.0):
+        chart = Chart("t", [series], [("unigram", level)], edge=True, last=False)
+        (name,) = (mark for mark in marks(chart, Text) if mark.text.startswith("unigram"))
+        assert name.y < min(y for mark in marks(chart, Line, "whisker") for _, y in mark.points)
+
+
+@pytest.mark.parametrize(
+    ("series", "text"),
+    [
+        ([Series("training", [(1.0, 0.5), (2.0, 0.5)])], "t: 0.500 at all 2 points (training)."),
+        ([Series("", [(1.0, 0.5)], dots=[(1.0, 0.5)])], "t: 0.500."),
+        ([Series("", [(1.0, 0.5), (2.0, 0.6)])], None),
+        ([Series("", [(1.0, 0.5)], whiskers=[(1.0, 0.4, 0.6)])], None),
+        ([Series("", [(1.0, 0.5)], dots=[(1.0, 0.4), (1.0, 0.6)])], None),
+    ],
+)
+def test_a_chart_of_one_value_is_a_line_of_text(series, text):
+    drawn = svg.draw(Chart("t", series), wide=True)
+    assert ("<svg" in drawn) == (text is None)
+    assert text is None or "".join(ElementTree.fromstring(drawn).itertext()) == text
 
 
 @given(st.lists(st.tuples(st.integers(0, 1000), FINITE), max_size=200), st.integers(3, 50))
@@ -477,7 +519,7 @@ def test_a_slim_matrix_has_short_numbers():
 
 def test_pages_know_every_role_and_colour_in_both_themes():
     light, dark = svg.STYLE.split("@media (prefers-color-scheme: dark)")
-    tones = [f"c{i}" for i in range(1, 6)] + [f"q{i}" for i in range(10)]
+    tones = [f"c{i}" for i in range(1, aggregate.COLOURS + 1)] + [f"q{i}" for i in range(10)]
     for tone in tones:
         assert re.search(rf"\.{tone} \{{ color: ", light)
         assert re.search(rf"--{tone}: #|\.{tone} \{{ color: #", dark)

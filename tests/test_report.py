@@ -35,7 +35,9 @@ class Checker(html.parser.HTMLParser):
         if tag not in VOID:
             self.open.append(tag)
         self.outside += [
-            f"{tag} {k}={v}" for k, v in attrs if k in ("src", "href", "srcset", "data", "action")
+            f"{tag} {k}={v}"
+            for k, v in attrs
+            if k in ("src", "href", "srcset", "data", "action") and not v.startswith("#")
         ]
         assert not any(k.startswith("on") for k, _ in attrs)
 
@@ -137,7 +139,8 @@ def text_of(folder: Path) -> tuple[str, str]:
 
 
 def titles(source: str) -> list[str]:
-    return re.findall(r"<figcaption>(?:<span [^>]*>)?([^<]+)<", source)
+    """The titles of figures, and of charts of one value, which are lines of text."""
+    return re.findall(r"<(?:figcaption|p class=\"flat\"><b)>(?:<span [^>]*>)?([^<]+)<", source)
 
 
 def figure(source: str, title: str) -> str:

@@ -225,7 +225,7 @@ def _both_axes(runs: Runs, full: str) -> str:
     """Draw a metric; a second time with a logarithmic axis, where its values have one."""
     chart, about = _chart(runs, full), meaning(full)
     linear = draw(chart, about=about)
-    if not linear or chart.percent or min(chart.values()) <= 0:
+    if not linear or chart.percent or min(chart.values()) <= 0 or chart.constant() is not None:
         return linear
     other = draw(replace(chart, log=True), about=about)
     return f'<div class="linear">{linear}</div><div class="log">{other}</div>'

@@ -12,9 +12,8 @@ from bert_jax.reporting.scales import finite
 Points = Sequence[tuple[float, float]]
 Intervals = Sequence[tuple[float, float, float]]  # x, low, high
 
-LONG = 3  # an interval longer than so many medians is cut at the axis
-LEAST = 0.3  # of the axis that the values keep before a far baseline moves to its edge
-LABEL = 0.15  # of the values' range, beyond them, for the name of a baseline at the edge
+LONG = 3  # an interval longer than so many of a line's medians is cut at the axis
+NEAR = 0.15  # of the values' range, beyond them, where the axis still holds a baseline
 MOST = 300  # points of a drawn line
 
 
@@ -24,7 +23,7 @@ class Series:
 
     name: str
     points: Points
-    colour: int | str = 1  # 1 to 5 of the page's palette, or the name of a tone
+    colour: int | str = 1  # 1 to 6 of the page's palette, or the name of a tone
     faint: bool = False  # for noisy values
     band: Intervals = ()
     whiskers: Intervals = ()
@@ -34,6 +33,17 @@ class Series:
     def tone(self) -> str:
         """Return the name of the colour."""
         return f"c{self.colour}" if isinstance(self.colour, int) else self.colour
+
+    def middles(self) -> list[tuple[float, float]]:
+        """Return the middle and half the length of each interval that has both ends."""
+        ends = [(low, high) for _, low, high in (*self.band, *self.whiskers)]
+        known = [(low, high) for low, high in ends if finite(low) and finite(high)]
+        return [((low + high) / 2, (high - low) / 2) for low, high in known]
+
+    def median_half(self) -> float:
+        """Return the median of half the length of the intervals; 0 without any."""
+        halves = sorted(half for _, half in self.middles())
+        return halves[len(halves) // 2] if halves else 0.0
 
 
 @dataclass(frozen=True)
@@ -53,35 +63,28 @@ class Chart:
     last: bool = True  # whether the legend shows the last value of each line
     mark: float | None = None
     cut: bool = True  # whether unusually long intervals are cut at the axis
-    edge: bool = False  # whether a baseline that would squash the values stands at the edge
+    edge: bool = False  # whether the axis follows the values, and a far baseline is only named
     note: str = ""
 
     def values(self) -> list[float]:
         """Return the values the axis must hold; of intervals that are cut only a part."""
         points = [y for series in self.series for _, y in (*series.points, *series.dots)]
         points += [0.0] if self.zero else []
-        intervals = [
-            (low, high)
-            for series in self.series
-            for _, low, high in (*series.band, *series.whiskers)
-            if finite(low) and finite(high)
-        ]
-        halves = sorted((high - low) / 2 for low, high in intervals)
-        most = LONG * halves[len(halves) // 2] if halves and self.cut else math.inf
-        middles = [((low + high) / 2, min((high - low) / 2, most)) for low, high in intervals]
-        points += [middle + sign * half for middle, half in middles for sign in (-1, 1)]
+        middles = [middle for series in self.series for middle in series.middles()]
+        medians = sorted(median for series in self.series if (median := series.median_half()))
+        most = LONG * medians[(len(medians) - 1) // 2] if medians and self.cut else math.inf
+        points += [at + sign * min(half, most) for at, half in middles for sign in (-1, 1)]
         points = list(filter(finite, points))
-        return points + [self._reach(v, points) for _, v in self.baselines if finite(v)]
+        low, high = min(points, default=0.0), max(points, default=0.0)
+        near = NEAR * (high - low) if self.edge and high > low else math.inf
+        levels = [level for _, level in self.baselines if finite(level)]
+        return points + [level for level in levels if low - near <= level <= high + near]
 
-    def _reach(self, baseline: float, points: Sequence[float]) -> float:
-        """Return how far the axis of values goes for a baseline."""
-        if not (self.edge and points):
-            return baseline
-        low, high = min(points), max(points)
-        away, room = max(low - baseline, baseline - high), LABEL * (high - low)
-        if high == low or high - low >= LEAST * (high - low + away):
-            return baseline
-        return high + room if baseline > high else low - room
+    def constant(self) -> float | None:
+        """Return the one value of all points, where nothing else is to be seen; else None."""
+        values = {y for series in self.series for _, y in (*series.points, *series.dots)}
+        spread = any(high > low for s in self.series for _, low, high in (*s.band, *s.whiskers))
+        return values.pop() if len(values) == 1 and not spread else None
 
 
 @dataclass(frozen=True)

@@ -86,14 +86,11 @@ def _canvas(scene: Scene) -> Canvas:
 
 def _draw(axes: Axes, mark: Mark, order: int) -> None:
     """Draw a mark, `order` above those before it."""
-    from matplotlib import patches, patheffects
+    from matplotlib import patches
 
     look = svg.look(mark)
     alpha, width = float(look.get("opacity", 1)), float(look.get("stroke-width", 1))
     if isinstance(mark, Text):
-        effects = []
-        if "stroke" in look:
-            effects = [patheffects.withStroke(linewidth=width, foreground=look["stroke"])]
         axes.text(
             mark.x,
             mark.y,
@@ -105,7 +102,6 @@ def _draw(axes: Axes, mark: Mark, order: int) -> None:
             fontsize=float(look["font-size"]),
             fontweight=int(look.get("font-weight", 400)),
             color=look["fill"],
-            path_effects=effects,
             zorder=order,
         )
         return

@@ -11,7 +11,7 @@ from bert_jax.reporting.figures import Bars, Chart, Figure, Heat, Points, Series
 from bert_jax.reporting.formats import HOLE, SPACE, exact, number, tick
 from bert_jax.reporting.hovers import Hovers
 from bert_jax.reporting.scales import Scale, finite, wide
-from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text, text_width, wrap
+from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text, moved, text_width, wrap
 
 WIDTH = 460  # of a figure in a file, and on a page that draws it once
 BROAD, SLIM = 640, 400  # of a figure that a page draws for a broad card and for a slim one
@@ -21,6 +21,7 @@ ROW, EACH = 14, 15  # heights of a row without dots, and of each dot in it
 LINE = 15  # height of a line of text
 NAME, SHORT = 150, 80  # width of the name of a row, at most, and of a slim figure
 CELL, WIDEST = 26, 90  # height of a cell, and width of the name of a column, at most
+KEY = ((0.0, -4.0), (14.0, -4.0))  # line of a legend, from the foot of its text
 MARKED = 25  # points of a line that has a dot at each
 ASIDE = 1.4  # between whiskers at one place: their width
 
@@ -46,22 +47,14 @@ def _plot(width: float) -> float:
 
 def _legend(chart: Chart, width: float) -> tuple[list[Mark], float]:
     """List the lines, with their last values if the chart asks for them; return the height too."""
-    lines = [series for series in chart.series if series.points]
-    if not chart.last and len(lines) == 1 and not lines[0].name:
-        return [], 0
     marks: list[Mark] = []
     x, y = 0.0, 13.0
-    for series in lines:
-        last = number(series.points[-1][1], chart.percent) if chart.last else ""
+    for name, last, key in _entries(chart):
         wide_last = text_width(last)
-        names = wrap(series.name, width - 24 - wide_last)
-        if x and x + 24 + text_width(series.name) + wide_last > width:
+        names = wrap(name, width - 24 - wide_last)
+        if x and x + 24 + text_width(name) + wide_last > width:
             x, y = 0.0, y + 18
-        if not chart.rows:
-            ends, strength = [(x, y - 4), (x + 14, y - 4)], 0.5 if series.faint else 1.0
-            marks.append(Line(ends, role="swatch", tone=series.tone, strength=strength))
-        else:
-            marks.append(Dot(x + 8, y - 4, 3.6, role="dot", tone=series.tone))
+        marks.append(moved(key, x, y))
         for k, line in enumerate(names):
             marks.append(Text(x + 19, y + LINE * k, line, "start", role="tick"))
         y += LINE * (len(names) - 1)
@@ -69,7 +62,32 @@ def _legend(chart: Chart, width: float) -> tuple[list[Mark], float]:
         if last:
             marks.append(Text(x + 5, y, last, "start", role="last"))
         x += (5 + wide_last if last else 0) + 14
-    return marks, y + 5
+    return marks, y + 5 if marks else 0
+
+
+def _entries(chart: Chart) -> Iterator[tuple[str, str, Mark]]:
+    """Yield what a legend says: a name, a last value, and a key that is drawn beside them.
+
+    A baseline beyond the axis has an arrow in place of a dashed line. Rows name theirs elsewhere.
+    """
+    lines = [series for series in chart.series if series.points]
+    alone = not chart.last and len(lines) == 1 and not lines[0].name
+    for series in [] if alone else lines:
+        last = number(series.points[-1][1], chart.percent) if chart.last else ""
+        strength = 0.5 if series.faint else 1.0
+        key: Mark = Line(KEY, role="swatch", tone=series.tone, strength=strength)
+        if chart.rows:
+            key = Dot(8, -4, 3.6, role="dot", tone=series.tone)
+        yield series.name, last, key
+    held = chart.values()
+    for name, level in chart.baselines:
+        if not name or not finite(level) or chart.rows:
+            continue
+        key = Line(KEY, role="baseline")
+        if not min(held) <= level <= max(held):
+            arrow = "\N{UPWARDS ARROW}" if level > max(held) else "\N{DOWNWARDS ARROW}"
+            key = Text(7, 0, arrow, role="tick", title=f"{name} {exact(level, chart.percent)}")
+        yield f"{name} {number(level, chart.percent)}", "", key
 
 
 def _below(axis: Scale, ticks: Sequence[tuple[float, str]], base: float, title: str) -> list[Mark]:
@@ -142,41 +160,21 @@ def _lines(chart: Chart, width: float) -> Scene:
         x = across.at(chart.mark)
         marks.append(Line([(x, top), (x, base)], role="baseline"))
     marks.append(Line([(left, base), (right, base)], role="axis"))
-    dashes, labels = _baselines(chart, up, left, right)
-    marks += [*dashes, *_whiskers(lines, across, up)]
+    marks += [*_baselines(chart, up, left, right), *_whiskers(lines, across, up)]
     for series in sorted(lines, key=lambda series: not series.faint):  # faint lines below
         marks += _series(chart, series, across, up)
-    marks += labels
     height = base + LABELS + (TITLE if chart.x else 0)
     return Scene(width, height, marks, (left, top, right, base))
 
 
-def _baselines(chart: Chart, up: Scale, left: float, right: float) -> tuple[list[Mark], list[Mark]]:
-    """Draw dashed lines, which lie below the curves, and their labels, which lie above them."""
-    dashes: list[Mark] = []
-    labels: list[Mark] = []
-    taken: list[float] = []
-    for name, value in chart.baselines:
-        if not finite(value):
-            continue
-        y = up.inside(value)
-        title = f"{name} {exact(value, chart.percent)}".strip()
-        dashes.append(Line([(left, y), (right, y)], role="baseline", title=title))
-        above = y > up.stop + 16 and all(abs(y - 5 - other) > 13 for other in taken)
-        taken.append(y - 5 if above else y + 14)
-        if name:
-            text = _baseline_text(chart, name, value, up, "\N{UPWARDS ARROW}\N{DOWNWARDS ARROW}")
-            labels.append(Text(right - 2, taken[-1], text, "end", role="halo"))
-    return dashes, labels
-
-
-def _baseline_text(chart: Chart, name: str, value: float, axis: Scale, arrows: str) -> str:
-    """Label a baseline; an arrow points on where its line stands at the edge it lies beyond."""
-    text = f"{name} {number(value, chart.percent)}"
-    beyond = axis.at(value) - axis.inside(value)
-    if abs(beyond) < 0.5:
-        return text
-    return f"{text} {arrows[(beyond > 0) != (axis.stop > axis.start)]}"
+def _baselines(chart: Chart, up: Scale, left: float, right: float) -> Iterator[Mark]:
+    """Draw dashed lines at the baselines that the axis holds; the legend names them."""
+    held = chart.values()
+    for name, level in chart.baselines:
+        if finite(level) and min(held) <= level <= max(held):
+            title = f"{name} {exact(level, chart.percent)}".strip()
+            y = up.inside(level)
+            yield Line([(left, y), (right, y)], role="baseline", title=title)
 
 
 def _pieces(points: Points) -> Iterator[list[tuple[float, float]]]:
@@ -257,16 +255,21 @@ def _rows(chart: Chart, width: float) -> Scene:
         marks.append(Line([(axis.at(value), top), (axis.at(value), base)], role="grid"))
     marks += _below(axis, [(v, tick(v, chart.percent, ticks)) for v in ticks], base, chart.y)
     marks += beside
+    held = chart.values()
     for label, value in chart.baselines:
         if not finite(value):
             continue
         x, said = axis.inside(value), f"{label} {exact(value, chart.percent)}".strip()
-        marks.append(Line([(x, top), (x, base)], role="baseline", title=said))
+        text = f"{label} {number(value, chart.percent)}"
+        if min(held) <= value <= max(held):
+            marks.append(Line([(x, top), (x, base)], role="baseline", title=said))
+        else:
+            right_of = value > max(held)
+            text += " \N{RIGHTWARDS ARROW}" if right_of else " \N{LEFTWARDS ARROW}"
         if label:
-            arrows = "\N{RIGHTWARDS ARROW}\N{LEFTWARDS ARROW}"
-            text = _baseline_text(chart, label, value, axis, arrows)
             half = text_width(text) / 2
-            marks.append(Text(min(max(x, half), width - half), top - 5, text, role="tick"))
+            place = min(max(x, half), width - half)
+            marks.append(Text(place, top - 5, text, role="tick", title=said))
     for first, height, name in zip(tops, heights, names, strict=True):
         marks += _named(name, left - 9, first + height / 2)
         marks.append(Line([(left, first + height), (right, first + height)], role="grid"))

@@ -9,8 +9,10 @@ from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
-from bert_jax.reporting.figures import Figure, Heat
+from bert_jax.reporting.figures import Chart, Figure, Heat
+from bert_jax.reporting.formats import number
 from bert_jax.reporting.layout import BROAD, SLIM, WIDTH, scene_of
+from bert_jax.reporting.scales import finite
 from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text
 from bert_jax.reporting.terms import term
 
@@ -23,9 +25,12 @@ Look = Callable[[Mark], str]  # the attributes that give a mark its colours and 
 def draw(figure: Figure, wide: bool = False, about: str = "") -> str:
     """Draw a `<figure>` of a page, with exact values on hover; empty if there are no values.
 
+    A chart of one value is a line of text.
     A wide one fills a broad card and is laid out a second time for a slim one; figure.css shows
     one of the two. `about` says what the title means.
     """
+    if isinstance(figure, Chart) and (value := figure.constant()) is not None:
+        return _line(figure, value, about) if finite(value) else ""
     widths = {"broad": BROAD, "slim": SLIM} if wide else {"": WIDTH}
     scenes = {kind: (scene_of(figure, width), width) for kind, width in widths.items()}
     drawn = "".join(
@@ -40,6 +45,17 @@ def draw(figure: Figure, wide: bool = False, about: str = "") -> str:
         f'<figure class="chart"><figcaption>{term(figure.title, about)}</figcaption>'
         f"{drawn}{below}</figure>"
     )
+
+
+def _line(chart: Chart, value: float, about: str) -> str:
+    """Write the one value of a chart, how often it is there, and of what it is."""
+    count = sum(len(series.points) for series in chart.series)
+    names = [series.name for series in chart.series if series.points and series.name]
+    names += [f"{name} {number(level, chart.percent)}" for name, level in chart.baselines if name]
+    often = f" at all {count:,} points" if count > 1 else ""
+    of = f" ({'; '.join(names)})" if names else ""
+    text = escape(f": {number(value, chart.percent)}{often}{of}. {chart.note}".rstrip())
+    return f'<p class="flat"><b>{term(chart.title, about)}</b>{text}</p>'
 
 
 def _picture(figure: Figure, scene: Scene, kind: str, width: float) -> str:
