@@ -132,7 +132,7 @@ def test_more_lines_than_colours_are_a_figure_for_each_size(tmp_path):
             assert size in chart.title
             assert len({series.tone for series in chart.series}) == 3
             assert [series.name for series in chart.series] == [
-                f"{size}, budget {amount:,} tokens" for amount in BUDGETS.amounts
+                f"budget {amount:,} tokens" for amount in BUDGETS.amounts
             ]
 
 

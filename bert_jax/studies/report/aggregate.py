@@ -19,7 +19,8 @@ from bert_jax.studies.spec import Claimed
 Figures = dict[str, Figure]  # by the names of their files
 Value = Callable[[Result], float | None]
 WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
-COLOURS = 5  # of the page's palette, one for each line of a figure
+COLOURS = 6  # of the page's palette, one for each line of a figure
+LINES = 5  # of a figure, at most, where several axes can divide them
 TONES = 10  # of the page's sequence of colours
 MAIN = ("mlm_loss", "accuracy", "f1")  # metrics compared by a study that names none
 
@@ -82,11 +83,11 @@ class View:
         Where one figure has too few, each point of the first other axis has its own, and so on.
         """
         panels = {"": self.families(axis)}
-        for other in self.axes:
-            if max(map(len, panels.values())) <= COLOURS:
+        others = [one for one in self.axes if one.name != axis and len(one.labels) > 1]
+        for other in others:
+            if max(map(len, panels.values())) <= (LINES if len(others) > 1 else COLOURS):
                 break
-            if other.name != axis and len(other.labels) > 1:
-                panels = _divided(panels, other)
+            panels = _divided(panels, other)
         return panels
 
     def points(self) -> list[tuple[str, list[Result]]]:
@@ -118,6 +119,12 @@ def values(runs: Sequence[Result], value: Value) -> list[float]:
     """Return the finite values of runs, without those of runs that have none."""
     known = map(value, runs)
     return [number_ for number_ in known if number_ is not None and math.isfinite(number_)]
+
+
+def left_out(runs: Sequence[Result], value: Value) -> bool:
+    """Return whether the plan leaves a value out: its runs are done, and none of them has it."""
+    done = all(run.state.name == "done" and not run.errors for run in runs)
+    return done and not values(runs, value)
 
 
 def summary(runs: Sequence[Result], value: Value) -> intervals.Summary | None:
@@ -243,6 +250,14 @@ def chart_over(axis: Axis, title: str, series: Sequence[Series], **options: Any)
     return Chart(title, series, last=False, x=x, edge=True, **options)
 
 
+def named(part: str, series: Sequence[Series]) -> list[Series]:
+    """Take what all lines of a figure share, which its title says, from their names."""
+    names = [
+        line.name.removeprefix(part).removeprefix(", ") if part else line.name for line in series
+    ]
+    return [replace(line, name=name) for line, name in zip(series, names, strict=True)]
+
+
 def means(axis: Axis, families: Sequence[Family], value: Value) -> list[Series]:
     """Make a line for every family: means over seeds, 95 % intervals, and every seed."""
     at, lines = places(axis), []
@@ -279,6 +294,7 @@ def seeds_note(families: Sequence[Family], value: Value) -> str:
         (family.name, label): (len(values(runs, value)), len(runs))
         for family in families
         for label, runs in family.runs.items()
+        if not left_out(runs, value)
     }
     most = max((have for have, _ in counts.values()), default=0)
     planned = max((seeds for _, seeds in counts.values()), default=0)

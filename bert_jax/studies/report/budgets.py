@@ -128,7 +128,7 @@ def _panel(
         part: aggregate.chart_over(
             axis,
             ", ".join(filter(None, [title, part])),
-            aggregate.means(axis, shown, value),
+            aggregate.named(part, aggregate.means(axis, shown, value)),
             y=axis_title(name.partition("/")[2]),
             baselines=levels,
             note=aggregate.seeds_note(shown, value),

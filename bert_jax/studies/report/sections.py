@@ -26,7 +26,7 @@ def headline(view: View, comparison: Mapping[str, Any]) -> Figures:
         figures[slug(axis.name, metric, part)] = aggregate.chart_over(
             axis,
             ", ".join(filter(None, [pretty(metric), part])),
-            aggregate.means(axis, families, value),
+            aggregate.named(part, aggregate.means(axis, families, value)),
             percent=aggregate.percent(metric, view.results),
             baselines=baseline_lines(view, metric),
             y=axis_title(metric),
@@ -70,10 +70,13 @@ def best(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
 
 
 def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequence[str]) -> str:
-    """Tabulate means with half their intervals: points by metrics of families."""
+    """Tabulate means with half their intervals: points by metrics of families, or these by points.
+
+    The longer of the two goes down.
+    """
     columns = [(metric, family) for metric in metrics for family in families]
     head = [axis.name, *(", ".join(filter(None, [pretty(m), f.name])) for m, f in columns)]
-    lines = []
+    lines = [head]
     for label in axis.labels:
         line = [label]
         for metric, family in columns:
@@ -81,7 +84,10 @@ def mean_table(view: View, axis: Axis, families: Sequence[Family], metrics: Sequ
             mean = aggregate.summary(runs or [], getter(metric))
             line.append(plus_minus(mean, len(runs), share) if runs else "")
         lines.append(line)
-    return table(lines, head, True)
+    if len(columns) > len(axis.labels):
+        lines = [["metric", *lines[0][1:]], *lines[1:]]
+        lines = [list(column) for column in zip(*lines, strict=True)]
+    return table(lines[1:], lines[0], True)
 
 
 # --- differences -------------------------------------------------------------------------------
@@ -107,7 +113,7 @@ def gaps(view: View, comparison: Mapping[str, Any], differences: Sequence[Differ
         figures[slug(axis.name, metric, part, "difference")] = aggregate.chart_over(
             axis,
             ", ".join(filter(None, [pretty(metric), part, f"minus {baseline}"])),
-            aggregate.gaps(axis, families, chosen),
+            aggregate.named(part, aggregate.gaps(axis, families, chosen)),
             baselines=[("", 0.0)],
             y="difference (percentage points)" if share else axis_title(metric, "difference"),
             percent=share,

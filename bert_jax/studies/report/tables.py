@@ -99,6 +99,8 @@ def _metrics(view: View, keys: Sequence[str]) -> str:
     shares = [is_share(key.partition("/")[2]) or "/field/" in key for key in keys]
     lines = []
     for label, runs in view.points():
+        if all(aggregate.left_out(runs, getter(key)) for key in keys):
+            continue
         means = [aggregate.summary(runs, getter(key)) for key in keys]
         most = max((mean.n for mean in means if mean), default=0)
         cells = [
