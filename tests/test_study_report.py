@@ -88,8 +88,17 @@ def compose(place: StudyFolder) -> str:
 
 
 def sections(html: str) -> dict[str, str]:
-    found = re.findall(r"<section><h2>(.*?)</h2>(.*?)</section>", html, re.DOTALL)
-    return dict(found)
+    """The bodies of the sections by their headings, whether they are folded or not."""
+    whole = re.findall('<section id="[^"]*">(.*?)</section>', html, re.DOTALL)
+    plain = "<h2>(.*?)</h2>(.*)"
+    folded = (
+        '<details><summary><h2>(.*?)</h2> <span class="held">.*?</span></summary>(.*)</details>'
+    )
+    found = [
+        re.fullmatch(folded, each, re.DOTALL) or re.fullmatch(plain, each, re.DOTALL)
+        for each in whole
+    ]
+    return {one[1]: one[2] for one in found}
 
 
 def metric(place: StudyFolder, cell: str, name: str, key: str) -> float:
@@ -278,9 +287,55 @@ def test_the_answer_comes_first_and_what_it_cost_last(view, body):
     places = [text.index(part) for part in ("Answer", told, warned, "Means of 3 seeds")]
     assert places == sorted(places)
     last = sections(body)["State and cost"]
-    assert body.rstrip().endswith(f"{last}</section>")
+    assert body.rstrip().endswith(f"{last}</details></section>")
     for said in ("Cells done", "Hardware", "XlaRuntimeError", "abcdef012345"):
         assert said not in body[: body.index(last)]
+
+
+def test_contents_lead_to_every_section(body):
+    links = re.findall('<a href="#(.+?)">(.+?)</a>', body)
+    assert [title for _, title in links] == list(sections(body))
+    names = re.findall(' id="(.+?)"', body)
+    assert len(set(names)) == len(names)
+    assert {name for name, _ in links} <= set(names)
+    assert body.index("</h1>") < body.index("</nav>") < body.index("<h2>")
+
+
+def test_a_link_to_a_section_opens_it(body, tmp_path):
+    whole = page.page("t", body, report.STYLE)
+    shown = chromium.document(tmp_path, whole, address="to-equal-budgets")
+    assert re.findall('<section id="([^"]*)"><details open', shown) == ["to-equal-budgets"]
+
+
+def test_all_but_the_answer_is_folded_under_what_it_holds(body):
+    def is_open(at: int) -> bool:
+        return body.count("<details", 0, at) == body.count("</details", 0, at)
+
+    assert not [one for one in re.finditer("<table", body) if is_open(one.start())]
+    shown = re.finditer("<figcaption>(.*?)<", body)
+    assert [one[1] for one in shown if is_open(one.start())] == [
+        "Validation MLM loss"  # by one budget there is no figure of best values
+    ]
+    held = {read(one) for one in re.findall("<summary>.*?</summary>", body)}
+    said = {" ".join(one.split()).removeprefix("t ") for one in held}
+    assert {
+        "POS accuracy 1 figure",
+        "Means 6 rows",
+        "Differences in pairs 3 figures, 3 tables",
+    } <= said
+
+
+def test_points_that_the_plan_leaves_out_are_not_missing(view):
+    """Those of cells that are done without a metric; one that failed is missing."""
+    metric, families = "pos/accuracy", view.families("masking.rate")
+    text = aggregate.seeds_note(families, aggregate.getter(metric)).replace(SPACE, " ")
+    assert text.endswith("Fewer: 2 x 64: 80 % (2 of 3); 2 x 128: 40 % (2 of 3).")
+    without = [
+        dataclasses.replace(one, metrics={}) if one.entry.labels["masking.rate"] == "15 %" else one
+        for one in view.results
+    ]
+    families = View(view.place, view.study, without).families("masking.rate")
+    assert aggregate.seeds_note(families, aggregate.getter(metric)).replace(SPACE, " ") == text
 
 
 MEASURE = """<script>
@@ -321,6 +376,21 @@ def test_nothing_is_cut_in_a_browser(body, tmp_path, width, kind, least):
     assert re.fullmatch(
         r"masking rate 80 %\n2 x 64  5\.\d+ \(\d\.\d+ to \d\.\d+\)\n2 x 128  5\.\d+ \(.*\)", tip
     )
+
+
+HEIGHT = """<script>
+document.body.dataset.height = document.documentElement.scrollHeight;
+</script></body>"""
+
+
+@pytest.mark.slow
+def test_the_page_of_the_largest_study_is_short(tmp_path):
+    (tmp_path / "none.png").touch()  # then no other is drawn
+    archives = sorted(Path("experiments/best_rate/records").glob("*.zip"))
+    report.write_kept(StudyFolder(tmp_path), archives)
+    whole = (tmp_path / "report.html").read_text().replace("</body>", HEIGHT)
+    dumped = chromium.document(tmp_path, whole, width=1400)
+    assert int(re.search(r'data-height="(\d+)"', dumped)[1]) <= 8_000
 
 
 def test_without_script_nothing_is_lost(body):
@@ -503,13 +573,16 @@ def test_figures_have_a_colour_for_each_line(many):
         tones = [series.tone for series in figure.series]
         assert len(set(tones)) == len(tones) <= aggregate.COLOURS, name
     for kind in budgets.KINDS:
-        names = [f"masking.rate_equal_{kind}_{size}" for size in ("2x64", "2x128")]
-        lines = [series.name for name in names for series in parts[name].series]
+        lines = [
+            f"{size}, {series.name}"  # the size is in the title of the figure
+            for size in ("2 x 64", "2 x 128")
+            for series in parts[f"masking.rate_equal_{kind}_{size.replace(' ', '')}"].series
+        ]
         assert lines == [family.name for family in many.families("masking.rate")]
 
 
 def test_families_of_one_long_axis_are_divided_too(tmp_path):
-    sizes = {f"2 x {width}": {"model.hidden": width} for width in (32, 64, 96, 128, 160, 192)}
+    sizes = {f"2 x {width}": {"model.hidden": width} for width in range(32, 256, 32)}
     study = masking_rate(rates=(0.15, 0.4), sizes=sizes, seeds=(0,))
     place = build(tmp_path, study, examples=10, lines=8)
     panels = View(place, place.read_study(), collect.results(place)).panels("masking.rate")

@@ -18,6 +18,14 @@ for (const svg of document.querySelectorAll('.chart svg')) {
   svg.addEventListener('pointerleave', () => { tip.style.display = 'none'; hide(); });
 }
 
+// A link to a section that is folded opens it.
+function unfold() {
+  const section = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  section?.querySelector(':scope > details')?.setAttribute('open', '');
+}
+addEventListener('hashchange', unfold);
+unfold();
+
 function readOff(svg, polylines) {
   const [, top, , base] = svg.dataset.frame.split(' ').map(Number);
   const lines = polylines.map(line => ({

@@ -28,6 +28,7 @@ from bert_jax.reporting.terms import explain, term
 from bert_jax.system import disk
 
 SAMPLES = 12  # sentences with predictions on a page
+SEVERAL = 4  # sections of a page that has contents
 
 
 def asset(module: str, ending: str) -> str:
@@ -63,7 +64,19 @@ def section(title: str, body: str, kind: str = "", about: str = "") -> str:
     if not body:
         return ""
     content = f'<div class="{kind}">{body}</div>' if kind else body
-    return f"\n<section><h2>{term(title, about)}</h2>{content}</section>"
+    return f'\n<section id="{anchor(title)}"><h2>{term(title, about)}</h2>{content}</section>'
+
+
+def anchor(title: str) -> str:
+    """Name the place that links to a section lead to; controls of pages have other names."""
+    return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
+
+
+def contents(body: str) -> str:
+    """Link to the sections of a page, if there are several."""
+    found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body)
+    links = [f'<a href="#{name}">{re.sub("<.*?>", "", title)}</a>' for name, title in found]
+    return f'<nav class="contents">{" ".join(links)}</nav>' if len(links) >= SEVERAL else ""
 
 
 def table(

@@ -20,7 +20,16 @@ from bert_jax.reporting.metric_names import (
     meaning,
     pretty,
 )
-from bert_jax.reporting.page import config_box, environment_box, page, samples, section, table, tile
+from bert_jax.reporting.page import (
+    config_box,
+    contents,
+    environment_box,
+    page,
+    samples,
+    section,
+    table,
+    tile,
+)
 from bert_jax.reporting.run_record import FindKept, RunRecord, subtree
 from bert_jax.reporting.terms import SERVED
 from bert_jax.system.durations import duration
@@ -44,8 +53,8 @@ def build(run: RunRecord) -> str:
         shown = task_results.write(run)
     else:
         shown = section("Predictions", samples(run.folder / records.SAMPLES, run.served))
+    head = f"<h1>{escape(title)}</h1>{_subtitle(run)}{_warnings(run)}"
     body = (
-        f"<h1>{escape(title)}</h1>{_subtitle(run)}{_warnings(run)}"
         f'<div class="tiles">{_tiles(run)}</div>'
         + section("Learning", run_charts.learning(run))
         + shown
@@ -54,7 +63,7 @@ def build(run: RunRecord) -> str:
         + section("Config", config_box(recorded))
         + section("Environment", environment_box(run.environment))
     )
-    return page(title, body)
+    return page(title, head + contents(body) + body)
 
 
 def _title(run: RunRecord) -> str:

@@ -12,17 +12,16 @@ import dataclasses
 import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from bert_jax.config import to_dict
 from bert_jax.reporting import files as figure_files
-from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.reporting.page import asset, config_box, page, section, table, tile
+from bert_jax.reporting.page import asset, config_box, contents, page, section, table, tile
 from bert_jax.reporting.svg import draw
 from bert_jax.studies import files, kept, sameness, trunks
 from bert_jax.studies.folder import StudyFolder
@@ -36,6 +35,7 @@ from bert_jax.studies.report import (
     grid,
     judged,
     matrices,
+    parts,
     published,
     sections,
     summary,
@@ -43,6 +43,7 @@ from bert_jax.studies.report import (
 )
 from bert_jax.studies.report.aggregate import Figures, View
 from bert_jax.studies.report.findings import Findings
+from bert_jax.studies.report.parts import box, fold, fold_section, say
 from bert_jax.system.durations import duration
 
 STATES = ("done", "running", "waiting", "failed", "diverged")
@@ -130,26 +131,29 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
 
     def charts(chosen: Figures) -> str:
         shown.update(chosen)
-        return _charts(chosen.values())
+        return parts.charts(chosen.values())
 
     answer, course, paired, equal = "", "", "", ""
     for i, comparison in enumerate(view.comparisons):
         name, metrics, gaps = comparison["axis"], comparison["metrics"], found.gaps[i]
         axis, families = view.axis(name), view.families(name)
         title = f"<h3>By {escape(name)}</h3>" if len(view.comparisons) > 1 else ""
-        if drawn := charts(sections.headline(view, comparison)):
+        first, others = _headlines(view, comparison)
+        if first:
             lead = found.lead(view, i)
             warned = answers.behind_baseline(view, comparison)
             warned = warned if answer else answers.warnings(view) + warned
             best = sections.best(view, comparison, gaps) if len(axis.labels) > 1 else ""
             means = sections.mean_table(view, axis, families, metrics)
-            answer += f'{title}<p class="lead">{escape(lead)}</p>{_warned(warned)}'
-            if found.best[i]:
-                answer += charts(found.best[i][0].figures())
-            answer += f"{drawn}{box(best)}{box(means)}"
-        for number, fitted in enumerate(found.best[i]):
-            course += f"{title}{''.join(map(say, fitted.sentences()))}"
-            course += charts(fitted.figures()) if number else ""  # the first is with the answer
+            fitted = found.best[i][0].figures() if found.best[i] else {}
+            answer += f'{title}<p class="lead">{escape(lead)}</p>{parts.warn(warned)}'
+            answer += charts(fitted | first)
+            for metric, figures in others.items():
+                answer += fold(pretty(metric), charts(figures))
+            answer += fold("Best point by each metric", box(best)) + fold("Means", box(means))
+        for number, fit in enumerate(found.best[i]):
+            course += f"{title}{''.join(map(say, fit.sentences()))}"
+            course += charts(fit.figures()) if number else ""  # the first is with the answer
             title = ""
         drawn = charts(sections.gaps(view, comparison, gaps))
         listed = "".join(_gaps(view, name, metric, gaps) for metric in metrics)
@@ -162,28 +166,36 @@ def compose(view: View, found: Findings) -> tuple[str, Figures]:
         answer = f'<p class="lead">{escape(cell)}</p>{crossed}{answer}'
         crossed = ""
     ledger = tables.ledger(view)
-    tasks = "".join(
-        f"<h3>{escape(title)}</h3>{box(text)}" for title, text in tables.downstream(view)
-    )
+    tasks = "".join(fold(title, box(text)) for title, text in tables.downstream(view))
+    none = NONE + parts.warn(answers.warnings(view))
     body = (
-        _head(view)
-        + section(
-            "Answer", answer + fold(ANSWER) if answer else NONE + _warned(answers.warnings(view))
-        )
-        + section("Best value", course)
-        + section("Published claims", _claims(found.claims))
-        + section("Differences in pairs", paired and paired + fold(PAIRS))
-        + section("Two axes at once", crossed)
-        + section("Equal budgets", equal and say(EQUAL) + equal)
-        + section("Trained at one rate, evaluated at others", cross_rate)
-        + section("What was masked", ledger and say(LEDGER) + box(ledger))
-        + section("Downstream", tasks)
+        section("Answer", answer + parts.explain(ANSWER) if answer else none)
+        + fold_section("Best value", course)
+        + fold_section("Published claims", _claims(found.claims))
+        + fold_section("Differences in pairs", paired and paired + parts.explain(PAIRS))
+        + fold_section("Two axes at once", crossed)
+        + fold_section("Equal budgets", equal and say(EQUAL) + equal)
+        + fold_section("Trained at one rate, evaluated at others", cross_rate)
+        + fold_section("What was masked", ledger and say(LEDGER) + box(ledger))
+        + fold_section("Downstream", tasks)
         + "".join(_published(view, name) for name in view.study.get("published", []))
         + section("Notes", _notes(view))
-        + section("Config", _config(view))
-        + section("State and cost", _state(view))
+        + fold_section("Config", _config(view))
+        + fold_section("State and cost", _state(view))
     )
-    return body, shown
+    return _head(view) + contents(body) + body, shown
+
+
+def _headlines(view: View, comparison: Mapping[str, Any]) -> tuple[Figures, dict[str, Figures]]:
+    """Describe the figures of the first metric that has values, and by metric those of others."""
+    known = {metric for result in view.results for metric in result.metrics}
+    figures = {
+        metric: sections.headline(view, {**comparison, "metrics": [metric]})
+        for metric in comparison["metrics"]
+        if metric in known
+    }
+    first = next(iter(figures), "")
+    return figures.pop(first, {}), figures
 
 
 NONE = '<p class="lead">No answer yet: no cell has results.</p>'
@@ -231,15 +243,15 @@ def _head(view: View) -> str:
     study, results = view.study, view.results
     counts = [f"{escape(axis.name)}: {len(axis.labels)}" for axis in view.axes]
     counts.append(f"seeds: {len(study.get('seeds', []))}")
-    parts = [f"<b>{escape(str(study.get('name', '')))}</b>", ", ".join(counts)]
+    said = [f"<b>{escape(str(study.get('name', '')))}</b>", ", ".join(counts)]
     if budget := study.get("budget"):
-        parts.append(budgets.described(budget))
-    parts += filter(None, [trunks.described([result.entry for result in results])])
+        said.append(budgets.described(budget))
+    said += filter(None, [trunks.described([result.entry for result in results])])
     done = sum(result.state.name == "done" for result in results)
-    parts.append(f"{done} of {len(results)} cells done")
+    said.append(f"{done} of {len(results)} cells done")
     return (
         f"<h1>{escape(study.get('question') or str(study.get('name', 'Study')))}</h1>"
-        f'<p class="sub">{" · ".join(parts)}</p>'
+        f'<p class="sub">{" · ".join(said)}</p>'
     )
 
 
@@ -288,7 +300,8 @@ def _state(view: View) -> str:
     return (
         _tiles(view)
         + (f"<h3>Cells without all their results</h3>{box(holes)}" if holes else "")
-        + f"<h3>Cost</h3>{box(tables.cost(view))}<h3>Origin</h3>"
+        + fold("Cost", box(tables.cost(view)))
+        + "<h3>Origin</h3>"
         + box(table([[key, str(value)] for key, value in rows.items() if value]))
     )
 
@@ -305,9 +318,9 @@ def _fact(key: str, value: Any) -> str:
 def _gaps(view: View, axis: str, metric: str, gaps: Sequence[compare.Difference]) -> str:
     """Build the table of differences in a metric."""
     chosen = [gap for gap in gaps if gap.metric == metric]
-    if not chosen or not any(gap.pairs for gap in gaps):
+    if not any(gap.pairs for gap in chosen):
         return ""
-    return f"<h3>{escape(pretty(metric))}</h3>{box(sections.gap_table(view, axis, chosen))}"
+    return fold(pretty(metric), box(sections.gap_table(view, axis, chosen)))
 
 
 def _tabs(view: View, axis: str, number: int, shown: Figures) -> str:
@@ -324,7 +337,7 @@ def _tabs(view: View, axis: str, number: int, shown: Figures) -> str:
         heads += f'<input type="radio" name="budget-{number}" id="{name}"{checked}>'
         heads += f'<label for="{name}">equal {budgets.KINDS[panel.kind]}</label>'
         bodies += (
-            f"<div>{say(panel.text)}{_charts([*panel.readings.values(), *panel.curves])}</div>"
+            f"<div>{say(panel.text)}{parts.charts([*panel.readings.values(), *panel.curves])}</div>"
         )
     if not any(reading.series for panel in panels for reading in panel.readings.values()):
         return ""
@@ -342,17 +355,18 @@ def _published(view: View, name: str) -> str:
     if chosen is not None:
         beside = [dataclasses.replace(ours[chosen], title=f"Ours: {ours[chosen].title}")]
         text += " Ours are in the first figure, theirs in the others; compare only the shapes."
-    return section(
+    drawn = parts.charts([*beside, *tables.figures_of(name)], "charts published")
+    return fold_section(
         f"Published, beside ours: {source.title}",
-        f"{say(text)}{_charts([*beside, *tables.figures_of(name)], 'charts published')}"
-        f"{box(tables.table_of(name))}{say(f'{source.source}.')}",
+        f"{say(text)}{drawn}{fold('Their numbers', box(tables.table_of(name)))}"
+        f"{say(f'{source.source}.')}",
     )
 
 
 def _claims(verdicts: Sequence[judged.Judged]) -> str:
     """Tabulate the verdicts on published claims."""
     lines = judged.rows(verdicts)
-    return say(CLAIMED) + box(table(lines, judged.HEAD)) if lines else ""
+    return say(CLAIMED) + box(table(lines, judged.HEAD), "prose") if lines else ""
 
 
 def _notes(view: View) -> str:
@@ -368,30 +382,3 @@ def _config(view: View) -> str:
         return ""
     text = say("Of the first cell; the other cells differ in the axes and the seed.")
     return text + config_box(to_dict(view.results[0].entry.config))
-
-
-def box(body: str, kind: str = "") -> str:
-    """Put a table or text on a card."""
-    return f'<div class="{f"box {kind}".strip()}">{body}</div>' if body else ""
-
-
-def fold(text: str) -> str:
-    """Fold a long explanation."""
-    return f"<details><summary>How to read this</summary>{say(text)}</details>"
-
-
-def _charts(figures: Iterable[Figure], kind: str = "charts") -> str:
-    """Draw figures side by side where there is room for it."""
-    drawn = "".join(draw(figure, wide=True) for figure in figures)
-    return f'<div class="{kind}">{drawn}</div>' if drawn else ""
-
-
-def _warned(texts: Sequence[str]) -> str:
-    """List warnings."""
-    listed = "".join(f"<li>{escape(text)}</li>" for text in texts)
-    return f'<ul class="warned">{listed}</ul>' if listed else ""
-
-
-def say(text: str) -> str:
-    """Format a paragraph of explanation."""
-    return f'<p class="say">{escape(text)}</p>' if text else ""
