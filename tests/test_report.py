@@ -14,8 +14,8 @@ from scipy import stats
 
 from bert_jax import config
 from bert_jax.evaluation import metrics
-from bert_jax.reporting import run_report, terms
-from bert_jax.reporting.formats import SPACE
+from bert_jax.reporting import page, run_report, terms
+from bert_jax.reporting.formats import SPACE, tick
 
 VOID = {"meta", "br", "input"}
 
@@ -34,10 +34,9 @@ class Checker(html.parser.HTMLParser):
     def handle_starttag(self, tag, attrs):
         if tag not in VOID:
             self.open.append(tag)
+        loading = ("src", "href", "srcset", "data", "action")
         self.outside += [
-            f"{tag} {k}={v}"
-            for k, v in attrs
-            if k in ("src", "href", "srcset", "data", "action") and not v.startswith("#")
+            f"{tag} {k}={v}" for k, v in attrs if k in loading and not v.startswith("#")
         ]
         assert not any(k.startswith("on") for k, _ in attrs)
 
@@ -248,7 +247,8 @@ def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
     source, text = text_of(tmp_path)
     for said in ("50.0 %", "25.0 %", "squad, step 3", "not better than the majority 70.0 %"):
         assert said in text.replace("\N{NO-BREAK SPACE}", " "), said
-    assert {"F1", "Exact match", "Accuracy", "Answer loss", "Oddity"} <= set(titles(source))
+    assert {"F1", "Exact match", "Accuracy", "Answer loss"} <= set(titles(source))
+    assert "The same at every step: Oddity 3.500 ." in text
 
 
 def test_squads_measures_are_per_cent_already(tmp_path):
@@ -338,3 +338,81 @@ def test_samples_show_what_stood_there(tmp_path):
 def test_ten_thousand_lines_stay_small(tmp_path):
     pretraining(tmp_path, lines=10_000, steps=100_000)
     assert run_report.write(tmp_path).stat().st_size < 300_000
+
+
+# --- how a page is arranged -----------------------------------------------------------------------
+
+
+def sample(number: int) -> dict:
+    guesses = [[{"token": "cat", "probability": 0.25}]]
+    return {"step": 500, "text": f"Number {number} is a [MASK].", "predictions": guesses}
+
+
+def headings(source: str) -> list[str]:
+    return [re.sub("<[^>]*>", "", title) for title in re.findall("<h2>(.*?)</h2>", source)]
+
+
+def test_a_page_begins_with_results_and_guesses(tmp_path):
+    pretraining(tmp_path)
+    (tmp_path / "samples.jsonl").write_text("\n".join(json.dumps(sample(n)) for n in range(8)))
+    source, text = text_of(tmp_path)
+    assert headings(source)[:3] == ["Predictions", "Learning", "Masking ledger"]
+    assert text.index("MLM loss") < text.index("Steps")
+    whole, fold = source.index("Number 2"), source.index("<summary>5 more sentences</summary>")
+    assert whole < fold < source.index("Number 3")
+
+
+def test_links_on_top_lead_to_the_sections(tmp_path):
+    pretraining(tmp_path)
+    source, _ = text_of(tmp_path)
+    links = re.findall('<a href="#([^"]*)">([^<]*)</a>', source)
+    assert [name for _, name in links] == headings(source)
+    assert re.findall('<section id="([^"]*)">', source) == [anchor for anchor, _ in links]
+
+
+def test_tiles_fill_their_rows():
+    """Eight stand in rows of four, not of six and two."""
+    for count, columns in ((1, 1), (6, 6), (7, 4), (8, 4), (9, 5), (13, 5)):
+        assert f"--columns:{columns}" in page.tiles(["tile"] * count)
+
+
+def test_what_never_changes_is_a_sentence_and_no_chart(tmp_path):
+    rows = [
+        {"step": s, "train/loss": 1 / s, "train/skipped_in_row": 0.0, "train/asked_fraction": s / 9}
+        | {"train/expected_fraction": 0.15 + 1e-9 * s, "train/predicted_fraction": 1.0}
+        for s in (1, 2, 3)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source, text = text_of(tmp_path)
+    said = text.partition("The same at every step: ")[2].partition(" .")[0].replace(SPACE, " ")
+    assert said == (
+        "Masking rate before rounding 15.0 % , Predicted, of selected tokens 100.0 % , "
+        "Skipped updates in a row 0"
+    )
+    assert titles(source) == ["Loss", "Masking rate asked for"]
+    assert source.index("<details>") < source.index("Masking rate asked for</")
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear"])
+def test_charts_of_the_ledger_are_folded_where_the_table_says_it_all(schedule, tmp_path):
+    pretraining(tmp_path)
+    recorded = json.loads((tmp_path / "config.json").read_text())
+    recorded["masking"]["schedule"] = schedule
+    (tmp_path / "config.json").write_text(json.dumps(recorded))
+    source, _ = text_of(tmp_path)
+    folded = "<summary>Charts over the steps</summary>" in source
+    assert folded == (schedule == "constant")
+    assert "Tokens selected" in titles(source)
+
+
+def test_a_curve_of_training_is_faint_only_behind_one_of_validation(tmp_path):
+    pretraining(tmp_path)
+    source, _ = text_of(tmp_path)
+    faint = {title: 'class="faint' in figure(source, title) for title in titles(source)[:2]}
+    assert faint == {"Loss, the weighted sum": False, "MLM loss": True}
+
+
+def test_close_ticks_of_large_numbers_differ():
+    ticks = [10_000.0, 10_050.0, 10_100.0]
+    assert [tick(value, False, ticks) for value in ticks] == ["10k", "10.05k", "10.1k"]
+    assert [tick(value, False, [16e3, 18e3]) for value in (16e3, 18e3)] == ["16k", "18k"]

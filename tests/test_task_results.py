@@ -22,9 +22,9 @@ def page(folder: Path, kind: str, *rows: dict, labels=(), served: int | None = N
     source = run_report.write(
         folder, lambda _: [(served, 0.5)] if served is not None else []
     ).read_text()
-    without = re.sub("<nav.*?</nav>", "", source)  # the contents name the sections, too
-    text = " ".join(" ".join(Checker(without).text).split())
-    return source, text.partition("Right and wrong")[2].partition("Steps kept")[0]
+    text = " ".join(" ".join(Checker(source).text).split())
+    text = text.partition("The validation examples")[1:]  # behind the links on top
+    return source, "".join(text).partition("Steps kept")[0]
 
 
 COUNTS = [["no", "no", 6], ["no", "yes", 2], ["yes", "no", 1], ["yes", "yes", 3]]

@@ -45,7 +45,8 @@ def tick(value: float, percent: bool, ticks: Sequence[float]) -> str:
     most = max(map(abs, ticks))
     if 1e4 <= most < 1e21:
         size, mark = next(pair for pair in SIZES if most >= pair[0])
-        return f"{value / size:.3g}{mark}" if value else "0"
+        digits = max(3, math.ceil(math.log10(most / gap)) + 2)  # 10.05k beside 10.1k
+        return f"{value / size:.{digits}g}{mark}" if value else "0"
     if most >= 1e21 or 0 < most < 1e-2:
         return f"{value:.3g}".replace("e-0", "e-") if value else "0"
     decimals = max(0, -math.floor(math.log10(gap) + 1e-9))

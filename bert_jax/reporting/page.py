@@ -29,6 +29,8 @@ from bert_jax.system import disk
 
 SAMPLES = 12  # sentences with predictions on a page
 SEVERAL = 4  # sections of a page that has contents
+UNFOLDED = 3  # sentences that are not folded
+ACROSS = 6  # tiles in a row, at most
 
 
 def asset(module: str, ending: str) -> str:
@@ -79,6 +81,13 @@ def contents(body: str) -> str:
     return f'<nav class="contents">{" ".join(links)}</nav>' if len(links) >= SEVERAL else ""
 
 
+def folded(summary: str, body: str) -> str:
+    """Fold content under a summary; return an empty string if there is no content."""
+    if not body:
+        return ""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+
+
 def table(
     rows: list[list[str]],
     head: list[str] | None = None,
@@ -118,13 +127,20 @@ def tile(name: str, value: str, below: str = "", verdict: str = "", about: str =
     return f'<div class="tile"><div>{term(name, about)}</div>{value}{text}</div>'
 
 
+def tiles(shown: list[str]) -> str:
+    """Arrange tiles in rows of about equal length."""
+    rows = math.ceil(len(shown) / ACROSS)
+    columns = math.ceil(len(shown) / max(rows, 1))
+    return f'<div class="tiles" style="--columns:{columns}">{"".join(shown)}</div>'
+
+
 # --- predictions -------------------------------------------------------------------------------
 
 
 def samples(path: Path, step: int | None = None) -> str:
     """Show the predictions for each sentence, the right tokens, and earlier best guesses.
 
-    They are those at a step, if it has any, else the latest.
+    They are those at a step, if it has any, else the latest. All but the first are folded.
     """
     rows = list(records.rows(path, records.SAMPLE)) if path.exists() else []
     if any(row["step"] == step for row in rows):
@@ -135,10 +151,17 @@ def samples(path: Path, step: int | None = None) -> str:
     latest = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
     last = max(latest.values(), default=0)  # sentences of an earlier config of the run are left out
     shown = [(text, rows) for text, rows in by_text.items() if latest[text] == last][:SAMPLES]
-    boxes = "".join(_sample(text, rows) for text, rows in shown)
+    boxes = [_sample(text, rows) for text, rows in shown]
     served = ", which is served" if last == step else ""
     said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
-    return f'<p class="sub">{said}</p><div class="samples">{boxes}</div>' if boxes else ""
+    if not boxes:
+        return ""
+    first, others = (
+        f'<div class="samples">{"".join(part)}</div>' if part else ""
+        for part in (boxes[:UNFOLDED], boxes[UNFOLDED:])
+    )
+    more = folded(f"{len(boxes) - UNFOLDED} more sentences", others)
+    return f'<p class="sub">{said}</p>{first}{more}'
 
 
 def _sample(text: str, rows: list[dict[str, Any]]) -> str:

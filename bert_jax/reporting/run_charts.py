@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.config import knobs, laws
-from bert_jax.reporting.figures import Chart, Series
+from bert_jax.reporting.figures import Chart, Points, Series
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import (
     CHANCE,
@@ -17,10 +17,11 @@ from bert_jax.reporting.metric_names import (
     meaning,
     pretty,
 )
-from bert_jax.reporting.page import section, table
+from bert_jax.reporting.page import folded, section, table
 from bert_jax.reporting.run_record import Curves, RunRecord, subtree
 from bert_jax.reporting.svg import draw
 from bert_jax.reporting.terms import LEDGER as LEDGER_MEANS
+from bert_jax.reporting.terms import term
 from bert_jax.system.durations import duration
 
 LEDGER = {  # metric -> name, colour; two are shares of eligible tokens, the others of selected ones
@@ -41,6 +42,7 @@ HELD = {  # metric -> which memory
     "host_memory_bytes": "peak memory of the process",
     "device_memory_bytes": "peak memory of a device",
 }
+STILL = 1e-6  # of a curve's largest value: one that varies by less does not change
 OPTIMISER = ("learning_rate", "grad_norm", "skipped", "spikes", "spike_fraction")
 
 
@@ -68,22 +70,31 @@ def learning(run: RunRecord) -> str:
 
 
 def others(run: RunRecord) -> str:
-    """Draw the ledger, the optimiser, the speed and every other curve, each once."""
+    """Draw the optimiser, the speed and, folded, every other curve, each once.
+
+    A sentence names those that do not change, with their values.
+    """
     curves = run.curves
     known = {*LEDGER, *OPTIMISER, *SPEED, *SPENT, *HELD, *learned(curves, ())}
     rest = sorted(short for name in curves if (short := name.removeprefix("train/")) != name)
     pace = "tokens_per_second" if "train/tokens_per_second" in curves else "step_seconds"
-
-    def alone(*names: str) -> str:
-        return "".join(_alone(run, name) for name in names)
-
-    speed = alone(pace, "data_wait", "mfu") + _spent(curves, run.seconds)
+    speed = _alone(run, (pace, "data_wait", "mfu")) + _spent(curves, run.seconds)
+    rest = [name for name in rest if name not in known]
+    drawn = _alone(run, rest)
+    charts = f'<div class="charts">{drawn}</div>' if drawn else ""
+    other = _constants(run, rest) + folded("Charts of those that change", charts)
+    optimiser = _alone(run, OPTIMISER[:-1]) + _constants(run, OPTIMISER[:-1])
+    speed += _constants(run, (pace, "data_wait", "mfu"))
     return (
-        section("Masking ledger", ledger(run.recorded, curves), "charts", LEDGER_MEANS)
-        + section("Optimiser", alone(*OPTIMISER[:-1]), "charts")
+        section("Optimiser", optimiser, "charts")
         + section("Speed", speed, "charts")
-        + section("Other measurements", alone(*(n for n in rest if n not in known)), "charts")
+        + section("Other measurements", other)
     )
+
+
+def ledger_section(run: RunRecord) -> str:
+    """Write the section of the masking ledger."""
+    return section("Masking ledger", ledger(run.recorded, run.curves), about=LEDGER_MEANS)
 
 
 def _drawn(chart: Chart, name: str) -> str:
@@ -100,7 +111,8 @@ def _learning(run: RunRecord, name: str) -> Chart:
     series, levels = [], []
     curves, suites = run.curves, run.suites()
     if points := curves.get(f"train/{name}"):
-        series.append(Series("training", points, 1, faint=bool(suites)))
+        behind = any(f"eval/{suite}/{name}" in curves for suite in suites)
+        series.append(Series("training", points, 1, faint=behind))
     for colour, suite in enumerate(suites):
         key = f"eval/{suite}/{name}"
         if points := curves.get(key):
@@ -131,11 +143,37 @@ def baseline(curves: Curves, prefix: str, name: str) -> tuple[str, float] | None
     return (label, found[0]) if found else None
 
 
-def _alone(run: RunRecord, name: str) -> str:
-    series = [Series("training", run.curves.get(f"train/{name}", []))]
-    log = False if name == "learning_rate" else None  # a schedule is read on a linear axis
-    chart = Chart(pretty(name), series, percent=is_share(name), y=axis_title(name), log=log)
-    return _drawn(chart, name)
+def _is_constant(points: Points) -> bool:
+    """Tell whether the values of a curve differ by no more than rounding."""
+    values = [value for _, value in points]
+    return max(values) - min(values) <= STILL * max(map(abs, values))
+
+
+def _alone(run: RunRecord, names: Iterable[str]) -> str:
+    """Draw each measure of training that changes, in a chart of its own."""
+    drawn = ""
+    for name in names:
+        points = run.curves.get(f"train/{name}")
+        if not points or _is_constant(points):
+            continue
+        log = False if name == "learning_rate" else None  # a schedule is read on a linear axis
+        series, y = [Series("training", points)], axis_title(name)
+        chart = Chart(pretty(name), series, percent=is_share(name), y=y, log=log)
+        drawn += _drawn(chart, name)
+    return drawn
+
+
+def _constants(run: RunRecord, names: Iterable[str]) -> str:
+    """Name the measures of training that do not change, with their values."""
+    said = []
+    for name in names:
+        points = run.curves.get(f"train/{name}")
+        if points and _is_constant(points):
+            value = number(points[-1][1], is_share(name))
+            said.append(f"{term(pretty(name), meaning(name))} <b>{value}</b>")
+    if not said:
+        return ""
+    return f'<div class="box"><p>The same at every step: {", ".join(said)}.</p></div>'
 
 
 def _rate(masking: dict[str, Any]) -> float | None:
@@ -150,7 +188,7 @@ def _rate(masking: dict[str, Any]) -> float | None:
 
 
 def ledger(recorded: dict[str, Any], curves: Curves) -> str:
-    """Draw what masking did beside what the config asks for."""
+    """Tabulate what masking did beside what the config asks for; draw it if that changes."""
     masking = subtree(recorded, "masking")
     replace = masking.get("replace") or (None, None, None)
     rate, drawn = _rate(masking), masking.get("draw") not in (None, "fixed")
@@ -180,11 +218,11 @@ def ledger(recorded: dict[str, Any], curves: Curves) -> str:
 
     head = ["share", "config", "mean", "lowest", "highest"]
     about = {text: meaning(name) for name, (text, _) in LEDGER.items()}
-    return (
-        chart("Tokens selected", selected)
-        + chart("Replaced, of selected", replaced)
-        + f'<div class="box">{table(lines, head, True, about)}</div>'
-    )
+    charts = chart("Tokens selected", selected) + chart("Replaced, of selected", replaced)
+    charts = f'<div class="charts">{charts}</div>'
+    if all(expected is not None for _, expected in selected + replaced):  # one number for each
+        charts = folded("Charts over the steps", charts)
+    return f'<div class="box">{table(lines, head, True, about)}</div>{charts}'
 
 
 def _spent(curves: Curves, seconds: float) -> str:

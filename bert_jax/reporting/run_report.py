@@ -29,6 +29,7 @@ from bert_jax.reporting.page import (
     section,
     table,
     tile,
+    tiles,
 )
 from bert_jax.reporting.run_record import FindKept, RunRecord, subtree
 from bert_jax.reporting.terms import SERVED
@@ -49,16 +50,17 @@ def write(workdir: Path, find_kept: FindKept | None = None, output: Path | None 
 def build(run: RunRecord) -> str:
     """Build the page."""
     recorded, title = run.recorded, _title(run)
+    learning = section("Learning", run_charts.learning(run))
     if subtree(recorded, "task").get("source"):
-        shown = task_results.write(run)
+        shown = learning + task_results.write(run)
     else:
-        shown = section("Predictions", samples(run.folder / records.SAMPLES, run.served))
-    head = f"<h1>{escape(title)}</h1>{_subtitle(run)}{_warnings(run)}"
+        guesses = samples(run.folder / records.SAMPLES, run.served)
+        shown = section("Predictions", guesses) + learning
+    beside = section("Steps kept", _kept(run)) + run_charts.ledger_section(run)
+    head = f"<h1>{escape(title)}</h1>{_subtitle(run)}{_warnings(run)}{tiles(_tiles(run))}"
     body = (
-        f'<div class="tiles">{_tiles(run)}</div>'
-        + section("Learning", run_charts.learning(run))
-        + shown
-        + section("Steps kept", _kept(run), "charts")
+        shown
+        + (f'<div class="boxes">{beside}</div>' if beside else "")
         + run_charts.others(run)
         + section("Config", config_box(recorded))
         + section("Environment", environment_box(run.environment))
@@ -111,26 +113,28 @@ def _warnings(run: RunRecord) -> str:
 # --- tiles -------------------------------------------------------------------------------------
 
 
-def _tiles(run: RunRecord) -> str:
+def _tiles(run: RunRecord) -> list[str]:
+    """Make the tiles of a run: its results, then its steps and its speed."""
     curves = run.curves
+    shown = [
+        _result_tile(run, suite, name) for suite in run.suites() for name in run.results(suite)
+    ]
     below = f"of {run.steps:,}, {run.state()}" if run.steps else ""
     compiled = curves.get("train/compile_seconds")
     compiling = f"{compiled[-1][1]:.1f} s compiling" if compiled else ""
-    tiles = [tile("Steps", f"{run.step:,}", below)]
+    shown.append(tile("Steps", f"{run.step:,}", below))
     if run.served is not None:
-        tiles.append(tile("Step served", f"{run.served:,}", _why_served(run), about=SERVED))
-    tiles.append(tile("Time", duration(run.seconds), compiling))
+        shown.append(tile("Step served", f"{run.served:,}", _why_served(run), about=SERVED))
+    shown.append(tile("Time", duration(run.seconds), compiling))
     if skipped := curves.get("train/skipped"):
         spikes = curves["train/spikes"][-1][1]
         below = f"{spikes:,.0f} of them loss spikes"
-        tiles.append(tile("Skipped updates", number(skipped[-1][1]), below))
-    for suite in run.suites():
-        tiles += [_result_tile(run, suite, name) for name in run.results(suite)]
+        shown.append(tile("Skipped updates", number(skipped[-1][1]), below))
     if speed := curves.get("train/tokens_per_second"):
         about = meaning("tokens_per_second")
         value = number(round(speed[-1][1]))
-        tiles.append(tile("Tokens per second", value, _pace(run), about=about))
-    return "".join(tiles)
+        shown.append(tile("Tokens per second", value, _pace(run), about=about))
+    return shown
 
 
 def _why_served(run: RunRecord) -> str:
