@@ -258,6 +258,8 @@ def test_evaluations_of_models_stand_beside_one_another(tmp_path):
     found = re.findall('class="line (c.)"[^>]*data-name="([^"]*)"', drawn)
     assert found == [("c1", "rate15"), ("c2", "of")]
     assert "1.5 (1.304 to 1.696)" in drawn
+    assert "Bands are 95" in drawn
+    assert "Bands are 95" not in figure(source, "Word accuracy by masking rate")
     assert "masking rate 15\N{NO-BREAK SPACE}%" in drawn
     table = text.partition("numbers of their parts")[0].partition("Evaluations")[2]
     assert "rate15 of nelbo: Nats per token 6 9 nelbo: Standard error 0.100 0.100" in table

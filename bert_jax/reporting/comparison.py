@@ -23,7 +23,7 @@ from bert_jax.reporting.evaluations import Scores
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import HOLE, number
 from bert_jax.reporting.metric_names import is_share, meaning, pretty
-from bert_jax.reporting.page import asset, fill, knob_docs, page, section, written
+from bert_jax.reporting.page import asset, contents, fill, knob_docs, page, section, written
 from bert_jax.reporting.run_charts import HELD, SPENT, axis_of, baseline, learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw
@@ -52,14 +52,14 @@ def build(
     shown = "".join(
         f'<li><i class="{tone(i)}"></i>{escape(name)}</li>' for i, name in enumerate(named.values())
     )
-    body = f'<h1>{title}</h1><ul class="runs">{shown}</ul>{_warnings(runs)}'
-    body += section("Final scores", _scores(runs)) if runs else ""
+    body = section("Final scores", _scores(runs)) if runs else ""
     body += evaluations.sections(scored) if scores else ""
     body += section("What differs in their configs", _differences(runs)) if len(runs) > 1 else ""
     body += section("Curves", _curves(runs))
     body += section("What differs in their environments", _environments(runs))
+    top = f'<h1>{title}</h1><ul class="runs">{shown}</ul>{_warnings(runs)}'
     style, script = asset(__file__, ".css"), asset(__file__, ".js")
-    return page(title, body, style, script)
+    return page(f"{title}: {', '.join(named.values())}", top + contents(body) + body, style, script)
 
 
 def names(folders: Sequence[Path]) -> list[str]:

@@ -35,12 +35,12 @@ from bert_jax.system import jsons
 FILES = "evaluation*.json"  # in the folder of a run or model
 SWEEP = re.compile(r"cross_rate/(0\.\d+|1)/(\w+)")  # rate and metric
 CHARTS = {  # metric of the sweep -> note
-    "nats_per_character": "On whole words, the same ones for every model; bands: 95 % over "
-    "documents.",
+    "nats_per_character": "On whole words, the same ones for every model.",
     "word_accuracy": "",
     "mlm_loss": "By token: compare models of one vocabulary alone.",
     "mlm_accuracy": "By token: compare models of one vocabulary alone.",
 }
+BANDS = f" Bands are 95{SPACE}% intervals over documents."
 # What is equal where the same text is scored, whatever the vocabulary; then the unigram's loss, of
 # models of one vocabulary.
 SAME = ("words", "characters", "texts", "pairs", "examples", "unigram_loss")
@@ -135,7 +135,7 @@ def _chart(flat: Flat, metric: str) -> str:
         y=axis_title(metric),
         ticks=[(rate, f"{100 * rate:g}{SPACE}%") for rate in sorted(rates)],
         last=False,
-        note=CHARTS[metric],
+        note=CHARTS[metric] + (BANDS if any(each.band for each in series) else ""),
     )
     return draw(chart, about=meaning(metric))
 
