@@ -272,11 +272,28 @@ def test_neighbours_and_cosines_need_no_script(run, page):
         assert cells[at + 1] == str(len(points.pieces[i]))
         best = [k for k in np.argsort(-cosines[i]) if k != i]
         assert cells[at + 2] == "".join(f"{TEXTS[k]} {k + 1} {cosines[i, k]:z.3f}" for k in best)
-        assert (
-            len(re.findall(r"-?\d\.\d{3}", cells[at + 3])) == data["views"]["3 0"]["words"][0] == 5
+        known, _, near = data["views"]["3 0"]["words"]
+        near = unpacked(near, "<i2").reshape(5, known) / 1e4
+        shown = re.findall(r"-?\d\.\d{3}", cells[at + 3])
+        assert [float(cosine) for cosine in shown] == pytest.approx(
+            [cosine for cosine in near[i] if cosine >= data["least"]], abs=1e-3
         )
         row = cells.index(f"{i + 1} {text}")
         assert cells[row + 1 : row + 6] == [f"{c:z.2f}" for c in cosines[i]]
+
+
+def test_neighbours_in_the_vocabulary_no_nearer_than_chance_are_left_out(run, page, monkeypatch):
+    least = vectors.chance(run.tokenizer.size, run.config.model.hidden)
+    assert data_of(page)["least"] == least
+    assert f"cosines below {least:.3f} are left out" in page
+    rng = np.random.default_rng(0)
+    table, drawn = (vectors.unit(rng.normal(size=(n, 128))) for n in (8000, 2000))
+    reached = (drawn @ table.T).max(1) >= vectors.chance(8000, 128)
+    assert reached.mean() == pytest.approx(vectors.RARE, abs=0.02)
+    monkeypatch.setattr(vectors, "chance", lambda count, width: -1.0)
+    everything = Seen(made(run, TEXTS)).cells
+    at = everything.index(TEXTS[0])
+    assert len(re.findall(r"-?\d\.\d{3}", everything[at + 3])) == 5
 
 
 def test_the_first_view_is_what_was_asked_for(run):
@@ -387,7 +404,7 @@ def test_the_page_needs_nothing_beside_itself(page):
     for tag, attributes in seen.tags:
         assert tag not in ("link", "iframe", "object")
         for name in ("src", "href"):
-            assert (attributes.get(name) or "data:").startswith("data:")
+            assert (attributes.get(name) or "data:").startswith(("data:", "#"))
     assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", page)
     assert "url(" not in page
 

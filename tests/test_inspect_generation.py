@@ -58,7 +58,7 @@ def test_it_shows_what_predict_writes(golden, drawn):
         for ours, theirs in zip(text["steps"], row["steps"], strict=True):
             wanted = [{**one, "probability": round(one["probability"], 6)} for one in theirs]
             assert ours == wanted
-    facts = "2, 5, 5 masks · 2, 3, 3 rounds · random places · temperature 1 · seed 0"
+    facts = "2, 5 and 5 masks · 2, 3 and 3 rounds · random places · temperature 1 · seed 0"
     assert facts in drawn
 
 
@@ -203,3 +203,9 @@ def test_it_plays_and_a_token_leads_to_its_round(drawn, tmp_path):
     tones = {int(tone) for tone in re.findall(r"chosen q(\d)", document)}
     assert tones <= {0, 3, 5, 6}  # of the first third or half, and so on
     assert tones
+
+
+def test_a_single_round_has_no_curve(golden):
+    once = page(golden, ["the [MASK] sat"], steps=1)
+    assert "How sure the model was" not in once
+    assert "Every choice" in once

@@ -200,7 +200,8 @@ function neighbours() {
     cells(row.cells[3], near(i), named);
     cells(row.cells[4], view.words ? view.words[i] : [], k => data.vocabulary[k]);
   });
-  $('spoken').textContent = view.words ? 'nearest in the vocabulary' : '';
+  const some = view.words?.some(list => list.length);
+  $('spoken').textContent = some ? 'nearest in the vocabulary' : '';
 }
 
 // --- cosines ------------------------------------------------------------------------------------
@@ -282,7 +283,7 @@ function recolour() {
   $('legend').replaceChildren();
   const buttons = groups.map(({ name, hue, size }, k) => {
     const button = add('button', $('legend'), { type: 'button',
-      textContent: `${isolated(short(name, 40))} ${size}` });
+      textContent: `${isolated(short(name, 40))}: ${size}` });
     button.style.setProperty('--hue', `var(--${hue})`);
     button.setAttribute('aria-pressed', true);
     button.addEventListener('click', () => {

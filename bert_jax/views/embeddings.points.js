@@ -19,7 +19,8 @@ const lists = packed => {  // [N] of [[number, cosine], ...]
 const read = key => {
   const v = data.views[key];
   return v && { xy: new Float32Array(buffer(v.xy)), shares: v.shares, near: lists(v.near),
-    plain: lists(v.plain), words: lists(v.words),
+    plain: lists(v.plain),
+    words: lists(v.words)?.map(list => list.filter(([, cosine]) => cosine >= data.least)),
     cosines: v.cosines && new Float32Array(buffer(v.cosines)) };
 };
 const cosine = (i, j) => i === j ? 1

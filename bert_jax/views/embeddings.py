@@ -95,17 +95,21 @@ def page(
     labels = [row.fields.get("label") for row in rows]
     data |= {"method": METHOD[method], "how": _how(method, len(names)), "labels": labels}
     data |= {"places": _places(shown), "punctuation": punctuation}
+    least = vectors.chance(run.tokenizer.size, shown.vectors.shape[-1])
+    data["least"] = least  # of a neighbour in the vocabulary
+    subtitle = _subtitle(reader, shown, len(rows))
     body = pages.fill(
         __file__,
-        subtitle=_subtitle(reader, shown, len(rows)),
+        subtitle=subtitle,
         method=data["how"],
         **_choices(start, len(shown.vectors), shown.poolings),
-        **_neighbours(shown, names, views[start], vocab),
+        **_neighbours(shown, names, views[start], vocab, least),
         cosines=pages.section("Cosines", _cosines(names, views[start]), "box"),
         tables=tables(run),
         data=common.data_script(data),
         script=SCRIPT,
     )
+    body = body.replace(subtitle, subtitle + pages.contents(body), 1)
     return pages.page("Embeddings", body, STYLE)
 
 
@@ -291,22 +295,29 @@ def _choices(start: tuple[int, int], layers: int, poolings: Sequence[str]) -> di
     }
 
 
-def _neighbours(shown: Points, names: list[str], view: View, vocab: list[str]) -> dict[str, str]:
-    """Tabulate neighbours, a row a point; the script writes other views into the last two cells."""
+def _neighbours(
+    shown: Points, names: list[str], view: View, vocab: list[str], least: float
+) -> dict[str, str]:
+    """Tabulate neighbours, a row a point; the script writes other views into the last two cells.
+
+    Neighbours in the vocabulary with a cosine below `least` are left out.
+    """
     lines, places = "", _places(shown)
     for i, name in enumerate(names):
         ids, cosines = view.near[0][i], view.near[1][i]
         near = _near([names[k] for k in ids], cosines, [places[k] for k in ids])
         words = "<td></td>"
         if view.words:
-            ids = view.words[0][i]
-            words = _near([vocab[k] for k in ids], view.words[1][i], [""] * len(ids))
+            near_enough = view.words[1][i] >= least
+            ids, cosines = view.words[0][i][near_enough], view.words[1][i][near_enough]
+            words = _near([vocab[k] for k in ids], cosines, [""] * len(ids))
         lines += (
             f'<tr><td class="n">{places[i]}</td><th scope="row"><bdi dir="auto" class="text">'
             f'{escape(shorten(name, SHOWN))}</bdi></th><td class="n">{len(shown.pieces[i])}</td>'
             f"{near}{words}</tr>"
         )
-    note = ""
+    note = f" There, cosines below {least:.3f} are left out: the nearest of {len(vocab):,} random "
+    note += "vectors reaches that in only 5 of 100 cases."
     if len(shown.poolings) == 1:
         note += " The small numbers are those of a word's text and of its place there: 3:5 is the "
         note += "fifth word of text 3."

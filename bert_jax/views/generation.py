@@ -48,7 +48,9 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
         __file__,
         facts=_facts(reader, predictor, texts),
         rounds=str(most),
-        chart=draw(_chart(texts)),
+        chart=pages.section(
+            "How sure the model was", draw(_chart(texts)) if most > 1 else "", "charts"
+        ),
         tables="".join(map(_table, texts)),
         data=common.data_script({"texts": texts}),
         script=SCRIPT,
@@ -77,8 +79,8 @@ def _facts(reader: OfText, predictor: Unmask, texts: Sequence[dict[str, Any]]) -
     options = predictor.model.options
     facts = model_facts(reader.model.run)
     masks = [sum(map(len, text["steps"])) for text in texts]
-    facts += [f"{', '.join(map(str, masks))} masks"]
-    facts += [f"{', '.join(str(len(text['steps'])) for text in texts)} rounds"]
+    rounds = [len(text["steps"]) for text in texts]
+    facts += [f"{_listed(masks)} masks", f"{_listed(rounds)} rounds"]
     random = options.order == "random"
     facts += ["random places" if random else "the surest places first"]
     if options.temperature:
@@ -89,6 +91,12 @@ def _facts(reader: OfText, predictor: Unmask, texts: Sequence[dict[str, Any]]) -
         facts += ["the likeliest tokens"]
     facts += [f"seed {options.seed or 0}"] if random or options.temperature else []
     return " · ".join(facts)
+
+
+def _listed(numbers: Sequence[int]) -> str:
+    """Write numbers as 2, 5 and 5."""
+    *before, last = map(str, numbers)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def _chart(texts: Sequence[dict[str, Any]]) -> Chart:

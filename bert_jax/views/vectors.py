@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import io
+import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,6 +30,7 @@ POOLINGS = ("tokens", "mean", "cls")
 METHODS = {"pca": "", "tsne": "sklearn", "umap": "umap"}  # projection -> the library it needs
 PACKAGES = {"sklearn": "scikit-learn", "umap": "umap-learn"}
 ITERATIONS = 1000  # of t-SNE
+RARE = 0.05  # how often a random vector has a neighbour that is not left out
 ALIKE = 1e-10  # a variance below this share of the mean square is rounding
 
 
@@ -217,6 +219,19 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     """Scale vectors to length 1, float32; zero stays zero."""
     size = np.linalg.norm(vectors.astype(np.float64), axis=-1, keepdims=True)
     return (vectors / np.maximum(size, 1e-12)).astype(np.float32)
+
+
+def chance(count: int, width: int) -> float:
+    """Return the cosine that the nearest of `count` random vectors reaches 5 times in 100.
+
+    The cosine c of two random vectors makes c sqrt((D - 1) / (1 - c^2)) follow Student's t with
+    D - 1 degrees of freedom.
+    """
+    from scipy import stats  # slow to import
+
+    freedom = max(width - 1, 1)
+    t = float(stats.t.isf(RARE / count, freedom))
+    return t / math.sqrt(freedom + t * t)
 
 
 def nearest(
