@@ -45,7 +45,9 @@ class Page:
     def _repr_html_(self) -> str:
         style = f"width:100%;height:{HEIGHT}px;border:0"
         title = escape(self.title)
-        return f'<iframe srcdoc="{escape(self.html)}" title="{title}" style="{style}"></iframe>'
+        # Without a base of its own, links to sections would load the notebook into the frame.
+        html = escape(self.html.replace("<head>", '<head><base href="about:srcdoc">', 1))
+        return f'<iframe srcdoc="{html}" title="{title}" style="{style}"></iframe>'
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the page into a file, which needs no network."""

@@ -15,6 +15,8 @@ import pytest
 
 import bert_jax
 from bert_jax.api import Page
+from bert_jax.reporting.page import contents, section
+from bert_jax.reporting.page import page as document
 from bert_jax.views import vectors
 from tests import browser as browsers
 from tests.browser import Browser
@@ -286,7 +288,7 @@ def test_points_have_the_colour_of_their_label_or_text(browser, words, labelled)
     assert [
         name.strip("\u2068").replace("\u2069", "") for name in browser.texts("#legend button")
     ] == [
-        *("x 3", "y 2"),
+        *("x: 3", "y: 2"),
     ]
     fills = "[...document.querySelectorAll('#map circle')].map(c => getComputedStyle(c).fill)"
     hues = browser.js(
@@ -337,6 +339,39 @@ def test_pages_fit_their_window_in_light_and_dark(browser, attention, words, lab
                 ".map(e => e.getBoundingClientRect().right)"
             )
             assert all(right <= width for right in boxes)
+
+
+def test_lines_of_attention_are_short_and_beside_the_matrix_where_there_is_room(browser, attention):
+    box = "(() => { const b = document.querySelector('{}').getBoundingClientRect();"
+    box += "return [b.left, b.top, b.right]; })()"
+    for width in (1400, 420):
+        show(browser, attention, width=width)
+        lines, matrix, tokens = (
+            browser.js(box.replace("{}", selector))
+            for selector in ("[data-view=lines]", "[data-view=matrix]", ".lines")
+        )
+        assert tokens[2] - tokens[0] <= 600
+        assert (matrix[0] > lines[2] and matrix[1] == lines[1]) == (width == 1400)
+
+
+def test_texts_are_beside_one_another_and_not_their_figures(browser, model):
+    show(browser, model.inspect("attention", [CAT, CAT]))
+    boxes = browser.js(
+        "[...document.querySelectorAll('[data-view=lines], [data-view=matrix]')]"
+        ".map(e => e.getBoundingClientRect().top)"
+    )
+    assert boxes[0] == boxes[1] < boxes[2] == boxes[3]
+
+
+def test_links_lead_to_sections_inside_a_notebook(browser):
+    sections = "".join(section(f"Part {n}", "<p>text</p>" * 99) for n in range(4))
+    framed = Page(document("Sections", contents(sections) + sections), "sections")
+    browser.open(f"<!doctype html><title>t</title>{framed._repr_html_()}")
+    inside = "document.querySelector('iframe').contentDocument"
+    browser.wait(f"{inside}.querySelector('.contents')")
+    browser.click(".contents a:nth-of-type(3)", "iframe")
+    browser.wait(f"{inside}.defaultView.scrollY > 900")
+    assert browser.js(f"{inside}.querySelector('h2').textContent") == "Part 0"
 
 
 def test_pages_work_inside_a_notebook(browser, model, attention, words):
