@@ -142,16 +142,25 @@ def test_scores_of_different_examples_are_warned_of(tmp_path):
     source, text = together(a, b)
     assert "not scored on the same" not in text
     assert 'class="n best"' in source
+    assert "The best of each is bold." in text
     lines = (b / "metrics.jsonl").read_text().replace('unigram_loss": 6.5', 'unigram_loss": 6.25')
     (b / "metrics.jsonl").write_text(lines)
     source, text = together(a, b)
     assert 'class="n best"' not in source
+    assert "bold" not in text
     assert "The runs are not scored on the same predictions of validation" in text
     assert "loss is 6.500 (a), 6.250 (b). Their losses cannot be compared. To" in text
     (cure,) = re.findall("bert-jax (evaluate .*?);", text)
     words = cure.replace("RUN", str(a)).split()
     assert cli.execute(words) == 4, "this made-up run has no checkpoint, and nothing is wrong else"
     assert (a / words[-1].partition("=")[2]).match(evaluations.FILES)
+
+
+def test_runs_of_other_vocabularies_show_their_sizes(tmp_path):
+    a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b")
+    for run, size in ((a, 8000), (b, 2942)):
+        (run / "environment.json").write_text(json.dumps({"vocabulary": size}))
+    assert "vocabulary 8,000 2,942" in together(a, b)[1]
 
 
 def test_curves_lie_over_one_another_in_colours_of_their_runs(tmp_path):

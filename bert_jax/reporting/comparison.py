@@ -124,10 +124,13 @@ def _scores(runs: Runs) -> str:
         if any(values):
             cells = [number(points[-1][1]) if points else HOLE for points in values]
             lines.append((pretty(name), meaning(name), cells, None))
-    sizes = [run.environment.get("parameters") for run in runs.values()]
-    cells = [f"{size:,}" if isinstance(size, int) else HOLE for size in sizes]
-    lines.append(("parameters", "", cells, None))
-    said = "Results are those of the step that is served; the best of each is bold."
+    for name in ("parameters", "vocabulary"):
+        sizes = [run.environment.get(name) for run in runs.values()]
+        cells = [f"{size:,}" if isinstance(size, int) else HOLE for size in sizes]
+        lines.append((name, "", cells, None))
+    said = "Results are those of the step that is served."
+    if any(best is not None for *_, best in lines):
+        said += " The best of each is bold."
     return f'<p class="sub">{said}</p>{table(runs, "", lines)}'
 
 
