@@ -184,6 +184,10 @@ def test_the_hub_is_asked_for_the_files_that_are_read(tmp_path, monkeypatch, cap
     assert "the hub's org/model cannot be fetched" in refused(
         capsys, 4, "predict", "nsp", "--model=org/model"
     )
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    for path, hint in (("run/mine", "did you mean 'runs/mine'?"), ("runs/demo", "`make demo`")):
+        assert f"hint: {hint}" in call(capsys, "predict", "nsp", f"--model={path}")[2]
     assert "no checkpoint at nowhere" in refused(capsys, 4, "predict", "nsp", "--model=nowhere")
     assert "no checkpoint at" in refused(
         capsys, 4, "predict", "nsp", f"--model={tmp_path / 'nowhere'}"

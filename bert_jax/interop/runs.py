@@ -128,6 +128,8 @@ def described(path: str) -> tuple[knobs.Config, Path]:
 
 def _meant(path: str) -> str:
     """Return the hint for a path where nothing is."""
+    if Path(path).parts[-2:] == ("runs", "demo"):
+        return "`make demo` trains it, or give another run or model folder"
     if re.fullmatch(r"bert-[\w-]+", path):
         return f"if the hub's is meant: google-bert/{path}"
     folder = Path(path).parent
