@@ -256,7 +256,7 @@ def summary(stream: Stream, seconds: float, remarks: bool = True) -> None:
     """Log the rate, and warn of anything unusual in the input."""
     tally = stream.tally
     rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
-    text = f"{tally.lines} lines, {rates} with compilation"
+    text = f"{tally.lines} {'line' if tally.lines == 1 else 'lines'}, {rates} with compilation"
     if tally.cut:
         text += f", {tally.cut} of them cut to {stream.predictor.limit} tokens"
     if tally.bad:
