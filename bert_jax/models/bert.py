@@ -1,4 +1,8 @@
-"""The BERT encoder: embeddings, a stack of layers, a pooler."""
+"""The BERT encoder: embeddings, a stack of layers, a pooler.
+
+In shapes D is the width of a token's vector and V the size of the vocabulary; `batch.py` says what
+B, L, S and K are.
+"""
 
 from __future__ import annotations
 
