@@ -1,8 +1,10 @@
 """Errors a user can act on: one line of what, where and which values, one hint, one exit code."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 # Status codes that only a call to another machine returns, and the libraries of collectives.
@@ -100,3 +102,11 @@ def suggest(word: str, options: Iterable[Any]) -> str:
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     listing = f"one of: {', '.join(words)}"
     return f"did you mean {close[0]!r}? {listing}" if close else listing
+
+
+def suggest_path(path: str | os.PathLike) -> str:
+    """Return the hint for a path where nothing is: a like name beside it, or an empty text."""
+    folder, name = Path(path).expanduser().parent, Path(path).name
+    names = os.listdir(folder) if folder.is_dir() else []
+    close = difflib.get_close_matches(name, set(names) - {name}, n=1, cutoff=0.6)
+    return f"did you mean {str(folder / close[0])!r}?" if close else ""

@@ -336,6 +336,10 @@ def test_missing_paths(tmp_path, path, says):
     with pytest.raises(DataError, match=says) as caught:
         names(path and tmp_path / path)
     assert caught.value.hint
+    (tmp_path / "my_texts").mkdir()
+    with pytest.raises(DataError, match=says) as caught:
+        names(path.replace("none", str(tmp_path / "my_text")))
+    assert (caught.value.hint == f"did you mean '{tmp_path}/my_texts'?") == (path == "none")
 
 
 def test_folders_without_text(tmp_path):

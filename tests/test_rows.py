@@ -526,6 +526,9 @@ def test_a_split_that_is_not_there(tmp_path):
     with pytest.raises(DataError, match="no split 'train'") as caught:
         read(f"files:{tmp_path}/nowhere")
     assert "is the path right" in caught.value.hint
+    with pytest.raises(DataError, match=r"no file .*/tests\.tsv") as caught:
+        read(f"files:{tmp_path}/tests.tsv")
+    assert caught.value.hint == f"did you mean '{tmp_path}/test.tsv'?"
 
 
 # --- one file -------------------------------------------------------------------------------------

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from bert_jax.checkpoints import manager
-from bert_jax.config import knobs, recorded, suggest
+from bert_jax.config import knobs, recorded
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import CheckpointError, ConfigError, DataError
+from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
 from bert_jax.interop import huggingface
 from bert_jax.interop.parameter_names import WORDS
 from bert_jax.models.bert import padded_vocab
@@ -134,7 +134,7 @@ def _meant(path: str) -> str:
         return f"if the hub's is meant: google-bert/{path}"
     folder = Path(path).parent
     if "/" in path and folder.is_dir() and (names := sorted(os.listdir(folder))):
-        return suggest(path, [str(folder / name) for name in names[:20]])
+        return suggest_path(path) or f"{folder} holds {', '.join(names[:20])}"
     return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
 
 

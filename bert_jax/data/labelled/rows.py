@@ -15,7 +15,7 @@ from bert_jax.config.data_knobs import FORMATS, Task
 from bert_jax.data.labelled import conll, detect, formats
 from bert_jax.data.labelled.formats import Count, Log, Row, pick
 from bert_jax.data.text import tfds_text
-from bert_jax.errors import DataError, MissingError
+from bert_jax.errors import DataError, MissingError, suggest_path
 
 READERS: dict[str, Callable[[Path, Task, Count], Iterator[Row]]] = {
     "tsv": formats.tsv,
@@ -113,6 +113,8 @@ def _find(task: Task, place: str, split: str) -> Path:
         for name in dict.fromkeys((*SPLITS, *task.files))
         if any(path.is_file() for path in _candidates(task, place, name))
     ]
+    if not splits and Path(place).suffix in SUFFIXES and not re.search("[={]", place):
+        raise MissingError(f"no file {place}", suggest_path(place) or "is the path right?")
     unpacked = dict.fromkeys(path for path in candidates if path.suffix not in PACKED)
     raise _missing(task, split, _described(unpacked), splits)
 

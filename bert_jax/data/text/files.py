@@ -15,7 +15,7 @@ from bert_jax.data.text import shards
 from bert_jax.data.text.readers import read as read
 from bert_jax.data.text.readers import row_groups
 from bert_jax.data.text.sentences import Item
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, suggest_path
 from bert_jax.system import jsons, opening
 
 # .train is text as BabyLM's corpus has it.
@@ -47,9 +47,10 @@ def find(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
     candidates = [file for file in matches if not file.is_dir()]
     if not candidates:
         problem = "holds no files" if path.is_dir() else "does not exist"
+        near = "" if path.is_dir() else suggest_path(path)
         raise DataError(
             f"config.corpus.path = {settings.path!r} {problem}",
-            "give a file, a folder or a quoted glob",
+            near or "give a file, a folder or a quoted glob",
         )
     inside = os.path.realpath(root)
     kept: dict[str, Path] = {}
