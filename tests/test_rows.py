@@ -145,8 +145,9 @@ def test_utf_16_as_spreadsheets_write_it_is_read(tmp_path, codec):
     (row,) = read(write(tmp_path / "a.csv", text.encode(codec)))
     assert row.fields == {"text": "Ωmega \U0001f600\u2028\u0a0a\nnew", "label": "1"}
     path = write(tmp_path / "b.csv", (text + "a\ud800b,2\n").encode(codec, "surrogatepass"))
-    with pytest.raises(DataError, match=rf"^{path}:4: invalid UTF-8 at byte 1"):
+    with pytest.raises(DataError, match=rf"^{path}:4: invalid UTF-8 at byte 1") as caught:
         read(path)
+    assert "iconv -f" in caught.value.hint
     path = write(tmp_path / "c.csv", text.encode(codec) + b"a")
     with pytest.raises(DataError, match=rf"^{path}:4: invalid UTF-8 at byte 0"):
         read(path)

@@ -57,7 +57,9 @@ class Count:
     def refuse(self, where: str, problem: str, hint: str = "", rows: int = 1) -> None:
         """Raise, or count bad rows as left out."""
         if self.policy == "fail":
-            hint = hint or "repair it, or set --config.task.on_bad_row=skip"
+            mend = "convert the file, for example: iconv -f LATIN1 -t UTF-8 FILE"
+            mend = mend if "UTF-8" in problem else "repair it"
+            hint = hint or f"{mend}, or set --config.task.on_bad_row=skip"
             raise DataError(f"{where}: {problem}", hint)
         self.bad += rows
         self.first = self.first or f"{where}: {problem}"
