@@ -42,7 +42,7 @@ def here(monkeypatch, tmp_path):
             "google-bert/bert-base-uncased",
         ),
         ("predict nsp --model=runs/nope", 4, "no checkpoint at runs/nope", "OWNER/NAME of the hub"),
-        ("predict nsp --model=runs/demo", 4, "no checkpoint at runs/demo", "make demo trains it"),
+        ("predict nsp --model=runs/demo", 4, "no checkpoint at runs/demo", "`make demo` trains it"),
         ("predict nsp --model=./mime", 4, "no checkpoint at ./mime", "did you mean 'mine'"),
         (
             "predict nsp --model=mine/checkpoints",

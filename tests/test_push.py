@@ -167,6 +167,7 @@ def test_the_card_of_a_pretrained_model(tmp_path):
         "by 9 updates of 4 rows of at most 128 tokens."
     )
     limits = section(text, "Limits")
+    assert "No objective trained its vectors of sentences" in limits
     for said in ("at most 128 tokens", "step 5 of 9", "one seed", "fills masks", "prejudices"):
         assert said in limits
     assert "has not stated one" in section(text, "Licence")

@@ -164,6 +164,7 @@ def _limits(run: runs.TrainedModel) -> list[str]:
         seed = "It is one run with one seed; another seed gives other numbers."
         early = f"Training was to go on: this is step {run.step:,} of {c.steps:,}."
         limits += [early, seed] if run.step < c.steps else [seed]
+        limits.append("No objective trained its vectors of sentences; test them before use.")
     if names := [name for head in c.objectives.values() for name in head.labels]:
         limits.append(f"It answers with one of {', '.join(names)}, whatever the text is.")
     elif "mlm" in c.objectives:

@@ -132,8 +132,6 @@ def _meant(path: str) -> str:
         return "`make demo` trains it, or give another run or model folder"
     if re.fullmatch(r"bert-[\w-]+", path):
         return f"if the hub's is meant: google-bert/{path}"
-    if path == "runs/demo":
-        return "make demo trains it; or name another run, a model folder, or OWNER/NAME of the hub"
     folder = Path(path).parent
     if "/" in path and folder.is_dir() and (names := sorted(os.listdir(folder))):
         return suggest_path(path) or f"{folder} holds {', '.join(names[:20])}"
