@@ -160,7 +160,7 @@ def test_bands_part_rates_where_training_is_long_and_join_them_where_it_is_short
     assert sorted(len(group.cells) for group in plan(cells, pace=1e7)) == [3, 3, 3]
     two = plan(cells, pace=1e10)
     assert sorted((len(group.cells), group.slots) for group in two) == [(3, 52), (6, 13)]
-    assert all(re.match(r"band [12] of 2", group.why) for group in two)
+    assert all(re.match(r"rates differ \(band [12] of 2\)", group.why) for group in two)
 
 
 # --- what may differ ------------------------------------------------------------------------------

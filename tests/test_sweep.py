@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.config import costs
+from bert_jax.config import costs, run_knobs
 from bert_jax.studies import files, progress
 from bert_jax.studies.definition import Budget, expand, load
 from bert_jax.studies.folder import StudyFolder
@@ -138,6 +138,18 @@ def test_what_cannot_be_swept_is_one_line_and_nothing_is_made(words, said, tmp_p
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(":")[0] for line in lines] == ["error", "hint"]
     assert said in lines[0]
+    assert not (tmp_path / "w" / "cells").exists()
+
+
+def test_a_tracker_that_cannot_begin_is_said_once_and_no_cell_is_tried(
+    tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
+    words = ["--axis=masking.rate=0.15,0.3", "--config.logging.trackers=wandb"]
+    sweep(tmp_path / "w", *words, config=f"--config={texts.config_file(tmp_path)}", code=2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "error: tracker wandb needs the package package_that_nobody_has"
+    assert lines[1].startswith("hint: install it: ")
     assert not (tmp_path / "w" / "cells").exists()
 
 

@@ -43,7 +43,7 @@ def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -
         raise ConfigError(
             "a trained vocabulary may have fewer than tokenizer.vocab_size = "
             f"{settings.vocab_size} tokens, and a budget of FLOPs needs to know",
-            "prepare the corpus first (bert-jax prepare; a study that is run does so itself), "
-            "or give tokenizer.path",
+            "bert-jax prepare with this config, then the same command; a study that is run "
+            "prepares by itself. Or give tokenizer.path",
         )
     return int(shards.read_manifest(folder)["tokenizer"]["size"])

@@ -30,6 +30,7 @@ from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import Launcher
 from bert_jax.studies.report import compare, judged
 from bert_jax.system import disk, folder_locks, machine
+from bert_jax.training import trackers
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,8 @@ def run(
     archives = kept.beside(folder)
     known = reuses.finished(place, cells, reuse, archives, evaluations)
     unfinished = plan.unfinished(place, cells, evaluations)
-    _check_sources(study, [cell for cell in unfinished if cell.id not in known], given, folder)
+    missing = [cell for cell in unfinished if cell.id not in known]
+    _check_sources(study, missing, given, folder)
     notes = [f"text: {', '.join(_texts(cells))}", *measures.left_out(cells, evaluations)]
     notes += _power(study, cells, place, folder)
     notes += _without_checkpoints(place, cells, known)
@@ -84,6 +86,7 @@ def run(
         groups = plan.plan(place, left, evaluations, fuse, room, flops_per_second)
         print(plan.described(place, name, cells, groups, room, notes, flops_per_second))
         return
+    trackers.check({name for cell in missing for name in cell.config.logging.trackers})
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)

@@ -77,7 +77,7 @@ def plan(
         for number, band in enumerate(divided):
             why = unshared(band[0].config)
             if len(divided) > 1:
-                why = f"band {number + 1} of {len(divided)} of rates"
+                why = f"rates differ (band {number + 1} of {len(divided)})"
             room = _room(band, memory, accelerator)
             if len(band) > min(most, room):
                 why = f"--fuse={fuse}" if most <= room else f"memory for {room:.0f} runs"
@@ -176,7 +176,7 @@ def _spread(parts: list[Part], parallel: int, pace: float) -> list[Part]:
             break
         longest = max(divisible, key=lambda part: estimate_seconds(part[0], pace))
         halves = _parts(longest[0], math.ceil(len(longest[0]) / 2))
-        why = longest[1] or f"{parallel} groups run at the same time"
+        why = longest[1] or f"{parallel} groups can run at the same time"
         parts = [part for part in parts if part is not longest] + [(half, why) for half in halves]
         end = makespan((estimate_seconds(part, pace) for part, _ in parts), parallel)
         if end < WORTH * soonest:

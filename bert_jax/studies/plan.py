@@ -124,7 +124,7 @@ def described(
         last = (cell.trunk, name_of_group) if branched else (name_of_group,)
         listing.append((cell.id, *cell.labels.values(), str(cell.seed), *steps, *last))
     about = ("about",) if speed.source else ()
-    parts = [("group", "runs", "slots", "empty", *about, "no more, for")]
+    parts = [("group", "runs", "slots", "empty", *about, "no more runs because")]
     for group in planned:
         runs = str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"
         about = (duration(group.seconds, rough=True),) if speed.source else ()
