@@ -30,6 +30,8 @@ def here(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine" / "checkpoints" / "10").mkdir(parents=True)
     (tmp_path / "texts").mkdir()
+    (tmp_path / "study" / "cells").mkdir(parents=True)
+    (tmp_path / "study" / "study.json").touch()
 
 
 @pytest.mark.parametrize(
@@ -50,6 +52,7 @@ def here(monkeypatch, tmp_path):
             "mine/checkpoints is where a run keeps its steps",
             "mine is the run",
         ),
+        ("evaluate --model=study", 4, "study is a study", "its runs are in study/cells"),
         ("predict nsp --model=mine --input=texts", 3, "texts is a folder", "leave --input out"),
         ("inspect attention --model=mine", 2, "no text to look at", "--text="),
         (

@@ -85,6 +85,8 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
             f"{path} is where a run keeps its steps",
             f"{folder.parent} is the run, {folder}/N a step",
         )
+    if (cells := folder / "cells").is_dir() and (folder / "study.json").is_file():
+        raise CheckpointError(f"{path} is a study", f"its runs are in {cells}: name one of them")
     if not (folder / "checkpoints").is_dir():
         return foreign(path, tokenizer, **allowed)
     if tokenizer or any(allowed.values()):

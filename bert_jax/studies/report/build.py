@@ -51,14 +51,19 @@ STYLE = asset(__file__, ".css")
 
 
 def write(place: StudyFolder) -> str:
-    """Write results.csv, figures/*, summary.md and, last, report.html; return the answer."""
+    """Write results.csv, figures/*, summary.md and, last, report.html; return what to print."""
     view, found = _read(place)
     body, shown = compose(view, found)
     for name, figure in shown.items():
         figure_files.write(place.figures / name, [figure], source=_source(view))
     files.write_text(place.summary, summary.text(view, found))
     files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
-    return found.answer(view)
+    return _told(view, found)
+
+
+def _told(view: View, found: Findings) -> str:
+    """Return what a terminal says: the answer, and what keeps the study from being one."""
+    return "\n".join(filter(None, [found.answer(view), *answers.warnings(view)]))
 
 
 def _read(place: StudyFolder) -> tuple[View, Findings]:
@@ -99,7 +104,7 @@ def write_summary(place: StudyFolder) -> str:
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
     files.write_text(place.summary, summary.text(view, found))
-    return found.answer(view)
+    return _told(view, found)
 
 
 def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
@@ -122,7 +127,7 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
                 figure_files.write(path, [figure], source=_source(view), kinds=("png",))
         files.write_text(place.summary, summary.text(view, found))
         files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
-        return found.answer(view)
+        return _told(view, found)
 
 
 def compose(view: View, found: Findings) -> tuple[str, Figures]:
