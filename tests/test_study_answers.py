@@ -16,7 +16,7 @@ from scipy import stats
 from bert_jax.config.knobs import Config
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.folder import Entry, State, StudyFolder
-from bert_jax.studies.report import answers, compare, sections
+from bert_jax.studies.report import answers, compare, grid, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.collect import Result
 from tests.test_study_compare import halves_by_hand
@@ -197,6 +197,19 @@ def test_runs_that_are_all_worse_than_the_unigram_have_no_best():
     table = sections.best(made, comparison, gaps(made))
     assert "none; nearest 40 %" in table
     assert "no point is shown to be better than the unigram" in table
+
+
+@pytest.mark.parametrize(("unigram", "best"), [(9.0, "40 %, small"), (4.0, "")])
+def test_two_axes_have_a_best_point_if_one_is_better_than_the_unigram(unigram, best):
+    points = {"15 %": SEEDS + 5.0, "40 %": SEEDS + 4.5}
+    made = view(
+        {"small": points, "large": {k: v + 0.2 for k, v in points.items()}}, unigram=unigram
+    )
+    made.study["axes"].reverse()
+    made.study["comparisons"].append(
+        {"axis": "size", "baseline": "small", "metrics": [LOSS]},
+    )
+    assert (best in grid.best_cell(made)) if best else not grid.best_cell(made)
 
 
 def test_a_run_with_another_evaluation_alone_has_no_part_in_the_sentence():

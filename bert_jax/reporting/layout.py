@@ -110,7 +110,8 @@ def _below(axis: Scale, ticks: Sequence[tuple[float, str]], base: float, title: 
 
 def _beside(title: str, top: float, base: float) -> tuple[list[Mark], float]:
     """Write the title of the upright axis, in lines of its length; return their width, too."""
-    lines = wrap(title, base - top) if title else []
+    longest = max(map(text_width, title.split()), default=0.0)  # no word is broken
+    lines = wrap(title, max(base - top, longest)) if title else []
     marks: list[Mark] = [
         Text(11 + LINE * i, (top + base) / 2, line, upright=True, role="axistitle")
         for i, line in enumerate(lines)

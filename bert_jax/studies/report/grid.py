@@ -11,13 +11,18 @@ from bert_jax.studies.report.collect import Result
 
 
 def best_cell(view: View) -> str:
-    """Name the best point of two crossed axes by the first metric; empty for other studies."""
+    """Name the best point of two crossed axes by the first metric; empty for other studies.
+
+    Where no point is shown to be better than the baseline, none is called best.
+    """
     grid = _means(view)
     if not grid:
         return ""
     metric, means = grid
     known = {place: mean.mean for place, mean in means.items() if mean}
-    if not known:
+    levels = answers.reference(view, metric)[1]
+    families = view.families(view.comparisons[0]["axis"])
+    if not known or all(answers.behind(family, metric, levels)[1] for family in families):
         return ""
     choose = min if lower_is_better(metric) else max
     best = choose(known, key=lambda place: known[place])
