@@ -194,10 +194,23 @@ SCENARIOS = {
 
 # --- the files ------------------------------------------------------------------------------------
 
-SUBJECTS = ("the cat", "a small dog", "my old friend", "the quiet river", "a child", "a green bird")
-VERBS = ("sees", "follows", "likes", "finds", "remembers", "hears")
-PLACES = ("in the garden", "near the sea", "under a tree", "on the long road", "behind the house")
-SYLLABLES = ("ba", "ko", "mi", "ru", "ten", "sal", "vor", "phi", "dun", "je", "lax", "wyn")
+SUBJECTS = ("the cat", "a small dog", "my old friend", "the quiet river", "a child")
+SUBJECTS += ("a green bird", "the young baker", "your teacher", "a brown horse", "the last train")
+SUBJECTS += ("her sister", "an honest lawyer", "the captain", "our neighbour", "a clever student")
+SUBJECTS += ("the empty house", "a famous painter", "the blue window", "an early guest")
+SUBJECTS += ("the silver ring", "his uncle", "a heavy stone", "the wooden bridge")
+SUBJECTS += ("a patient doctor",)
+VERBS = ("sees", "follows", "likes", "finds", "remembers", "hears", "paints", "carries")
+VERBS += ("leaves", "forgets", "measures", "protects", "describes", "surprises", "believes")
+VERBS += ("watches", "repairs", "answers", "crosses", "awaits")
+PLACES = ("in the garden", "near the sea", "under a tree", "on the long road")
+PLACES += ("behind the house", "before the winter", "at the market", "without a word")
+PLACES += ("through the snow", "by night", "after breakfast", "between two mountains")
+PLACES += ("against the wind", "during the summer", "along the border", "inside the library")
+PLACES += ("across the valley", "beyond the harbour", "for another reason")
+PLACES += ("until tomorrow morning",)
+SYLLABLES = ("ba", "ko", "mi", "ru", "ten", "sal", "vor", "phi", "dun", "je", "lax", "wyn", "ost")
+SYLLABLES += ("gre", "li", "mar", "nu", "pel", "qui", "ras", "sho", "ti", "ur", "ver", "zen", "cla")
 
 
 def write_inputs(folder: Path, checkout: Path) -> None:
