@@ -1,0 +1,58 @@
+"""Frozen numbers of the net as JSON: read, written, and compared within a tolerance."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def read(name: str) -> Any:
+    """Return a frozen file's content."""
+    return json.loads((GOLDEN / f"{name}.json").read_text())
+
+
+def write(name: str, content: Any) -> None:
+    """Freeze a file's content, a line for each entry of its first two levels."""
+    GOLDEN.mkdir(exist_ok=True)
+    (GOLDEN / f"{name}.json").write_text(_text(content, levels=2) + "\n")
+
+
+def _text(content: Any, levels: int, indent: str = "") -> str:
+    """Write JSON whose first levels have a line for each entry."""
+    if not levels or not isinstance(content, dict) or not content:
+        return json.dumps(content, sort_keys=True, ensure_ascii=False)
+    inner = indent + " "
+    lines = [
+        f"{inner}{json.dumps(key, ensure_ascii=False)}: {_text(value, levels - 1, inner)}"
+        for key, value in content.items()
+    ]
+    return "{\n" + ",\n".join(lines) + f"\n{indent}}}"
+
+
+def find_differences(frozen: Any, found: Any, tolerance: float, path: str = "") -> list[str]:
+    """Return a line for each value that differs; numbers may differ by a relative tolerance."""
+    if isinstance(frozen, dict) and isinstance(found, dict):
+        lines = [f"{path}/{key}: missing" for key in frozen.keys() - found.keys()]
+        lines += [f"{path}/{key}: not frozen" for key in found.keys() - frozen.keys()]
+        for key in frozen.keys() & found.keys():
+            lines += find_differences(frozen[key], found[key], tolerance, f"{path}/{key}")
+        return sorted(lines)
+    if isinstance(frozen, list) and isinstance(found, list) and len(frozen) == len(found):
+        lines = []
+        for number, (old, new) in enumerate(zip(frozen, found, strict=True)):
+            lines += find_differences(old, new, tolerance, f"{path}[{number}]")
+        return lines
+    if _is_number(frozen) and _is_number(found):
+        same = math.isclose(frozen, found, rel_tol=tolerance, abs_tol=tolerance)
+    else:
+        same = frozen == found
+    return [] if same else [f"{path}: {frozen!r} became {found!r}"]
+
+
+def _is_number(value: Any) -> bool:
+    """Tell whether a value is a number; true and false are none."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,0 +1,106 @@
+"""Freeze the numbers of the net again: python -m tests.net.make PART [ROW...].
+
+PART is a row of PARTS. Rows that are not named keep their numbers. Batches hold no number that the
+compiler rounds: with JAX_DISABLE_MOST_OPTIMIZATIONS=true they are made faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.net import answer_rows, batch_rows, config_rows, golden, prepare_rows, report_rows
+from tests.net.rows import ROWS
+from tests.net.train_rows import measure
+
+DIGITS = 8  # of a number, significant
+
+
+def shorten(numbers: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Return the numbers with as many digits as a comparison needs."""
+    return {
+        name: [value if value is None else float(f"{value:.{DIGITS}g}") for value in numbers[name]]
+        for name in sorted(numbers)
+    }
+
+
+def make_training(names: list[str]) -> None:
+    """Train rows with the compiler flags of a user, and freeze their numbers."""
+    chosen = names or list(ROWS)
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Path(folder) / "rows", chosen, users_flags=True)
+    frozen = golden.read("training") if names else {}
+    frozen |= {name: shorten(found[name]) for name in chosen}
+    golden.write("training", {name: frozen[name] for name in ROWS if name in frozen})
+
+
+def make_batches(names: list[str]) -> None:
+    """Freeze the digests of batches, and of the masks made of them."""
+    measured = {
+        "batches": (batch_rows.measure_batches, list(batch_rows.SETTINGS)),
+        "masks": (batch_rows.measure_masks, [*batch_rows.MASKED, *batch_rows.RULES]),
+    }
+    with tempfile.TemporaryDirectory() as folder, batch_rows.inputs(Path(folder) / "inputs"):
+        for part, (measure_row, known) in measured.items():
+            freeze_rows(part, known, names, measure_row)
+
+
+def make_preparation(names: list[str]) -> None:
+    """Freeze the digests of prepared texts."""
+    with tempfile.TemporaryDirectory() as folder, prepare_rows.inputs(Path(folder) / "inputs"):
+        freeze_rows("preparation", list(prepare_rows.ROWS), names, prepare_rows.measure)
+
+
+def make_configs(names: list[str]) -> None:
+    """Freeze the knobs of configs and studies, and the cells of studies."""
+    with tempfile.TemporaryDirectory() as folder, config_rows.inputs(Path(folder) / "inputs"):
+        freeze_rows("configs", list(config_rows.CONFIGS), names, config_rows.measure)
+        freeze_rows("studies", list(config_rows.STUDIES), names, config_rows.measure_study)
+        freeze_rows("cells", list(config_rows.TABLES), names, config_rows.measure_cells)
+
+
+def make_study(names: list[str]) -> None:
+    """Freeze the numbers of reports of committed studies."""
+    with tempfile.TemporaryDirectory() as folder:
+        measure_report = functools.partial(report_rows.measure, folder=Path(folder))
+        freeze_rows("study", list(report_rows.STUDIES), names, measure_report)
+
+
+def freeze_rows(
+    part: str, known: list[str], names: list[str], measure_row: Callable[[str], Any]
+) -> None:
+    """Freeze the rows of a file that are named, or all; rows that are not known any more go."""
+    frozen = golden.read(part) if names else {}
+    frozen |= {name: measure_row(name) for name in known if name in names or not names}
+    golden.write(part, {name: frozen[name] for name in known if name in frozen})
+
+
+def make_answers(names: list[str]) -> None:
+    """Ask the frozen models; a row is a question's name or a model's."""
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
+        answer_rows.write_questions(Path(folder))
+        frozen = golden.read("answers") if names else {}
+        for part, rows, find in answer_rows.PARTS:
+            chosen = [row for row in rows if not names or row in names]
+            kept = frozen.get(part, {}) | {row: answer_rows.shorten(find(row)) for row in chosen}
+            frozen[part] = {row: kept[row] for row in rows if row in kept}
+    golden.write("answers", frozen)
+
+
+PARTS = {
+    "training": make_training,
+    "batches": make_batches,
+    "preparation": make_preparation,
+    "configs": make_configs,
+    "study": make_study,
+    "answers": make_answers,
+}
+
+if __name__ == "__main__":
+    part, *rows = sys.argv[1:]
+    PARTS[part](rows)

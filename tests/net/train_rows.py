@@ -1,0 +1,50 @@
+"""Train rows of the net, and read the numbers that they leave."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from tests.net.commands import ROOT, make_environment, run_commands
+from tests.net.rows import BASE, MODELS, command
+from tests.scenarios import write_inputs
+
+VARYING = (
+    "seconds",
+    "wait",
+    "memory",
+    "per_second",
+    "mfu",
+    "flops",
+)  # parts of names of measured numbers
+Numbers = dict[str, list[float]]
+
+
+def write_folder(folder: Path) -> None:
+    """Write everything that the rows read, with links to the frozen models and the checkout."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_inputs(folder, ROOT)
+    (folder / "base.py").write_text(BASE)
+    (folder / "models").symlink_to(MODELS)
+
+
+def measure(
+    folder: Path, names: list[str], users_flags: bool = False, devices: int = 1
+) -> dict[str, Numbers]:
+    """Return the numbers of each row, trained in one process below a folder."""
+    write_folder(folder)
+    commands = [command(name, f"runs/{name}") for name in names]
+    results = run_commands(folder, commands, make_environment(folder, users_flags, devices))
+    for name, result in zip(names, results, strict=True):
+        assert result.code == 0, f"row {name} ended with {result.code}: {result.stderr}"
+    return {name: read_numbers(folder / "runs" / name) for name in names}
+
+
+def read_numbers(workdir: Path) -> Numbers:
+    """Return each number of metrics.jsonl by name: a value for each time it was written."""
+    found: Numbers = {}
+    for line in (workdir / "metrics.jsonl").read_text().splitlines():
+        for name, value in json.loads(line).items():
+            if "/" in name and not any(part in name for part in VARYING):
+                found.setdefault(name, []).append(value)
+    return found
