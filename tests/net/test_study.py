@@ -1,0 +1,73 @@
+"""Reports of committed studies have the frozen numbers."""
+
+# ruff: noqa: RUF001 (the report writes minus signs and dashes)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.net import golden, report_rows
+from tests.net.rows import TOLERANCE
+from tests.net.train_rows import ROOT
+
+FROZEN = golden.read("study")
+SLOW = [name for name in report_rows.STUDIES if name not in report_rows.QUICK]
+
+
+def check(name: str, folder: Path) -> None:
+    """Compare a report with the frozen numbers, and its results.csv with the committed one."""
+    found = report_rows.measure(name, folder)
+    assert golden.find_differences(FROZEN[name], found, TOLERANCE) == []
+    tables = (ROOT / "experiments" / name / "results.csv", folder / name / "results.csv")
+    committed, written = map(report_rows.read_table, tables)
+    assert golden.find_differences(committed, written, TOLERANCE) == []
+
+
+def test_every_study_is_frozen():
+    assert sorted(FROZEN) == sorted(report_rows.STUDIES)
+
+
+@pytest.mark.parametrize("name", report_rows.QUICK)
+def test_report_has_the_frozen_numbers(name, tmp_path):
+    check(name, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SLOW)
+def test_report_of_a_larger_study_is_frozen(name, tmp_path):
+    check(name, tmp_path)
+
+
+def test_summary_is_read_by_tables_and_headings():
+    text = """# name
+
+Best by 0.5 nats (−0.25 to 1,000).
+
+## By rate
+
+| rate | loss | minus 15 % |
+|---|---:|---:|
+| 15 % | 1.5 ± 0.25 | |
+| **40 %** | – (0 of 3) | **−0.5** (−1 to 2e-3) |
+
+It is underpowered; once replicated, once not replicated.
+
+## Conditions
+
+- 17 cells
+"""
+    assert report_rows.read_summary(text) == {
+        "name: text": {"numbers": [-0.25, 0.5, 1000.0]},
+        "By rate: rate": {
+            "15 %": [[1.5, 0.25], []],
+            "40 %": [[0.0, 3.0], [-0.5, -1.0, 0.002, "*"]],
+        },
+        "By rate: text": {
+            "numbers": [],
+            "not replicated": 1,
+            "replicated": 1,
+            "underpowered": 1,
+        },
+    }
