@@ -1,0 +1,116 @@
+"""Suites, `predict`, arrays and exports of the frozen models give the frozen answers."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bert_jax
+from tests.net import answer_rows, golden
+from tests.net.answer_rows import FROZEN_MODELS, QUESTIONS, TEXTS
+from tests.net.rows import TOLERANCE
+from tests.reference import softmax
+
+FROZEN = golden.read("answers")
+QUICK = (  # starts of questions: some suites, and every task of `predict`
+    "bert: evaluate --suite=cross_rate --source",
+    "roberta: evaluate --suite=nelbo",
+    "modernbert: evaluate --suite=pll --source=files:lines.txt --within-word",
+    "causal: evaluate --suite=blimp",
+    "classify: evaluate --suite=glue",
+    "span: evaluate --suite=squad",
+    "bert: predict fill-mask --long=windows",
+    "roberta: predict fill-mask",
+    "bert: predict nsp",
+    "regress: predict classify",
+    "choice: predict classify",
+    "tag: predict tag words.txt",
+    "span: predict answer --top-k",
+    "modernbert: predict embed",
+    "causal: predict generate --max-tokens=8 --temperature=1",
+)
+EXCHANGED = answer_rows.PARTS[2][1]
+
+
+def mark_slow(names: list[str], quick: tuple[str, ...]) -> list[Any]:
+    """Mark the rows as slow that begin with none of the quick ones."""
+    slow = pytest.mark.slow
+    return [name if name.startswith(quick) else pytest.param(name, marks=slow) for name in names]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("questions")
+    answer_rows.write_questions(folder)
+    return folder
+
+
+@pytest.fixture
+def folder(place: Path) -> Iterator[Path]:
+    """Enter the folder in which every question is asked."""
+    with contextlib.chdir(place):
+        yield place
+
+
+def differences(part: str, name: str, found: Any) -> list[str]:
+    return golden.find_differences(FROZEN[part][name], found, TOLERANCE)
+
+
+def test_every_answer_is_frozen():
+    assert {part: [*rows] for part, rows, _ in answer_rows.PARTS} == {
+        part: [*answers] for part, answers in FROZEN.items()
+    }
+
+
+def test_every_quick_question_is_a_question():
+    assert [start for start in QUICK if not any(name.startswith(start) for name in QUESTIONS)] == []
+
+
+@pytest.mark.parametrize("name", mark_slow([*QUESTIONS], QUICK))
+def test_answer_is_the_frozen_one(folder, name):
+    assert differences("questions", name, answer_rows.ask(name)) == []
+
+
+@pytest.mark.parametrize("name", mark_slow(FROZEN_MODELS, ("bert", "modernbert")))
+def test_arrays_are_the_frozen_ones(folder, name):
+    assert differences("arrays", name, answer_rows.find_arrays(name)) == []
+
+
+@pytest.mark.parametrize("name", mark_slow(EXCHANGED, ("roberta",)))
+def test_exported_model_has_the_same_arrays(folder, name, tmp_path):
+    """Imported and exported again it has the same bytes, too; what cannot be exported says why."""
+    found = answer_rows.exchange(answer_rows.find_model(name), tmp_path)
+    if arrays := found.pop("arrays", {}):
+        expected = FROZEN["arrays"].get(name) or answer_rows.find_arrays(name)
+        assert golden.find_differences(expected, arrays, TOLERANCE) == []
+    assert differences("exchange", name, found) == []
+
+
+def test_python_gives_what_the_commands_print(folder):
+    bert = bert_jax.load("models/bert")
+    masked = answer_rows.ask("bert: predict fill-mask --top-k=3 masks.txt")
+    lines = (folder / "masks.txt").read_text().splitlines()
+    assert answer_rows.as_json(bert.fill_mask(lines, top_k=3)) == masked
+    printed = answer_rows.ask("bert: evaluate --suite=blimp --source=files:pairs")
+    assert (
+        answer_rows.as_json(bert_jax.score(bert, "blimp", source="files:pairs"))
+        == (printed["blimp"])
+    )
+    embedded = answer_rows.ask("bert: predict embed --pooling=cls --normalize starts.txt")
+    found = bert.embed([row["text"] for row in embedded], pooling="cls", normalize=True)
+    np.testing.assert_allclose([row["embedding"] for row in embedded], found, rtol=1e-6)
+
+
+def test_probabilities_are_those_of_the_logits(folder):
+    """What `predict` says follows from the arrays that a model gives."""
+    bert = bert_jax.load("models/bert")
+    (logits,) = bert.logits(TEXTS[:1])
+    (answer,) = bert.fill_mask(TEXTS[:1], top_k=1)
+    place = TEXTS[0].split().index("[MASK]") + 1
+    probabilities = softmax(logits[place])
+    assert answer["masks"][0][0]["probability"] == pytest.approx(probabilities.max(), rel=1e-5)
