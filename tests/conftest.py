@@ -4,6 +4,7 @@ exactly.
 
 from __future__ import annotations
 
+import lzma
 import os
 import tempfile
 from pathlib import Path
@@ -84,6 +85,12 @@ LONGEST = (
 )
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Adds the option that freezes what commands print now."""
+    text = "write the transcripts of tests/net/transcripts again"
+    parser.addoption("--update-golden", action="store_true", help=text)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the longest files first; their order is otherwise kept."""
     rank = {f"test_{name}.py": number for number, name in enumerate(LONGEST)}
@@ -133,6 +140,26 @@ def shared() -> Path:
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no reference data at {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reference data of golden/copies, unpacked, in the layout of ../shared/data.
+
+    A piece that was cut off a vocabulary has a name in its place that no text can hold.
+    """
+    packed, folder = Path(__file__).parent / "golden" / "copies", tmp_path_factory.mktemp("copies")
+    for file in (file for file in packed.rglob("*") if file.is_file()):
+        data = lzma.decompress(file.read_bytes()) if file.suffix == ".xz" else file.read_bytes()
+        place = folder / file.relative_to(packed).with_name(file.name.removesuffix(".xz"))
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if place.suffix == ".tsv":
+            kept = [line.split("\t") for line in data.decode().split("\n") if line]
+            pieces = {int(number): piece for number, piece in kept}
+            lines = (pieces.get(number, f"[cut {number}]") for number in range(max(pieces) + 1))
+            data, place = "".join(f"{line}\n" for line in lines).encode(), place.with_suffix(".txt")
+        place.write_bytes(data)
     return folder
 
 

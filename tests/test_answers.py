@@ -189,21 +189,22 @@ def squad(file: Path) -> list[Example]:
 
 
 @pytest.mark.parametrize(
-    ("name", "count", "inside", "split", "length", "stride", "stride_as"),
+    ("data", "name", "count", "inside", "split", "length", "stride", "stride_as"),
     [
-        ("squad_xquad_en/dev.json", 89, 0, 0, 384, 128, "step"),
-        ("squad_xquad_en/train.json", 475, 1, 0, 128, 32, "overlap"),
-        ("squad2_subjqa/electronics_dev.json.gz", 99, 0, 0, 384, 128, "overlap"),
-        ("squad2_subjqa/restaurants_test.json.gz", 136, 0, 0, 256, 64, "step"),
-        ("squad2_subjqa/tripadvisor_dev.json.gz", 142, 0, 3, 128, 32, "overlap"),
+        ("copies", "squad_xquad_en/dev.json", 89, 0, 0, 384, 128, "step"),
+        ("copies", "squad_xquad_en/train.json", 475, 1, 0, 128, 32, "overlap"),
+        ("shared", "squad2_subjqa/electronics_dev.json.gz", 99, 0, 0, 384, 128, "overlap"),
+        ("shared", "squad2_subjqa/restaurants_test.json.gz", 136, 0, 0, 256, 64, "step"),
+        ("shared", "squad2_subjqa/tripadvisor_dev.json.gz", 142, 0, 3, 128, 32, "overlap"),
     ],
 )
 def test_answers_of_real_questions_come_back(
-    shared, name, count, inside, split, length, stride, stride_as
+    request, data, name, count, inside, split, length, stride, stride_as
 ):
     """All but those that end `inside` a token, and those `split` over windows."""
-    vocab = tokenizer.load(shared / "vocab" / "bert_base_uncased_vocab.txt")
-    examples = squad(shared / name)
+    folder = request.getfixturevalue(data)
+    vocab = tokenizer.load(folder / "vocab" / "bert_base_uncased_vocab.txt")
+    examples = squad(folder / name)
     task = knobs.Task(stride=stride, stride_as=stride_as, answer_tokens=1000, no_answer=True)
     found = features.encode(examples, "span", vocab, task, length, train=False)
     whole = in_a_window(found)

@@ -87,10 +87,10 @@ def test_rows_have_the_length_asked_for_and_are_never_cut():
         encoding.rows(SPECIAL, [[[5]], [[5], [6]]], length=4)
 
 
-def test_pairs_are_those_of_hugging_face(shared):
-    found = tokenizer.load(shared / "vocab" / "bert_base_uncased_vocab.txt", max_word_length=100)
+def test_pairs_are_those_of_hugging_face(copies):
+    found = tokenizer.load(copies / "vocab" / "bert_base_uncased_vocab.txt", max_word_length=100)
     lines = (
-        (shared / "golden_tokenization" / "bert_uncased_pairs.jsonl")
+        (copies / "golden_tokenization" / "bert_uncased_pairs.jsonl")
         .read_text(encoding="utf-8")
         .split("\n")
     )

@@ -270,10 +270,9 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     assert "accuracy_word_l2r" in ask(run, "blimp", source=f"files:{tmp_path}", within_word=True)
 
 
-def test_twenty_pairs_of_blimp(shared, run, tmp_path, one_device):
-    file = shared / "blimp" / "principle_A_case_1.jsonl.gz"
-    with gzip.open(file, "rt") as stream:
-        pairs = [json.loads(line) for line in stream][:20]
+def test_twenty_pairs_of_blimp(copies, run, tmp_path, one_device):
+    file = copies / "blimp" / "principle_A_case_1.jsonl"
+    pairs = [json.loads(line) for line in file.read_text().splitlines()]
     words = {
         w
         for pair in pairs

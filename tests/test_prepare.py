@@ -321,10 +321,10 @@ def test_word_by_word_gives_the_ids_of_whole_sentences(found, style):
 
 
 @pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multilingual_cased"])
-def test_word_by_word_gives_the_ids_of_google(shared, name):
-    words = encode.Words(tokenizers.load(shared / "vocab" / f"bert_base_{name}_vocab.txt"))
+def test_word_by_word_gives_the_ids_of_google(copies, name):
+    words = encode.Words(tokenizers.load(copies / "vocab" / f"bert_base_{name}_vocab.txt"))
     lines = (
-        (shared / "golden_tokenization" / "bert_tokenization.jsonl")
+        (copies / "golden_tokenization" / "bert_tokenization.jsonl")
         .read_text(encoding="utf-8")
         .split("\n")
     )

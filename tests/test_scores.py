@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-import gzip
 import json
 import math
 import re
@@ -47,8 +46,8 @@ def span(text: str, doubt: float = 0.0) -> Span:
 
 
 @pytest.mark.parametrize("name", ["CoLA", "SST-2", "MRPC", "RTE", "STS-B", "MNLI-10k"])
-def test_glue_equals_the_golden_file(shared, name):
-    golden = json.loads((shared / "golden_metrics" / "glue_dev.json").read_text())[name]
+def test_glue_equals_the_golden_file(copies, name):
+    golden = json.loads((copies / "golden_metrics" / "glue_dev.json").read_text())[name]
     expected = golden["expected"]
     if name == "STS-B":
         found = scores.score("regress", examples(golden["labels"]), golden["predictions"], (), TASK)
@@ -61,8 +60,8 @@ def test_glue_equals_the_golden_file(shared, name):
         assert abs(found[metric] - value) < 1e-6, metric
 
 
-def test_entities_equal_the_golden_file(shared):
-    golden = json.loads((shared / "golden_metrics" / "ner_seqeval_wnut17.json").read_text())
+def test_entities_equal_the_golden_file(copies):
+    golden = json.loads((copies / "golden_metrics" / "ner_seqeval_wnut17.json").read_text())
     labels = sorted(
         {label for side in ("labels", "predictions") for one in golden[side] for label in one}
     )
@@ -86,13 +85,11 @@ OFFICIAL = {  # our name -> that of evaluate-v2.0.py
 }
 
 
-@pytest.mark.parametrize("name", ["squad11_xquad_dev", "squad20_electronics_dev"])
-def test_squad_equals_the_golden_file(shared, name):
-    folder = shared / "golden_metrics" / name
+@pytest.mark.parametrize("name", ["squad11_xquad_dev", "squad20_xquad_dev"])
+def test_squad_equals_the_golden_file(copies, name):
+    folder = copies / "golden_metrics" / name
     golden = json.loads((folder / "expected.json").read_text())
-    file = shared / golden["gold"]
-    raw = file.read_bytes()
-    data = json.loads(gzip.decompress(raw) if file.suffix == ".gz" else raw)["data"]
+    data = json.loads((copies / "squad_xquad_en" / "dev.json").read_text())["data"]
     texts = json.loads((folder / "predictions.json").read_text())
     doubts = folder / "na_prob.json"
     doubts = json.loads(doubts.read_text()) if doubts.exists() else dict.fromkeys(texts, 0.0)
@@ -100,7 +97,10 @@ def test_squad_equals_the_golden_file(shared, name):
         one for article in data for paragraph in article["paragraphs"] for one in paragraph["qas"]
     ]
     answers = [
-        tuple(Answer(a["text"], a["answer_start"]) for a in one["answers"]) for one in questions
+        tuple(Answer(a["text"], a["answer_start"]) for a in one["answers"])
+        if one["id"] not in golden.get("impossible", ())
+        else ()
+        for one in questions
     ]
     made = [span(texts[one["id"]], doubts[one["id"]]) for one in questions]
     v2 = "best_f1" in golden["official"]

@@ -84,11 +84,11 @@ def test_answers_by_id_and_how_likely_there_is_none(tmp_path):
     assert list(json.loads(doubts.read_text()).values()) == pytest.approx(expected)
 
 
-def test_the_answers_are_those_the_official_script_reads(shared):
+def test_the_answers_are_those_the_official_script_reads(copies):
     """Its example of both files: an object of texts by id, and one of numbers from 0 to 1 under the
     same ids.
     """
-    folder = shared / "golden_metrics" / "squad20_electronics_dev"
+    folder = copies / "golden_metrics" / "squad20_xquad_dev"
     texts, doubts = (
         json.loads((folder / f"{name}.json").read_text()) for name in ("predictions", "na_prob")
     )

@@ -209,7 +209,6 @@ COUNTS = {  # of the READMEs beside the data: (task, folder) -> rows of each spl
     ("mnli10k", "glue"): {"train": 8999, "validation": 1000},
     ("trec", "cls_trec"): {"train": 5452, "test": 500},
     ("movie_reviews", "cls_movie_reviews"): {"train": 1600, "test": 400},
-    ("copa", "mc_copa"): {"validation": 500},
     ("wnut17", "ner_wnut17"): {"train": 3394, "validation": 1009, "test": 1287},
     ("ud_ewt", "pos_ud_ewt"): {"train": 12_544, "validation": 2001, "test": 2077},
     ("squad2", "squad2_subjqa/restaurants_{split}.json.gz"): {
@@ -227,8 +226,9 @@ COUNTS = {  # of the READMEs beside the data: (task, folder) -> rows of each spl
         "validation": 255,
         "test": 358,
     },
-    ("squad", "squad_xquad_en"): {"train": 475, "validation": 89},
 }
+COPIED = (("copa", "mc_copa", "validation", 500), ("squad", "squad_xquad_en", "train", 475))
+COPIED += (("squad", "squad_xquad_en", "validation", 89),)
 UNLABELLED = ("cola", "sst2", "stsb", "rte")  # the test splits that are
 
 
@@ -240,6 +240,11 @@ def test_published_data_loads_with_its_published_count(shared, name, folder, spl
     found = load(name, split, f"files:{shared}/{folder}")
     assert len(found) == count
     assert all((e.label is None) == (split == "test" and name in UNLABELLED) for e in found)
+
+
+@pytest.mark.parametrize(("name", "folder", "split", "count"), COPIED)
+def test_copied_data_loads_with_its_published_count(copies, name, folder, split, count):
+    assert len(load(name, split, f"files:{copies}/{folder}")) == count
 
 
 def test_words_of_wnut_are_counted_hashes_and_all(shared):
@@ -265,13 +270,16 @@ def test_first_rows_are_what_the_files_show(shared):
     assert first.label == 1
     assert load("stsb", "validation", f"files:{shared}/glue")[1].label == 4.75
     assert load("rte", "validation", f"files:{shared}/glue")[0].label == 1  # not_entailment
-    (first, *_) = load("copa", "validation", f"files:{shared}/mc_copa")
+
+
+def test_first_rows_of_choices_are_what_the_files_show(copies):
+    (first, *_) = load("copa", "validation", f"files:{copies}/mc_copa")
     assert first.text == "My body cast a shadow over the grass."
     assert (first.options, first.label) == (
         ("cause The sun was rising.", "cause The grass was cut."),
         0,
     )
-    found = load("swag", "train", f"files:train={shared}/mc_swag_sample/sample.json")
+    found = load("swag", "train", f"files:train={copies}/mc_swag_sample/sample.json")
     assert len(found) == 10
     assert (
         found[0].options[0]
@@ -279,8 +287,8 @@ def test_first_rows_are_what_the_files_show(shared):
     )
 
 
-def test_one_file_of_copa_is_divided(shared):
-    source = f"files:{shared}/mc_copa/copa_dev.jsonl"
+def test_one_file_of_copa_is_divided(copies):
+    source = f"files:{copies}/mc_copa/copa_dev.jsonl"
     assert [len(load("copa", split, source)) for split in ("train", "validation")] == [400, 100]
 
 

@@ -94,10 +94,10 @@ GOLDEN = [("uncased", 1), ("cased", 0), ("chinese", 1), ("multilingual_cased", 0
 
 
 @pytest.mark.parametrize(("name", "lowercase"), GOLDEN)
-def test_ids_are_those_of_google_and_of_hugging_face(shared, name, lowercase):
-    file = shared / "vocab" / f"bert_base_{name}_vocab.txt"
+def test_ids_are_those_of_google_and_of_hugging_face(copies, name, lowercase):
+    file = copies / "vocab" / f"bert_base_{name}_vocab.txt"
     lines = (
-        (shared / "golden_tokenization" / "bert_tokenization.jsonl")
+        (copies / "golden_tokenization" / "bert_tokenization.jsonl")
         .read_text(encoding="utf-8")
         .split("\n")
     )
@@ -622,20 +622,20 @@ def test_only_wordpiece_can_be_trained():
         config.resolve({"tokenizer": chosen})
 
 
-def test_reactions_are_those_the_checkpoint_was_run_on(shared):
-    found = tokenizer.load(shared / "ckpt_rxnfp_bert_pretrained" / "vocab.txt", kind="smiles")
+def test_reactions_are_those_the_checkpoint_was_run_on(copies):
+    found = tokenizer.load(copies / "reactions" / "vocab.txt", kind="smiles")
     assert found.style == REACTION
-    golden = np.load(shared / "golden_model" / "rxnfp_bert_pretrained.npz")
-    texts = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())
+    golden = json.loads((copies / "reactions" / "ids.json").read_text())
+    texts = golden.pop("texts")
+    arrays = {name: np.array(rows) for name, rows in golden.items()}
+    labels = arrays["labels"]
     batch = encoding.rows(
-        found.special, [[ids] for ids in found.encode_batch(texts)], golden["labels"].shape[1]
+        found.special, [[ids] for ids in found.encode_batch(texts)], labels.shape[1]
     )
-    masked = golden["labels"] != -100
-    assert (golden["input_ids"][masked] == found.special.mask).all()
-    np.testing.assert_array_equal(
-        batch["tokens"], np.where(masked, golden["labels"], golden["input_ids"])
-    )
-    np.testing.assert_array_equal(batch["segment_ids"], golden["attention_mask"])
+    masked = labels != -100
+    assert (arrays["input_ids"][masked] == found.special.mask).all()
+    np.testing.assert_array_equal(batch["tokens"], np.where(masked, labels, arrays["input_ids"]))
+    np.testing.assert_array_equal(batch["segment_ids"], arrays["attention_mask"])
 
 
 # --- training -------------------------------------------------------------------------------------
