@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import platform
-import re
 import subprocess
 import sys
 import types
@@ -158,81 +157,6 @@ def test_overrides_are_taken_out_in_order():
     )
 
 
-# --- usage errors: exit code 2 --------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("argv", "message", "hint"),
-    [
-        ("", "no command given", "one of: prepare, train"),
-        ("trian", "no command trian", "did you mean 'train'"),
-        ("xyzzy", "no command xyzzy", "one of: prepare, train"),
-        ("train --workdir=w", "no config given", "--config=configs/tiny.py"),
-        ("train --config=CONFIG", "required: --workdir", "bert-jax train --help"),
-        ("train --config=CONFIG --workdr=w", "no flag --workdr", "did you mean --workdir?"),
-        ("train --config=CONFIG --work=w", "no flag --work", "did you mean --workdir?"),
-        ("train --config=CONFIG --workdir=w --dry-run=1", "--dry-run", "--help"),
-        ("train --config=CONFIG --workdir=w extra", "extra", "--help"),
-        (
-            "train --config=CONFIG --workdir=w --masking.rate=1",
-            "no flag --masking.rate",
-            "--config.masking.rate=VALUE",
-        ),
-        (
-            "train --config=CONFIG --workdir=w --config.seed",
-            "--config.seed has no value",
-            "--config.seed=VALUE",
-        ),
-        (
-            "train --config=CONFIG --workdir=w --config.seed --debug",
-            "--config.seed has no value",
-            "",
-        ),
-        (
-            "train --config=CONFIG --workdir=w --config.sede=1",
-            "config has no knob 'sede'",
-            "did you mean 'seed'",
-        ),
-        (
-            "train --config=CONFIG --workdir=w --config.masking.rate=7",
-            "rate = 7.0 is out of range",
-            "from 0.0 to 1.0",
-        ),
-        ("train --config=nowhere.py --workdir=w", "no config file 'nowhere.py'", "configs/tiny.py"),
-        ("train --config=CONFIG:huge --workdir=w", "'huge' is not a choice", "tiny"),
-        ("prepare", "no config given", "--config=configs/tiny.py"),
-        ("prepare --engine=beam", "no flag --engine", ""),
-        ("evaluate", "required: --model/--checkpoint", "--help"),
-        ("evaluate --model=m --limit=0", "'0' is not a whole number of 1 or more", "--help"),
-        ("evaluate --model=m --output=FILE/x", "cannot write 'FILE/x'", "another --output"),
-        ("predict --model=m", "required: TASK", "--help"),
-        ("predict fillmask --model=m", "invalid choice: 'fillmask'", "did you mean 'fill-mask'?"),
-        (
-            "train --config=CONFIG --workdir=w --noconfig.steps=3",
-            "no flag --noconfig.steps",
-            "as --config.steps=VALUE",
-        ),
-        ("evaluate --model=m --batch-size=1000000000", "more than 65,536 rows", "--help"),
-        ("predict nsp --model=m --batch-size=1000000000", "more than 65,536 rows", "--help"),
-        ("predict answer --model=m --top-k=0", "'0' is not a whole number of 1 or more", "--help"),
-        ("predict nsp --model=m --batch-size=many", "'many' is not a whole number", "--help"),
-        ("predict nsp --model=m --config.seed=1", "no flag --config.seed", ""),
-        ("doctor --jsn", "no flag --jsn", "did you mean --json?"),
-    ],
-)
-def test_usage_error(calls, capsys, config, argv, message, hint):
-    words = [word.replace("CONFIG", config).replace("FILE", config) for word in argv.split()]
-    if "--debug" in words:
-        assert cli.execute(words) == 2
-        assert message in capsys.readouterr().err
-        return
-    code, error, advice = _fails(capsys, words)
-    assert code == 2
-    assert message.replace("FILE", config) in error
-    assert hint in advice
-    assert calls.calls == []
-
-
 # --- how failures end -----------------------------------------------------------------------------
 
 
@@ -274,26 +198,6 @@ def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path)
     assert message.startswith(f"disk full: {tmp_path / 'file'} needs more than ")
     assert message.endswith(f" are free in {tmp_path}")
     assert hint.startswith("free some space")
-
-
-@pytest.mark.parametrize(
-    "argv",
-    [
-        f"evaluate --checkpoint={'x' * 300}",
-        "evaluate --checkpoint=",
-        "export --model=m --output=",
-        "train --config=configs/tiny.py --dry-run --workdir=",
-        "study status --workdir=",
-        "evaluate --model=m --output=",
-        "report m --output=",
-        "predict nsp --model=m --input=",
-    ],
-)
-def test_a_path_that_cannot_be_one_is_a_usage_error(capsys, argv):
-    code, message, hint = _fails(capsys, argv.split())
-    assert code == 2
-    assert "File name too long" in message or "it is empty" in message
-    assert hint
 
 
 @pytest.mark.parametrize(
@@ -344,12 +248,6 @@ def test_help_shows_an_example_that_parses(capsys, calls, name):
     parser = cli.Parser(prog=name)
     importlib.import_module(f"bert_jax.{name}").flags(parser)
     parser.strict(cli.split_overrides(example[2:])[0])
-
-
-def test_overview_lists_every_command(capsys):
-    assert cli.execute(["--help"]) == 0
-    rows = re.findall(r"^  (\w+) +\S", capsys.readouterr().out, re.MULTILINE)
-    assert rows == list(cli.COMMANDS)
 
 
 def test_help_and_usage_errors_load_neither_jax_nor_numpy_nor_ml_collections():

@@ -94,40 +94,6 @@ def a_file_of(step: Path) -> Path:
 # --- before anything starts -----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("knob", "message", "hint"),
-    [
-        ("masking.rat=0.4", "config.masking has no knob 'rat'", "did you mean 'rate'?"),
-        ("masking.rate=7", "config.masking.rate = 7.0 is out of range", "from 0.0 to 1.0"),
-        (
-            "optim.learning_rate=nan",
-            "config.optim.learning_rate must be float, got 'nan'",
-            "a finite number",
-        ),
-        (
-            "sequence_length=600",
-            "sequence_length = 600 exceeds model.max_positions = 512",
-            "model.max_positions",
-        ),
-        (
-            "batch_size=12",
-            "batch_size / accumulation = 12 is not divisible by 8 devices",
-            "multiple of 8",
-        ),
-        ("parallel.fsdp=3", "!= 8 devices", "divide the device count"),
-        ("corpus.source=web", "'web' is not a choice", "docstrings, files, tfds"),
-    ],
-)
-def test_a_config_that_cannot_be_writes_nothing(knob, message, hint, base, tmp_path, capsys):
-    error, advice, before = fails(
-        capsys, 2, "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", f"--config.{knob}"
-    )
-    assert message in error
-    assert hint in advice
-    assert not before
-    assert not list(tmp_path.iterdir())
-
-
 def test_train_refuses_weights_of_0(base, tmp_path, capsys):
     """With every objective at weight 0 nothing is trained; with one of them a head is kept."""
     command = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", "--dry-run"]
@@ -156,23 +122,6 @@ def test_train_names_blank_lines_for_one_document(base, tmp_path, capsys):
     settings = {"corpus__path": str(text), "corpus__validation_fraction": 0.5}
     prepared = prepare.prepare(texts.configure(base, **settings), log=lambda _: None)
     assert sum(len(shard.document_ends) for shard in prepared.splits["validation"])
-
-
-def test_a_weight_without_its_pairs(base, tmp_path, capsys):
-    knobs = ["--config.pairs=none", "--config.objectives.nsp.weight=1"]
-    error, hint, _ = fails(
-        capsys, 2, "train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs
-    )
-    assert "config.objectives.nsp.weight = 1.0 but config.pairs = 'none'" in error
-    assert "--config.pairs=nsp" in hint
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    "words", [["trane"], [], ["train", "--workdir=w"], ["evaluate"], ["predict", "--model=m"]]
-)
-def test_words_that_are_no_command_line(words, capsys):
-    fails(capsys, 2, *words)
 
 
 @pytest.mark.parametrize("command", ["train", "prepare"])
@@ -238,18 +187,6 @@ def test_resume_refuses_fewer_steps_than_made(base, run, capsys, one_device, all
     advice = hint.removeprefix("hint: ").split(" ends there")[0]
     assert cli.execute([*command, *advice.split()]) == 0
     assert json.loads((run / "config.json").read_text())["steps"] == 10
-
-
-def test_prepare_refuses_a_labelled_config(trained, tmp_path, capsys, monkeypatch):
-    """A task reads no corpus: the docstrings, the default, would be prepared for nothing."""
-    monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "cache"))
-    table = tmp_path / "train.tsv"
-    table.write_text("text\tlabel\na cat\t0\na dog\t1\n")
-    config = f"--config=configs/finetune.py:sst2,task.source=files:{table},init_from={trained}"
-    error, hint, _ = fails(capsys, 2, "prepare", config)
-    assert "a labelled task reads no corpus" in error
-    assert "bert-jax train" in hint
-    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.fault(13)
@@ -349,39 +286,6 @@ def test_a_swapped_vocabulary_is_noticed(run, capsys):
         error, hint, _ = fails(capsys, 2, *words, f"--model={run}")
         assert "is not the tokenizer step 10 was trained with" in error
         assert "restore" in hint
-
-
-def test_a_missing_tokenizer_is_said(run, capsys):
-    shutil.rmtree(run / "tokenizer")
-    error, _, _ = fails(capsys, 3, "predict", "nsp", f"--model={run}")
-    assert f"no tokenizer at {run / 'tokenizer'}" in error
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"text": "a", "text_pair": "b"}\n{"text": \n', "line 2: not JSON"),
-        ('{"text": 3, "text_pair": "b"}\n', "line 1"),
-        ("a\tb\nonly one\n", "line 2: no text_pair"),
-    ],
-)
-def test_a_bad_line(text, message, trained, tmp_path, capsys):
-    """The lines before it are answered."""
-    (tmp_path / "in.jsonl").write_text(text)
-    assert (
-        cli.execute(["predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'in.jsonl'}"])
-        == 3
-    )
-    out, err = capsys.readouterr()
-    assert message in two_lines(err)[0]
-    assert len(out.splitlines()) == len(text.splitlines()) - 1
-
-
-def test_an_input_that_is_not_there(trained, tmp_path, capsys):
-    error, _, _ = fails(
-        capsys, 3, "predict", "nsp", f"--model={trained}", f"--input={tmp_path / 'none.txt'}"
-    )
-    assert str(tmp_path / "none.txt") in error
 
 
 # --- in processes of their own --------------------------------------------------------------------

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import types
 
 import pytest
 
-from bert_jax import cli, config, predict, recipes
+from bert_jax import cli, config, predict
 from bert_jax.config import load, resolve
 from bert_jax.config.knobs import Task
 from bert_jax.data.labelled import fields
@@ -26,66 +25,9 @@ GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch, tmp_path):
-    """A run's folder without a finished step is here."""
+    """A folder of texts is here."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "mine" / "checkpoints" / "10").mkdir(parents=True)
     (tmp_path / "texts").mkdir()
-    (tmp_path / "study" / "cells").mkdir(parents=True)
-    (tmp_path / "study" / "study.json").touch()
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said", "hint"),
-    [
-        (
-            "evaluate --model=bert-base-uncased",
-            4,
-            "no checkpoint at bert-base-uncased",
-            "google-bert/bert-base-uncased",
-        ),
-        ("predict nsp --model=runs/nope", 4, "no checkpoint at runs/nope", "OWNER/NAME of the hub"),
-        ("predict nsp --model=runs/demo", 4, "no checkpoint at runs/demo", "`make demo` trains it"),
-        ("predict nsp --model=./mime", 4, "no checkpoint at ./mime", "did you mean 'mine'"),
-        (
-            "predict nsp --model=mine/checkpoints",
-            4,
-            "mine/checkpoints is where a run keeps its steps",
-            "mine is the run",
-        ),
-        ("evaluate --model=study", 4, "study is a study", "its runs are in study/cells"),
-        ("predict nsp --model=mine --input=texts", 3, "texts is a folder", "leave --input out"),
-        ("inspect attention --model=mine", 2, "no text to look at", "--text="),
-        (
-            "predict fillmask --model=mine",
-            2,
-            "argument TASK: invalid choice: 'fillmask'",
-            "did you mean 'fill-mask'?",
-        ),
-        (
-            "train --workdir=w --noconfig.steps=3",
-            2,
-            "no flag --noconfig.steps",
-            "--config.steps=VALUE",
-        ),
-        (
-            "train --workdir=w --no-config.model.gated",
-            2,
-            "no flag --no-config",
-            "--config.model.gated=VALUE",
-        ),
-    ],
-)
-def test_a_hint_names_what_was_meant(words, code, said, hint, capsys):
-    assert cli.execute(shlex.split(words)) == code
-    error, advice = capsys.readouterr().err.splitlines()
-    assert said in error
-    assert hint in advice
-
-
-def test_a_source_without_its_kind():
-    with pytest.raises(ConfigError, match="says no kind of source") as caught:
-        resolve(recipes.finetuning("classify", changes={"task.source": "my/data.tsv"}))
-    assert caught.value.hint.startswith("--config.task.source=files:my/data.tsv for a file")
 
 
 @pytest.mark.parametrize("value", ["", "  ", None])

@@ -184,19 +184,6 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("line", "hint"),
-    [
-        (b'{"text": "a", "text": "b"}', "name each key once"),
-        (b'{"text": ', "a line that begins with { is read as JSON"),
-    ],
-)
-def test_bad_line_of_json_has_a_hint_that_mends_it(golden, line, hint):
-    with pytest.raises(DataError) as caught:
-        list(asking(golden).answers([line]))
-    assert caught.value.hint == hint
-
-
 @pytest.mark.parametrize("seed", range(3))
 def test_bad_lines_are_left_out_and_said_or_end_it_behind_those_before(golden, seed, capsys):
     draw = random.Random(seed)

@@ -65,11 +65,6 @@ def test_a_resolved_config_is_printed_alone(tmp_path):
     assert json.loads(done.stdout)["seed"] == 0
 
 
-def test_a_file_that_asks_is_told_that_nobody_answers(tmp_path):
-    with pytest.raises(ConfigError, match=r"mine\.py:4: the file reads standard input"):
-        script.call(write(tmp_path, GOOD.format("input('name? ')")))
-
-
 def test_a_file_that_takes_long_is_named_and_one_that_never_ends_is_ended(
     tmp_path, capfd, monkeypatch
 ):
@@ -80,44 +75,6 @@ def test_a_file_that_takes_long_is_named_and_one_that_never_ends_is_ended(
     monkeypatch.setattr(script, "LIMIT", 0.5)
     with pytest.raises(ConfigError, match=r"mine\.py:4: the file still runs after 0\.5 s"):
         script.call(write(tmp_path, GOOD.format("import time; time.sleep(60)")))
-
-
-@pytest.mark.parametrize(
-    ("text", "said", "hint"),
-    [
-        (
-            "def get_config(:\n",
-            r"mine\.py:1: SyntaxError: .*: def get_config\(:",
-            "repair that line",
-        ),
-        ("x = 1\n", r"mine\.py defines no get_config", "def get_config"),
-        ("get_config = 3\n", r"mine\.py defines no get_config", "def get_config"),
-        (
-            "def get_config(size):\n    return 1\n",
-            "missing a required argument: 'size'",
-            "mine.py:ARGUMENT",
-        ),
-        ("def get_config():\n    return 3\n", "get_config returned int, not a config", "default()"),
-        (
-            "def get_config():\n    return 1 / 0\n",
-            r"mine\.py:2: ZeroDivisionError",
-            "the file's own code",
-        ),
-    ],
-)
-def test_what_is_wrong_with_a_file_is_said_of_it(text, said, hint, tmp_path):
-    with pytest.raises(ConfigError, match=said) as caught:
-        config.load_file(write(tmp_path, text))
-    assert hint in caught.value.hint
-
-
-def test_an_argument_too_many_a_folder_and_another_kind_of_file(tmp_path):
-    with pytest.raises(ConfigError, match="too many positional"):
-        config.load_file(f"{write(tmp_path, 'def get_config(): ...')}:base")
-    with pytest.raises(ConfigError, match="is no Python file"):
-        config.load_file(write(tmp_path, "# A title\n", "README.md"))
-    with pytest.raises(ConfigError, match="folder"):
-        config.load_file(str(tmp_path))
 
 
 def test_a_plain_dict_is_a_config_too(tmp_path):

@@ -110,37 +110,6 @@ def test_sweep_gives_every_cell_the_budget(kind, tmp_path, monkeypatch):
         assert cell.config.steps * update == pytest.approx(made.budget.amount, abs=update / 2)
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--axis=masking.rate=0.1,0.2", "--tokens=0"], "'0' is not a number above 0"),
-        (["--axis=masking.rate=0.1,0.2", "--flops=inf"], "'inf' is not a number above 0"),
-        (["--axis=masking.rate=0.1,0.2", "--tokens=1e6", "--flops=1e9"], "two budgets"),
-        (["--axis=masking.rate=0.1,0.2", "--tokens=1e6", "--config.steps=9"], "steps and --tokens"),
-        (["--axis=steps=10,20", "--flops=1e12"], "steps and --flops both say how long"),
-        (["--axis=masking.rat=0.1,0.2"], "no knob 'rat'"),
-        (["--axis=masking.rate=0.1"], "one value"),
-        (["--axis=masking.rate=0.1,0.1"], "a value twice"),
-        (["--axis=masking.rate=0.1,0.10"], "a value twice"),
-        (["--axis=masking.rate"], "no values"),
-        ([], "nothing varies"),
-        (["--axis=masking.rate=0.1,much"], "must be float"),
-        (["--axis=masking.rate=0.1,1.5"], "out of range"),
-        (["--axis=pairs=nsp,none", "--axis=pairs=sop,none"], "two --axis"),
-        (["--axis=masking.rate=0.1,0.2", "--config.steps=none"], "steps"),
-        (["--axis=masking.rate=0.1,0.2", "--seeds=0"], "seeds"),
-        (["--axis=masking.rate=0.1,0.2", "--verbose"], "no flag --verbose"),
-        (["--axis=masking.span_max=4,8"], "does nothing"),
-    ],
-)
-def test_what_cannot_be_swept_is_one_line_and_nothing_is_made(words, said, tmp_path, capsys):
-    sweep(tmp_path / "w", *words, code=2)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line.partition(":")[0] for line in lines] == ["error", "hint"]
-    assert said in lines[0]
-    assert not (tmp_path / "w" / "cells").exists()
-
-
 def test_a_tracker_that_cannot_begin_is_said_once_and_no_cell_is_tried(
     tmp_path, capsys, monkeypatch
 ):
@@ -151,13 +120,6 @@ def test_a_tracker_that_cannot_begin_is_said_once_and_no_cell_is_tried(
     assert lines[0] == "error: tracker wandb needs the package package_that_nobody_has"
     assert lines[1].startswith("hint: install it: ")
     assert not (tmp_path / "w" / "cells").exists()
-
-
-def test_a_sweep_takes_a_config_and_no_folder(tmp_path, capsys):
-    words = ["--axis=masking.rate=0.1,0.2", f"--workdir={tmp_path / 'w'}"]
-    for more, said in (["experiments/schedule", TINY], "takes no folder"), ([], "no config given"):
-        assert cli.execute(["study", "sweep", *more, *words]) == 2
-        assert said in capsys.readouterr().err
 
 
 def test_a_dry_run_says_the_cost_and_writes_nothing(tmp_path, capsys, monkeypatch):
@@ -181,14 +143,6 @@ def test_another_value_keeps_the_cells_there_are(tmp_path, monkeypatch):
         return {cell.id for cell in cells}
 
     assert ids("0.15,0.3") < ids("0.15,0.3,0.45")
-
-
-def test_a_study_written_by_hand_is_not_overwritten(tmp_path, capsys):
-    (tmp_path / "w").mkdir()
-    (tmp_path / "w" / "study.py").write_text("# mine\n")
-    sweep(tmp_path / "w", "--axis=masking.rate=0.15,0.3", code=2)
-    assert "was not written by a sweep" in capsys.readouterr().err
-    assert (tmp_path / "w" / "study.py").read_text() == "# mine\n"
 
 
 @pytest.mark.parametrize(
