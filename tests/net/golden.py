@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 GOLDEN = Path(__file__).parent / "golden"
+# A number below this is compared as if it were this large: small components of a vector are rounded
+# with the large ones.
+ZERO = 0.05
 
 
 def read(name: str) -> Any:
@@ -47,7 +50,7 @@ def find_differences(frozen: Any, found: Any, tolerance: float, path: str = "") 
             lines += find_differences(old, new, tolerance, f"{path}[{number}]")
         return lines
     if _is_number(frozen) and _is_number(found):
-        same = math.isclose(frozen, found, rel_tol=tolerance, abs_tol=tolerance)
+        same = math.isclose(frozen, found, rel_tol=tolerance, abs_tol=ZERO * tolerance)
     else:
         same = frozen == found
     return [] if same else [f"{path}: {frozen!r} became {found!r}"]

@@ -1,6 +1,6 @@
 """Write the frozen models of the net with transformers: random weights, as save_pretrained writes.
 
-    python tests/net/make_models.py        # needs torch 2.13.0, transformers 5.23.0
+    python -m tests.net.make_models        # needs torch 2.13.0, transformers 5.23.0
 
 Each is a folder `models/NAME` of at most 200 kB: 2 layers of 32 (ModernBERT 3, with windows of 8
 in the first and last but one), 64 positions, weights in float16. The vocabulary of all but two is
@@ -19,10 +19,9 @@ import torch
 import transformers
 from tokenizers import ByteLevelBPETokenizer
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
-from tests.scenarios import write_inputs  # noqa: E402
+from tests.scenarios import write_inputs
 
+ROOT = Path(__file__).resolve().parents[2]
 MODELS = Path(__file__).parent / "models"
 VOCAB = len((MODELS / "vocab.txt").read_text().splitlines())
 WIDTH = {

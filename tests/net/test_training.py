@@ -69,3 +69,4 @@ def test_a_difference_is_found(tmp_path: Path):
         "/b: missing",
         "/c: not frozen",
     ]
+    assert golden.find_differences([2e-3], [2.01e-3], 2e-5) != []  # such as a learning rate

@@ -19,7 +19,7 @@ import pytest
 try:
     from coverage import Coverage
 except ImportError:  # it is needed only to make a map
-    Coverage = None  # type: ignore[assignment, misc]
+    Coverage = None
 
 LOG, CONTEXT = "MUTANTS_LOG", "MUTANTS_CONTEXT"
 
