@@ -105,8 +105,19 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 
 def suggest_path(path: str | os.PathLike) -> str:
-    """Return the hint for a path where nothing is: a like name beside it, or an empty text."""
-    folder, name = Path(path).expanduser().parent, Path(path).name
-    names = os.listdir(folder) if folder.is_dir() else []
-    close = difflib.get_close_matches(name, set(names) - {name}, n=1, cutoff=0.6)
-    return f"did you mean {str(folder / close[0])!r}?" if close else ""
+    """Return the hint for a path where nothing is; an empty text if no path is like it.
+
+    A like name next to it is meant or, if its folder is missing, its name in a like folder.
+    """
+    given = Path(path).expanduser()
+    near = _like(given)
+    if not given.parent.is_dir() and (folder := _like(given.parent)):
+        near = folder / given.name
+    return f"did you mean {str(near)!r}?" if near and near.exists() else ""
+
+
+def _like(path: Path) -> Path | None:
+    """Return the path next to this one whose name is the most like it."""
+    names = os.listdir(path.parent) if path.parent.is_dir() else []
+    close = difflib.get_close_matches(path.name, set(names) - {path.name}, n=1, cutoff=0.6)
+    return path.parent / close[0] if close else None

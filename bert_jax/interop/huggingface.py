@@ -19,7 +19,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import vocabulary
-from bert_jax.errors import CheckpointError, ConfigError, suggest
+from bert_jax.errors import CheckpointError, ConfigError, suggest_path
 from bert_jax.interop import (
     config_json,
     families,
@@ -73,12 +73,10 @@ def fetch(name: str) -> Path | None:
             "give an existing folder, "
             "or fetch the model where there is a network and copy its folder"
         )
-        # A folder of the same name elsewhere, such as runs/demo for run/demo.
-        local = sorted(str(path) for path in Path().glob(f"*/{Path(name).name}") if match[2])
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
             f"no file or folder {name} here, and the hub's {repository} cannot be fetched: {first}",
-            suggest(name, local) if local else hint,
+            suggest_path(name) or hint,
         ) from error
 
 
