@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bert_jax.reporting.scales import finite
@@ -15,6 +15,13 @@ Intervals = Sequence[tuple[float, float, float]]  # x, low, high
 LONG = 3  # an interval longer than so many of a line's medians is cut at the axis
 NEAR = 0.15  # of the values' range, beyond them, where the axis still holds a baseline
 MOST = 300  # points of a drawn line
+STILL = 1e-6  # of the largest value: values that vary by no more are constant but for rounding
+
+
+def is_constant(values: Iterable[float]) -> bool:
+    """Tell whether values, of which there are some, differ by no more than rounding."""
+    known = list(values)
+    return max(known) - min(known) <= STILL * max(map(abs, known))
 
 
 @dataclass(frozen=True)
@@ -82,9 +89,9 @@ class Chart:
 
     def constant(self) -> float | None:
         """Return the one value of all points, where nothing else is to be seen; else None."""
-        values = {y for series in self.series for _, y in (*series.points, *series.dots)}
+        values = [y for series in self.series for _, y in (*series.points, *series.dots)]
         spread = any(high > low for s in self.series for _, low, high in (*s.band, *s.whiskers))
-        return values.pop() if len(values) == 1 and not spread else None
+        return values[-1] if values and is_constant(values) and not spread else None
 
 
 @dataclass(frozen=True)

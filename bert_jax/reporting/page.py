@@ -81,11 +81,9 @@ def contents(body: str) -> str:
     return f'<nav class="contents">{" ".join(links)}</nav>' if len(links) >= SEVERAL else ""
 
 
-def folded(summary: str, body: str) -> str:
-    """Fold content under a summary; return an empty string if there is no content."""
-    if not body:
-        return ""
-    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
+def fold(heading: str, body: str) -> str:
+    """Fold a body under a heading, both HTML; return an empty string if there is no body."""
+    return f"<details><summary>{heading}</summary>{body}</details>" if body else ""
 
 
 def table(
@@ -160,7 +158,7 @@ def samples(path: Path, step: int | None = None) -> str:
         f'<div class="samples">{"".join(part)}</div>' if part else ""
         for part in (boxes[:UNFOLDED], boxes[UNFOLDED:])
     )
-    more = folded(f"{len(boxes) - UNFOLDED} more sentences", others)
+    more = fold(f"{len(boxes) - UNFOLDED} more sentences", others)
     return f'<p class="sub">{said}</p>{first}{more}'
 
 

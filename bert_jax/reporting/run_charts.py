@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bert_jax.config import knobs, laws
-from bert_jax.reporting.figures import Chart, Points, Series
+from bert_jax.reporting.figures import Chart, Series, is_constant
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import (
     CHANCE,
@@ -17,7 +17,7 @@ from bert_jax.reporting.metric_names import (
     meaning,
     pretty,
 )
-from bert_jax.reporting.page import folded, section, table
+from bert_jax.reporting.page import fold, section, table
 from bert_jax.reporting.run_record import Curves, RunRecord, subtree
 from bert_jax.reporting.svg import draw
 from bert_jax.reporting.terms import LEDGER as LEDGER_MEANS
@@ -42,7 +42,6 @@ HELD = {  # metric -> which memory
     "host_memory_bytes": "peak memory of the process",
     "device_memory_bytes": "peak memory of a device",
 }
-STILL = 1e-6  # of a curve's largest value: one that varies by less does not change
 OPTIMISER = ("learning_rate", "grad_norm", "skipped", "spikes", "spike_fraction")
 
 
@@ -82,7 +81,7 @@ def others(run: RunRecord) -> str:
     rest = [name for name in rest if name not in known]
     drawn = _alone(run, rest)
     charts = f'<div class="charts">{drawn}</div>' if drawn else ""
-    other = _constants(run, rest) + folded("Charts of those that change", charts)
+    other = _constants(run, rest) + fold("Charts of those that change", charts)
     optimiser = _alone(run, OPTIMISER[:-1]) + _constants(run, OPTIMISER[:-1])
     speed += _constants(run, (pace, "data_wait", "mfu"))
     return (
@@ -143,18 +142,12 @@ def baseline(curves: Curves, prefix: str, name: str) -> tuple[str, float] | None
     return (label, found[0]) if found else None
 
 
-def _is_constant(points: Points) -> bool:
-    """Tell whether the values of a curve differ by no more than rounding."""
-    values = [value for _, value in points]
-    return max(values) - min(values) <= STILL * max(map(abs, values))
-
-
 def _alone(run: RunRecord, names: Iterable[str]) -> str:
     """Draw each measure of training that changes, in a chart of its own."""
     drawn = ""
     for name in names:
         points = run.curves.get(f"train/{name}")
-        if not points or _is_constant(points):
+        if not points or is_constant(value for _, value in points):
             continue
         log = False if name == "learning_rate" else None  # a schedule is read on a linear axis
         series, y = [Series("training", points)], axis_title(name)
@@ -168,7 +161,7 @@ def _constants(run: RunRecord, names: Iterable[str]) -> str:
     said = []
     for name in names:
         points = run.curves.get(f"train/{name}")
-        if points and _is_constant(points):
+        if points and is_constant(value for _, value in points):
             value = number(points[-1][1], is_share(name))
             said.append(f"{term(pretty(name), meaning(name))} <b>{value}</b>")
     if not said:
@@ -221,7 +214,7 @@ def ledger(recorded: dict[str, Any], curves: Curves) -> str:
     charts = chart("Tokens selected", selected) + chart("Replaced, of selected", replaced)
     charts = f'<div class="charts">{charts}</div>'
     if all(expected is not None for _, expected in selected + replaced):  # one number for each
-        charts = folded("Charts over the steps", charts)
+        charts = fold("Charts over the steps", charts)
     return f'<div class="box">{table(lines, head, True, about)}</div>{charts}'
 
 

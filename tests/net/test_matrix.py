@@ -26,7 +26,7 @@ FROZEN = golden.read("training")
 QUICK = ("nsp", "packing")
 SLOW = [name for name in ROWS if name not in QUICK]
 LAYOUTS = ("parallel.data=2", "parallel.fsdp=2", "parallel.step=pmap")
-HALF = "checkpoints.every=4"
+SAVE_OFTEN = "checkpoints.every=4"
 EVERY = pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
@@ -85,7 +85,10 @@ def read_steps(workdir: Path) -> dict[int, dict[str, float]]:
 def test_row_killed_in_a_save_resumes_its_bits(tmp_path, name):
     folder = tmp_path / "rows"
     write_folder(folder)
-    killed, whole = command(f"{name}:{HALF}", "killed"), command(f"{name}:{HALF}", "whole")
+    killed, whole = (
+        command(f"{name}:{SAVE_OFTEN}", "killed"),
+        command(f"{name}:{SAVE_OFTEN}", "whole"),
+    )
     for _ in range(3):  # a save is short, and may end before it is seen
         shutil.rmtree(folder / "killed", ignore_errors=True)
         if kill_inside_a_save(folder, killed, folder / "killed" / "checkpoints"):

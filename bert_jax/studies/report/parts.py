@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from bert_jax.reporting import page
 from bert_jax.reporting.figures import Figure
-from bert_jax.reporting.page import anchor, section
 from bert_jax.reporting.svg import draw
 
 LONG = 1_500  # characters of a section that is folded, though it has no figure and no table
@@ -19,25 +19,24 @@ def box(body: str, kind: str = "") -> str:
 
 def explain(text: str) -> str:
     """Fold a long explanation."""
-    return f"<details><summary>How to read this</summary>{say(text)}</details>"
+    return page.fold("How to read this", say(text))
 
 
 def fold(title: str, body: str) -> str:
     """Fold a body under a title and what it holds; empty without a body."""
-    return _folded(escape(title), body) if body else ""
+    return _folded(escape(title), body)
 
 
 def fold_section(title: str, body: str) -> str:
     """Build a section that is folded under its heading, if it is not short."""
     if not ("<table" in body or "<figure" in body or len(body) > LONG):
-        return section(title, body)
+        return page.section(title, body)
     folded = _folded(f"<h2>{escape(title)}</h2>", body)
-    return f'\n<section id="{anchor(title)}">{folded}</section>'
+    return f'\n<section id="{page.anchor(title)}">{folded}</section>'
 
 
 def _folded(heading: str, body: str) -> str:
-    held = f' <span class="held">{_held(body)}</span>'
-    return f"<details><summary>{heading}{held}</summary>{body}</details>"
+    return page.fold(f'{heading} <span class="held">{_held(body)}</span>', body)
 
 
 def _held(body: str) -> str:
