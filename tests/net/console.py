@@ -48,7 +48,7 @@ VARYING = (
     (r"(?<![\w.])-?\d+\.\d{3,}(e[+-]?\d+)?\b|(?<![\w.])-?\d+(\.\d+)?e-\d+\b", "<number>"),
 )
 # Progress that a slow machine prints more often: none, the first line, the last line of a block.
-RUNNING = re.compile(r"! \d+ running of .*")
+RUNNING = re.compile(r"! (?:\d+ running of|.* still runs, after) .*")
 TRAINING = re.compile(r"! step \d+/\d+  loss .*")
 COUNTING = re.compile(r"! .* (\d+)/(\d+)")
 
