@@ -137,7 +137,7 @@ def _inverse_tail(points: int, freedom: float, correlation: float) -> Any:
         spreads = np.exp(logs)
         # The density of log s, for freedom * s^2 with a chi-square distribution.
         density = freedom * logs - freedom * spreads**2 / 2
-        shares = np.exp(density - density.max())
+        shares = np.exp(density - np.max(density))
         shares /= shares.sum()
     shift = math.sqrt(correlation) * nodes[:, None]  # [nodes, 1]
     tails = []
