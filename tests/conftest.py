@@ -22,11 +22,12 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 # What one process of a test has compiled the next takes again, in this session alone: a stale entry
 # can never make a test pass. With a limit of size jax locks the folder.
+# Only `tools/mutants.py`, whose faults are in Python alone, names a folder that stays.
 if "PYTEST_XDIST_WORKER" not in os.environ:
     SHARED = tempfile.TemporaryDirectory(prefix="bert_jax_processes")
     os.environ |= {
         "JAX_ENABLE_COMPILATION_CACHE": "true",
-        "JAX_COMPILATION_CACHE_DIR": SHARED.name,
+        "JAX_COMPILATION_CACHE_DIR": os.environ.get("MUTANTS_COMPILED", SHARED.name),
         "JAX_COMPILATION_CACHE_MAX_SIZE": str(2**33),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
@@ -61,7 +62,8 @@ jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # This process has a folder of its own, which no kill of another leaves damaged.
 COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
-jax.config.update("jax_compilation_cache_dir", COMPILED.name)
+compiled = os.environ.get("MUTANTS_COMPILED", COMPILED.name)
+jax.config.update("jax_compilation_cache_dir", compiled)
 jax.config.update("jax_compilation_cache_max_size", -1)
 
 hypothesis.settings.register_profile(

@@ -111,16 +111,18 @@ def measure_batches(name: str) -> Frozen:
 def measure_masks(name: str) -> Frozen:
     """Return the digests of the masks of a setting at every rate, or of a rule."""
     if name in RULES:
-        return _masks(open_row(RULES[name]))
+        return digests(corrupt_batches(open_row(RULES[name]))[1])
     found: Frozen = {}
     for rate in RATES:
-        masks = _masks(open_row(SETTINGS[name], masking__rate=rate))
-        found |= {f"{array} at {rate:g}": text for array, text in masks.items()}
+        _, masks = corrupt_batches(open_row(SETTINGS[name], masking__rate=rate))
+        found |= {f"{array} at {rate:g}": text for array, text in digests(masks).items()}
     return found
 
 
-def _masks(stream: inside.Stream) -> Frozen:
-    return digests([_corrupt(stream, stream.batch(step), step) for step in range(BATCHES)])
+def corrupt_batches(stream: inside.Stream) -> tuple[list[inside.Arrays], list[inside.Arrays]]:
+    """Return the first batches, and what corruption makes of each."""
+    batches = [stream.batch(step) for step in range(BATCHES)]
+    return batches, [_corrupt(stream, batch, step) for step, batch in enumerate(batches)]
 
 
 def _corrupt(stream: inside.Stream, batch: inside.Arrays, step: int) -> inside.Arrays:

@@ -7,12 +7,16 @@ where a process is killed.
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 OF_TESTS = ("JAX_", "XLA_", "BERT_JAX_", "PYTEST_")  # variables that change how programs compile
@@ -21,14 +25,20 @@ CACHING = {  # rows that differ in numbers have one program, which is compiled o
     "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
 }
 DEVICES = "--xla_force_host_platform_device_count"
+COMPILED = "/jax/core/compile/backend_compile_duration"  # jax's event of a program that is ready
+HEAVY = ("jax", "flax", "optax", "orbax.checkpoint", "bert_jax.train")  # what commands import
 
 
 class Result(NamedTuple):
-    """The exit code of a command, and what it wrote."""
+    """The exit code of a command, what it wrote, and when it compiled.
+
+    `compiled` has, for each program, how many lines metrics.jsonl had when it was ready.
+    """
 
     code: int
     stdout: str
     stderr: str
+    compiled: list[int]
 
 
 def make_environment(
@@ -47,42 +57,104 @@ def make_environment(
 
 
 def run_commands(
-    folder: Path, commands: list[list[str]], environment: dict[str, str]
+    folder: Path,
+    commands: list[list[str]],
+    environment: dict[str, str],
+    kill: list[list[str]] = [],  # noqa: B006 (never changed)
 ) -> list[Result]:
-    """Run commands in a folder, all in one process of their own."""
+    """Run commands in a folder, all in one process of their own.
+
+    Before them others are started that save every few updates, each in a process that is killed in
+    its second save.
+    """
     outputs = folder / "outputs"
     outputs.mkdir(exist_ok=True)
     subprocess.run(
         [sys.executable, "-m", "tests.net.commands"],
-        input=json.dumps(commands),
+        input=json.dumps([kill, commands]),
         text=True,
         env=environment,
         cwd=folder,
         check=True,
     )
-    codes = json.loads((outputs / "codes.json").read_text())
+    ended = json.loads((outputs / "ended.json").read_text())
     texts = [
         [(outputs / f"{number}.{stream}").read_text() for stream in ("stdout", "stderr")]
         for number in range(len(commands))
     ]
-    return [Result(code, *text) for code, text in zip(codes, texts, strict=True)]
+    return [Result(code, *text, late) for (code, late), text in zip(ended, texts, strict=True)]
+
+
+def _find_workdir(words: list[str]) -> Path:
+    """Return the folder that --workdir names."""
+    return Path(next((w for w in words if w.startswith("--workdir=")), "")[len("--workdir=") :])
+
+
+def _run(number: int, words: list[str]) -> int:
+    """Run a command whose output goes to files."""
+    from bert_jax.cli import execute
+
+    for stream, name in ((sys.stdout, "stdout"), (sys.stderr, "stderr")):
+        stream.flush()
+        target = os.open(f"outputs/{number}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(target, stream.fileno())
+        os.close(target)
+    return execute(words)
+
+
+def _kill(words: list[str]) -> bool:
+    """Run a command in a process of its own and kill that in its second save; tell whether it was.
+
+    Orbax writes a save into a temporary folder, which gets the step's name when it is whole.
+    """
+    from bert_jax.cli import execute
+
+    workdir = _find_workdir(words)
+    shutil.rmtree(workdir, ignore_errors=True)
+    saves = workdir / "checkpoints"
+    child = os.fork()
+    if not child:
+        os._exit(execute(words))
+    status = None
+    while status is None:
+        names = os.listdir(saves) if saves.is_dir() else []
+        if any(name.isdecimal() for name in names) and any("tmp" in name for name in names):
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.001)
+        ended, code = os.waitpid(child, os.WNOHANG)
+        status = code if ended else None
+    return os.WIFSIGNALED(status)
 
 
 def main() -> None:
-    """Run the commands of standard input, a JSON list, and write their exit codes."""
-    from bert_jax.cli import execute
+    """Kill and run the commands of standard input, and write how those end that were run."""
+    kill, commands = json.load(sys.stdin)
+    for name in HEAVY if kill else ():  # once for all processes
+        importlib.import_module(name)
+    for words in kill:
+        if not any(_kill(words) for _ in range(3)):  # a save may end before it is seen
+            sys.exit(f"was never seen to save: {words}")
+    Path("outputs/ended.json").write_text(json.dumps(_run_all(commands)))
 
-    codes = []
-    for number, words in enumerate(json.load(sys.stdin)):
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-            name = "stdout" if stream is sys.stdout else "stderr"
-            target = os.open(f"outputs/{number}.{name}", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            os.dup2(target, stream.fileno())
-            os.close(target)
-        codes.append(execute(words))
+
+def _run_all(commands: list[list[str]]) -> list[Any]:
+    """Run commands; return their exit codes, and when each compiled."""
+    from jax import monitoring
+
+    compiled: list[list[int]] = [[] for _ in commands]
+    codes: list[int] = []
+
+    def note(event: str, *_: Any, **__: Any) -> None:
+        metrics = _find_workdir(commands[len(codes)]) / "metrics.jsonl"
+        if event == COMPILED:
+            written = metrics.read_text().count("\n") if metrics.is_file() else 0
+            compiled[len(codes)].append(written)
+
+    monitoring.register_event_duration_secs_listener(note)
+    for number, words in enumerate(commands):
+        codes.append(_run(number, words))
     sys.stdout.flush()
-    Path("outputs/codes.json").write_text(json.dumps(codes))
+    return list(zip(codes, compiled, strict=True))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.net import answer_rows, batch_rows, config_rows, golden, prepare_rows, report_rows
 from tests.net.rows import ROWS
-from tests.net.train_rows import measure
+from tests.net.train_rows import train, write_folder
 
 DIGITS = 8  # of a number, significant
 
@@ -33,9 +33,10 @@ def make_training(names: list[str]) -> None:
     """Train rows with the compiler flags of a user, and freeze their numbers."""
     chosen = names or list(ROWS)
     with tempfile.TemporaryDirectory() as folder:
-        found = measure(Path(folder) / "rows", chosen, users_flags=True)
+        write_folder(Path(folder))
+        found = train(Path(folder), chosen, users_flags=True)
     frozen = golden.read("training") if names else {}
-    frozen |= {name: shorten(found[name]) for name in chosen}
+    frozen |= {name: shorten(found[name].read_numbers()) for name in chosen}
     golden.write("training", {name: frozen[name] for name in ROWS if name in frozen})
 
 

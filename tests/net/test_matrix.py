@@ -1,35 +1,56 @@
-"""What must hold for each training row: on any devices, after a kill, fused, and exported.
+"""What holds for each training row: its numbers, on any devices, after a kill, fused, exported.
 
-A row of the table is a training row, a test a column. Two rows are quick, the others slow.
+A row of the table is a training row, a test a column. `make test` has the numbers of QUICK and the
+other columns of FEW; all other places of the table are slow. A fixture computes a column: it finds
+all rows that this session tests in one process.
 """
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
-import os
 import re
-import shutil
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-from tests.net import golden
-from tests.net.commands import make_environment, run_commands
+import bert_jax
+from tests.net import batch_rows, golden
+from tests.net.answer_rows import TEXTS
+from tests.net.commands import Result, make_environment, run_commands
 from tests.net.rows import ROWS, command
-from tests.net.train_rows import Numbers, measure, read_numbers, write_folder
+from tests.net.train_rows import Numbers, Trained, read_numbers, train, write_folder
 
 FROZEN = golden.read("training")
-QUICK = ("nsp", "packing")
-SLOW = [name for name in ROWS if name not in QUICK]
-LAYOUTS = ("parallel.data=2", "parallel.fsdp=2", "parallel.step=pmap")
-SAVE_OFTEN = "checkpoints.every=4"
-EVERY = pytest.mark.parametrize(
-    "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+FEW = ("nsp", "packing", "spans", "replaced_generator")
+QUICK = (
+    *FEW,
+    "predict_more",
+    "causal",
+    "hybrid",
+    "accumulation",
+    "lamb",
+    "layer_decay",
+    "classify",
 )
+LAYOUTS = ("parallel.data=2", "parallel.fsdp=2", "parallel.step=pmap")
+QUICK_LAYOUTS = dict(zip(FEW, (*LAYOUTS, LAYOUTS[0]), strict=True))
+
+
+def rows(quick: tuple[str, ...]) -> pytest.MarkDecorator:
+    """Give a test every row; those that are not quick are slow."""
+    return pytest.mark.parametrize(
+        "name", [n if n in quick else pytest.param(n, marks=pytest.mark.slow) for n in ROWS]
+    )
+
+
+def choose(request: pytest.FixtureRequest, fixture: str) -> list[str]:
+    """Return the rows of the tests of this session that use a fixture."""
+    items = [item for item in request.session.items if fixture in item.fixturenames]
+    return sorted({item.callspec.params["name"] for item in items})
 
 
 def differences(name: str, found: Numbers) -> list[str]:
@@ -37,43 +58,119 @@ def differences(name: str, found: Numbers) -> list[str]:
     return golden.find_differences(FROZEN[name], found, ROWS[name].tolerance)
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("matrix") / "rows"
+    write_folder(place)
+    return place
+
+
+@pytest.fixture(scope="module")
+def ended(folder: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str], Result]:
+    """Kill, train, resume, export and import rows in one process: results by column and row."""
+    commands = {("trained", row): command(row, f"runs/{row}") for row in choose(request, "trained")}
+    saving = {
+        row: command(f"{row}:checkpoints.every=4", f"killed/{row}")
+        for row in choose(request, "resumed")
+    }
+    commands |= {("resumed", row): words for row, words in saving.items()}
+    for row in choose(request, "exchanged"):
+        commands |= list_exchange(row)
+    results = run_commands(
+        folder, [*commands.values()], make_environment(folder), kill=[*saving.values()]
+    )
+    return dict(zip(commands, results, strict=True))
+
+
+@pytest.fixture(scope="module")
+def trained(folder: Path, ended: dict[tuple[str, str], Result]) -> dict[str, Trained]:
+    found = {row: result for (column, row), result in ended.items() if column == "trained"}
+    return {row: Trained(result, folder / "runs" / row) for row, result in found.items()}
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def test_every_row_is_frozen():
+    assert sorted(FROZEN) == sorted(ROWS)
+
+
+@rows(QUICK)
+def test_row_gives_the_frozen_numbers(trained, name):
+    """With the flags of the tests, which round a little otherwise."""
+    assert differences(name, trained[name].read_numbers()) == []
+
+
+@pytest.fixture(scope="module")
+def as_users(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> dict[str, Trained]:
+    place = tmp_path_factory.mktemp("users") / "rows"
+    write_folder(place)
+    return train(place, choose(request, "as_users"), users_flags=True)
+
+
+@rows(("bfloat16",))
+def test_row_is_the_same_with_the_flags_of_users(as_users, name):
+    assert differences(name, as_users[name].read_numbers()) == []
+
+
+@rows(QUICK)
+def test_row_compiles_nothing_after_two_updates(trained, name):
+    """A program is compiled for the first update or for an evaluation."""
+    row = trained[name]
+    assert row.result.code == 0, row.result.stderr
+    lines = (row.workdir / "metrics.jsonl").read_text().splitlines()
+    evaluated = {number for number, line in enumerate(lines) if '"eval/' in line}
+    late = {count for count in row.result.compiled if count > 2}
+    assert 0 in row.result.compiled
+    assert [count for count in late if not evaluated & {count - 1, count, count + 1}] == []
+
+
+def test_a_difference_is_found():
+    """A number, a missing name and a new one are each told apart."""
+    frozen = {"a": [1.0, 2.0], "b": [0.5]}
+    assert golden.find_differences(frozen, frozen, 2e-5) == []
+    found = {"a": [1.0, 2.0001], "c": [0.5]}
+    assert golden.find_differences(frozen, found, 2e-5) == [
+        "/a[1]: 2.0 became 2.0001",
+        "/b: missing",
+        "/c: not frozen",
+    ]
+    assert golden.find_differences([2e-3], [2.01e-3], 2e-5) != []  # such as a learning rate
+
+
 # --- devices --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@EVERY
-def test_row_is_the_same_on_two_devices(tmp_path, name, layout):
-    changed = f"{name}:{layout}"
-    found = measure(tmp_path / "rows", [changed], devices=2)
-    assert differences(name, found[changed]) == []
+@pytest.fixture(scope="module")
+def on_two_devices(folder: Path, request: pytest.FixtureRequest) -> dict[str, Trained]:
+    items = [i for i in request.session.items if request.fixturename in i.fixturenames]
+    asked = [item.callspec.params for item in items]
+    return train(folder, [f"{one['name']}:{one['layout']}" for one in asked], devices=2)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        pytest.param(
+            *(name, layout), marks=() if QUICK_LAYOUTS.get(name) == layout else pytest.mark.slow
+        )
+        for name in ROWS
+        for layout in LAYOUTS
+    ],
+)
+def test_row_is_the_same_on_two_devices(on_two_devices, name, layout):
+    assert differences(name, on_two_devices[f"{name}:{layout}"].read_numbers()) == []
 
 
 # --- a kill inside a save -------------------------------------------------------------------------
 
 
-def kill_inside_a_save(folder: Path, words: list[str], saves: Path) -> bool:
-    """Kill a command when its second save has begun to write; tell whether it was caught."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "bert_jax.cli", *words],
-        cwd=folder,
-        env=make_environment(folder),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    while process.poll() is None:
-        names = os.listdir(saves) if saves.is_dir() else []
-        if "4" in names and any("tmp" in name for name in names):
-            os.killpg(process.pid, signal.SIGKILL)
-        time.sleep(0.001)
-    return process.returncode == -signal.SIGKILL
-
-
 def read_steps(workdir: Path) -> dict[int, dict[str, float]]:
     """Return the numbers of each step, the last time that the step was made."""
-    lines = map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines())
     found: dict[int, dict[str, float]] = {}
-    for line in lines:
+    for line in map(json.loads, (workdir / "metrics.jsonl").read_text().splitlines()):
         found.setdefault(line["step"], {}).update(line)
     for numbers in found.values():
         for key in [k for k in numbers if "/" not in k or re.search("second|memory|mfu|wait", k)]:
@@ -81,90 +178,106 @@ def read_steps(workdir: Path) -> dict[int, dict[str, float]]:
     return found
 
 
-@EVERY
-def test_row_killed_in_a_save_resumes_its_bits(tmp_path, name):
-    folder = tmp_path / "rows"
-    write_folder(folder)
-    killed, whole = (
-        command(f"{name}:{SAVE_OFTEN}", "killed"),
-        command(f"{name}:{SAVE_OFTEN}", "whole"),
-    )
-    for _ in range(3):  # a save is short, and may end before it is seen
-        shutil.rmtree(folder / "killed", ignore_errors=True)
-        if kill_inside_a_save(folder, killed, folder / "killed" / "checkpoints"):
-            break
-    else:
-        pytest.fail("no save was seen while it was written")
-    results = run_commands(folder, [killed, whole], make_environment(folder))
-    assert [result.code for result in results] == [0, 0], results
-    assert read_steps(folder / "killed") == read_steps(folder / "whole")
+@pytest.fixture(scope="module")
+def resumed(ended: dict[tuple[str, str], Result]) -> dict[str, Result]:
+    return {row: result for (column, row), result in ended.items() if column == "resumed"}
 
 
-# --- next to another run --------------------------------------------------------------------------
+@rows(FEW)
+def test_row_killed_in_a_save_resumes_its_bits(trained, resumed, folder, name):
+    assert resumed[name].code == 0, resumed[name].stderr
+    assert read_steps(folder / "killed" / name) == read_steps(trained[name].workdir)
 
 
-@EVERY
-def test_row_fused_is_the_row_alone(tmp_path, name):
-    folder = tmp_path / "rows"
-    write_folder(folder)
-    words = command(name, "sweep")
-    rate = next((w for w in words if w.startswith("--config.optim.learning_rate=")), "=2e-3")
-    rates = f"{rate.rpartition('=')[2]},5e-4"
-    sweep = ["study", "sweep", *words[1:], f"--axis=optim.learning_rate={rates}", "--seeds=1"]
-    sweep += ["--fuse=2", "--jobs=1"]
-    (result,) = run_commands(folder, [sweep], make_environment(folder))
-    assert result.code == 0, result.stderr
-    cells = [read_numbers(path) for path in sorted((folder / "sweep" / "cells").iterdir())]
+# --- next to others -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def fused(folder: Path, request: pytest.FixtureRequest) -> dict[str, Result]:
+    """Train each row together with one of another learning rate, as a sweep."""
+    names, commands = choose(request, "fused"), []
+    for name in names:
+        words = command(name, f"sweeps/{name}")
+        rate = next((w for w in words if w.startswith("--config.optim.learning_rate=")), "=2e-3")
+        axis = f"--axis=optim.learning_rate={rate.rpartition('=')[2]},5e-4"
+        commands.append(["study", "sweep", *words[1:], axis, "--seeds=1", "--fuse=2", "--jobs=1"])
+    return dict(zip(names, run_commands(folder, commands, make_environment(folder)), strict=True))
+
+
+@rows(FEW[:1])
+def test_row_fused_is_the_row_alone(fused, folder, name):
+    assert fused[name].code == 0, fused[name].stderr
+    cells = [read_numbers(path) for path in sorted((folder / "sweeps" / name / "cells").iterdir())]
     assert len(cells) == 2
     assert min((differences(name, cell) for cell in cells), key=len) == []
 
 
-# --- compiled once --------------------------------------------------------------------------------
+@rows(FEW)
+def test_padded_neighbour_changes_nothing(trained, name):
+    """A text has the same vectors next to a longer one, behind which it is padded."""
+    assert trained[name].result.code == 0, trained[name].result.stderr
+    model = bert_jax.load(trained[name].workdir)
+    text, longer = TEXTS
+    (alone,), (beside, _) = model.hidden_states([text]), model.hidden_states([text, longer])
+    np.testing.assert_allclose(beside, alone, rtol=2e-5, atol=2e-5)
 
 
-@EVERY
-def test_row_compiles_nothing_after_two_updates(tmp_path, name):
-    """Runs of more updates compile as many programs, and each needs some."""
-    folder = tmp_path / "rows"
-    write_folder(folder)
-    commands = [command(f"{name}:steps={steps}", f"runs/{steps}") for steps in (4, 8, 16)]
-    environment = make_environment(folder, JAX_LOG_COMPILES="1")
-    results = run_commands(folder, commands, environment)
-    assert [result.code for result in results] == [0, 0, 0], results
-    compiled = [len(re.findall("Compiling ", result.stderr)) for result in results]
-    assert compiled[0] > 0
-    assert compiled[1] == compiled[2]
+@pytest.mark.slow
+def test_packed_neighbours_change_no_loss(folder):
+    """An epoch in one batch has the same losses with several examples a row and with one."""
+    found = []
+    for most in (1, 4):
+        with contextlib.chdir(folder):
+            stream = batch_rows.open_row(ROWS["packing"], packing=most, batch_size=1)
+            later = (n for n in itertools.count() if stream.batch(n)["copies"].any())
+            size = next(later)
+        row = f"packing:packing={most}:batch_size={size}:steps=1:optim.warmup_steps=0"
+        found.append(train(folder, [row])[row].read_numbers())
+        assert size > 50
+    for name in ("train/mlm_loss", "train/nsp_loss", "train/grad_norm"):
+        assert found[0][name] == pytest.approx(found[1][name], rel=1e-5)
+    assert found[1]["train/examples_per_row"][0] > 1.2
 
 
 # --- another project's format ---------------------------------------------------------------------
 
 
-@EVERY
-def test_row_is_exported_whole_or_refused(tmp_path, name):
-    """The export, evaluated on the row's text, has the row's numbers."""
-    folder = tmp_path / "rows"
-    write_folder(folder)
-    words = command(name, "row")
+EXCHANGE = ("export", "import", "evaluate the run", "evaluate the import")
+
+
+def list_exchange(name: str) -> dict[tuple[str, str], list[str]]:
+    """Return commands that export a row, import that, and evaluate both on the row's text."""
+    config, *knobs = command(name, "")[1:]
     read = re.compile(r"--config\.(corpus|evals|examples|pairs|sequence_length)\b")
+    run, exported, imported = f"--model=runs/{name}", f"exported/{name}", f"imported/{name}"
+    data = [config, *filter(read.match, knobs)]
     commands = [
-        words,
-        ["export", "--model=row", "--output=exported"],
-        ["import", "--model=exported", "--output=imported"],
-        ["evaluate", "--model=row", "--output=row.json"],
-        [
-            "evaluate",
-            "--model=imported",
-            "--output=imported.json",
-            words[1],
-            *filter(read.match, words),
-        ],
+        ["export", run, f"--output={exported}"],
+        ["import", f"--model={exported}", f"--output={imported}"],
+        ["evaluate", run, f"--output=runs/{name}.json"],
+        ["evaluate", f"--model={imported}", f"--output={imported}.json", *data],
     ]
-    results = run_commands(folder, commands, make_environment(folder))
+    return {(column, name): words for column, words in zip(EXCHANGE, commands, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def exchanged(
+    trained: dict[str, Trained], ended: dict[tuple[str, str], Result]
+) -> dict[str, list[Result]]:
+    names = {name for column, name in ended if column in EXCHANGE}
+    return {name: [ended[column, name] for column in EXCHANGE] for name in names}
+
+
+@rows(FEW)
+def test_row_is_exported_whole_or_refused(exchanged, folder, name):
+    """The export, evaluated on the row's text, has the row's numbers."""
+    results = exchanged[name]
     refused = golden.read("refused_exports").get(name)
     if refused:  # the number of the command, and words of its message
         number, words = refused
         assert (results[number].code, words in results[number].stderr) == (2, True)
         return
-    assert [result.code for result in results] == [0] * 5, results
-    scores = [json.loads((folder / f"{model}.json").read_text()) for model in ("row", "imported")]
+    assert [result.code for result in results] == [0] * 4, results
+    places = [folder / kind / f"{name}.json" for kind in ("runs", "imported")]
+    scores: list[Any] = [json.loads(place.read_text()) for place in places]
     assert golden.find_differences(*scores, 2e-5) == []

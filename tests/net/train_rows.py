@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NamedTuple
 
-from tests.net.commands import ROOT, make_environment, run_commands
+from tests.net.commands import ROOT, Result, make_environment, run_commands
 from tests.net.rows import BASE, MODELS, command
 from tests.scenarios import write_inputs
 
@@ -28,16 +29,28 @@ def write_folder(folder: Path) -> None:
     (folder / "models").symlink_to(MODELS)
 
 
-def measure(
+class Trained(NamedTuple):
+    """How the training of a row ended, and where."""
+
+    result: Result
+    workdir: Path
+
+    def read_numbers(self) -> Numbers:
+        """Return each number of metrics.jsonl by name: a value for each time it was written."""
+        assert self.result.code == 0, self.result.stderr
+        return read_numbers(self.workdir)
+
+
+def train(
     folder: Path, names: list[str], users_flags: bool = False, devices: int = 1
-) -> dict[str, Numbers]:
-    """Return the numbers of each row, trained in one process below a folder."""
-    write_folder(folder)
+) -> dict[str, Trained]:
+    """Train rows in one process below a folder of `write_folder`."""
     commands = [command(name, f"runs/{name}") for name in names]
     results = run_commands(folder, commands, make_environment(folder, users_flags, devices))
-    for name, result in zip(names, results, strict=True):
-        assert result.code == 0, f"row {name} ended with {result.code}: {result.stderr}"
-    return {name: read_numbers(folder / "runs" / name) for name in names}
+    return {
+        name: Trained(result, folder / "runs" / name)
+        for name, result in zip(names, results, strict=True)
+    }
 
 
 def read_numbers(workdir: Path) -> Numbers:

@@ -97,7 +97,8 @@ class Copy:
         scratch.mkdir()
         log.write_text("")
         own = {"PYTHONPATH": self.root, "TMPDIR": scratch, "HOME": self.space / "home"}
-        own |= {"PYTHONDONTWRITEBYTECODE": ""}  # the package is compiled once for all mutants
+        # Modules and programs that a mutant does not change are compiled once for all mutants.
+        own |= {"PYTHONDONTWRITEBYTECODE": "", "MUTANTS_COMPILED": self.space / "compiled"}
         with (self.space / "output").open("wb") as output:
             process = subprocess.Popen(
                 [sys.executable, *PYTEST, *words],
@@ -299,7 +300,7 @@ class Trial:
 
     def attempt(self, tests: list[str], mutant: Mutant | None = None) -> tuple[int, str]:
         """Run tests in a copy; return the exit code, and the first one that fails or hangs."""
-        copy, limit = self.free.get(), 120 + 5 * self.known.cost(tests)
+        copy, limit = self.free.get(), 60 + 3 * self.known.cost(tests)
         source = (ROOT / mutant.file).read_bytes() if mutant else b""
         try:
             if mutant:
