@@ -374,39 +374,6 @@ def test_the_command_writes_json_lines_in_order(golden, capsys):
     assert drawn != rows
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--temperature=-1", "--temperature=-1"),
-        ("--temperature=nan", "--temperature=nan"),
-        ("--temperature=1e38", "--temperature=1e+38"),
-        ("--temperature=1e-40", "--temperature=1e-40"),
-        ("--temperature=1 --top-p=0", "--top-p=0"),
-        ("--temperature=1 --top-p=1.5", "--top-p=1.5"),
-        ("--top-k=5 --seed=1", "--top-k, --seed without a temperature"),
-        ("--temperature=1 --seed=9999999999", "--seed=9999999999"),
-        ("--long=cut", "--long=cut would lose the end of a prompt"),
-        ("--long=windows", "generate does not look at texts in windows"),
-        ("--steps=3 --order=random", "--steps, --order with "),
-        ("--show-steps", "--show-steps with "),
-    ],
-)
-def test_flags_that_mean_nothing_are_refused(golden, capsys, flags, message):
-    assert (
-        cli.execute(
-            [
-                "predict",
-                "generate",
-                f"--model={golden}",
-                f"--input={golden / 'vocab.txt'}",
-                *flags.split(),
-            ]
-        )
-        == 2
-    )
-    assert capsys.readouterr().err.startswith(f"error: {message}")
-
-
 def test_a_prompt_without_room_is_an_error_of_its_line():
     run = model("learned")
     long = " ".join(["cat"] * 35)

@@ -375,33 +375,6 @@ def test_more_weights_than_a_page_takes_are_refused(golden, monkeypatch):
         page(golden, CAT)
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        (["--text=  "], 3, "line 1: text is empty"),
-        (["--text=cat", "--text-pair="], 3, "line 1: text_pair is empty"),
-        ([f"--text={'cat ' * 90}"], 3, "line 1: 92 tokens"),
-        (["--text=a"] * 9, 3, "9 texts"),
-        ([], 2, "no text to look at"),
-        (["--text=a", "--input=b"], 2, "both --text and --input"),
-        (["--text=a", "--text-pair=b", "--text-pair=c"], 2, "2 --text-pair and 1 --text"),
-        (["--input=none.txt"], 3, "none.txt does not exist"),
-        (["--text=a", "--model=none"], 4, "no checkpoint at none"),
-        (["--text=a", "--output=/dev/null/page.html"], 2, "cannot write '/dev/null/page.html'"),
-        (["--text=a", "--digits=9"], 2, "argument --digits"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line_and_a_hint(tmp_path, capsys, words, code, message):
-    assert command(tmp_path, *words) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    lines = err.splitlines()
-    assert len(lines) == 2
-    assert lines[0].startswith(f"error: {message}")
-    assert lines[1].startswith("hint: ")
-    assert not list(tmp_path.rglob("*.html"))
-
-
 def test_an_empty_file_is_an_error(tmp_path, golden):
     (tmp_path / "in.txt").write_text("\n \n")
     with pytest.raises(DataError, match=r"(?m)^0 texts$"):

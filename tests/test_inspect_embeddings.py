@@ -635,63 +635,6 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatc
     ]
 
 
-THREE = ["--text=the cat", "--text=a dog", "--text=mat"]
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message", "hint"),
-    [
-        ([], 2, "no text to look at", "give one of the two"),
-        ([*THREE, "--input=x"], 2, "both --text and --input", "give one of the two"),
-        (["--input=x.txt"], 3, "x.txt does not exist", "check --input"),
-        (THREE[:2], 3, "2 points, and a plane takes 3", "more texts"),
-        ([*THREE, "--text= "], 3, "text 4 has no tokens", "leave it out"),
-        ([*THREE, "--layer=3"], 2, "no layer '3'", "input, 0 to 2, or last"),
-        ([*THREE, "--layer=top"], 2, "no layer 'top'", "input, 0 to 2, or last"),
-        (
-            [*THREE, "--points=words", "--pooling=cls"],
-            2,
-            "--pooling is of texts",
-            "mean of its pieces",
-        ),
-        (
-            [*THREE, f"--text={'the ' * 23}"],
-            3,
-            "line 4: 25 tokens with [CLS] and [SEP]",
-            "--long=cut",
-        ),
-        (
-            [*THREE, "--output=/proc/no/page.html"],
-            2,
-            "cannot write '/proc/no/page.html'",
-            "another --output",
-        ),
-        ([*THREE, "--method=umap"], 2, "--method=umap needs umap", "pip install umap-learn"),
-        (
-            [*THREE, "--neighbours=0"],
-            2,
-            "argument --neighbours: '0' is not a whole number of 1 or more",
-            "--help",
-        ),
-        ([*THREE, "--neighbours=101"], 2, "--neighbours=101", "lists 100 at most"),
-        ([*THREE, "--model=nowhere"], 4, "no checkpoint at nowhere", "run folder"),
-    ],
-)
-def test_errors(words, code, message, hint, capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "umap" else find(name)
-    )
-    assert cli.execute(["inspect", "embeddings", f"--model={GOLDEN}", *words]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first.startswith(f"error: {message}")
-    assert hint in second
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_file_that_is_not_utf8_is_refused(run, tmp_path):
     (tmp_path / "x").write_bytes(b"the cat\n\xff\xfe\n")
     with pytest.raises(DataError, match="line 2: not UTF-8"):

@@ -106,27 +106,6 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
     assert drawn in found
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        ([], 2, "no text to look at"),
-        (["--text=a"] * 6, 3, "6 texts"),
-        (["--text=a", "--text-pair=b"], 2, "inspect generation has no flag --text-pair"),
-        (["--text=a", "--digits=3"], 2, "inspect generation has no flag --digits"),
-        (["--text=a", "--top-k=3"], 2, "--top-k without a temperature"),
-        (["--text=a", "--long=cut"], 2, "--long=cut would part masks from their text"),
-        ([f"--text={'cat ' * 90}"], 3, "line 1: 92 tokens"),
-        (["--text=a", "--steps=0"], 2, "argument --steps"),
-    ],
-)
-def test_what_cannot_be_shown_is_one_line_and_a_hint(tmp_path, capsys, words, code, message):
-    assert command(tmp_path, *words) == code
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"error: {message}")
-    assert hint.startswith("hint: ")
-    assert not (tmp_path / "p.html").exists()
-
-
 def test_its_flags_are_of_no_other_page(tmp_path, capsys):
     words = ["inspect", "attention", f"--model={FOLDER}", "--text=a", "--max-tokens=3"]
     assert cli.execute([*words, f"--output={tmp_path / 'p.html'}"]) == 2

@@ -19,7 +19,6 @@ import pytest
 from bert_jax import config
 from bert_jax.config import knobs, quotas
 from bert_jax.config.presets import ABOUT, PRESETS
-from bert_jax.errors import ConfigError
 from bert_jax.system.trees import flat
 from bert_jax.training import optim
 from bert_jax.training import program as steps
@@ -559,21 +558,6 @@ def test_no_next_sentences_is_a_change_of_one_knob():
     assert {name: objective.weight for name, objective in both.items()} == {"mlm": 1.0, "nsp": 1.0}
     config.override(tree, "pairs", "none")
     assert list(config.resolve(tree).objectives) == ["mlm"]
-
-
-@pytest.mark.parametrize(
-    ("word", "meant"), [("google2018", "google_2018"), ("Roberta", "roberta"), ("xyz", "")]
-)
-def test_an_unknown_preset_is_refused_with_the_nearest(word, meant):
-    for ask in (
-        lambda: config.default(word),
-        lambda: config.load_file(f"{TESTS.parent}/configs/preset.py:{word}"),
-    ):
-        with pytest.raises(ConfigError, match=f"no preset '{word}'") as caught:
-            ask()
-        assert ("did you mean" in caught.value.hint) == bool(meant)
-        assert meant in caught.value.hint
-        assert "one of: google_2018, google_head" in caught.value.hint
 
 
 def test_the_config_takes_text_and_size_from_pretraining_and_the_rest_from_the_preset():

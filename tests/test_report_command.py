@@ -56,32 +56,6 @@ def test_several_runs_have_one_page_in_the_folder_one_stands_in(tmp_path, capsys
     assert "<h1>2 runs</h1>" in Path("report.html").read_text()
 
 
-def test_what_is_no_run_is_refused_in_one_line(tmp_path, capsys):
-    run, other = a_run(tmp_path / "run"), tmp_path / "other"
-    code, error, hint = fails(capsys, str(run), str(tmp_path / "none"))
-    assert (code, error) == (3, f"no run in {tmp_path / 'none'}: there is no such folder")
-    assert "--workdir" in hint
-    other.mkdir()
-    (other / "config.json").write_text('{"architectures": ["BertModel"]}')
-    code, error, hint = fails(capsys, str(other))
-    assert (code, error) == (3, f"no run in {other}")
-    assert "metrics.jsonl" in hint
-    (other / "study.json").write_text("{}")
-    assert f"bert-jax study report --workdir={other}" in fails(capsys, str(other))[2]
-    assert not (other / "report.html").exists()
-
-
-def test_bad_arguments_are_refused(tmp_path, capsys):
-    run = a_run(tmp_path / "run")
-    code, error, _ = fails(capsys, str(run), f"{run}/../run")
-    assert (code, error) == (2, f"{run} is given twice")
-    code, error, hint = fails(capsys, str(run), f"--output={tmp_path}")
-    assert (code, error) == (2, f"--output={tmp_path} is a folder")
-    assert hint == f"--output={tmp_path}/report.html"
-    assert fails(capsys, str(run), "--smooth=1")[0] == 2
-    assert cli.execute(["report"]) == 2
-
-
 # --- several runs ---------------------------------------------------------------------------------
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from bert_jax import config
 from bert_jax.config import costs, laws, quotas
-from bert_jax.errors import DataError
 from bert_jax.reporting import page, svg
 from bert_jax.reporting.figures import Chart, Heat
 from bert_jax.reporting.formats import HOLE, SPACE
@@ -179,12 +178,6 @@ def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
     text = read(compose(place))
     assert "pos: no result" in text
     assert "the loss is <nan>" in text
-
-
-def test_no_study_is_an_error_with_a_hint(tmp_path):
-    with pytest.raises(DataError, match="no study") as error:
-        collect.results(StudyFolder(tmp_path))
-    assert "study run" in error.value.hint
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 50, 100])

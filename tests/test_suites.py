@@ -469,49 +469,6 @@ def test_what_is_undefined_is_null(opened, monkeypatch, capsys):
     assert json.loads(capsys.readouterr().out) == {"sts": {"mean": {"spearman": None, "pairs": 2}}}
 
 
-@pytest.mark.parametrize(
-    ("words", "code", "error", "hint"),
-    [
-        ("--suite=blmp", 2, "no suite 'blmp'", "did you mean 'blimp'?"),
-        ("--suite=pll,", 2, "no suite ''", "one of: pretrain"),
-        ("--suite=blimp", 2, "suite blimp needs --source", "--source=files:"),
-        ("--suite=blimp --source=files:nowhere", 3, "no files at nowhere", "for example"),
-        (
-            "--suite=pretrain --within-word",
-            2,
-            "--within-word means nothing to pretrain",
-            "leave it out",
-        ),
-        (
-            "--suite=blimp,pll --source=files:x --split=y",
-            2,
-            "--split means nothing to blimp, pll",
-            "leave it out",
-        ),
-        (
-            "--suite=blimp --source=files:x --config.seed=1",
-            2,
-            "--config.KNOB means nothing to blimp",
-            "leave it out",
-        ),
-        (
-            "--suite=sts --source=files:nowhere",
-            3,
-            "files:nowhere has no split 'validation'",
-            "is the path right",
-        ),
-    ],
-)
-def test_what_the_command_refuses(opened, capsys, words, code, error, hint):
-    assert cli.execute(["evaluate", "--model=m", *words.split()]) == code
-    out, err = capsys.readouterr()
-    assert out == ""
-    first, second = err.splitlines()
-    assert first.startswith(f"error: {error}")
-    assert second.startswith("hint: ")
-    assert hint in second
-
-
 def test_help_names_every_suite(capsys):
     cli.execute(["evaluate", "--help"])
     said = " ".join(capsys.readouterr().out.split())

@@ -143,20 +143,6 @@ def test_a_word_that_is_no_part_is_refused_with_those_that_are_shown(capsys):
     assert hint == "hint: did you mean 'sweep'? one of: run, sweep, status, report"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["run", "--workdir=w", "experiments/schedule", "more"],
-        ["sweep", "--workdir=w", "--config=configs/tiny.py", "--axis=masking.rate=0.1,", "0.2"],
-    ],
-)
-def test_a_word_in_a_wrong_place_is_refused_with_the_right_one(words, capsys):
-    assert cli.execute(["study", *words]) == 2
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error.startswith(("error: unrecognized arguments: ", "error: study sweep takes no"))
-    assert "blanks" in hint
-
-
 def test_the_value_of_a_flag_names_no_part(capsys):
     overview = helped(capsys, "predict", "--help")
     assert helped(capsys, "predict", "--tokenizer", "tag", "--help") == overview
@@ -528,15 +514,6 @@ def test_the_status_of_a_study_is_for_people_or_programs(flags, on_terminal, in_
         assert cli.execute(words) == 0
     assert cli.execute(words) == 0
     assert [call["as_json"] for call in calls] == [on_terminal, in_a_pipe]
-
-
-@pytest.mark.parametrize("command", ["evaluate", "predict", "inspect", "export", "import"])
-def test_usage_spells_the_model_as_the_example_does(command, capsys):
-    out = helped(capsys, command, "--help")
-    usage, example = out.partition("\n\n")[0], out.partition("example:\n")[2]
-    assert "--model PATH" in usage
-    assert "--model=" in example
-    assert "--checkpoint" not in usage + example
 
 
 def test_a_dry_run_on_a_terminal_shows_four_lines(tmp_path, capsys, monkeypatch):

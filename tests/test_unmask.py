@@ -382,26 +382,6 @@ def test_the_command_writes_json_lines_in_order(tmp_path, capsys):
     assert "the input has no lines" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ("--temperature=-1", "--temperature=-1"),
-        ("--temperature=1 --top-p=0", "--top-p=0"),
-        ("--top-k=5 --seed=1", "--top-k, --seed without a temperature"),
-        ("--top-p=0.5 --order=random --seed=1", "--top-p without a temperature"),
-        ("--steps=0", "argument --steps: '0' is not a whole number of 1 or more"),
-        ("--order=left", "argument --order: invalid choice: 'left'"),
-        ("--long=cut", "--long=cut would part masks from their text"),
-        ("--long=windows", "--long=windows would part masks from their text"),
-    ],
-)
-def test_flags_that_mean_nothing_are_refused(tmp_path, capsys, flags, message):
-    assert command(tmp_path, "the cat\n", *flags.split()) == 2
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"error: {message}")
-    assert hint.startswith("hint: ")
-
-
 def test_an_order_that_there_is_not_is_refused():
     with pytest.raises(ConfigError, match="order 'surest'") as caught:
         asked(model(), ["a"], order="surest")
