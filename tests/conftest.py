@@ -75,6 +75,7 @@ hypothesis.settings.load_profile("bert_jax")
 # Tests of a file share what they train and compile, so a process takes whole files (see the
 # Makefile): these first, as one of them begun last would leave the other processes idle.
 LONGEST = (
+    "matrix",
     "train",
     "step",
     "fused_runs",

@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +59,9 @@ def make_environment(
 
 def run_commands(
     folder: Path,
-    commands: list[list[str]],
+    commands: Sequence[list[str]],
     environment: dict[str, str],
-    kill: list[list[str]] = [],  # noqa: B006 (never changed)
+    kill: Sequence[list[str]] = (),
 ) -> list[Result]:
     """Run commands in a folder, all in one process of their own.
 
