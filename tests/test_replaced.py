@@ -281,7 +281,7 @@ def test_the_generator_learns_from_mlm_alone_and_the_embeddings_from_both(comput
 )
 def test_a_generator_has_its_share_of_the_width(size, share, shape):
     """As in the authors' table; its layers are as many, and its embeddings are the encoder's."""
-    found = resolve(load_file(f"configs/ablations/replaced.py:{share},{size}"))
+    found = resolve(load_file(f"configs/ablations.py:replaced,{share},{size}"))
     small, model = generators.of(found), found.model
     assert (small.hidden, small.heads, small.mlp) == shape
     assert found.objectives["replaced"].weight == 50.0
@@ -298,7 +298,7 @@ def test_a_generator_has_its_share_of_the_width(size, share, shape):
 
 
 def test_without_a_generator_only_the_random_tokens_are_to_be_found():
-    found = resolve(load_file("configs/ablations/replaced.py:0,tiny"))
+    found = resolve(load_file("configs/ablations.py:replaced,0,tiny"))
     assert tuple(found.objectives) == ("replaced",)
     assert generators.of(found) is None
     tree = jax.eval_shape(lambda seed: network.init(found, 1_000, seed), np.uint32(0))

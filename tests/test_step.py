@@ -7,6 +7,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import math
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -384,14 +385,18 @@ def test_the_state_is_float32_whatever_the_compute_type():
     assert {leaf.dtype for leaf in jax.tree.leaves(state["params"])} == {jnp.dtype("float32")}
 
 
-CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").rglob("*.py"))
-CONFIGS = [file for file in CONFIGS if file.stem != "adapt"]  # which needs a model: test_adapt.py
+FOLDER = Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = {file.stem: str(file) for file in FOLDER.glob("*.py")}
+del CONFIGS["adapt"]  # which needs a model: test_adapt.py
+ABLATIONS = CONFIGS.pop("ablations")
+for name in runpy.run_path(ABLATIONS)["ABLATIONS"]:
+    CONFIGS[name] = f"{ABLATIONS}:{name}"
 
 
-@pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
-def test_every_config_builds_its_update(file):
+@pytest.mark.parametrize("name", sorted(CONFIGS))
+def test_every_config_builds_its_update(name):
     """Shapes only: the whole update is traced at its real size, and nothing is computed."""
-    config = resolve(load_file(str(file)))
+    config = resolve(load_file(CONFIGS[name]))
     vocab = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda: steps.init_state(config, vocab, np.uint32(0)))
     shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))

@@ -485,6 +485,6 @@ def test_the_command_refuses_a_batch_without_room_for_all_views(base, tmp_path, 
 )
 def test_the_ablation_has_views(rates, views):
     """As many as the rates say, whatever their quotient is in floating point."""
-    config = resolve(load_file(f"configs/ablations/views.py:{rates},tiny"))
+    config = resolve(load_file(f"configs/ablations.py:views,{rates},tiny"))
     assert laws.views(config.masking) == views
     assert config.batch_size % views == 0

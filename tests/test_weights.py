@@ -292,5 +292,5 @@ def test_fused_runs_with_weights_are_those_alone_on_any_devices(base, tmp_path, 
 
 
 def test_the_ablation_has_weights():
-    config = resolve(load_file("configs/ablations/weighted_masks.py:-1,tiny"))
+    config = resolve(load_file("configs/ablations.py:weighted_masks,-1,tiny"))
     assert (config.masking.weights, config.masking.weights_power) == ("frequency", -1.0)

@@ -50,8 +50,8 @@ HINTS = "\n".join(
 
 
 def test_every_config_is_found_by_path_and_by_name(empty):
-    files = sorted((ROOT / "configs").rglob("*.py"))
-    assert len(files) > 20
+    files = sorted((ROOT / "configs").glob("*.py"))
+    assert len(files) > 8
     for file in files:
         path = str(file.relative_to(ROOT))
         assert [shipped.find_config(name) for name in (path, file.stem)] == [file, file]
@@ -142,7 +142,7 @@ def build(folder: Path, target: str) -> set[str]:
 
 
 def test_a_wheel_holds_configs_and_studies(tmp_path):
-    patterns = ["configs/**/*.py", "experiments/scales.py"]
+    patterns = ["configs/*.py", "experiments/scales.py"]
     patterns += [f"experiments/*/{name}" for name in ("study.py", "study.json", "summary.md")]
     expected = {str(f.relative_to(ROOT)) for pattern in patterns for f in ROOT.glob(pattern)}
     found = build(tmp_path, "wheel")

@@ -1,7 +1,7 @@
 """The project's own configs and studies, found from any folder by their path or by a short name.
 
 They lie beside the package in a checkout, and inside it in a wheel (see pyproject.toml):
-`configs/ablations/no_nsp.py` is also `no_nsp`, `experiments/masking_rate` also `masking_rate`.
+`configs/pretrain.py` is also `pretrain`, `experiments/masking_rate` also `masking_rate`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ ROOT = INSIDE if INSIDE.is_dir() else PACKAGE.parent
 
 def list_configs() -> dict[str, Path]:
     """Return the file of each of the project's configs by its name."""
-    folder = ROOT / "configs"
-    return {file.stem: file for place in ("*.py", "*/*.py") for file in sorted(folder.glob(place))}
+    return {file.stem: file for file in sorted((ROOT / "configs").glob("*.py"))}
 
 
 def list_studies() -> dict[str, Path]:

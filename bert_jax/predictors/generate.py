@@ -109,7 +109,7 @@ def _check(run: runs.TrainedModel, options: Options) -> None:
             reason = "and each token sees what follows it: what comes next was never to be guessed"
         raise ConfigError(
             f"{run.folder} has no causal_lm head, {reason}",
-            "configs/ablations/left_to_right.py trains one that can, and a model with an mlm head "
+            "configs/ablations.py:left_to_right trains one that can, and a model with an mlm head "
             "fills masks",
         )
     of_rounds = {"--steps": options.steps, "--order": options.order}

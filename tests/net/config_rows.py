@@ -28,7 +28,9 @@ ABSENT = "(absent)"  # of a section, such as an objective that is not trained
 PRESETS = ("google_2018", "google_head", "huggingface", "roberta", "wettig", "mosaic")
 PRESETS += ("modernbert", "neobert", "gpt_bert")
 SIZES = ("tiny", "mini", "small", "medium", "base", "large")
-ABLATIONS = tuple(file.stem for file in sorted((ROOT / "configs" / "ablations").glob("*.py")))
+ABLATIONS = ("diffusion", "drawn_rate", "hybrid", "left_to_right", "mask_only", "masking_rate")
+ABLATIONS += ("modern", "no_nsp", "pmi", "pre_ln", "rate_schedule", "replaced", "sop", "span")
+ABLATIONS += ("static_masks", "views", "weighted_masks", "whole_word")
 TASKS = {"sst2": "tasks", "stsb": "tasks", "conll2003": "tasks/words", "squad": "tasks/squad"}
 TASKS |= {"copa": "tasks/copa"}
 MODELS = {"sst2": "classify", "stsb": "regress", "conll2003": "tag", "squad": "span"}
@@ -44,13 +46,13 @@ FILES = [  # below configs/, with an argument
         f"finetune.py:{task},init_from=models/{MODELS[task]},task.source=files:{source}"
         for task, source in TASKS.items()
     ),
-    *(f"ablations/{name}.py" for name in ABLATIONS),
+    *(f"ablations.py:{name}" for name in ABLATIONS),
 ]
 # Recipes whose data is not here: as their file returns them, before they are resolved.
 RECIPES = ("cola", "mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "squad2", "wnut17", "ud_ewt")
 RECIPES += ("swag", "classify", "regress", "tag", "span", "choice")
 # Its batch of 255 rows does not divide over the eight fake devices of the tests' process.
-ONE_DEVICE = ("ablations/views.py",)
+ONE_DEVICE = ("ablations.py:views",)
 CONFIGS = ("default", *FILES, *RECIPES)
 PLACES = tuple(file.parent.name for file in sorted((ROOT / "experiments").glob("*/study.py")))
 STUDIES = tuple(f"{place}:{scale}" for scale in ("docstrings", "cpu", "full") for place in PLACES)
