@@ -41,6 +41,7 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "plan": "compile the update for devices that are not here: memory, traffic, speed, cost",
     "benchmark": "speed of this project and of its alternatives, timed in turn",
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
+    "knobs": "every knob with its default, its values, where it acts and what it does",
 }
 INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 

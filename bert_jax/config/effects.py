@@ -115,11 +115,9 @@ LABELS = Where(
 CLASSES = Where(
     "heads over labels", lambda c, _: bool(kind_of(c)), f"train one of: {', '.join(LABELLED)}"
 )
-TEXT = Where(
-    "training on a corpus, and this is a task of labelled data", lambda c, _: not _labelled(c)
-)
+TEXT = Where("training on a corpus, not on labelled data", lambda c, _: not _labelled(c))
 MASKS = Where(
-    "text that is masked, not a task's or that of causal_lm",
+    "masked text, not labelled data or causal_lm",
     lambda c, _: not _labelled(c) and "causal_lm" not in c.objectives,
 )
 FIXED = Where("masking.draw = fixed", lambda c, _: c.masking.draw == "fixed")
@@ -133,12 +131,10 @@ POOLS = Where(
 INIT = Where(
     "init_from", lambda c, _: bool(c.init_from), "name the model that training starts from"
 )
-NO_EPOCHS = Where(
-    "a length in steps, and epochs is set", lambda c, _: c.epochs is None, "--config.epochs=None"
-)
+NO_EPOCHS = Where("epochs = None", lambda c, _: c.epochs is None, "--config.epochs=None")
 CUT = Where("a corpus or tokenizer.path", lambda c, _: not _labelled(c) or bool(c.tokenizer.path))
 WORDPIECE = Where(
-    "WordPiece of a corpus or tokenizer.path, and bpe takes bytes as they are",
+    "WordPiece of a corpus or tokenizer.path",
     lambda c, _: CUT.holds(c, "") and c.tokenizer.kind != "bpe",
 )
 TRAINED = Where(
@@ -155,7 +151,7 @@ WINDOWS = Where(
     lambda c, _: kind_of(c) in ("tag", "span") and c.task.long in ("auto", "windows"),
 )
 DROPS = Where(
-    "dropout, and there is none",
+    "dropout above 0",
     lambda c, _: bool(
         c.model.dropout or c.model.attention_dropout or (kind_of(c) and c.model.classifier_dropout)
     ),
@@ -272,7 +268,7 @@ EFFECTS: dict[str, Where] = {
     "objectives.*.weight": ALWAYS,
     "objectives.*.labels": Where("classify and tag", lambda c, name: name in ("classify", "tag")),
     "objectives.*.end": Where(
-        "causal_lm and hybrid, which alone predict where a text ends",
+        "causal_lm and hybrid",
         lambda c, name: name in ("causal_lm", "hybrid"),
     ),
     "objectives.*.gamma": Where("diffusion", lambda c, name: name == "diffusion"),
@@ -281,7 +277,7 @@ EFFECTS: dict[str, Where] = {
     "objectives.*.generator": Where("replaced", lambda c, name: name == "replaced"),
     "optim": ALWAYS,
     "optim.warmup_steps": Where(
-        "a warm-up in steps, and warmup_fraction is set",
+        "optim.warmup_fraction = None",
         lambda c, _: c.optim.warmup_fraction is None,
         "--config.optim.warmup_fraction=None",
     ),
@@ -295,19 +291,19 @@ EFFECTS: dict[str, Where] = {
     "loader.threads": _above_0("loader.prefetch", "4"),
     "checkpoints": ALWAYS,
     "checkpoints.every": Where(
-        "saves counted in steps, and checkpoints.epochs is set",
+        "checkpoints.epochs = None",
         lambda c, _: c.checkpoints.epochs is None,
         "--config.checkpoints.epochs=None",
     ),
     "checkpoints.epochs": LABELS._replace(hint="set checkpoints.every"),
     "checkpoints.at_words": TEXT._replace(hint="set checkpoints.at"),
     "checkpoints.patience": Where(
-        "checkpoints.best, and that is empty",
+        "a metric named in checkpoints.best",
         lambda c, _: bool(c.checkpoints.best),
         "name the metric",
     ),
     "evals.*.every": Where(
-        "evaluations counted in steps, and its epochs is set",
+        "an evaluation whose epochs is None",
         lambda c, name: c.evals[name].epochs is None,
         "set its epochs to None",
     ),

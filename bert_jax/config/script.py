@@ -72,8 +72,7 @@ def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
     # The message of ml_collections lists the whole config.
     if key := re.search(r'Key "(\w+)" does not exist', str(error)):
         close = re.search(r'Did you mean "(\w+)"', str(error))
-        listing = "knobs.py and data_knobs.py in bert_jax/config list all of them"
-        hint = f"did you mean {close[1]!r}?" if close else listing
+        hint = f"did you mean {close[1]!r}?" if close else "`bert-jax knobs` lists all of them"
         return ConfigError(f"{place}: no knob {key[1]!r}", hint)
     if isinstance(error, SyntaxError):
         text = f": {error.text.strip()}" if error.text else ""
