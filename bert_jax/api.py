@@ -306,10 +306,7 @@ def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
 
 def default_config(preset: str = "") -> Any:
     """Return the default config as a ConfigDict; `preset` is a published recipe's name."""
-    tree = configs.default()
-    if preset:
-        configs.apply(tree, preset)
-    return tree
+    return configs.default(preset)
 
 
 def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:

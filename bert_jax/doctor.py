@@ -186,32 +186,26 @@ def _size(count: float) -> str:
 
 
 def compare(*names: str) -> dict[str, Any]:
-    """Return the knobs that two presets set differently or only one of them sets.
+    """Return the knobs whose values differ between two presets; `defaults` is a preset too.
 
-    A preset that does not set a knob leaves it at the project's default. The preset `defaults` sets
-    all knobs.
+    A knob is `named` by a preset that sets it; other knobs are at their defaults.
     """
     from bert_jax import config
     from bert_jax.config import knobs, presets
 
     defaults = config.flat(config.to_dict(knobs.Config()))
     known = json.loads(json.dumps(presets.PRESETS))  # with lists for tuples, as in the defaults
-    known["defaults"] = defaults
-    abouts = presets.ABOUT | {"defaults": "The project's defaults, of every knob."}
+    known["defaults"] = {}
+    abouts = presets.ABOUT | {"defaults": "The project's defaults."}
     for name in names:
         if name not in known:
             raise ConfigError(f"no preset {name!r}", config.suggest(name, known))
-    if "defaults" in names:  # knobs that no recipe sets are not compared
-        known["defaults"] = {
-            path: defaults[path] for name in names for path in known[name] if name != "defaults"
-        }
     sides = [known[name] for name in names]
     differences: dict[str, Any] = {}
-    for path in [path for path in defaults if any(path in side for side in sides)]:
-        values = [side[path] if path in side else defaults[path] for side in sides]
-        named = [path in side for side in sides]
-        if values[0] != values[1] or not all(named):
-            differences[path] = {"values": values, "named": named}
+    for path in dict.fromkeys([*defaults, *sides[0], *sides[1]]):
+        values = [side.get(path, defaults.get(path)) for side in sides]
+        if values[0] != values[1]:
+            differences[path] = {"values": values, "named": [path in side for side in sides]}
     return {
         "presets": list(names),
         "about": [" ".join(abouts[name].split()) for name in names],
@@ -223,7 +217,7 @@ def compared(report: dict[str, Any]) -> str:
     """Return the comparison for a terminal: one line a knob, defaults in brackets."""
     if not report["knobs"]:
         return f"{' and '.join(report['presets'])} do not differ"
-    rows = [("[default where not named]", *report["presets"])]
+    rows = [("[default]", *report["presets"])]
     for path, knob in report["knobs"].items():
         cells = []
         for value, named in zip(knob["values"], knob["named"], strict=True):
@@ -234,6 +228,7 @@ def compared(report: dict[str, Any]) -> str:
     lines = [table(rows)]
     for name, about in zip(report["presets"], report["about"], strict=True):
         lines += ["", *textwrap.wrap(f"{name}: {about}", 100, subsequent_indent="  ")]
+    lines += ["", "docs/presets.md lists what presets do not reproduce."]
     return "\n".join(lines)
 
 

@@ -107,9 +107,7 @@ for refuse, metric in ((exported, ""), (validation.check, "mine_accuracy")):
         {},
         """
 from bert_jax import config
-tree = config.default()
-config.apply(tree, "mine")
-assert config.resolve(tree).masking.rate == 0.33
+assert config.resolve(config.default("mine")).masking.rate == 0.33
 """,
     ),
     "an engine": (

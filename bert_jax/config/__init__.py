@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-import itertools
 import json
 import logging
 import re
@@ -17,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
-from bert_jax.config.knobs import DEFAULT, OBJECTIVES, SIZES, Config, Logging, Masking, Objective
+from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Logging, Masking, Objective
 from bert_jax.config.load import build, knob_at, parse
 from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
@@ -79,21 +78,12 @@ def default(preset: str = "") -> ml_collections.ConfigDict:
 
     tree = configdict.make(dataclasses.asdict(Config()), effects.NAMED)
     tree.lock()
-    if preset:
-        apply(tree, preset)
-    return tree
-
-
-def apply(tree: ml_collections.ConfigDict, preset: str) -> None:
-    """Set every knob that a preset names; leave all others as they are."""
+    if not preset:
+        return tree
     if preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
-    brought = {path for path, _ in tree.get(TAKEN, ())} & {*itertools.chain(*PRESETS.values())}
-    with tree.objectives.unlocked():
-        for name in {*tree.objectives} - {*DEFAULT}:
-            if f"objectives.{name}.weight" in brought:  # by another preset
-                del tree.objectives[name]
     set_values(tree, PRESETS[preset])
+    return tree
 
 
 def set_values(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:

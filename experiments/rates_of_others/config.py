@@ -6,25 +6,25 @@ The argument is the masking rate and the size of the byte-level BPE. Text, rows 
 of configs/tiny.py; the network and its masks, [MASK] alone, are the preset's (`wettig`).
 """
 
-from bert_jax.config import apply, load_file, put
+from bert_jax.config import default, load_file
 
-# What a preset of 4,096 rows says of so small a model in so short a run does not hold.
-OWN = (
-    *("steps", "batch_size", "sequence_length"),
-    *("optim.learning_rate", "optim.warmup_steps"),
-    *("model.init_stddev", "model.dropout", "model.attention_dropout"),
-)
+# The sections of configs/tiny.py, and what a preset of 4,096 rows does not say of so small a model.
+SECTIONS = ("corpus", "checkpoints", "evals", "steps", "batch_size", "sequence_length")
+MODEL = ("size", "init_stddev", "dropout", "attention_dropout")
+OPTIM = ("learning_rate", "warmup_steps")
 
 
 def get_config(arg="0.4,8000"):
     """Return the config of a masking rate and a size of vocabulary."""
     rate, vocabulary = arg.split(",")
-    tiny, config = (load_file("../../configs/tiny.py", beside=__file__) for _ in range(2))
-    apply(config, "wettig")
-    for path in OWN:
-        section, _, knob = path.rpartition(".")
-        put(config, path.split("."), getattr(getattr(tiny, section) if section else tiny, knob))
-    config.objectives.nsp.weight = None  # RoBERTa has no pairs
+    tiny = load_file("../../configs/tiny.py", beside=__file__)
+    config = default("wettig")
+    for name in SECTIONS:
+        config[name] = tiny[name]
+    for name in MODEL:
+        config.model[name] = tiny.model[name]
+    for name in OPTIM:
+        config.optim[name] = tiny.optim[name]
     config.model.first_position = 1  # the padding token, which is token 0, has a position there
     config.tokenizer.kind = "bpe"
     config.tokenizer.vocab_size = int(vocabulary)
