@@ -4,7 +4,6 @@ command's.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -55,14 +54,6 @@ def test_what_a_file_prints_goes_to_standard_error(tmp_path):
     )
     assert done.stdout == "result\n"
     assert sorted(done.stderr.split("\n")) == ["", "its child", "mine", "top"]
-
-
-def test_a_resolved_config_is_printed_alone(tmp_path):
-    file = write(tmp_path, GOOD.format("print('mine')"))
-    done = subprocess.run(
-        [sys.executable, "-m", "bert_jax.config", file], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout)["seed"] == 0
 
 
 def test_a_file_that_takes_long_is_named_and_one_that_never_ends_is_ended(
