@@ -46,7 +46,7 @@ def finetuning(
     config.optim.warmup_fraction = 0.1
     config.logging.every = 10
     config.checkpoints.epochs = 1.0
-    set_values(config, tasks.settings(task))
+    set_values(config, tasks.list_knobs(task))
     for evaluation in config.evals:
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:

@@ -17,9 +17,9 @@ Files. One file without {split} is split in two: a fifth of its rows, chosen by 
 Two files are files:train=FILE,validation=FILE. --config.task.columns=text,label names the columns
 of a file without a header, --config.task.options=a,b,c the columns that hold the options. The
 format follows from a file's name (.tsv .csv .jsonl .json .conll .iob2 .conllu, each also .gz or
-.zst), otherwise from its first lines. --config.task.extra_columns=true ignores columns beyond the
-ones that are named. Questions whose answer is not where the file says it is are left out of
-training. Both are counted.
+.zst, and .parquet), or --config.task.format=FORMAT says it. A row that cannot be read is an error
+that names its line. Questions whose answer is not where the file says it is are left out of
+training, and counted.
 
 The recipe is the paper's: batches of 32, 3 epochs, a warm-up over a tenth of the updates, dropout
 0.1. The paper's grid is batches of 16 and 32, learning rates of 5e-5, 3e-5 and 2e-5, and 2 to 4

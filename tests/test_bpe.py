@@ -23,9 +23,9 @@ from tokenizers.implementations import ByteLevelBPETokenizer
 
 from bert_jax.batch import Special, TwoSeparators
 from bert_jax.config import knobs
-from bert_jax.data import bpe, encoding, tokenizer
-from bert_jax.data.labelled import features
-from bert_jax.data.labelled.examples import Answer, Example
+from bert_jax.data import bpe, encoding, features, tokenizer
+from bert_jax.data.examples import Example
+from bert_jax.data.row_fields import Answer
 from bert_jax.data.text import encode
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
@@ -76,8 +76,8 @@ def test_ids_are_those_of_transformers(kind):
     for row, a, b in zip(ROWS, texts, pairs, strict=True):
         wanted = row[kind]
         cut += wanted["short_pair"] != wanted["pair"]
-        short, _ = encoding.truncate(a, (), LENGTH - found.special.added(1))
-        both = encoding.truncate(a, b, LENGTH - found.special.added(2))
+        short, _ = encoding.truncate_pair(a, (), LENGTH - found.special.added(1))
+        both = encoding.truncate_pair(a, b, LENGTH - found.special.added(2))
         for key, parts in (
             ("text", [a]),
             ("pair", [a, b]),
@@ -85,10 +85,10 @@ def test_ids_are_those_of_transformers(kind):
             ("short_pair", both),
         ):
             size = len(wanted[key])
-            batch = encoding.rows(found.special, [parts], size)
+            batch = encoding.pad_rows(found.special, [parts], size)
             assert batch["tokens"][0].tolist() == wanted[key], (key, row["text"])
             assert batch["segment_ids"].all()
-            flat = encoding.concatenate(found.special, [[(parts[0], (*parts[1:], None)[0])]])
+            flat = encoding.join_rows(found.special, [[(parts[0], (*parts[1:], None)[0])]])
             assert flat["tokens"].tolist() == wanted[key]
             assert np.array_equal(flat["type_ids"], batch["type_ids"][0])
             if key == "pair":
@@ -515,7 +515,9 @@ def test_words_are_counted_between_blanks():
 
 
 def task_rows(examples, kind, found, length=64, **settings):
-    return features.encode(examples, kind, found, knobs.Task(**settings), length, train=False)
+    return features.encode_examples(
+        examples, kind, found, knobs.Task(**settings), length, train=False
+    )
 
 
 def test_tags_stand_at_the_first_piece_of_words_with_a_blank():

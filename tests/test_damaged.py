@@ -19,7 +19,8 @@ from bert_jax import cli, config, inspect
 from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.labelled import rows
+from bert_jax.data.row_formats import Row
+from bert_jax.data.task_files import read_rows
 from bert_jax.data.text import files, readers, sentences, shards
 from bert_jax.errors import CheckpointError, DataError, UserError
 from bert_jax.interop import runs
@@ -40,8 +41,8 @@ def corpus(path: Path) -> knobs.Corpus:
     return knobs.Corpus(source="files", path=str(path))
 
 
-def task(path: Path, **more: Any) -> list[rows.Row]:
-    return list(rows.read(knobs.Task(source=f"files:{path}", text="text", **more), "train", print))
+def task(path: Path) -> list[Row]:
+    return read_rows(knobs.Task(source=f"files:{path}", text="text"), "train")
 
 
 def parquet(path: Path) -> Any:

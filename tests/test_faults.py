@@ -39,7 +39,9 @@ def test_rows_are_numbered_in_order():
 def test_every_row_has_a_test():
     listed = set(rows((HERE / "faults.md").read_text("utf-8")))
     held = {
-        row: file.name for file in HERE.glob("test_*.py") for row in marked(file.read_text("utf-8"))
+        row: file.name
+        for file in HERE.rglob("test_*.py")
+        for row in marked(file.read_text("utf-8"))
     }
     assert set(held) <= listed, "a mark names a row that the table does not have"
     assert not listed - set(held), f"rows without a test: {sorted(listed - set(held))}"

@@ -308,7 +308,9 @@ def memorised(end: bool) -> runs.TrainedModel:
     }
     config = toy.config(**CAUSAL | small, objectives__causal_lm__end=end)
     ids = tokenizer().encode_batch([LINE])
-    batch = encoding.rows(tokenizer().special, [ids] * config.batch_size, config.sequence_length)
+    batch = encoding.pad_rows(
+        tokenizer().special, [ids] * config.batch_size, config.sequence_length
+    )
     text = (batch["segment_ids"] > 0) & ~np.isin(batch["tokens"], tokenizer().special)
     batch["unit_ids"] = np.where(text, np.arange(config.sequence_length), -1).astype(np.int32)
     update = jax.jit(steps.make_step(config, tokenizer().special, tokenizer().size))

@@ -10,8 +10,6 @@ import pytest
 
 from bert_jax import cli, config, predict
 from bert_jax.config import load, resolve
-from bert_jax.config.knobs import Task
-from bert_jax.data.labelled import fields
 from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, MissingError
 from bert_jax.interop import runs
@@ -28,14 +26,6 @@ def here(monkeypatch, tmp_path):
     """A folder of texts is here."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "texts").mkdir()
-
-
-@pytest.mark.parametrize("value", ["", "  ", None])
-def test_an_empty_label(value):
-    with pytest.raises(fields.BadRow) as caught:
-        fields.label_text(value, Task(label="gold"))
-    assert caught.value.problem.endswith(": column 'gold' is empty")
-    assert "on_bad_row=skip" in caught.value.hint
 
 
 @pytest.mark.parametrize(

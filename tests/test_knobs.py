@@ -83,31 +83,28 @@ COVERED = {
     "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
     "task.name": "test_suite_task.py::test_glue_is_every_task_whose_classes_the_head_knows",
     "task.pad": "test_finetune.py::test_padding_changes_shapes",
-    "task.group": "test_labelled.py::test_a_batch_holds_rows_that_are_neighbours_by_length_in_their_window",  # noqa: E501
-    "task.source": "test_rows.py::test_a_pattern_a_list_and_a_folder_name_the_files_of_splits",
-    "task.files": "test_rows.py::test_names_of_a_usual_layout_are_looked_for_with_and_without_its_folder",  # noqa: E501
-    "task.tfds_dir": "test_tasks.py::test_a_dataset_of_ones_own_is_read_by_its_names",
-    "task.format": "test_rows.py::test_a_format_that_nothing_tells_is_asked_for",
-    "task.quoting": "test_rows.py::test_every_format_returns_the_same_rows",
-    "task.columns": "test_rows.py::test_a_table_without_a_header_needs_names",
-    "task.extra_columns": "test_rows.py::test_columns_beyond_those_that_are_named_are_refused_or_left_out_and_counted",  # noqa: E501
-    "task.id": "test_examples.py::test_texts_pairs_and_ids",
-    "task.text": "test_examples.py::test_texts_pairs_and_ids",
-    "task.text_pair": "test_examples.py::test_texts_pairs_and_ids",
-    "task.label": "test_examples.py::test_texts_pairs_and_ids",
-    "task.options": "test_examples.py::test_options_are_columns_or_a_list_and_may_have_a_common_beginning",  # noqa: E501
-    "task.values": "test_examples.py::test_a_label_is_written_by_name_or_as_values_say",
-    "task.validation_fraction": "test_rows.py::test_one_file_is_divided_by_its_text",
-    "task.rows": "test_examples.py::test_the_first_rows_are_trained_on",
-    "task.on_bad_row": "test_examples.py::test_few_unusable_rows_may_be_skipped",
-    "task.long": "test_features.py::test_texts_over_the_length_are_cut_and_counted_or_refused",
-    "task.stride": "test_features.py::test_windows_over_a_context",
-    "task.stride_as": "test_features.py::test_windows_over_a_context",
-    "task.question_tokens": "test_features.py::test_windows_over_a_context",
-    "task.answer_tokens": "test_answers.py::test_a_longer_answer_than_allowed_is_not_found",
-    "task.n_best": "test_answers.py::test_as_many_answers_are_kept_as_asked_for_and_no_text_twice",
-    "task.no_answer": "test_answers.py::test_answers_are_those_of_run_squad",
-    "task.no_answer_threshold": "test_answers.py::test_the_threshold_tuned_on_development_data_gives_its_best_score",  # noqa: E501
+    "task.group": "test_task_stream.py::test_group_length_sorts_within_windows",
+    "task.source": "test_task_files.py::test_read_rows_finds_the_file_of_a_split",
+    "task.files": "test_task_files.py::test_read_rows_finds_files_with_and_without_a_folder",
+    "task.tfds_dir": "test_task_files.py::test_read_tfds_reads_a_folder_of_ones_own",
+    "task.format": "test_task_files.py::test_read_rows_finds_files_of_the_format_asked_for",
+    "task.columns": "test_row_formats.py::test_read_table_takes_names_without_a_header",
+    "task.id": "test_examples.py::test_load_classify_reads_pairs_and_ids",
+    "task.text": "test_examples.py::test_load_classify_reads_pairs_and_ids",
+    "task.text_pair": "test_examples.py::test_load_classify_reads_pairs_and_ids",
+    "task.label": "test_examples.py::test_load_classify_reads_pairs_and_ids",
+    "task.options": "test_examples.py::test_load_choice_reads_columns_or_a_list",
+    "task.values": "test_examples.py::test_load_classify_reads_names_and_values",
+    "task.validation_fraction": "test_task_files.py::test_hold_out_takes_a_share_by_the_hash_of_texts",  # noqa: E501
+    "task.rows": "test_examples.py::test_load_examples_takes_the_first_rows_to_train",
+    "task.long": "test_features.py::test_encode_cuts_counts_or_refuses_long_texts",
+    "task.stride": "test_features.py::test_encode_span_windows_over_a_context",
+    "task.stride_as": "test_features.py::test_encode_span_windows_over_a_context",
+    "task.question_tokens": "test_features.py::test_encode_span_windows_over_a_context",
+    "task.answer_tokens": "test_answers.py::test_decode_span_answers_as_run_squad",
+    "task.n_best": "test_answers.py::test_decode_span_answers_as_run_squad",
+    "task.no_answer": "test_answers.py::test_decode_span_answers_as_run_squad",
+    "task.no_answer_threshold": "test_answers.py::test_decode_span_answers_as_run_squad",
     "task.metrics": "test_scores.py::test_the_metrics_named_are_those_reported",
     "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
     "tokenizer.kind": "test_tokenizer.py::test_a_kind_that_is_asked_for_is_taken",
@@ -292,7 +289,7 @@ def test_every_knob_names_a_test_of_its_effect():
 
 def test_the_tests_named_exist():
     there = set()
-    for file in TESTS.glob("test_*.py"):
+    for file in TESTS.rglob("test_*.py"):
         functions = [
             node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
         ]

@@ -6,8 +6,9 @@ import json
 
 import numpy as np
 
-from bert_jax.data.labelled.answers import Candidate, Span
-from bert_jax.data.labelled.examples import Answer, Example
+from bert_jax.data.answers import Candidate, Span
+from bert_jax.data.examples import Example
+from bert_jax.data.row_fields import Answer
 from bert_jax.evaluation import mistakes
 from bert_jax.reporting import records
 from bert_jax.system import jsons

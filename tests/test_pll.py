@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from bert_jax import sharding, suites
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.labelled.batches import rounded
+from bert_jax.data.task_stream import round_length
 from bert_jax.data.windows import best_windows, windows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import inference
@@ -161,11 +161,11 @@ def test_like_texts_have_exactly_like_scores(run, one_device):
 @settings(max_examples=200)
 @given(st.integers(1, 100_000))
 def test_a_row_is_padded_by_at_most_a_third(length):
-    shape = rounded(length, inference.FINEST)
+    shape = round_length(length, inference.FINEST)
     assert shape >= length
     assert length <= 8 or shape * 2 / 3 < length
-    assert rounded(shape, inference.FINEST) == shape
-    assert len({rounded(n, inference.FINEST) for n in range(1, 513)}) == 22
+    assert round_length(shape, inference.FINEST) == shape
+    assert len({round_length(n, inference.FINEST) for n in range(1, 513)}) == 22
 
 
 def test_every_row_is_computed_once_and_padding_never_returned(run):

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from bert_jax import cli
 from bert_jax.config import knobs
-from bert_jax.data.labelled.batches import rounded
+from bert_jax.data.task_stream import round_length
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import TABLE
@@ -108,7 +108,7 @@ def test_rows_are_batched_by_length_and_each_is_computed_once():
         lengths, seen = draw.integers(2, 90, count), []
 
         def compute(chosen, length, size, lengths=lengths, seen=seen):
-            assert length == rounded(int(lengths[chosen].max()))
+            assert length == round_length(int(lengths[chosen].max()))
             assert len(chosen) <= size <= 16
             seen.append(lengths[chosen])
             return np.pad(chosen, (0, size - len(chosen)), constant_values=-1), {

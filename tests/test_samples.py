@@ -132,7 +132,7 @@ def plainly(
 ) -> list[list[tuple[str, float]]]:
     """The likeliest tokens of a sentence that is read by itself."""
     head = next(iter(config.objectives))
-    batch = encoding.rows(prepared.tokenizer.special, [[one.ids]], config.sequence_length)
+    batch = encoding.pad_rows(prepared.tokenizer.special, [[one.ids]], config.sequence_length)
     batch["predict_positions"] = np.array([(one.places * 2)[:2]], np.int32)
     logits = np.asarray(
         forward(config.model, prepared.tokenizer.size, head)(params, batch), np.float64

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from bert_jax.data import tasks
-from bert_jax.data.labelled.answers import Candidate, Span
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.answers import Candidate, Span
+from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import submission
 

@@ -267,7 +267,7 @@ def test_saved_files_add_special_tokens_for_others(tmp_path, vocab, style, first
     theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     a, b = ours.encode_batch([first, second])
     for found, parts in ((theirs.encode(first), [a]), (theirs.encode(first, second), [a, b])):
-        row = encoding.rows(ours.special, [parts], len(found.ids))
+        row = encoding.pad_rows(ours.special, [parts], len(found.ids))
         assert found.ids == row["tokens"][0].tolist()
         assert found.type_ids == row["type_ids"][0].tolist()
     stated = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -629,7 +629,7 @@ def test_reactions_are_those_the_checkpoint_was_run_on(copies):
     texts = golden.pop("texts")
     arrays = {name: np.array(rows) for name, rows in golden.items()}
     labels = arrays["labels"]
-    batch = encoding.rows(
+    batch = encoding.pad_rows(
         found.special, [[ids] for ids in found.encode_batch(texts)], labels.shape[1]
     )
     masked = labels != -100

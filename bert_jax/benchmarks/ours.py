@@ -18,8 +18,8 @@ from bert_jax.batch import SPECIAL, Batch, Special, StepInputs
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import knobs, quotas, recorded
 from bert_jax.data.batches import packing, pipeline
-from bert_jax.data.labelled import batches as labelled
-from bert_jax.data.labelled.features import Features
+from bert_jax.data.features import Features
+from bert_jax.data.task_stream import TaskStream
 from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
 from bert_jax.models.bert import Bert
@@ -183,7 +183,7 @@ def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
         best=None,
         cut=0,
     )
-    source = labelled.Source(features, SPECIAL, resolved)
+    source = TaskStream(features, SPECIAL, resolved)
     host = [source.batch(index) for index in range(count // resolved.batch_size)]
     trainer = Trainer(resolved, SPECIAL, vocab_size)
     placed = [trainer.place(batch) for batch in host]

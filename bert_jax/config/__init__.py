@@ -72,6 +72,10 @@ POOLING = ("model.pooling", "model.pooler", "model.pooler_bias")
 TAKEN = "taken"
 
 
+# Knobs that older runs recorded and no longer exist: left out of their configs at these values.
+GONE = {"task.quoting": False, "task.extra_columns": False, "task.on_bad_row": "fail"}
+
+
 def default(preset: str = "") -> ml_collections.ConfigDict:
     """Return all knobs at their defaults, or a preset's; a misspelt knob cannot be set."""
     from bert_jax.config import configdict  # here: --help needs neither it nor ml_collections
@@ -145,13 +149,15 @@ def recorded(tree: dict[str, Any]) -> Config:
     Knobs without an effect are accepted: older versions did not check for them.
     """
     values: Any = copy.deepcopy(tree)
-    for path, value in BEFORE.items():
+    for path, value in (BEFORE | GONE).items():
         *sections, name = path.split(".")
         section = functools.reduce(
             lambda at, key: at.get(key) if isinstance(at, dict) else None, sections, values
         )
         if isinstance(section, dict) and section:  # `settle` refuses anything else
             section.setdefault(name, value)
+            if path in GONE and section[name] == value:
+                del section[name]
     return settle(values)[0]
 
 

@@ -51,7 +51,7 @@ DRAWS: dict[str, tuple[str, ...]] = {
     "bimodal": ("draw_low", "draw_high", "draw_share"),
 }
 OF_DRAWS = tuple(dict.fromkeys(knob for knobs in DRAWS.values() for knob in knobs))
-FORMATS = ("auto", "tsv", "csv", "jsonl", "conll", "conllu", "squad")  # of a task's files
+FORMATS = ("auto", "tsv", "csv", "jsonl", "json", "conll", "conllu", "parquet")  # of a task
 
 
 def knob(
@@ -133,19 +133,9 @@ class Task:
         "a|b is whichever exists",
     )
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
-    format: str = knob(
-        "auto",
-        "file format; auto goes by the names of files, else by their first lines",
-        choices=FORMATS,
-    )
-    quoting: bool = knob(
-        False, "tsv: double quotes hold a field together, as they always do in csv"
-    )
+    format: str = knob("auto", "file format; auto goes by the names of files", choices=FORMATS)
     columns: tuple[str, ...] = knob(
         (), "names of the columns of a tsv or csv file without a header"
-    )
-    extra_columns: bool = knob(
-        False, "tsv, csv: leave out columns beyond those that are named, and count such rows"
     )
     id: str = knob("", "column that names a row; empty counts rows from 0")
     text: str = knob(
@@ -164,9 +154,6 @@ class Task:
         0.2, "share of rows, by hash, held out of one file", low=0, high=0.9
     )
     rows: int = knob(0, "training rows used, the first ones; 0 is all", low=0)
-    on_bad_row: str = knob(
-        "fail", "rows that cannot be used; skip aborts above 1 %", choices=("fail", "skip")
-    )
     long: str = knob(
         "auto",
         "a text over the length: cut its end, read it in windows (tag, span), or refuse it; "

@@ -182,13 +182,7 @@ EFFECTS: dict[str, Where] = {
     "task.files": _from("files:"),
     "task.tfds_dir": _from("tfds:"),
     "task.format": _from("files:"),
-    "task.quoting": Where(
-        "tsv files",
-        lambda c, _: TABLE.holds(c, "") and c.task.format != "csv",
-        "--config.task.format=tsv",
-    ),
     "task.columns": TABLE,
-    "task.extra_columns": TABLE,
     "task.text_pair": _for("classify", "regress", "span", "choice"),
     "task.options": _for("choice"),
     "task.values": _for("classify", "tag", "choice"),

@@ -1,33 +1,33 @@
-"""Encode texts as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]: truncated, and padded or packed.
+"""Encode texts as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]: truncated, joined and padded.
 
-Two separators part the texts of a pair where the vocabulary says so, as RoBERTa's does; then all
-type ids are 0.
+Two separators part the texts of a pair if the vocabulary says so, as RoBERTa's does. All type ids
+are 0 then.
 
-first, second = truncate([5, 6, 7], [8, 9], room=4)  -> [5, 6], [8, 9]
-batch = rows(special, [[first, second]], length=8)
+first, second = truncate_pair([5, 6, 7], [8, 9], room=4)    -> [5, 6], [8, 9]
+batch = pad_rows(special, [[first, second]], length=8)
                                 -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from bert_jax.batch import Batch, Special
-from bert_jax.errors import DataError
 
 Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second text of a pair
 
 
-def truncate(
+def truncate_pair(
     first: Sequence[int], second: Sequence[int], room: int
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Cut two texts at their ends to `room` tokens together; `second` of a single text is empty.
 
-    The longer text is cut. If both must be cut, they end up equally long, and of an odd room the
-    second text gets one more unless it was the shorter one: `longest_first` of tokenizers.
+    The longer text is cut. If both must be cut, they end up equally long. The token of an odd room
+    goes to the second text unless the second text was the shorter one, as in `longest_first` of
+    tokenizers.
     """
     if room < 0:
         raise ValueError(f"room = {room}: at least 0")
@@ -39,49 +39,31 @@ def truncate(
     return first[:a], second[: room - a]
 
 
-def rows(
+def pad_rows(
     special: Special,
     texts: Sequence[Sequence[Sequence[int]]],
     length: int,
     size: int | None = None,
 ) -> Batch:
-    """Build one padded row for each text or pair; raise DataError for a text that does not fit.
+    """Build one padded row for each text or pair.
 
     Args:
       special: ids of the special tokens.
-      texts: of each row, the token ids of one text or of two.
+      texts: of each row, the token ids of one text or of two; they must fit.
       length: of the rows.
-      size: rows of the batch, the last ones being padding alone; by default one for each text.
+      size: rows of the batch, the last ones only padding; by default one for each text.
     """
-    between = [special.sep] * special.separators
-    encoded = [
-        [special.cls, *parts[0], *(i for part in parts[1:] for i in (*between, *part)), special.sep]
-        for parts in texts
-    ]
-    counts = np.array([len(ids) for ids in encoded], np.int32)
-    longest = int(np.max(counts, initial=0))
-    if longest > length:
-        raise DataError(
-            f"row {int(np.argmax(counts))} has {longest} tokens, and {length} fit", "truncate it"
-        )
-    shape = (len(encoded) if size is None else size, length)
-    tokens = np.full(shape, special.pad, np.int32)  # [B, L]
-    segments, types = np.zeros(shape, np.int32), np.zeros(shape, np.int32)  # [B, L]
-    for row, (ids, parts) in enumerate(zip(encoded, texts, strict=True)):
-        tokens[row, : len(ids)] = ids
-        segments[row, : len(ids)] = 1
-        types[row, len(parts[0]) + 2 : len(ids)] = special.separators == 1
-    return {
-        "tokens": tokens,
-        "type_ids": types,
-        "segment_ids": segments,
-        "positions": np.arange(length, dtype=np.int32)[None, :] * segments,
-        "cls_positions": np.zeros((shape[0], 1), np.int32),  # [B, 1]
-    }
+    rows = [[(first, second[0] if second else None)] for first, *second in texts]
+    flat = join_rows(special, rows)
+    offsets, _ = flat.pop("offsets"), flat.pop("cls_positions")
+    size = len(texts) if size is None else size
+    batch = pad_tokens(flat, offsets, np.arange(len(texts)), length, size, special.pad)
+    batch["cls_positions"] = np.zeros((size, 1), np.int32)  # [B, 1]
+    return batch
 
 
-def concatenate(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
-    """Concatenate rows without padding; parts of one row do not attend to one another.
+def join_rows(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
+    """Join rows without padding; parts of one row do not attend to one another.
 
     Returns:
       offsets, int64 [N + 1]: where each row begins, and where the last one ends;
@@ -94,9 +76,9 @@ def concatenate(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, n
     extra = special.separators  # of a second text: those before it but one, and the one behind it
     b = np.array([0 if text is None else len(text) + extra for _, text in parts], np.int64)  # [P]
     counts = np.array([len(row) for row in rows], np.int64)  # [N]
-    starts, begins = cumulative(a + b), cumulative(counts)  # [P + 1], [N + 1]
+    starts, begins = find_starts(a + b), find_starts(counts)  # [P + 1], [N + 1]
     row = np.repeat(np.arange(len(rows)), counts)  # [P]
-    part = np.arange(len(parts)) - begins[row]  # [P]
+    part = np.arange(len(parts)) - begins[row]  # [P], number of the part in its row
     offsets, total = starts[begins], int(starts[-1])
     cls_positions = np.zeros((len(rows), int(np.max(counts, initial=1))), np.int32)  # [N, S]
     cls_positions[row, part] = starts[:-1] - offsets[row]
@@ -117,6 +99,34 @@ def concatenate(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, n
     }
 
 
-def cumulative(counts: np.ndarray) -> np.ndarray:
+def pad_tokens(
+    arrays: Mapping[str, np.ndarray],
+    offsets: np.ndarray,
+    rows: np.ndarray,
+    length: int,
+    size: int,
+    pad: int,
+) -> Batch:
+    """Return each array [T] of joined rows as [size, length]: the given rows, then only padding.
+
+    Tokens are padded with `pad`, tags with -1, and all else with 0.
+    """
+    counts = np.zeros(size, np.int64)  # [B]
+    counts[: len(rows)] = offsets[rows + 1] - offsets[rows]
+    if np.max(counts, initial=0) > length:
+        raise ValueError(f"a row of {np.max(counts)} tokens in a batch of length {length}")
+    columns = np.arange(length)
+    real = columns[None] < counts[:, None]  # [B, L]
+    # Index in [T] of every real token, row by row: a row of 3 tokens that begins at 7 has 7, 8, 9.
+    source = (offsets[rows][:, None] + columns[None])[real[: len(rows)]]
+    paddings = {"tokens": pad, "tags": -1}
+    padded: Batch = {}
+    for name, values in arrays.items():
+        padded[name] = np.full((size, length), paddings.get(name, 0), np.int32)  # [B, L]
+        padded[name][real] = values[source]
+    return padded
+
+
+def find_starts(counts: np.ndarray) -> np.ndarray:
     """Return where each of consecutive stretches begins and the last one ends: int64 [N + 1]."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

@@ -7,48 +7,49 @@ import numpy as np
 from bert_jax.errors import ConfigError
 
 
-def windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
+def cut_windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
     """Return windows of up to `room` tokens that cover a text; the last window ends with the text.
 
-    A stride has a `meaning`: "step", as in run_squad.py, lets the next window begin so many tokens
-    after this one begins, or where this one ends if that comes first; with "overlap", as in
-    tokenizers, neighbours share so many tokens. Room is without special tokens; an empty text has
-    one empty window.
+    With the meaning "overlap", as in tokenizers, neighbours share `stride` tokens. With "step", as
+    in run_squad.py, the next window begins `stride` tokens later, or at the end of this window if
+    that comes first. Room is without special tokens. An empty text has one empty window.
 
     Returns:
       int64 [N, 2]: where each window begins and ends.
     """
-    step = {"step": min(stride, room), "overlap": room - stride}
-    if meaning not in step:
+    steps = {"step": min(stride, room), "overlap": room - stride}
+    if meaning not in steps:
         raise ConfigError(f"no meaning {meaning!r} of a stride", "one of: step, overlap")
     if room < 1:
         raise ConfigError(
             "special tokens leave windows no room for a text",
             "a model with a greater sequence_length (to train: --config.sequence_length=N)",
         )
-    if stride < 0 or step[meaning] < 1:
+    step = steps[meaning]
+    if stride < 0 or step < 1:
         fits = room // 2 if meaning == "overlap" else max(1, room // 2)
         raise ConfigError(
             f"a stride of {stride} as {meaning} does not move windows of {room} tokens",
             f"--stride={fits} (to train: --config.task.stride={fits})",
         )
-    count = 1 + -(-max(length - room, 0) // step[meaning])
-    starts = np.arange(count, dtype=np.int64) * step[meaning]
+    count = 1 + -(-max(length - room, 0) // step)
+    starts = np.arange(count, dtype=np.int64) * step
     return np.stack([starts, np.minimum(starts + room, length)], axis=1)  # [N, 2]
 
 
-def best_windows(spans: np.ndarray, length: int) -> np.ndarray:
+def choose_windows(spans: np.ndarray, length: int) -> np.ndarray:
     """Return for each token the window with the most context around it: int64 [length].
 
-    This is the rule of run_squad.py: a window's score is the smaller of the numbers of tokens to
-    the left and to the right, plus 0.01 for each token of the window, so that the longer of two
-    windows wins a tie; of equal scores, the first window wins. Every token must lie in a window.
+    This is the rule of run_squad.py. A window's score is the smaller of the numbers of tokens to
+    the left and to the right, plus 0.01 for each token of the window. So the longer of two windows
+    wins a tie, and the first of equal scores wins. Every token must lie in a window.
     """
     best = np.full(length, -1.0)
     chosen = np.full(length, -1, np.int64)
     for number, (start, end) in enumerate(spans.tolist()):
         tokens = np.arange(start, end)
         score = np.minimum(tokens - start, end - 1 - tokens) + 0.01 * (end - start)
-        better = score > best[start:end]
-        best[start:end][better], chosen[start:end][better] = score[better], number
+        better = tokens[score > best[start:end]]
+        best[better] = score[better - start]
+        chosen[better] = number
     return chosen

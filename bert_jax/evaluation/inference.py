@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
-from bert_jax.data.labelled.batches import rounded
+from bert_jax.data.task_stream import round_length
 from bert_jax.system import fault_points
 
 TOKENS = 8192  # of a batch, where nobody names a batch size
@@ -58,7 +58,7 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
     for start in range(0, len(order), size):
         rows = order[start : start + size]
         count = min(size, _power_of_two(len(rows))) if shrink_last else size
-        plan.append(Planned(rows, rounded(int(lengths[rows[0]])), count))
+        plan.append(Planned(rows, round_length(int(lengths[rows[0]])), count))
     return plan
 
 
@@ -71,7 +71,8 @@ def by_shape(
     of its own, as many rows as hold so many tokens. That or the given batch size is rounded up to
     what the devices of `mesh` can share.
     """
-    shapes = np.array([rounded(n, FINEST) for n in range(int(lengths.max(initial=0)) + 1)])[lengths]
+    longest = int(lengths.max(initial=0))
+    shapes = np.array([round_length(n, FINEST) for n in range(longest + 1)])[lengths]
     plan = []
     for length in sorted(set(shapes.tolist()), reverse=True):
         group = np.flatnonzero(shapes == length)

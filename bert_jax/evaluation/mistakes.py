@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.examples import Example
 from bert_jax.evaluation import scores, squad
 
 TEXT = 300  # characters of a text
@@ -40,7 +40,7 @@ def rows(
     """Return the row of an evaluation with up to `most` mistakes.
 
     There is none where nothing is asked for or nothing has a label. Predictions are those of
-    `answers.decode`.
+    `answers.decode_outputs`.
     """
     pairs = zip(examples, predictions, strict=True)
     known = [(example, output) for example, output in pairs if example.label is not None]

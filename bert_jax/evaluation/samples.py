@@ -56,7 +56,7 @@ class Samples:
         size = inference.shared_rows(len(self.chosen), mesh)
         longest = max(len(sample.ids) for sample in self.chosen) + 2
         texts = [[sample.ids] for sample in self.chosen]
-        batch = encoding.rows(tokenizer.special, texts, longest, size=size)
+        batch = encoding.pad_rows(tokenizer.special, texts, longest, size=size)
         batch["predict_positions"] = np.zeros((size, 2), np.int32)
         for row, sample in enumerate(self.chosen):
             batch["predict_positions"][row, : len(sample.places)] = sample.places

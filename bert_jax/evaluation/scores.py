@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data.labelled.answers import Span
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.answers import Span
+from bert_jax.data.examples import Example
 from bert_jax.errors import DataError
 from bert_jax.evaluation import squad
 
@@ -43,7 +43,7 @@ def score(
     labels: Sequence[str],
     task: knobs.Task,
 ) -> dict[str, float]:
-    """Score predictions, as `answers.decode` makes them; leave out examples without a label.
+    """Score predictions of `answers.decode_outputs`; leave out examples without a label.
 
     The metrics are those of `knobs.METRICS[kind]` that apply to the task, and of these the ones in
     `task.metrics`, if it names any.

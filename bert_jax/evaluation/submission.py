@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.data import tasks
-from bert_jax.data.labelled.answers import Prediction, Span
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.answers import Prediction, Span
+from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.system import disk
 
@@ -36,7 +36,7 @@ def write(
       name: a row of `data/tasks.py`.
       split: one that the benchmark's server scores.
       examples: all of the split.
-      predictions: one for each example, as `answers.decode` makes them.
+      predictions: one for each example, as `answers.decode_outputs` makes them.
       labels: names of the model's classes, in its order, which need not be the task's.
       folder: created if it does not exist.
 

@@ -14,8 +14,8 @@ from jax.sharding import Mesh
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
-from bert_jax.data.labelled import answers, features
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data import answers, features
+from bert_jax.data.examples import Example
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference, scores
@@ -46,7 +46,7 @@ class TaskEvaluator:
         self.config, self.examples, self.mesh = config, list(examples), mesh
         self.labels = config.objectives[self.kind].labels
         length = config.sequence_length
-        self.features = features.encode(
+        self.features = features.encode_examples(
             self.examples, self.kind, tokenizer, config.task, length, train=False
         )
         if self.features.cut:
@@ -68,7 +68,7 @@ class TaskEvaluator:
         """Return the head's outputs for each row, without padding, and the mean loss."""
 
         def compute(planned: inference.Planned) -> tuple[jax.Array, Metrics]:
-            batch = features.gather(self.features, *planned, self.special)
+            batch = features.gather_rows(self.features, *planned, self.special)
             return self.step(params, inference.place(batch, self.mesh))
 
         lengths, totals = self.features.lengths, Totals()
@@ -77,7 +77,7 @@ class TaskEvaluator:
         for rows, (outputs, metrics) in inference.run(compute, plan, progress):
             totals.add(metrics)
             for row, output in zip(rows.tolist(), outputs, strict=True):
-                trimmed[row] = answers.trim(self.kind, output, int(lengths[row]))
+                trimmed[row] = answers.trim_output(self.kind, output, int(lengths[row]))
         return trimmed, totals.values()
 
     def evaluate(
@@ -85,11 +85,11 @@ class TaskEvaluator:
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
         """Return the metrics, where there are labels, and a prediction for each example, in order.
 
-        Predictions are those of `answers.decode`.
+        Predictions are those of `answers.decode_outputs`.
         """
         outputs, means = self.outputs(params, progress)
         task = self.config.task
-        predictions = answers.decode(self.kind, self.features, self.examples, outputs, task)
+        predictions = answers.decode_outputs(self.kind, self.features, self.examples, outputs, task)
         metrics: dict[str, float] = {"examples": len(self.examples)}
         labels = [example.label for example in self.examples if example.label is not None]
         if labels:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bert_jax.data.labelled.answers import Candidate
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.answers import Candidate
+from bert_jax.data.examples import Example
 from bert_jax.predictors.base import Model, Row, indented, percent
 from bert_jax.predictors.labelled import Labelled
 

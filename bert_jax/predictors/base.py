@@ -207,7 +207,7 @@ class OfText(Predictor):
                 f"and the model takes {self.limit}",
                 "split the text, or lose its end with --long=cut; fill-mask has --long=windows too",
             )
-        first, second = encoding.truncate(parts[0], parts[1] if len(parts) > 1 else [], room)
+        first, second = encoding.truncate_pair(parts[0], parts[1] if len(parts) > 1 else [], room)
         return [list(first), list(second)][: len(parts)]
 
     def count_tokens(self, parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
@@ -217,7 +217,7 @@ class OfText(Predictor):
 
     def batch(self, parts: list[list[list[int]]], length: int, size: int) -> Batch:
         """Assemble the rows of some texts or pairs, padded."""
-        return encoding.rows(self.model.run.tokenizer.special, parts, length, size=size)
+        return encoding.pad_rows(self.model.run.tokenizer.special, parts, length, size=size)
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode the texts of each line as one row of the model, for `apply` and `result`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.examples import Example
 from bert_jax.errors import DataError
 from bert_jax.predictors.base import Model, Row, indented, percent
 from bert_jax.predictors.labelled import Labelled

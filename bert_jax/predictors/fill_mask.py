@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax.data.windows import best_windows, windows
+from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.predictors.base import Model, OfText, Row, Work, indented, percent
 
 # What a gap is also written as.
@@ -120,7 +120,7 @@ class FillMask(OfText):
             yield 0, end, np.ones(end, bool)
             return
         stride = min(STRIDE, room // 2) if options.stride is None else options.stride
-        spans = windows(len(ids), room, stride, options.stride_as or "overlap")
-        best = best_windows(spans, len(ids))
+        spans = cut_windows(len(ids), room, stride, options.stride_as or "overlap")
+        best = choose_windows(spans, len(ids))
         for number, (start, end) in enumerate(spans.tolist()):
             yield start, end, best == number

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from bert_jax.data.labelled import answers, features
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data import answers, features
+from bert_jax.data.examples import Example
 from bert_jax.errors import DataError
 from bert_jax.predictors.base import Model, Predictor, Row, Work
 
@@ -42,7 +42,7 @@ class Labelled(Predictor):
         """Encode lines as an evaluation does; a long text may have several rows."""
         tokenizer, examples = self.model.run.tokenizer, [self.example_of(row) for row in rows]
         try:
-            encoded = features.encode(
+            encoded = features.encode_examples(
                 examples, self.kind, tokenizer, self.task, self.limit, train=False
             )
         except DataError as error:
@@ -53,12 +53,13 @@ class Labelled(Predictor):
             ) from error
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            return self.apply(features.gather(encoded, chosen, length, size, tokenizer.special))
+            batch = features.gather_rows(encoded, chosen, length, size, tokenizer.special)
+            return self.apply(batch)
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             pairs = zip(outputs, encoded.lengths.tolist(), strict=True)
-            trimmed = [answers.trim(self.kind, output, length) for output, length in pairs]
-            predictions = answers.decode(self.kind, encoded, examples, trimmed, self.task)
+            trimmed = [answers.trim_output(self.kind, output, length) for output, length in pairs]
+            predictions = answers.decode_outputs(self.kind, encoded, examples, trimmed, self.task)
             return map(self.result, rows, predictions)
 
         return Work(encoded.lengths, compute, results, encoded.cut)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import scores
 from bert_jax.predictors.base import Model, Row, indented

@@ -66,7 +66,7 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
       objectives: names of the objectives of the cells.
     """
     if isinstance(evaluation, Finetune):
-        row = tasks.settings(evaluation.task) | dict(evaluation.changes)
+        row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         kind = tasks.TASKS[evaluation.task].kind
         return (*(row.get("task.metrics") or knobs.METRICS[kind]), *TASK)
     if evaluation.name != "pretrain":

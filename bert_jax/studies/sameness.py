@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from bert_jax.config import recorded
 from bert_jax.config.knobs import Config
-from bert_jax.data.labelled import examples
+from bert_jax.data import examples
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies.folder import StudyFolder
@@ -114,7 +114,7 @@ def _changed(run: Trained) -> str:
             return tokenizer.path
     with contextlib.suppress(DataError):
         if task.source.startswith("files:"):
-            return task.source if examples.trained_on(run.config) != run.data else ""
+            return task.source if examples.hash_training_data(run.config) != run.data else ""
         if task.source or settings.source != "files":
             return ""
         if kept := prepare.kept_text(settings, run.data):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bert_jax.config import knobs
-from bert_jax.data.labelled import rows
+from bert_jax.data import task_files
 from bert_jax.data.text import files
 from bert_jax.errors import ConfigError, DataError, UserError
 from bert_jax.studies.definition import finetunings
@@ -43,7 +43,7 @@ def check(study: Study, configs: Iterable[knobs.Config]) -> None:
 def _check_config(config: knobs.Config) -> None:
     if config.task.source:
         splits = ("train", *dict.fromkeys(settings.split for settings in config.evals.values()))
-        rows.check(config.task, splits)
+        task_files.check_files(config.task, splits)
     elif config.corpus.source == "files":
         files.find(config.corpus)
     path = config.tokenizer.path

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data.labelled import rows
+from bert_jax.data.task_files import read_rows
 from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
@@ -110,6 +110,6 @@ def _paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str,
         names = [f"{name}/{config}" for config in sorted(builder.builder_configs)]
     for full_name in names:
         task = knobs.Task(source=f"tfds:{full_name}")
-        table = rows.read(task, "train", lambda line: None)
+        table = read_rows(task, "train")
         located = ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in table)
         yield full_name.partition("/")[2], located

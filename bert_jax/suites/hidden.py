@@ -16,7 +16,7 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.data import encoding
-from bert_jax.data.windows import best_windows, windows
+from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -69,7 +69,7 @@ def predict(
             texts.append([shown.tolist()])
             places[number, : len(view.asked)] = view.asked - view.start + 1  # after [CLS]
             targets[number, : len(view.asked)] = ids[view.asked]
-        batch = encoding.rows(special, texts, length, size=size)
+        batch = encoding.pad_rows(special, texts, length, size=size)
         return batch | {"predict_positions": places, "predict_targets": targets}
 
     params = {part: run.params[part] for part in network.parts(run.config, "mlm")}
@@ -96,8 +96,8 @@ def _views(number: int, row: Row, room: int) -> Iterator[View]:
     if count <= room:
         yield View(number, 0, count, np.flatnonzero(row.hidden))
         return
-    spans = windows(count, room, max(1, room // 2), "step")
-    best = best_windows(spans, count)
+    spans = cut_windows(count, room, max(1, room // 2), "step")
+    best = choose_windows(spans, count)
     for window, (start, end) in enumerate(spans.tolist()):
         asked = np.flatnonzero(row.hidden & (best == window))
         if len(asked):

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import changed, default, knobs, overrides, put, resolve, set_values
-from bert_jax.data import tasks
-from bert_jax.data.labelled import examples
-from bert_jax.data.labelled.examples import Example
+from bert_jax.data import examples, tasks
+from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.suites.base import SuiteOptions
@@ -28,7 +27,7 @@ def task_of(
     """
     config, row = options.config, options.task or usual
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
-    settings = tasks.settings(row) if row and isinstance(row, str) else row
+    settings = tasks.list_knobs(row) if row and isinstance(row, str) else row
     if config is not None and options.task:
         raise ConfigError(
             f"--task={options.task} beside a --config, which has a task of its own",
@@ -89,4 +88,5 @@ def kind_of(config: knobs.Config) -> str:
 def load(config: knobs.Config, split: str) -> list[Example]:
     """Load the examples of a split."""
     kind = kind_of(config)
-    return examples.load(config.task, kind, config.objectives[kind].labels, split, log.line)
+    labels = config.objectives[kind].labels
+    return examples.load_examples(config.task, kind, labels, split, log.line)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.data.labelled import formats
+from bert_jax.data.row_formats import read_lines
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.system import jsons
 
@@ -66,11 +66,7 @@ def read(path: Path) -> Iterator[tuple[str, str]]:
 
 def _every(path: Path) -> Iterator[tuple[str, str]]:
     """Yield FILE:LINE and the text of each line, blank ones too."""
-    for number, text, problem in formats.lines(path):
-        if problem:
-            raise DataError(
-                f"{path}:{number}: {problem}", "convert the file, for example with iconv"
-            )
+    for number, text in read_lines(path):
         yield f"{path}:{number}", text
 
 

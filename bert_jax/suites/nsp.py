@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from bert_jax.batch import Batch
-from bert_jax.data.labelled import features
+from bert_jax.data import features
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
@@ -56,7 +56,7 @@ def _of_file(run: runs.TrainedModel, options: SuiteOptions) -> Result:
             f"{config.task.source} holds no pairs labelled {' or '.join(LABELS)}",
             "see --config.task.values",
         )
-    encoded = features.encode(
+    encoded = features.encode_examples(
         pairs, "classify", run.tokenizer, config.task, config.sequence_length, train=False
     )
     if encoded.cut:
@@ -70,7 +70,7 @@ def _of_file(run: runs.TrainedModel, options: SuiteOptions) -> Result:
         return jax.nn.log_softmax(network.outputs(one_head, params, batch)["nsp"][:, 0])  # [B, 2]
 
     def make(rows: np.ndarray, length: int, size: int) -> Batch:
-        return features.gather(encoded, rows, length, size, run.tokenizer.special)
+        return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)
 
     scores = np.zeros((len(pairs), 2))
     for rows, values in run_rows(

@@ -12,9 +12,9 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
-from bert_jax.data.labelled import answers, examples, features
-from bert_jax.data.labelled.examples import Example
-from bert_jax.data.labelled.features import Features
+from bert_jax.data import answers, examples, features
+from bert_jax.data.examples import Example
+from bert_jax.data.features import Features
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
@@ -55,7 +55,7 @@ def probe(run: runs.TrainedModel, options: SuiteOptions) -> Result:
         )
     labels = config.objectives[kind].labels
     if kind != "regress" and not labels:
-        labels = examples.found_labels(config.task, kind, log.line)
+        labels = examples.find_labels(config.task, kind, log.line)
         objective = dataclasses.replace(config.objectives[kind], labels=labels)
         config = dataclasses.replace(config, objectives={kind: objective})
     if options.limit:
@@ -113,7 +113,7 @@ def _split(
 ) -> Split:
     """Encode the examples of a split, and compute the vectors of their labelled items."""
     kind, length = labelled.kind_of(config), config.sequence_length
-    encoded = features.encode(known, kind, run.tokenizer, config.task, length, train=False)
+    encoded = features.encode_examples(known, kind, run.tokenizer, config.task, length, train=False)
     if encoded.cut:
         log.line(f"{split}: {encoded.cut:,} of {len(known):,} texts are cut to {length} tokens")
     if kind == "tag":
@@ -152,7 +152,7 @@ def _vectors(
         }
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-        return features.gather(encoded, chosen, length, size, run.tokenizer.special)
+        return features.gather_rows(encoded, chosen, length, size, run.tokenizer.special)
 
     model = run.config.model
     assert model.layers is not None
@@ -209,5 +209,5 @@ def _scores(config: knobs.Config, split: Split, predicted: np.ndarray) -> dict[s
         places = zip(split.rows.tolist(), split.columns.tolist(), strict=True)
         for (row, column), value in zip(places, predicted, strict=True):
             outputs[row][column] = value
-    predictions = answers.decode(kind, split.features, split.examples, outputs, config.task)
+    predictions = answers.decode_outputs(kind, split.features, split.examples, outputs, config.task)
     return scores.score(kind, split.examples, predictions, labels, config.task)

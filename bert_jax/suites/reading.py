@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.data.labelled import formats
+from bert_jax.data.row_formats import read_lines
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.suites.base import Progress, Result
@@ -59,7 +59,7 @@ def load(folder: Path, limit: int = 0) -> list[Word]:
     path = folder / FILE
     if not path.is_file():
         raise DataError(f"no {path}", AGAIN)
-    reader = csv.DictReader(_lines(path), strict=True)
+    reader = csv.DictReader((line for _, line in read_lines(path)), strict=True)
     words = []
     try:
         for name in (*TEXTS, *NUMBERS):
@@ -72,15 +72,6 @@ def load(folder: Path, limit: int = 0) -> list[Word]:
     if not words:
         raise DataError(f"{path} has no rows", AGAIN)
     return words
-
-
-def _lines(path: Path) -> Iterator[str]:
-    for number, text, problem in formats.lines(path):
-        if problem:
-            raise DataError(
-                f"{path}:{number}: {problem}", "convert the file, for example with iconv"
-            )
-        yield text
 
 
 def _word(where: str, row: dict[str, Any]) -> Word:

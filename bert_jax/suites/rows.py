@@ -12,7 +12,7 @@ import numpy as np
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
-from bert_jax.data.windows import best_windows, windows
+from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
@@ -105,7 +105,7 @@ class TokenScorer:
 
     def windows(self, length: int, room: int) -> np.ndarray:
         """Return the windows, each half over the next, of a text of some length."""
-        return windows(length, room, max(1, room // 2), "step")
+        return cut_windows(length, room, max(1, room // 2), "step")
 
 
 def log_probabilities(logits: jax.Array, tokens: jax.Array) -> jax.Array:
@@ -148,7 +148,8 @@ class Scorer(TokenScorer):
         starts, stops = (np.zeros(len(tokens), np.int64) for _ in range(2))
         for first, end in itertools.pairwise([0, *ends.tolist()]):
             spans = self.windows(end - first, self.longest - 2)
-            starts[first:end], stops[first:end] = first + spans[best_windows(spans, end - first)].T
+            best = choose_windows(spans, end - first)
+            starts[first:end], stops[first:end] = first + spans[best].T
         hidden = np.arange(len(tokens)) + 1  # behind the last token that is masked with each
         if self.options.within_word:
             word_starts = np.flatnonzero(~self.tokenizer.continuation[tokens])

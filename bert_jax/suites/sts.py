@@ -70,7 +70,7 @@ def embed(run: runs.TrainedModel, options: SuiteOptions, texts: list[str]) -> di
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
         parts = [[rows[row]] for row in chosen]
-        return encoding.rows(run.tokenizer.special, parts, length, size=size)
+        return encoding.pad_rows(run.tokenizer.special, parts, length, size=size)
 
     lengths = np.array([len(ids) + 2 for ids in rows], np.int64)
     vectors = {pooling: np.zeros((len(rows), run.config.model.hidden or 0)) for pooling in POOLINGS}

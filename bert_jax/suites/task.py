@@ -10,8 +10,7 @@ import jax
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data import tasks
-from bert_jax.data.labelled import examples
+from bert_jax.data import examples, tasks
 from bert_jax.errors import ConfigError, HeadError, MissingError
 from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
@@ -58,14 +57,9 @@ def _score(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config) 
     """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
-    if options.submission:
-        if options.limit:
-            raise ConfigError(
-                "--limit leaves out rows that a server asks for", "leave it out, or --submission"
-            )
-        # Nor may a bad row be left out.
-        config = dataclasses.replace(
-            config, task=dataclasses.replace(config.task, on_bad_row="fail")
+    if options.submission and options.limit:
+        raise ConfigError(
+            "--limit leaves out rows that a server asks for", "leave it out, or --submission"
         )
     if config.task == run.config.task and not options.source:
         _check_data(run)
@@ -100,7 +94,7 @@ def _check_data(run: runs.TrainedModel) -> None:
     if saved is None:
         return
     try:
-        same = examples.trained_on(run.config) == saved
+        same = examples.hash_training_data(run.config) == saved
     except MissingError as error:
         log.line(f"warning: {error}: what the data were when it was trained cannot be compared")
         return

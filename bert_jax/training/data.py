@@ -16,9 +16,9 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import derive, knobs, laws
+from bert_jax.data import examples, features, task_stream
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.batches import pipeline
-from bert_jax.data.labelled import batches, examples, features
 from bert_jax.data.text import prepare, shards
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError, need
@@ -48,7 +48,7 @@ class TrainingData:
     facts: Facts
     tokenizer: Tokenizer
     fingerprint: str  # of the corpus or the examples
-    source: pipeline.Source | batches.Source
+    source: pipeline.Source | task_stream.TaskStream
     evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
     def distinct(self) -> float:
@@ -164,13 +164,13 @@ def _of_task(config: knobs.Config) -> TrainingData:
         names = ", ".join(odd)
         log.line(f"warning: {names} is not written as B-NAME or I-NAME: entities are not scored")
     length = config.sequence_length
-    train = examples.load(config.task, kind, labels, "train", log.line)
-    encoded = features.encode(train, kind, tokenizer, config.task, length, train=True)
+    train = examples.load_examples(config.task, kind, labels, "train", log.line)
+    encoded = features.encode_examples(train, kind, tokenizer, config.task, length, train=True)
     if encoded.cut:
         log.line(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
     facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
     config = finalize(config, facts)
-    source = batches.Source(encoded, tokenizer.special, config)
+    source = task_stream.TaskStream(encoded, tokenizer.special, config)
 
     held = {name: held_out(config, settings.split) for name, settings in config.evals.items()}
     if config.checkpoints.best and all(example.label is None for example in held["validation"]):
@@ -192,7 +192,7 @@ def _of_task(config: knobs.Config) -> TrainingData:
         return evaluate
 
     splits = {"train": train, "validation": held.get("validation", [])}
-    fingerprint = examples.fingerprint(splits)
+    fingerprint = examples.hash_examples(splits)
     return TrainingData(config, facts, tokenizer, fingerprint, source, evaluator)
 
 
@@ -212,7 +212,8 @@ def _check_metrics(config: knobs.Config, kind: str) -> None:
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
     """Load the examples of a split of the task."""
     kind = next(iter(config.objectives))
-    return examples.load(config.task, kind, config.objectives[kind].labels, split, log.line)
+    labels = config.objectives[kind].labels
+    return examples.load_examples(config.task, kind, labels, split, log.line)
 
 
 def vocabulary(config: knobs.Config) -> Tokenizer:
@@ -228,7 +229,7 @@ def with_labels(config: knobs.Config) -> knobs.Config:
     if kind not in ("classify", "tag") or config.objectives[kind].labels:
         return config
     objective = dataclasses.replace(
-        config.objectives[kind], labels=examples.found_labels(config.task, kind, log.line)
+        config.objectives[kind], labels=examples.find_labels(config.task, kind, log.line)
     )
     return dataclasses.replace(config, objectives={kind: objective})
 

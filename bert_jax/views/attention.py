@@ -51,7 +51,7 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
     parts, cut = texts.parts(rows)
     special = run.tokenizer.special
     longest = max(special.added(len(row)) + sum(map(len, row)) for row in parts)
-    batch = encoding.rows(special, parts, longest)
+    batch = encoding.pad_rows(special, parts, longest)
     cfg = run.config.model
     assert cfg.layers is not None
     assert cfg.heads is not None

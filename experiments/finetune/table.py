@@ -18,7 +18,7 @@ import scipy.stats
 from compare import HERE, NAMES, command, config_of, read
 from recipes import RECIPES
 
-from bert_jax.data.labelled.answers import Span
+from bert_jax.data.answers import Span
 from bert_jax.evaluation import scores
 from bert_jax.reporting import files
 from bert_jax.reporting.figures import Chart, Series

@@ -1,10 +1,11 @@
 """Batches of labelled data as a pure function of the step, with the interface of pre-training's.
 
-A batch is padded to its longest row, rounded up so that few lengths are compiled; every process
-computes the same length, because it knows the lengths of the whole batch. With `task.group =
-length`, a batch has rows of about the same length: an epoch's random order is cut into windows of
-at most WINDOW batches, the rows of each are sorted by length, and the batches of the epoch come in
-random order.
+A batch is padded to its longest row, rounded up so that few lengths are compiled. Every process
+computes the same length, because it knows the lengths of the whole batch.
+
+With `task.group = length`, a batch has rows of about the same length. An epoch's random order is
+cut into windows of at most WINDOW batches, the rows of each window are sorted by length, and the
+batches of the epoch come in random order.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ import numpy as np
 from bert_jax.batch import Batch, Special
 from bert_jax.config import knobs
 from bert_jax.data.batches import order
-from bert_jax.data.labelled import features
-from bert_jax.data.labelled.features import Features
+from bert_jax.data.features import Features, gather_rows
 from bert_jax.errors import DataError
 
 # Batches whose rows are sorted together: little more padding than if a whole epoch were sorted, and
@@ -29,7 +29,7 @@ _ORDER = 0x54415348  # keeps the hashes of the order of rows apart from those of
 _BATCHES = 0x42415443  # keeps the hashes of the order of batches apart from both
 
 
-def rounded(longest: int, finest: int = 16) -> int:
+def round_length(longest: int, finest: int = 16) -> int:
     """Round up to one of 16, 32, 48, 64, 96, 128, 160, ... tokens.
 
     A smaller `finest`, a power of two, adds shorter lengths: 4 adds 4, 8, 12 and 24, so that at
@@ -39,19 +39,21 @@ def rounded(longest: int, finest: int = 16) -> int:
     return max(finest, -(-longest // step) * step)
 
 
-class Source:
-    """Stream of batches of a task's rows; an epoch visits each row once, in an order of its own."""
+class TaskStream:
+    """Stream of batches of a task's rows; an epoch visits each row once, in a new random order."""
 
     def __init__(self, rows: Features, special: Special, config: knobs.Config):
         if not len(rows.example):
             message = f"{config.task.source} holds no rows to train on"
             raise DataError(message, "check task.source and its splits")
-        self._features, self._special = rows, special
-        self._lengths = rows.lengths
+        self._features = rows
+        self._special = special
+        self._lengths = rows.lengths  # int64 [N]
         options = rows.cls_positions.shape[1]
         # The fixed length of all batches; 0 pads each to its own.
         self._full = config.sequence_length * options if config.task.pad == "full" else 0
-        self.batch_size, self._seed = config.batch_size, config.data_seed
+        self.batch_size = config.batch_size
+        self._seed = config.data_seed
         self._group = config.task.group
 
     @property
@@ -72,33 +74,35 @@ class Source:
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return the given rows of the global batch of a step."""
-        index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)
-        epochs, places = np.divmod(index, self.count(0))
+        index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)  # [B]
+        epochs, places = np.divmod(index, self.count(0))  # [B]: a batch may lie in two epochs
         chosen = np.empty_like(index)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
-            chosen[of_epoch] = self._rows(epoch, places[of_epoch])
-        length = self._full or rounded(int(self._lengths[chosen].max()))
+            chosen[of_epoch] = self._choose_rows(epoch, places[of_epoch])
+        length = self._full or round_length(int(self._lengths[chosen].max()))
         chosen = chosen[rows]
-        return features.gather(self._features, chosen, length, len(chosen), self._special)
+        return gather_rows(self._features, chosen, length, len(chosen), self._special)
 
-    def _rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
+    def _choose_rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """Return the rows at places of an epoch's order that lie in one batch."""
         # Places before `begin` complete a batch that began in the last epoch.
         begin = -epoch * self.count(0) % self.batch_size
-        batch, batches = ((n - begin) // self.batch_size for n in (int(places[0]), self.count(0)))
+        batch = (int(places[0]) - begin) // self.batch_size
+        batches = (self.count(0) - begin) // self.batch_size
         # A batch across two epochs has rows of any length.
         if self._group == "length" and 0 <= batch < batches:
-            return self._alike(epoch, begin, batch, batches)
+            return self._choose_alike(epoch, begin, batch, batches)
         return order.permute(places, self.count(0), order.key(self._seed, _ORDER, epoch))
 
-    def _alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
-        """Return the rows, of like length, of one whole batch; the first of them is at `begin`."""
+    def _choose_alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
+        """Return rows of like length, for one of the whole batches, which start at `begin`."""
         key = order.key(self._seed, _BATCHES, epoch)
         drawn = int(order.permute(np.array([batch]), batches, key)[0])
         windows = -(-batches // WINDOW)
         window = ((drawn + 1) * windows - 1) // batches  # windows differ by a batch at most
-        first, end = (n * batches // windows for n in (window, window + 1))
+        first = window * batches // windows
+        end = (window + 1) * batches // windows
         places = begin + np.arange(first * self.batch_size, end * self.batch_size)
         rows = order.permute(places, self.count(0), order.key(self._seed, _ORDER, epoch))
         by_length = rows[np.argsort(self._lengths[rows], kind="stable")]

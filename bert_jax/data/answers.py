@@ -1,8 +1,8 @@
-"""Decoding: the outputs of a head for rows of tokens to one prediction for each example.
+"""Decode the outputs of a head for rows of tokens to one prediction for each example.
 
-Answers in a context are found by the rules of run_squad.py. Two things differ: an answer is the
-exact text of the context between its first and last token, and where the best starts and ends give
-no answer at all, the best single token is the answer.
+Answers in a context are found by the rules of run_squad.py. Two things differ. An answer is the
+exact text of the context between its first and last token. If the best starts and ends give no
+answer at all, the best single token is the answer.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data.labelled.examples import Example
-from bert_jax.data.labelled.features import Features
+from bert_jax.data.examples import Example
+from bert_jax.data.features import Features
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,9 +35,9 @@ class Span:
     text: str
     start: int
     end: int
-    score: float  # of the best answer with a text, even where no answer is predicted
+    score: float  # of the best answer with a text, even if no answer is predicted
     no_answer_score: float  # the lowest of the windows' scores for no answer
-    n_best: tuple[Candidate, ...]  # best first; where there may be no answer, that is one of them
+    n_best: tuple[Candidate, ...]  # best first; no answer is one of them if there may be none
 
     @property
     def best_text(self) -> str:
@@ -48,7 +48,7 @@ class Span:
 Prediction = np.ndarray | float | tuple[int, ...] | Span
 
 
-def trim(kind: str, output: np.ndarray, length: int) -> np.ndarray:
+def trim_output(kind: str, output: np.ndarray, length: int) -> np.ndarray:
     """Cut a head's output of one row to the row's tokens or labels.
 
     Returns:
@@ -59,39 +59,36 @@ def trim(kind: str, output: np.ndarray, length: int) -> np.ndarray:
     return output[:, 0] if kind == "choice" else output[0]
 
 
-def decode(
+def decode_outputs(
     kind: str,
     features: Features,
     examples: Sequence[Example],
     outputs: Sequence[np.ndarray],
     task: knobs.Task,
 ) -> list[Prediction]:
-    """Return one prediction an example, from the output of each row as `trim` leaves it.
+    """Return one prediction an example, from the output of each row as `trim_output` leaves it.
 
-    `features` is what `encode` made of all the examples, in order, with train=False.
+    `features` is what `encode_examples` made of all the examples, in order, with train=False.
 
     Returns:
-      classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for one
-      that was cut off; span: a Span.
+      classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for a
+      word that was cut off; span: a Span.
     """
+    if kind == "regress":
+        return [float(output[0]) for output in outputs]
     if kind == "classify":
         return [_softmax(output) for output in outputs]
     if kind == "choice":
-        return [
-            _softmax(output[: len(example.options)])
-            for example, output in zip(examples, outputs, strict=True)
-        ]
-    if kind == "regress":
-        return [float(output[0]) for output in outputs]
+        counts = [len(example.options) for example in examples]
+        return [_softmax(output[:n]) for output, n in zip(outputs, counts, strict=True)]
     if kind == "tag":
-        return list(_tags(features, examples, outputs))
-    rows: list[list[int]] = [[] for _ in examples]
+        return list(_decode_tags(features, examples, outputs))
+    rows: list[list[int]] = [[] for _ in examples]  # of each example
     for row, number in enumerate(features.example.tolist()):
         rows[number].append(row)
-    return [
-        _answer(features, windows, outputs, example.pair or "", task)
-        for windows, example in zip(rows, examples, strict=True)
-    ]
+    contexts = [example.pair or "" for example in examples]
+    found = zip(rows, contexts, strict=True)
+    return [_decode_span(features, of_one, outputs, context, task) for of_one, context in found]
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -100,10 +97,10 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
     return shifted / shifted.sum()
 
 
-def _tags(
+def _decode_tags(
     features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]
 ) -> list[tuple[int, ...]]:
-    """Return each word's class, from the row that answers for it; -1 where none does."""
+    """Return each word's class, from the row that answers for it; -1 if no row does."""
     assert features.words is not None, "encode with train=False"
     tags = [np.full(len(example.words), -1) for example in examples]
     for row, (number, output) in enumerate(zip(features.example.tolist(), outputs, strict=True)):
@@ -113,7 +110,7 @@ def _tags(
     return [tuple(classes.tolist()) for classes in tags]
 
 
-def _answer(
+def _decode_span(
     features: Features,
     rows: list[int],
     outputs: Sequence[np.ndarray],
@@ -122,9 +119,9 @@ def _answer(
 ) -> Span:
     """Return the answer to one question, from the rows of its windows."""
     logits = {row: outputs[row].astype(np.float64) for row in rows}
-    spans = np.concatenate([_pairs(features, row, logits[row], task) for row in rows])  # [A, 3]
+    spans = np.concatenate([_pair_ends(features, row, logits[row], task) for row in rows])  # [A, 3]
     if not len(spans):
-        spans = np.concatenate([_tokens(features, row, logits[row]) for row in rows])
+        spans = np.concatenate([_list_tokens(features, row, logits[row]) for row in rows])
     best: list[tuple[str, int, int, float]] = []
     seen = set()
     for score, start, end in spans[np.argsort(-spans[:, 0], kind="stable")].tolist():
@@ -145,25 +142,29 @@ def _answer(
     return Span(*chosen[:3], score, no_answer, n_best)
 
 
-def _pairs(features: Features, row: int, logits: np.ndarray, task: knobs.Task) -> np.ndarray:
+def _pair_ends(features: Features, row: int, logits: np.ndarray, task: knobs.Task) -> np.ndarray:
     """Return answers from a row's best starts and ends: float64 [A, 3], score and characters."""
-    characters, best = _shown(features, row)
-    ranked = np.argsort(-logits, axis=0, kind="stable")[: task.n_best]
-    starts, ends = ranked[best[ranked[:, 0]], 0], ranked[characters[ranked[:, 1], 0] >= 0, 1]
-    i, j = (grid.reshape(-1) for grid in np.meshgrid(starts, ends, indexing="ij"))
+    characters, best = _show_context(features, row)
+    ranked = np.argsort(-logits, axis=0, kind="stable")[: task.n_best]  # [n, 2]
+    starts = ranked[best[ranked[:, 0]], 0]
+    ends = ranked[characters[ranked[:, 1], 0] >= 0, 1]
+    # Every start with every end, [starts * ends]: starts 4, 7 and ends 5, 9 -> 4-5 4-9 7-5 7-9.
+    i = np.repeat(starts, len(ends))
+    j = np.tile(ends, len(starts))
     fits = (i <= j) & (j - i < task.answer_tokens)
-    i, j = i[fits], j[fits]
+    i = i[fits]
+    j = j[fits]
     return np.stack([logits[i, 0] + logits[j, 1], characters[i, 0], characters[j, 1]], axis=1)
 
 
-def _tokens(features: Features, row: int, logits: np.ndarray) -> np.ndarray:
+def _list_tokens(features: Features, row: int, logits: np.ndarray) -> np.ndarray:
     """Return as an answer every context token for which this row answers: float64 [A, 3]."""
-    characters, best = _shown(features, row)
+    characters, best = _show_context(features, row)
     return np.concatenate([logits.sum(axis=1, keepdims=True), characters], axis=1)[best]
 
 
-def _shown(features: Features, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where a row's tokens lie in the context, and for which of them the row answers."""
+def _show_context(features: Features, row: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where a row's tokens lie in the context, and for which tokens the row answers."""
     assert features.characters is not None
     assert features.best is not None, "encode with train=False"
     tokens = slice(features.offsets[row], features.offsets[row + 1])

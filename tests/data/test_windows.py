@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data.windows import best_windows, windows
+from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import ConfigError
 
 
@@ -40,24 +39,21 @@ def check_is_max_context(spans: list[tuple[int, int]], position: int) -> int:
 
 
 @given(length=st.integers(1, 300), room=st.integers(1, 60), stride=st.integers(1, 80))
-def test_a_step_is_the_original_stride(length, room, stride):
-    found = windows(length, room, stride, "step")
-    assert found.dtype == np.int64
+def test_cut_windows_steps_as_run_squad(length, room, stride):
+    found = cut_windows(length, room, stride, "step")
     assert [tuple(span) for span in found.tolist()] == run_squad(length, room, stride)
 
 
 @given(length=st.integers(1, 120), room=st.integers(1, 30), stride=st.integers(0, 29))
-def test_an_overlap_is_the_stride_of_tokenizers(length, room, stride):
+def test_cut_windows_overlaps_as_tokenizers(length, room, stride):
     stride = min(stride, room - 1)
-    words = [f"w{i}" for i in range(length)]
-    library = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel({word: i for i, word in enumerate(words)}, "w0")
-    )
+    words = {f"w{i}": i for i in range(length)}
+    library = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, "w0"))
     library.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     library.enable_truncation(max_length=room, stride=stride)
     first = library.encode(" ".join(words))
-    expected = [(one.ids[0], one.ids[-1] + 1) for one in (first, *first.overflowing)]
-    assert [tuple(span) for span in windows(length, room, stride, "overlap").tolist()] == expected
+    expected = [[one.ids[0], one.ids[-1] + 1] for one in (first, *first.overflowing)]
+    assert cut_windows(length, room, stride, "overlap").tolist() == expected
 
 
 @given(
@@ -66,39 +62,29 @@ def test_an_overlap_is_the_stride_of_tokenizers(length, room, stride):
     stride=st.integers(1, 59),
     meaning=st.sampled_from(["step", "overlap"]),
 )
-def test_each_token_is_best_seen_where_the_original_says(length, room, stride, meaning):
+def test_choose_windows_chooses_as_run_squad(length, room, stride, meaning):
     stride = min(stride, room - 1) if meaning == "overlap" else stride
-    spans = windows(length, room, stride, meaning)
-    chosen = best_windows(spans, length)
+    spans = cut_windows(length, room, stride, meaning)
     pairs = [tuple(span) for span in spans.tolist()]
-    assert chosen.tolist() == [check_is_max_context(pairs, position) for position in range(length)]
+    expected = [check_is_max_context(pairs, position) for position in range(length)]
+    assert choose_windows(spans, length).tolist() == expected
 
 
-def test_the_same_stride_means_two_things():
-    assert windows(400, 150, 128, "step").tolist() == [[0, 150], [128, 278], [256, 400]]
-    assert windows(400, 150, 128, "overlap")[:3].tolist() == [[0, 150], [22, 172], [44, 194]]
-    assert windows(150, 150, 128, "overlap").tolist() == [[0, 150]]
-    assert windows(0, 150, 128, "step").tolist() == [[0, 0]]
-    assert best_windows(windows(0, 150, 128, "step"), 0).tolist() == []
+def test_cut_windows_gives_an_empty_text_one_window():
+    assert cut_windows(0, 150, 128, "step").tolist() == [[0, 0]]
+    assert choose_windows(cut_windows(0, 150, 128, "step"), 0).tolist() == []
 
 
-@pytest.mark.parametrize(
-    ("room", "stride", "meaning"),
-    [
-        (0, 1, "step"),
-        (9, 0, "step"),
-        (9, -1, "step"),
-        (9, 9, "overlap"),
-        (1, 1, "overlap"),
-        (1, 0, "step"),
-        (0, 0, "overlap"),
-        (9, -1, "overlap"),
-        (9, 3, "stride"),
-    ],
-)
-def test_windows_that_do_not_move_are_refused(room, stride, meaning):
+REFUSED = [
+    *((0, 1, "step"), (9, 0, "step"), (9, -1, "step"), (9, 9, "overlap"), (1, 1, "overlap")),
+    *((1, 0, "step"), (0, 0, "overlap"), (9, -1, "overlap"), (9, 3, "stride")),
+]
+
+
+@pytest.mark.parametrize(("room", "stride", "meaning"), REFUSED)
+def test_cut_windows_hints_a_stride_that_moves(room, stride, meaning):
     with pytest.raises(ConfigError) as caught:
-        windows(100, room, stride, meaning)
+        cut_windows(100, room, stride, meaning)
     hint = caught.value.hint
     if meaning == "stride":
         assert hint == "one of: step, overlap"
@@ -106,4 +92,4 @@ def test_windows_that_do_not_move_are_refused(room, stride, meaning):
         assert "stride" not in hint
     else:
         fits = int(re.fullmatch(r"--stride=(\d+) \(to train: --config.task.stride=\1\)", hint)[1])
-        assert windows(100, room, fits, meaning)[-1, 1] == 100
+        assert cut_windows(100, room, fits, meaning)[-1, 1] == 100

@@ -1,1 +1,0 @@
-"""Labelled data: sources, checked examples, token rows with their targets."""

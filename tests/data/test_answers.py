@@ -1,0 +1,270 @@
+"""From outputs back to predictions: run_squad.py's search told as loops, and answers that come back
+as they were.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config import knobs
+from bert_jax.data import answers, tokenizer
+from bert_jax.data.examples import Example, load_examples
+from bert_jax.data.features import Features, encode_examples
+from bert_jax.data.row_fields import Answer
+from bert_jax.data.tasks import TASKS
+from bert_jax.evaluation import scores
+from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
+
+STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
+
+
+def decode(
+    kind: str, found: Features, examples: list[Example], outputs: list[np.ndarray], **task
+) -> list:
+    return answers.decode_outputs(kind, found, examples, outputs, knobs.Task(**task))
+
+
+def run_squad(
+    found: Features, number: int, context: str, outputs: list[np.ndarray], task: knobs.Task
+) -> tuple[list[tuple], float]:
+    """write_predictions of run_squad.py for one question: the n best, and the null score."""
+    prelim, null = [], math.inf
+    for row in np.flatnonzero(found.example == number):
+        logits = outputs[row].astype(np.float64).tolist()
+        places, best = row_of(found, "characters", row), row_of(found, "best", row)
+        null = min(null, logits[0][0] + logits[0][1])
+        starts, ends = (
+            sorted(range(len(logits)), key=lambda i: -logits[i][side])[: task.n_best]
+            for side in (0, 1)
+        )
+        for start in starts:
+            for end in ends:
+                if places[start][0] < 0 or places[end][0] < 0 or not best[start]:
+                    continue
+                if end < start or end - start + 1 > task.answer_tokens:
+                    continue
+                score = logits[start][0] + logits[end][1]
+                prelim.append((score, places[start][0], places[end][1]))
+    n_best: list[tuple] = []
+    for score, start, end in sorted(prelim, key=lambda p: -p[0]):
+        text = context[start:end]
+        if len(n_best) < task.n_best and text not in [found[0] for found in n_best]:
+            n_best.append((text, start, end, score))
+    return n_best, null
+
+
+@given(
+    st.lists(st.tuples(TEXT, st.lists(WORD, min_size=1, max_size=25)), min_size=1, max_size=3),
+    st.integers(12, 20),
+    STRIDES,
+    st.fixed_dictionaries(
+        {
+            "n_best": st.integers(1, 6),
+            "answer_tokens": st.integers(1, 8),
+            "no_answer": st.booleans(),
+            "no_answer_threshold": st.sampled_from([-1.0, 0.0, 1.5]),
+        }
+    ),
+    st.integers(0, 99),
+)
+def test_decode_span_answers_as_run_squad(questions, length, stride, settings, seed):
+    examples = [
+        make_example(i, text=a, pair=" ".join(words)) for i, (a, words) in enumerate(questions)
+    ]
+    task = knobs.Task(question_tokens=5, stride_as=stride[0], stride=stride[1], **settings)
+    found = encode_examples(examples, "span", TOKENIZER, task, length, train=False)
+    random = np.random.default_rng(seed)
+    outputs = [random.normal(size=(n, 2)).astype(np.float32) for n in found.lengths]
+    made = answers.decode_outputs("span", found, examples, outputs, task)
+    for number, (one, span) in enumerate(zip(examples, made, strict=True)):
+        n_best, null = run_squad(found, number, one.pair, outputs, task)
+        assert one.pair[span.start : span.end] == span.text
+        assert span.no_answer_score == pytest.approx(null)
+        ranks = [candidate.score for candidate in span.n_best]
+        assert ranks == sorted(ranks, reverse=True)
+        shares = np.exp(np.array(ranks) - ranks[0])
+        assert [c.probability for c in span.n_best] == pytest.approx(list(shares / shares.sum()))
+        assert [c.text for c in span.n_best].count("") == task.no_answer
+        texts = [c for c in span.n_best if c.text]
+        if not n_best:  # nothing among the best starts and ends: one token, the best of all
+            n_best = [dataclasses.astuple(c)[:4] for c in texts]
+            assert all(len(ids_of(c.text)) <= 2 for c in texts)  # a word may have two pieces
+        assert [(c.text, c.start, c.end) for c in texts] == [tuple(c[:3]) for c in n_best]
+        assert [c.score for c in texts] == pytest.approx([c[3] for c in n_best])
+        assert span.best_text == n_best[0][0]
+        assert span.score == pytest.approx(n_best[0][3])
+        withheld = task.no_answer and null - n_best[0][3] > task.no_answer_threshold
+        chosen = ("", 0, 0) if withheld else tuple(n_best[0][:3])
+        assert (span.text, span.start, span.end) == chosen
+
+
+def sure_of(found: Features) -> list[np.ndarray]:
+    """Outputs that are sure of the targets."""
+    outputs = []
+    for length, (start, end) in zip(found.lengths, found.targets["spans"], strict=True):
+        logits = np.zeros((length, 2), np.float32)
+        logits[start, 0] = logits[end, 1] = 10
+        outputs.append(logits)
+    return outputs
+
+
+def in_a_window(found: Features) -> set[int]:
+    """Examples whose answer lies in the window that is the best for its start."""
+    starts = found.targets["spans"][:, 0]
+    return set(found.example[(starts > 0) & found.best[found.offsets[:-1] + starts]].tolist())
+
+
+@given(st.lists(st.text(max_size=6), min_size=1, max_size=20), st.data(), STRIDES)
+def test_decode_span_returns_answers_of_any_text(words, data, stride):
+    context = "".join(words)
+    places = TOKENIZER.encode_with_offsets([context])[0][1]
+    if not places:
+        return
+    first = data.draw(st.integers(0, len(places) - 1))
+    last = data.draw(st.integers(first, min(first + 2, len(places) - 1)))
+    start, end = places[first][0], places[last][1]
+    one = make_example(text="a", pair=context, label=(Answer(context[start:end], start),))
+    found = encode([one], "span", 14, stride_as=stride[0], stride=stride[1])
+    (span,) = decode("span", found, [one], sure_of(found))
+    if in_a_window(found):
+        assert (span.text, span.start, span.end) == (context[start:end], start, end)
+    else:
+        assert len(places) > 10  # more than a window holds
+        assert context[span.start : span.end] == span.text
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "count", "inside", "split", "length", "stride"),
+    [
+        ("copies", "squad_xquad_en/dev.json", 89, 0, 0, 384, ("step", 128)),
+        ("copies", "squad_xquad_en/train.json", 475, 1, 0, 128, ("overlap", 32)),
+        ("shared", "squad2_subjqa/electronics_dev.json.gz", 99, 0, 0, 384, ("overlap", 128)),
+        ("shared", "squad2_subjqa/restaurants_test.json.gz", 136, 0, 0, 256, ("step", 64)),
+        ("shared", "squad2_subjqa/tripadvisor_dev.json.gz", 142, 0, 3, 128, ("overlap", 32)),
+    ],
+)
+def test_decode_span_returns_published_answers(
+    request, data, name, count, inside, split, length, stride
+):
+    """All but the answers that end `inside` a token, and those `split` over windows."""
+    folder = request.getfixturevalue(data)
+    vocab = tokenizer.load(folder / "vocab" / "bert_base_uncased_vocab.txt")
+    settings = {**TASKS["squad2"].task, "source": f"files:test={folder / name}"}
+    settings |= {"stride_as": stride[0], "stride": stride[1], "answer_tokens": 1000}
+    task = knobs.Task(**settings)
+    examples = load_examples(task, "span", (), "test", lambda line: None)
+    found = encode_examples(examples, "span", vocab, task, length, train=False)
+    whole = in_a_window(found)
+    made = answers.decode_outputs("span", found, examples, sure_of(found), task)
+    differ = 0
+    for number, (one, span) in enumerate(zip(examples, made, strict=True)):
+        assert one.pair[span.start : span.end] == span.text
+        if number in whole:
+            differ += span.text != one.label[0].text
+            assert one.label[0].text in span.text
+        if not one.label:
+            assert span.text == ""
+    assert differ == inside
+    assert sum(bool(one.label) for one in examples) == count
+    assert count - len(whole) == split
+
+
+def test_decode_span_finds_no_longer_answer():
+    one = make_example(text="a", pair="b c d e", label=(Answer("b c d", 0),))
+    found = encode([one], "span")
+    texts = [decode("span", found, [one], sure_of(found), answer_tokens=n)[0].text for n in (3, 2)]
+    assert texts[0] == "b c d" != texts[1]
+
+
+def test_decode_span_keeps_n_best_and_no_text_twice():
+    one = make_example(text="a", pair="b b c")
+    outputs = [np.arange(14, dtype=np.float32).reshape(7, 2)]
+    for n_best in (1, 2, 20):
+        (span,) = decode("span", encode([one], "span"), [one], outputs, n_best=n_best)
+        texts = [candidate.text for candidate in span.n_best]
+        assert len(texts) == len(set(texts)) <= n_best
+    assert set(texts) == {"b", "c", "b b", "b c", "b b c"}
+
+
+def test_decode_span_without_tokens_has_no_answer():
+    one = make_example(text="a", pair=" ")
+    (span,) = decode("span", encode([one], "span"), [one], [np.ones((4, 2), np.float32)])
+    assert (span.text, span.start, span.end, span.best_text) == ("", 0, 0, "")
+    assert len(span.n_best) == 1
+    json.dumps(dataclasses.asdict(span))  # every part is a plain value
+
+
+def test_decode_span_threshold_gives_the_best_score():
+    random = np.random.default_rng(0)
+    labels = [(Answer("c d", 2),) if i % 2 else () for i in range(40)]
+    examples = [
+        make_example(i, text="a", pair="b c d e f g", label=label) for i, label in enumerate(labels)
+    ]
+    found = encode(examples, "span")
+    outputs = [logits / 4 + random.normal(size=logits.shape) for logits in sure_of(found)]
+
+    def score(threshold: float) -> dict[str, float]:
+        task = knobs.Task(no_answer=True, no_answer_threshold=threshold)
+        made = answers.decode_outputs("span", found, examples, outputs, task)
+        return scores.score("span", examples, made, (), task)
+
+    start = score(0.0)
+    for name in ("exact", "f1"):
+        tuned = score(start[f"best_{name}_threshold"])
+        assert tuned[name] == pytest.approx(start[f"best_{name}"])
+        assert tuned[name] >= max(score(t)[name] for t in np.linspace(-9, 9, 25)) - 1e-9
+    assert score(-1e9)["no_answer_exact"] == 100.0
+    assert score(1e9)["no_answer_exact"] == 0.0
+
+
+@given(
+    st.lists(st.lists(WORD, max_size=25), min_size=1, max_size=4),
+    st.integers(8, 14),
+    STRIDES,
+    st.integers(0, 99),
+)
+def test_decode_tag_takes_the_window_that_answers(sentences, length, stride, seed):
+    random = np.random.default_rng(seed)
+    truth = [tuple(random.integers(0, 4, len(words)).tolist()) for words in sentences]
+    examples = [
+        make_example(i, words=tuple(words), label=tags)
+        for i, (words, tags) in enumerate(zip(sentences, truth, strict=True))
+    ]
+    found = encode(examples, "tag", length, stride_as=stride[0], stride=stride[1])
+    outputs = []
+    for row, count in enumerate(found.lengths):
+        logits = random.normal(size=(count, 4)) * 50  # what a window has no say in is noise
+        for token, tag in enumerate(row_of(found, "tags", row)):
+            if tag >= 0:
+                logits[token] = np.eye(4)[tag]
+        outputs.append(logits)
+    assert decode("tag", found, examples, outputs) == truth
+
+
+def test_decode_tag_marks_words_that_were_cut():
+    one = make_example(words=("a",) * 9)
+    outputs = [np.tile([0.0, 0.0, 1.0], (6, 1))]
+    made = decode("tag", encode([one], "tag", 6, long="cut"), [one], outputs)
+    assert made == [(2, 2, 2, 2, -1, -1, -1, -1, -1)]
+    json.dumps(made)
+
+
+def test_decode_gives_probabilities_and_numbers():
+    texts = [make_example(text="a"), make_example(text="b")]
+    logits = [np.log([0.1, 0.9]), np.array([1000.0, 1000.0], np.float32)]
+    made = decode("classify", encode(texts, "classify"), texts, logits)
+    np.testing.assert_allclose(made, [[0.1, 0.9], [0.5, 0.5]])
+    numbers = [np.array([1.5], np.float32), np.array([-2.0])]
+    assert decode("regress", encode(texts, "regress"), texts, numbers) == [1.5, -2.0]
+    asked = [make_example(text="a", options=options) for options in (("b", "c", "d"), ("b", "c"))]
+    logits = [np.log([0.5, 0.2, 0.3]), np.array([0.0, 0.0, 9.0])]  # the last is no option
+    made = decode("choice", encode(asked, "choice"), asked, logits)
+    np.testing.assert_allclose(made[0], [0.5, 0.2, 0.3])
+    np.testing.assert_allclose(made[1], [0.5, 0.5])

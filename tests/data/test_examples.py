@@ -1,0 +1,435 @@
+"""Checked examples: what rows of every kind become, and what is refused, where and why."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config.knobs import TEXT, Task
+from bert_jax.data.examples import Example, find_labels, hash_examples, load_examples
+from bert_jax.data.row_fields import Answer
+from bert_jax.errors import ConfigError, DataError
+from tests.data.test_row_formats import write
+
+LABELS = ("billing", "hardware", "software")
+
+
+def silent(line: str) -> None:
+    pass
+
+
+def write_rows(path: Path, rows: list[dict]) -> Path:
+    return write(path, "".join(json.dumps(row) + "\n" for row in rows))
+
+
+def load(path: Path, kind: str, labels=(), split="train", log=silent, **task) -> list[Example]:
+    """Return the examples of a file, as those of a split."""
+    return load_examples(Task(source=f"files:{split}={path}", **task), kind, labels, split, log)
+
+
+@pytest.fixture
+def complaints(tmp_path) -> Path:
+    """Thirty lines of text and label."""
+    lines = [f"The machine {n} is broken.\t{LABELS[n % 3]}" for n in range(30)]
+    return write(tmp_path / "complaints.tsv", "\n".join(["text\tlabel", *lines]) + "\n")
+
+
+# --- one's own task -------------------------------------------------------------------------------
+
+
+def test_load_examples_takes_thirty_lines_as_a_task(complaints):
+    said: list[str] = []
+    task = Task(source=f"files:{complaints}")
+    assert find_labels(task, "classify", said.append) == LABELS
+    splits = ("train", "validation")
+    train, held_out = (load_examples(task, "classify", LABELS, s, said.append) for s in splits)
+    assert (len(train), len(held_out)) == (24, 6)
+    lines = complaints.read_text().split("\n")
+    for one in train + held_out:
+        line = lines[int(one.where.rpartition(":")[2]) - 1]
+        assert line == f"{one.text}\t{LABELS[one.label]}"
+        assert lines.index(line) == int(one.id) + 1
+    counts = ", ".join(
+        f"{name} {[e.label for e in train].count(n)}" for n, name in enumerate(LABELS)
+    )
+    assert said[:2] == [
+        "labels found in the training data: billing, hardware, software",
+        f"train: 24 examples from {complaints} ({counts})",
+    ]
+
+
+def test_find_labels_finds_what_is_held_out(complaints):
+    for text in ("It smells.", "It hums.", "It is hot."):
+        path = write(complaints.parent / "rare.tsv", complaints.read_text() + f"{text}\tother\n")
+        labels = find_labels(Task(source=f"files:{path}"), "classify", silent)
+        assert labels == ("billing", "hardware", "other", "software")
+    path = write(complaints.parent / "a.conll", "#EU B-ORG\nsays O\n\nno O\n")
+    assert find_labels(Task(source=f"files:train={path}"), "tag", silent) == ("B-ORG", "O")
+
+
+def test_load_examples_takes_the_first_rows_to_train(complaints):
+    found = load(complaints, "classify", LABELS, rows=7)
+    assert [one.id for one in found] == [str(n) for n in range(7)]
+    assert len(load(complaints, "classify", LABELS, split="validation", rows=7)) == 30
+
+
+def test_hash_examples_depends_on_content_only(complaints):
+    one = load(complaints, "classify", LABELS)
+    moved = load(write(complaints.parent / "b.tsv", complaints.read_text()), "classify", LABELS)
+    assert hash_examples({"train": one}) == hash_examples({"train": moved})
+    assert hash_examples({"train": one}) != hash_examples({"train": one[:-1]})
+    assert hash_examples({"train": one}) != hash_examples({"validation": one})
+
+
+def test_load_examples_skips_bad_rows_of_qqp_only(tmp_path):
+    said: list[str] = []
+    lines = [f"{n}\tWhy {n}?\tHow?\t{n % 2}" for n in range(200)]
+    lines[50] = "50\tWhy?"
+    lines[60] = "60\t\tHow?\t1"
+    path = write(tmp_path / "a.tsv", "\n".join(["idx\tquestion1\tquestion2\tlabel", *lines]))
+    task = {"text": "question1", "text_pair": "question2"}
+    found = load(path, "classify", ("0", "1"), log=said.append, name="qqp", **task)
+    assert [one.id for one in found] == [str(n) for n in range(200) if n not in (50, 60)]
+    assert said[0] == f"warning: 2 of 200 rows are left out, first {path}:52: 2 columns, not 4"
+    for name, split in (("", "train"), ("qqp", "test")):  # a server wants every row
+        with pytest.raises(DataError, match=rf"^{path}:52: 2 columns, not 4"):
+            load(path, "classify", ("0", "1"), split=split, name=name, **task)
+    lines[70] = "broken"
+    write(path, "\n".join(["idx\tquestion1\tquestion2\tlabel", *lines]))
+    with pytest.raises(DataError, match=rf"^{path}:52: 2 columns, not 4 \(3 bad rows of 200\)"):
+        load(path, "classify", ("0", "1"), name="qqp", **task)
+
+
+# --- every kind -----------------------------------------------------------------------------------
+
+
+def test_load_classify_reads_pairs_and_ids(tmp_path):
+    path = write(tmp_path / "a.csv", "key,one,two,gold\nx7,Is it?,It is.,yes\nx8,Was it?,No.,no\n")
+    task = {"id": "key", "text": "question|one", "text_pair": "two", "label": "gold"}
+    first, second = load(path, "classify", ("no", "yes"), **task)
+    assert first == Example(f"{path}:2", "x7", "Is it?", "It is.", label=1)
+    assert (second.id, second.label) == ("x8", 0)
+    found = load(path, "classify", ("no", "yes"), id="idx|", text="one", label="gold")
+    assert [(one.id, one.pair) for one in found] == [("0", None), ("1", None)]
+
+
+@pytest.mark.parametrize(
+    ("written", "label"),
+    [
+        *(("negative", 0), ("0", 0), (0, 0), (0.0, 0)),
+        *(("positive", 1), (" 1 ", 1), (1, 1), (True, None), ("yes", None)),
+    ],
+)
+def test_load_classify_reads_names_and_values(tmp_path, written, label):
+    other = {"text": "b", "label": "positive" if label == 0 else "negative"}
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": written}, other])
+    labels = {"labels": ("negative", "positive"), "values": ("0", "1")}
+    if label is not None:
+        assert load(path, "classify", **labels)[0].label == label
+        return
+    with pytest.raises(DataError, match=rf"{path}:1: label .* one of: negative, positive, 0, 1"):
+        load(path, "classify", **labels)
+
+
+def test_load_classify_refuses_ambiguous_values(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": "0"}])
+    with pytest.raises(ConfigError, match=r"task.values\[0\] = '0' already means label 1"):
+        load(path, "classify", ("1", "0"), values=("0", "1"))
+
+
+@given(st.lists(st.floats(-1e15, 1e15), min_size=2, max_size=9, unique=True))
+def test_load_regress_reads_the_number_written(tmp_path_factory, numbers):
+    folder = tmp_path_factory.mktemp("numbers")
+    lines = "".join(f"t\t{number!r}\n" for number in numbers)
+    as_text = write(folder / "a.tsv", f"text\tlabel\n{lines}")
+    as_json = write_rows(folder / "a.jsonl", [{"text": "t", "label": n} for n in numbers])
+    for path in (as_text, as_json):
+        assert [one.label for one in load(path, "regress")] == numbers
+
+
+def test_load_tag_reads_columns_lists_and_texts(tmp_path):
+    rows = [{"w": ["#EU", "says"], "t": ["B-ORG", "O"]}, {"w": ["no"], "t": ["O"]}]
+    numbers = [{"w": ["#EU", "says"], "t": [1, 0]}, {"w": ["no"], "t": [0]}]
+    named = {"text": "w", "label": "t"}
+    for path, task in (
+        (write(tmp_path / "a.conll", "#EU B-ORG\nsays O\n\nno O\n"), {}),
+        (write_rows(tmp_path / "a.jsonl", rows), named),
+        (write_rows(tmp_path / "n.jsonl", numbers), {**named, "values": ("0", "1")}),
+        (write(tmp_path / "a.tsv", "w\tt\n#EU says\tB-ORG O\nno\tO\n"), named),
+    ):
+        first, second = load(path, "tag", ("O", "B-ORG"), **task)
+        assert (first.words, first.label) == (("#EU", "says"), (1, 0))
+        assert (second.words, second.label) == (("no",), (0,))
+
+
+def test_load_choice_reads_columns_or_a_list(tmp_path):
+    rows = [{"p": "It fell.", "how": "Then", "a": "it broke.", "b": "it flew.", "label": 1}]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    columns = {"text": "p", "options": ("a", "b")}
+    (one,) = load(path, "choice", **columns)
+    assert (one.text, one.options, one.label) == ("It fell.", ("it broke.", "it flew."), 1)
+    (one,) = load(path, "choice", **columns, text_pair="how")
+    assert one.options == ("Then it broke.", "Then it flew.")
+    rows = [{"p": "It fell.", "ends": ["x", "y", "z"], "label": "C"}]
+    path = write_rows(tmp_path / "b.jsonl", rows)
+    (one,) = load(path, "choice", text="p", options=("ends",), values=("A", "B", "C"))
+    assert (one.options, one.label) == (("x", "y", "z"), 2)
+    path = write(tmp_path / "a.csv", "p,a,b,c,label\nq,x,y,z,2\nq,x,y,,1\n")
+    found = load(path, "choice", text="p", options=("a", "b", "c"))
+    assert [one.options for one in found] == [("x", "y", "z"), ("x", "y")]
+
+
+# --- answers --------------------------------------------------------------------------------------
+
+CONTEXT = "Æsop 😀 ate figs. Æsop slept."
+FIGS = {"text": "figs", "answer_start": CONTEXT.index("figs")}
+SPAN = {"id": "id", "text": "question", "text_pair": "context", "label": "answers"}
+
+
+def ask(*answers, **more) -> list[dict]:
+    """Return one question for each list of answers."""
+    question = {"question": "Who?", "context": CONTEXT, **more}
+    return [{"id": f"q{n}", "answers": listed, **question} for n, listed in enumerate(answers)]
+
+
+def test_load_span_reads_either_notation(tmp_path):
+    listed = [FIGS, {"text": "Æsop", "answer_start": 0}]
+    columns = {"text": ["figs", "Æsop"], "answer_start": [FIGS["answer_start"], 0]}
+    for one in load(write_rows(tmp_path / "a.jsonl", ask(listed, columns)), "span", **SPAN):
+        assert (one.text, one.pair) == ("Who?", CONTEXT)
+        assert one.label == (Answer("figs", FIGS["answer_start"]), Answer("Æsop", 0))
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [ask([]), ask({"text": [], "answer_start": []}), ask([{"text": "x"}], is_impossible=True)],
+)
+def test_load_span_may_have_no_answer(tmp_path, rows):
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    assert load(path, "span", no_answer=True, **SPAN)[0].label == ()
+    with pytest.raises(DataError, match=rf"{path}:1: a question without an answer") as caught:
+        load(path, "span", **SPAN)
+    assert "no_answer" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "found", "at"),
+    [
+        (" figs. ", 11, "figs.", 11),  # other blanks than the context's at its ends
+        ("figs.\n", 11, "figs.", 11),
+        ("figs", 10, "figs", 11),  # one off
+        ("figs", 12, "figs", 11),
+        ("ate  figs", 7, "ate figs", 7),
+        ("slept.", 23, "slept.", 22),
+        ("\tÆsop", 0, "Æsop", 0),
+        ("Æsop", 16, "Æsop", 17),  # the nearer one
+    ],
+)
+def test_load_span_searches_near_the_offset(tmp_path, text, start, found, at):
+    path = write_rows(tmp_path / "a.jsonl", ask([{"text": text, "answer_start": start}]))
+    (one,) = load(path, "span", **SPAN)
+    assert one.label == (Answer(found, at),)
+    assert CONTEXT[at : at + len(found)] == found
+
+
+WRONG_ANSWERS = {
+    "elsewhere": ({"text": "figs", "answer_start": 0}, "at character 0, where the context has"),
+    "negative": ({"text": "figs", "answer_start": -4}, "starts at -4 of 28"),
+    "beyond": ({"text": "figs", "answer_start": 400}, "starts at 400 of 28"),
+    "a text": ({"text": "figs", "answer_start": "11"}, "starts at '11'"),
+    "true": ({"text": "figs", "answer_start": True}, "starts at True"),
+    "empty": ({"text": "", "answer_start": 0}, "'answer' is empty"),
+    "a number": ({"text": 3, "answer_start": 0}, "'answer' is int, not text"),
+    "no start": ({"text": "figs"}, "not a list of answers"),
+    "no object": ("figs", "not a list of answers"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_ANSWERS)
+def test_load_span_refuses_wrong_answers(tmp_path, name):
+    answer, message = WRONG_ANSWERS[name]
+    path = write_rows(tmp_path / "a.jsonl", ask([answer]))
+    with pytest.raises(DataError, match=rf"^{path}:1: .*{message}"):
+        load(path, "span", **SPAN)
+
+
+def test_load_span_counts_and_drops_misplaced_answers(tmp_path):
+    said: list[str] = []
+    lost = [{"text": "figs", "answer_start": 0}]
+    path = write_rows(tmp_path / "a.jsonl", ask(*[[FIGS]] * 9, lost))
+    found = load(path, "span", log=said.append, **SPAN)
+    assert [one.id for one in found] == [f"q{n}" for n in range(9)]
+    problem = f"{path}:10: answer 'figs' at character 0, where the context has 'Æsop'"
+    assert said[0] == f"warning: train: 1 of 10 questions are left out, first {problem}"
+    found = load(path, "span", split="validation", log=said.append, **SPAN)
+    assert (len(found), found[-1].label[0].text) == (10, "figs")
+    assert "validation: 1 of 10 questions are scored by the answer's text" in said[2]
+    path = write_rows(tmp_path / "b.jsonl", ask(*[[FIGS]] * 8, lost))
+    with pytest.raises(DataError, match=rf"^{path}:9: .* \(1 of 9 questions\)") as caught:
+        load(path, "span", **SPAN)
+    assert "answer_start" in caught.value.hint
+
+
+def test_load_span_refuses_an_id_twice(tmp_path):
+    path = write_rows(tmp_path / "a.jsonl", 2 * ask([FIGS]))
+    with pytest.raises(DataError, match=rf"^{path}:2: id 'q0' is also at {path}:1"):
+        load(path, "span", **SPAN)
+
+
+# --- splits without labels ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "row", [{"text": "a"}, {"text": "a", "label": ""}, {"text": "a", "label": -1}]
+)
+@pytest.mark.parametrize(("kind", "labels"), [("classify", LABELS), ("regress", ())])
+def test_load_test_split_may_have_no_labels(tmp_path, row, kind, labels):
+    path = write_rows(tmp_path / "a.jsonl", [row])
+    assert [one.label for one in load(path, kind, labels, split="test_matched")] == [None]
+    if kind == "classify" or row.get("label") != -1:
+        with pytest.raises(DataError, match=rf"^{path}:1: (no column 'label'|label)"):
+            load(path, kind, labels, split="validation")
+
+
+def test_load_test_split_of_words_and_questions(tmp_path):
+    path = write(tmp_path / "a.conll", "It\nrains\n")
+    assert load(path, "tag", ("O",), split="test")[0].label is None
+    path = write_rows(tmp_path / "tags.jsonl", [{"text": ["It", "rains"], "label": [0, 0]}])
+    assert load(path, "tag", ("O",), split="test", values=("0",))[0].label == (0, 0)
+    for rows in ([{"id": "q", "question": "Who?", "context": CONTEXT}], ask([])):
+        path = write_rows(tmp_path / "q.jsonl", rows)
+        assert load(path, "span", split="test", **SPAN)[0].label is None
+    assert load(path, "span", split="test", no_answer=True, **SPAN)[0].label == ()
+
+
+def test_load_test_split_may_have_a_label_of_minus_one(tmp_path):
+    rows = [{"text": "a", "label": "billing"}, {"text": "b", "label": -1}]
+    path = write_rows(tmp_path / "a.jsonl", rows)
+    with pytest.raises(DataError, match=rf"{path}:2: label '-1' is not one of: billing, hardware"):
+        load(path, "classify", LABELS, split="test")
+    path = write_rows(tmp_path / "b.jsonl", [{"text": "a", "label": -1}])
+    assert load(path, "classify", ("-1", "1"), split="test")[0].label == 0
+
+
+# --- what is refused ------------------------------------------------------------------------------
+
+ONE = "text\tlabel\nfine\thardware\n"
+AB = {"text": "p", "options": ("a", "b")}
+HUGE = f'{{"text": "{"w" * (TEXT + 1)}", "label": "billing"}}'
+REFUSED = {  # name: (kind, file, content, line, message)
+    "label": ("classify", "a.tsv", ONE + "bad\tHardware\n", 3, "'Hardware' is not one of: billing"),
+    "no label": ("classify", "a.tsv", ONE + "bad\t\n", 3, "label '': column 'label' is empty"),
+    "null label": ("classify", "a.jsonl", '{"text": "a", "label": null}', 1, "label None"),
+    "list label": (
+        "classify",
+        "a.jsonl",
+        '{"text": "a", "label": [1]}',
+        1,
+        r"label \[1\] .* no label",
+    ),
+    "no label column": ("classify", "a.tsv", "text\nfine\n", 2, "no column 'label'"),
+    "empty text": ("classify", "a.tsv", ONE + " \u3000\thardware\n", 3, "'text' is empty"),
+    "number": (
+        "classify",
+        "a.jsonl",
+        '{"text": 3, "label": "billing"}',
+        1,
+        "'text' is int, not text",
+    ),
+    "no text": ("classify", "a.jsonl", '{"label": "billing"}', 1, "no column 'text'"),
+    "NUL": ("classify", "a.jsonl", '{"text": "a\\u0000", "label": "b"}', 1, r"character '\\x00'"),
+    "surrogate": ("classify", "a.jsonl", '{"text": "a\\ud800", "label": "b"}', 1, r"'\\ud800'"),
+    "enormous": ("classify", "a.jsonl", HUGE, 1, "has 1,000,001 characters, more than 1,000,000"),
+    "one class": (
+        "classify",
+        "a.tsv",
+        ONE + "more\thardware\n",
+        2,
+        "all 2 training rows have the same",
+    ),
+    "NaN": (
+        "regress",
+        "a.tsv",
+        "text\tlabel\na\t1\nb\tNaN\n",
+        3,
+        "label 'NaN' .* not a number from",
+    ),
+    "infinity": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t-inf\n", 3, "'-inf'"),
+    "too large": ("regress", "a.jsonl", '{"text": "a", "label": 1e16}', 1, "label 1e\\+16"),
+    "comma": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t4,5\n", 3, "'4,5'"),
+    "underscores": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t4_5\n", 3, "'4_5'"),
+    "true": ("regress", "a.jsonl", '{"text": "a", "label": true}', 1, "label True"),
+    "one value": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t1.0\n", 2, "all 2 training rows"),
+    "tag": (
+        "tag",
+        "a.conll",
+        "a O\nb O\n\nc O\nd B-PER\n",
+        5,
+        "label 'B-PER' is not one of: O, B-LOC",
+    ),
+    "one tag": ("tag", "a.conll", "a O\nb O\n\nc O\n", 1, "all 2 training rows"),
+    "words": ("tag", "a.jsonl", '{"text": ["a", "b"], "label": ["O"]}', 1, "2 words but 1 labels"),
+    "no words": ("tag", "a.jsonl", '{"text": [], "label": []}', 1, "a sentence without words"),
+    "empty word": ("tag", "a.conll", "a\tO\n \tO\n", 2, "word 1: 'text' is empty"),
+    "no list": ("tag", "a.jsonl", '{"text": 1, "label": ["O"]}', 1, "'text' is int, not a list"),
+    "no option": ("choice", "a.csv", "p,a,b,label\nq,x,,0\n", 2, "1 options"),
+    "empty option": ("choice", "a.csv", "p,a,b,label\nq,,y,0\n", 2, "'option 0' is empty"),
+    "option": ("choice", "a.csv", "p,a,b,label\nq,x,y,2\n", 2, "label 2 of 2 options"),
+    "negative": ("choice", "a.csv", "p,a,b,label\nq,x,y,-1\n", 2, "label '-1' is not one of"),
+}
+LABELS_OF = {"classify": LABELS, "regress": (), "tag": ("O", "B-LOC"), "choice": ()}
+
+
+@pytest.mark.fault(24, 45)
+@pytest.mark.parametrize("name", REFUSED)
+def test_load_names_file_line_and_value(tmp_path, name):
+    kind, file, content, line, message = REFUSED[name]
+    path = write(tmp_path / file, content)
+    task = AB if kind == "choice" else {}
+    with pytest.raises(DataError, match=rf"^{path}:{line}: .*{message}") as caught:
+        load(path, kind, LABELS_OF[kind], **task)
+    assert caught.value.code == 3
+    assert caught.value.hint
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_load_names_what_a_task_lacks(complaints):
+    with pytest.raises(DataError, match=rf"{complaints}:2: no column 'key'") as caught:
+        load(complaints, "classify", LABELS, id="key")
+    assert "task.id" in caught.value.hint
+    empty = write(complaints.parent / "a.tsv", "text\tlabel\n")
+    with pytest.raises(DataError, match="split 'train', has no rows"):
+        load(empty, "classify", LABELS)
+    with pytest.raises(DataError, match="split 'train', has no rows"):
+        find_labels(Task(source=f"files:train={empty}"), "classify", silent)
+    same = write(complaints.parent / "b.tsv", "text\tlabel\n" + "the same\t0\n" * 8)
+    task = Task(source=f"files:{same}")
+    with pytest.raises(DataError, match="split 'validation', has no rows") as caught:
+        load_examples(task, "classify", ("0", "1"), "validation", silent)
+    assert "validation_fraction" in caught.value.hint
+
+
+VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+NAMES = st.sampled_from(["text", "label", "context", "a", "b"])
+
+
+@given(
+    st.dictionaries(NAMES, VALUES | st.lists(st.text(max_size=3))),
+    st.sampled_from(list(LABELS_OF)),
+)
+def test_load_of_any_row_fails_by_file_and_line(tmp_path_factory, row, kind):
+    path = write_rows(tmp_path_factory.getbasetemp() / "any.jsonl", [row])
+    try:
+        (one,) = load(path, kind, LABELS_OF[kind], split="test", options=("a", "b"))
+    except DataError as error:
+        assert str(error).startswith(f"{path}:1: ")  # noqa: PT017  # either outcome is right
+        return
+    assert one.text.strip() or all(word.strip() for word in one.words)
+    if kind == "regress" and one.label is not None:
+        assert math.isfinite(one.label)

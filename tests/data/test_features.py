@@ -1,0 +1,338 @@
+"""Token rows against plain statements of what they hold; windows lose nothing and answer for
+everything once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.data import encoding
+from bert_jax.data.features import Features, gather_rows
+from bert_jax.data.row_fields import Answer
+from bert_jax.errors import ConfigError, DataError
+from tests.data.letters import (
+    SPECIAL,
+    STRIDES,
+    TEXT,
+    TOKENIZER,
+    WORD,
+    encode,
+    ids_of,
+    make_example,
+    row_of,
+)
+
+PER_TOKEN = ("tokens", "type_ids", "positions", "segment_ids")
+
+
+def tokens_of(found: Features) -> list[list[int]]:
+    return [row_of(found, "tokens", row) for row in range(len(found.example))]
+
+
+# --- texts, pairs and options ---------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(TEXT, st.none() | TEXT), min_size=1, max_size=6), st.integers(8, 40))
+def test_encode_classify_is_a_row_of_each_text(texts, length):
+    examples = [make_example(i, text=a, pair=b, label=i % 2) for i, (a, b) in enumerate(texts)]
+    found = encode(examples, "classify", length)
+    cut = 0
+    for row, (a, b) in enumerate(texts):
+        room = length - (2 if b is None else 3)
+        cut += len(ids_of(a)) + len(ids_of(b or "")) > room
+        first, second = encoding.truncate_pair(ids_of(a), ids_of(b or ""), room)
+        front = [SPECIAL.cls, *first, SPECIAL.sep]
+        back = [] if b is None else [*second, SPECIAL.sep]
+        assert row_of(found, "tokens", row) == front + back
+        assert row_of(found, "type_ids", row) == [0] * len(front) + [1] * len(back)
+        assert row_of(found, "positions", row) == list(range(len(front + back)))
+    assert found.cut == cut
+    assert found.longest == max(len(one) for one in tokens_of(found)) <= length
+    assert set(found.segment_ids.tolist()) == {1}
+    assert found.cls_positions.tolist() == [[0]] * len(texts)
+    assert found.targets["labels"].tolist() == [[i % 2] for i in range(len(texts))]
+
+
+@given(
+    st.lists(st.tuples(TEXT, st.lists(TEXT, min_size=2, max_size=4)), min_size=1, max_size=4),
+    st.integers(12, 30),
+)
+def test_encode_choice_puts_options_side_by_side(questions, length):
+    examples = [
+        make_example(i, text=a, options=tuple(options), label=1)
+        for i, (a, options) in enumerate(questions)
+    ]
+    found = encode(examples, "choice", length)
+    most = max(len(options) for _, options in questions)
+    for row, (premise, options) in enumerate(questions):
+        pairs = [make_example(text=premise, pair=option, label=0) for option in options]
+        alone = encode(pairs, "classify", length)
+        for name in ("tokens", "type_ids", "positions"):
+            expected = [value for i in range(len(options)) for value in row_of(alone, name, i)]
+            assert row_of(found, name, row) == expected
+        segments = [i + 1 for i, one in enumerate(tokens_of(alone)) for _ in one]
+        assert row_of(found, "segment_ids", row) == segments
+        starts = [segments.index(i + 1) for i in range(len(options))]
+        assert found.cls_positions[row].tolist() == starts + [0] * (most - len(options))
+    assert found.targets["labels"].tolist() == [[1]] * len(questions)
+
+
+def test_encode_leaves_unlabelled_targets_uncounted():
+    found = encode([make_example(text="a", label=2.5), make_example(text="b")], "regress")
+    assert found.targets["values"].dtype == np.float32
+    assert found.targets["values"][0, 0] == 2.5
+    assert np.isnan(found.targets["values"][1, 0])
+    assert encode([make_example(text="a")], "classify").targets["labels"].tolist() == [[-1]]
+    assert encode([make_example(words=("a", "b"))], "tag").targets["tags"].tolist() == [-1] * 4
+    asked = [make_example(text="a", pair="b c")]
+    assert encode(asked, "span").targets["spans"].tolist() == [[-1, -1]]
+
+
+@pytest.mark.fault(26)
+@pytest.mark.parametrize(("length", "cut"), [(511, 0), (512, 0), (513, 1)])
+def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
+    long = [make_example(text="a " * (length - 2), label=0), make_example(1, text="b", label=1)]
+    found = encode(long, "classify", 512)
+    assert (found.cut, found.longest) == (cut, min(length, 512))
+    assert tokens_of(found)[0][-1] == SPECIAL.sep
+    refused = pytest.raises(DataError, match=r"data\.tsv:1: 513 tokens, and sequence_length = 512")
+    with refused if cut else contextlib.nullcontext():
+        encode(long, "classify", 512, long="refuse")
+    with pytest.raises(ConfigError, match="'windows' has no meaning for classify"):
+        encode(long, "classify", long="windows")
+
+
+@pytest.mark.fault(26)
+@pytest.mark.parametrize(("length", "rows"), [(511, 1), (512, 1), (513, 2)])
+def test_encode_windows_lose_nothing(length, rows):
+    words = make_example(words=("a",) * (length - 2), label=(1,) * (length - 2))
+    last = Answer("b", 2 * (length - 5))
+    span = make_example(1, text="a", pair="b " * (length - 4), label=(last,))
+    tags, answers = encode([words], "tag", 512), encode([span], "span", 512)
+    for found in (tags, answers):
+        assert (len(found.example), found.cut) == (rows, 0)
+        assert found.longest == min(length, 512)
+    assert sorted(tags.words[tags.words >= 0].tolist()) == list(range(length - 2))
+    start, end = answers.targets["spans"].tolist()[-1]
+    assert start == end > 0, "the last window holds the last word"
+    with pytest.raises(DataError, match="513 tokens") if length > 512 else contextlib.nullcontext():
+        encode([words], "tag", 512, long="refuse")
+
+
+# --- tags -----------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.lists(WORD | st.just("\x07"), max_size=30), min_size=1, max_size=4),
+    st.integers(6, 20),
+    STRIDES,
+)
+def test_encode_tag_answers_for_each_word_once(sentences, length, stride):
+    meaning, stride = stride
+    examples = [
+        make_example(i, words=tuple(words), label=tuple(range(len(words))))
+        for i, words in enumerate(sentences)
+    ]
+    found = encode(examples, "tag", length, stride=stride, stride_as=meaning)
+    assert found.longest <= length
+    assert found.cut == 0
+    seen: list[list[int]] = [[] for _ in sentences]
+    for row, number in enumerate(found.example.tolist()):
+        held, words, tags = (row_of(found, name, row) for name in ("tokens", "words", "tags"))
+        assert (held[0], held[-1]) == (SPECIAL.cls, SPECIAL.sep)
+        assert words == tags  # a word's class here is its number
+        for token, word in zip(held, words, strict=True):
+            if word >= 0:
+                assert token == (ids_of(sentences[number][word]) or [SPECIAL.unk])[0]
+                seen[number].append(word)
+    assert [sorted(one) for one in seen] == [list(range(len(words))) for words in sentences]
+
+
+def test_encode_tag_reads_words_one_by_one():
+    found = encode([make_example(words=("#a", "\x07", "ab.c", "字"), label=(0, 1, 2, 3))], "tag")
+    pieces = [TOKENIZER.vocab[i] for i in tokens_of(found)[0]]
+    assert pieces == ["[CLS]", "[UNK]", "a", "[UNK]", "a", "##b", ".", "c", "字", "[SEP]"]
+    assert row_of(found, "words", 0) == [-1, 0, -1, 1, 2, -1, -1, -1, 3, -1]
+
+
+def test_encode_tag_counts_words_beyond_a_cut():
+    words = make_example(words=("a",) * 20, label=tuple(range(20)))
+    found = encode([words], "tag", 10, long="cut")
+    assert (found.cut, row_of(found, "words", 0)) == (1, [-1, *range(8), -1])
+
+
+# --- spans ----------------------------------------------------------------------------------------
+
+
+@given(
+    st.lists(
+        st.tuples(TEXT, st.lists(WORD, min_size=1, max_size=30), st.data()), min_size=1, max_size=3
+    ),
+    st.integers(12, 24),
+    STRIDES,
+)
+def test_encode_span_windows_over_a_context(questions, length, stride):
+    meaning, stride = stride
+    examples = []
+    for i, (question, words, data) in enumerate(questions):
+        a = data.draw(st.integers(0, len(words) - 1))
+        b = data.draw(st.integers(a, len(words) - 1))
+        answer = Answer(" ".join(words[a : b + 1]), len(" ".join([*words[:a], ""])))
+        examples.append(make_example(i, text=question, pair=" ".join(words), label=(answer,)))
+    found = encode(examples, "span", length, question_tokens=5, stride=stride, stride_as=meaning)
+    # Of each example: token of the context -> number of windows that answer for it.
+    shown: list[dict[int, int]] = [{} for _ in examples]
+    for row, number in enumerate(found.example.tolist()):
+        one = examples[number]
+        front = [SPECIAL.cls, *ids_of(one.text)[:5], SPECIAL.sep]
+        held = row_of(found, "tokens", row)
+        inside = held[len(front) : -1]
+        assert held == [*front, *inside, SPECIAL.sep]
+        assert len(held) <= length
+        places, best = row_of(found, "characters", row), row_of(found, "best", row)
+        is_context = [len(front) <= i < len(held) - 1 for i in range(len(held))]
+        assert [place != [-1, -1] for place in places] == is_context
+        whole = TOKENIZER.encode_with_offsets([one.pair])[0][1]
+        first = whole.index(tuple(places[len(front)]))
+        assert inside == ids_of(one.pair)[first : first + len(inside)]
+        for i in np.flatnonzero(best).tolist():
+            token = first + i - len(front)
+            shown[number][token] = shown[number].get(token, 0) + 1
+        answer = one.label[0]
+        start, end = found.targets["spans"][row].tolist()
+        if start:
+            assert one.pair[places[start][0] : places[end][1]] == answer.text
+            assert places[start][0] == answer.start
+        else:
+            begins, ends = [place[0] for place in places], [place[1] for place in places]
+            assert end == 0
+            assert answer.start not in begins or answer.start + len(answer.text) not in ends
+    assert shown == [dict.fromkeys(range(len(ids_of(one.pair))), 1) for one in examples]
+    assert found.cut == sum(len(ids_of(one.text)) > 5 for one in examples)
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "columns"),  # of [CLS] a [SEP] cafe d - e [SEP]
+    [
+        ("cafe", 0, [3, 3]),
+        ("af", 1, [3, 3]),  # inside a token: the whole token
+        ("fe  d-", 2, [3, 5]),
+        (" d-e ", 5, [4, 6]),
+        ("\x07", 10, [0, 0]),  # no token shows it
+    ],
+)
+def test_encode_span_takes_whole_tokens(text, start, columns):
+    asked = make_example(text="a", pair="cafe  d-e \x07", label=(Answer(text, start),))
+    assert encode([asked], "span").targets["spans"].tolist() == [columns]
+
+
+def test_encode_span_without_a_place_has_no_loss():
+    lost, there = Answer("x", -1, "elsewhere"), Answer("c", 2)
+    labels = [(lost,), (lost, there), ()]
+    asked = [make_example(text="a", pair="b c", label=label) for label in labels]
+    assert encode(asked, "span").targets["spans"].tolist() == [[-1, -1], [4, 4], [0, 0]]
+
+
+def test_encode_span_cuts_or_refuses_what_is_long():
+    long = make_example(text="a", pair="b " * 20, label=(Answer("b", 38),))
+    found = encode([long], "span", 10, long="cut")
+    assert (len(found.example), found.cut, found.targets["spans"].tolist()) == (1, 1, [[0, 0]])
+    with pytest.raises(DataError, match=r"data\.tsv:1: 24 tokens"):
+        encode([long], "span", 10, long="refuse")
+    empty = [SPECIAL.cls, ids_of("a")[0], SPECIAL.sep, SPECIAL.sep]
+    assert tokens_of(encode([make_example(text="a", pair="")], "span")) == [empty]
+    with pytest.raises(DataError, match="= 10 cannot hold 7 tokens of a question") as caught:
+        encode([make_example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
+    assert "question_tokens" in caught.value.hint
+    asked = [make_example(text="a b c", pair="d")]
+    assert encode(asked, "span", question_tokens=2).cut == 1
+    with pytest.raises(DataError, match=r"tsv:1: a question of 3 tokens, and task.question_tokens"):
+        encode(asked, "span", question_tokens=2, long="refuse")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("CAFE\u0301de", [("cafe", "CAFE\u0301"), ("##de", "de")]),  # a mark stays with its letter
+        ("字字", [("字", "字"), ("字", "字")]),
+        ("😀x \u00c9", [("[UNK]", "😀x"), ("e", "\u00c9")]),
+        ("한", [("ᄒ", "한"), ("##ᅡ", "한"), ("##ᆫ", "한")]),  # three pieces of one character
+        ("\u0301", []),
+    ],
+)
+def test_encode_span_knows_where_tokens_lie(text, shown):
+    found = encode([make_example(text="a", pair=text)], "span")
+    context = slice(3, 3 + len(shown))  # after [CLS] a [SEP]
+    pieces = [TOKENIZER.vocab[token] for token in found.tokens[context]]
+    texts = [text[start:end] for start, end in found.characters[context]]
+    assert list(zip(pieces, texts, strict=True)) == shown
+    assert len(found.tokens) == len(shown) + 4
+
+
+# --- batches --------------------------------------------------------------------------------------
+
+CD = (Answer("c d", 4),)
+KINDS = {
+    "classify": encode([make_example(i, text="a " * i, label=i) for i in range(5)], "classify"),
+    "regress": encode([make_example(i, text="a " * i, label=i / 2) for i in range(5)], "regress"),
+    "choice": encode(
+        [make_example(text="a", options=("b", "c d", "e")[: i + 1], label=0) for i in range(3)],
+        "choice",
+    ),
+    "tag": encode(
+        [make_example(words=("ab",) * n, label=(1,) * n) for n in (1, 5, 9)], "tag", 9, stride=4
+    ),
+    "span": encode(
+        [make_example(text="a", pair="a b c d" * n, label=CD) for n in (1, 3)], "span", 9, stride=2
+    ),
+}
+SHAPES = {"labels": (7, 1), "values": (7, 1), "spans": (7, 2)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("wider", [0, 3])
+def test_gather_rows_pads_and_never_counts_padding(kind, wider):
+    found, size = KINDS[kind], 7
+    count, length = len(found.example), found.longest + wider
+    chosen = np.array([count - 1, 0, 0])
+    made = gather_rows(found, chosen, length, size, SPECIAL)
+    (target,) = found.targets
+    for name in (*PER_TOKEN, *({"tags"} & {target})):
+        padding = {"tokens": SPECIAL.pad, "tags": -1}.get(name, 0)
+        assert (made[name].shape, made[name].dtype) == ((size, length), np.int32)
+        for at, row in enumerate(chosen):
+            held = row_of(found, name, row)
+            assert made[name][at].tolist() == held + [padding] * (length - len(held))
+        assert (made[name][3:] == padding).all()
+    assert made["example_ids"].tolist() == [[count - 1], [0], [0], [-1], [-1], [-1], [-1]]
+    assert made["cls_positions"][:3].tolist() == found.cls_positions[chosen].tolist()
+    assert not made["cls_positions"][3:].any()
+    if target != "tags":
+        assert (made[target].shape, made[target].dtype) == (
+            SHAPES[target],
+            np.float32 if target == "values" else np.int32,
+        )
+        np.testing.assert_array_equal(made[target][:3], found.targets[target][chosen])
+        assert (np.isnan(made[target][3:]) | (made[target][3:] == -1)).all()
+
+
+def test_gather_rows_of_nothing_and_of_too_much():
+    empty = gather_rows(KINDS["classify"], np.array([], np.int64), 8, 2, SPECIAL)
+    assert (empty["tokens"] == SPECIAL.pad).all()
+    assert (empty["labels"] == -1).all()
+    with pytest.raises(ValueError, match="a row of 6 tokens in a batch of length 4"):
+        gather_rows(KINDS["classify"], np.array([4]), 4, 1, SPECIAL)
+
+
+def test_encode_to_train_leaves_out_what_decodes():
+    for kind, found in KINDS.items():
+        assert (found.words is not None) == (kind == "tag")
+        assert (found.characters is not None) == (found.best is not None) == (kind == "span")
+    lean = encode([make_example(text="a", pair="b", label=())], "span", train=True)
+    assert lean.characters is lean.best is None
+    assert encode([make_example(words=("a",), label=(0,))], "tag", train=True).words is None

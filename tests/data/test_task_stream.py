@@ -1,0 +1,137 @@
+"""The stream of a task's batches, and what grouping rows by length changes in it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config import knobs
+from bert_jax.data import task_stream
+from bert_jax.data.batches import order
+from bert_jax.data.task_stream import TaskStream, round_length
+from tests.data.letters import SPECIAL, encode, make_example
+
+# Words of many texts, most of them short; with [CLS] and [SEP] a row has two more tokens.
+MANY = np.random.default_rng(0).geometric(0.04, 3_000).clip(1, 120)
+
+
+def make_stream(sizes, batch_size: int, group: str = "length", seed: int = 0) -> TaskStream:
+    """Return a stream of texts with so many words."""
+    rows = [make_example(n, text="a " * size, label=n % 2) for n, size in enumerate(sizes)]
+    config = knobs.Config(batch_size=batch_size, data_seed=seed, task=knobs.Task(group=group))
+    return TaskStream(encode(rows, "classify", 128, train=True), SPECIAL, config)
+
+
+def ids_of(stream: TaskStream, steps: range) -> np.ndarray:
+    return np.concatenate([stream.batch(step)["example_ids"][:, 0] for step in steps])
+
+
+@pytest.fixture(scope="module", params=["none", "length"])
+def group(request) -> str:
+    return request.param
+
+
+@given(
+    count=st.integers(1, 70),
+    size=st.integers(1, 20),
+    seed=st.integers(0, 99),
+    window=st.integers(1, 5),
+)
+def test_stream_visits_each_row_once_an_epoch(group, count, size, seed, window):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task_stream, "WINDOW", window)
+        ids = ids_of(make_stream(MANY[:count], size, group, seed), range(-(-3 * count // size)))
+    for epoch in range(3):
+        assert sorted(ids[epoch * count : (epoch + 1) * count]) == list(range(count))
+
+
+def test_stream_order_differs_by_epoch_and_seed(group):
+    count = len(MANY)
+    ids = ids_of(make_stream(MANY, 32, group), range(-(-2 * count // 32)))
+    other = ids_of(make_stream(MANY, 32, group, seed=1), range(-(-count // 32)))
+    for another in (ids[count:], other):
+        assert (ids[:count] == another[:count]).mean() < 0.01
+
+
+def test_stream_gives_hosts_parts_of_one_batch(group):
+    stream, fresh = make_stream(MANY, 32, group), make_stream(MANY, 32, group)
+    for step in (187, 3, 93, 94, 0):  # 93 holds the end of an epoch and the beginning of the next
+        parts = [fresh.batch(step, slice(start, start + 8)) for start in (24, 16, 8, 0)]
+        for name, values in stream.batch(step).items():
+            joined = np.concatenate([part[name] for part in parts[::-1]])
+            np.testing.assert_array_equal(joined, values, err_msg=name)
+
+
+def test_stream_order_is_a_permutation_of_the_seed():
+    stream = make_stream(MANY[:50], 8, "none", seed=5)
+    keys = [order.key(5, 0x54415348, epoch) for epoch in range(3)]
+    expected = np.concatenate([order.permute(np.arange(50), 50, key) for key in keys])
+    np.testing.assert_array_equal(ids_of(stream, range(18)), expected[: 18 * 8])
+
+
+PROGRAM = """
+from tests.data.test_task_stream import make_stream
+print(make_stream([2], 32, "none").fingerprint)
+"""
+
+
+def test_fingerprint_is_the_same_in_every_process():
+    """What training leaves out is None, whose bytes would be its address."""
+    command = [sys.executable, "-c", PROGRAM]
+    root = Path(__file__).resolve().parents[2]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == make_stream([2], 32, "none").fingerprint
+    assert make_stream([2], 32, "length").fingerprint != done.stdout.strip()
+
+
+# --- rows of like length --------------------------------------------------------------------------
+
+
+def test_group_length_sorts_within_windows():
+    """The batches of a window are its rows, sorted."""
+    stream, plain = make_stream(MANY, 32), make_stream(MANY, 32, "none")
+    whole = len(MANY) // 32  # 93 batches of the first epoch: three windows of 31
+    windows = np.array_split(ids_of(plain, range(whole)), 3)
+    lengths = MANY + 2
+    expected = [part for rows in windows for part in np.sort(lengths[rows]).reshape(-1, 32)]
+    batches = [ids_of(stream, range(step, step + 1)) for step in range(whole)]
+    assert sorted(map(tuple, expected)) == sorted(tuple(lengths[rows]) for rows in batches)
+    between = range(93, 94)  # of two epochs: as without groups
+    np.testing.assert_array_equal(ids_of(stream, between), ids_of(plain, between))
+
+
+def test_group_length_draws_batches_in_random_order():
+    stream = make_stream(MANY, 32)
+    for epoch in (0, 5):
+        steps = range(epoch * 94, epoch * 94 + 93)
+        longest = [stream.batch(step)["tokens"].shape[1] for step in steps]
+        halves = [np.mean(longest[:46]), np.mean(longest[46:])]
+        assert abs(halves[0] - halves[1]) < 0.35 * np.mean(longest)  # four times what chance does
+        assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.4
+
+
+def test_group_length_pads_as_little_as_possible():
+    """Sorted rows in runs of a batch have the least sum of lengths."""
+    sizes, size = MANY[:256], 16
+    runs = np.sort(sizes + 2).reshape(-1, size)
+    least = sum(round_length(int(run.max())) for run in runs)
+    for seed in range(3):
+        found = {}
+        for group in ("length", "none"):
+            stream = make_stream(sizes, size, group, seed)
+            found[group] = sum(stream.batch(step)["tokens"].shape[1] for step in range(16))
+        assert found["length"] == least < found["none"]
+
+
+@pytest.mark.parametrize(
+    ("longest", "finest", "rounded"),
+    [(1, 16, 16), (16, 16, 16), (17, 16, 32), (65, 16, 96), (128, 16, 128), (9, 4, 12), (3, 4, 4)],
+)
+def test_round_length_has_few_values(longest, finest, rounded):
+    assert round_length(longest, finest) == rounded
