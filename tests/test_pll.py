@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from bert_jax import sharding, suites
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.task_stream import round_length
-from bert_jax.data.windows import best_windows, windows
+from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
@@ -76,8 +76,8 @@ def run(vocabulary) -> runs.TrainedModel:
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
     """The log-probability of each token, a copy made by hand for each."""
     special, copies = run.tokenizer.special, []
-    spans = windows(len(ids), LONGEST - 2, LONGEST // 2 - 1, "step")
-    for at, window in enumerate(best_windows(spans, len(ids)).tolist()):
+    spans = cut_windows(len(ids), LONGEST - 2, LONGEST // 2 - 1, "step")
+    for at, window in enumerate(choose_windows(spans, len(ids)).tolist()):
         start, end = spans[window].tolist()
         row = [special.cls, *ids[start:end], special.sep]
         place = at - start + 1

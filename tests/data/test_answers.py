@@ -19,7 +19,6 @@ from bert_jax.data.examples import Example, load_examples
 from bert_jax.data.features import Features, encode_examples
 from bert_jax.data.row_fields import Answer
 from bert_jax.data.tasks import TASKS
-from bert_jax.evaluation import scores
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
@@ -176,52 +175,12 @@ def test_decode_span_returns_published_answers(
     assert count - len(whole) == split
 
 
-def test_decode_span_finds_no_longer_answer():
-    one = make_example(text="a", pair="b c d e", label=(Answer("b c d", 0),))
-    found = encode([one], "span")
-    texts = [decode("span", found, [one], sure_of(found), answer_tokens=n)[0].text for n in (3, 2)]
-    assert texts[0] == "b c d" != texts[1]
-
-
-def test_decode_span_keeps_n_best_and_no_text_twice():
-    one = make_example(text="a", pair="b b c")
-    outputs = [np.arange(14, dtype=np.float32).reshape(7, 2)]
-    for n_best in (1, 2, 20):
-        (span,) = decode("span", encode([one], "span"), [one], outputs, n_best=n_best)
-        texts = [candidate.text for candidate in span.n_best]
-        assert len(texts) == len(set(texts)) <= n_best
-    assert set(texts) == {"b", "c", "b b", "b c", "b b c"}
-
-
 def test_decode_span_without_tokens_has_no_answer():
     one = make_example(text="a", pair=" ")
     (span,) = decode("span", encode([one], "span"), [one], [np.ones((4, 2), np.float32)])
     assert (span.text, span.start, span.end, span.best_text) == ("", 0, 0, "")
     assert len(span.n_best) == 1
     json.dumps(dataclasses.asdict(span))  # every part is a plain value
-
-
-def test_decode_span_threshold_gives_the_best_score():
-    random = np.random.default_rng(0)
-    labels = [(Answer("c d", 2),) if i % 2 else () for i in range(40)]
-    examples = [
-        make_example(i, text="a", pair="b c d e f g", label=label) for i, label in enumerate(labels)
-    ]
-    found = encode(examples, "span")
-    outputs = [logits / 4 + random.normal(size=logits.shape) for logits in sure_of(found)]
-
-    def score(threshold: float) -> dict[str, float]:
-        task = knobs.Task(no_answer=True, no_answer_threshold=threshold)
-        made = answers.decode_outputs("span", found, examples, outputs, task)
-        return scores.score("span", examples, made, (), task)
-
-    start = score(0.0)
-    for name in ("exact", "f1"):
-        tuned = score(start[f"best_{name}_threshold"])
-        assert tuned[name] == pytest.approx(start[f"best_{name}"])
-        assert tuned[name] >= max(score(t)[name] for t in np.linspace(-9, 9, 25)) - 1e-9
-    assert score(-1e9)["no_answer_exact"] == 100.0
-    assert score(1e9)["no_answer_exact"] == 0.0
 
 
 @given(

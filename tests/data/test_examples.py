@@ -217,19 +217,14 @@ def test_load_span_may_have_no_answer(tmp_path, rows):
     assert "no_answer" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("text", "start", "found", "at"),
-    [
-        (" figs. ", 11, "figs.", 11),  # other blanks than the context's at its ends
-        ("figs.\n", 11, "figs.", 11),
-        ("figs", 10, "figs", 11),  # one off
-        ("figs", 12, "figs", 11),
-        ("ate  figs", 7, "ate figs", 7),
-        ("slept.", 23, "slept.", 22),
-        ("\tÆsop", 0, "Æsop", 0),
-        ("Æsop", 16, "Æsop", 17),  # the nearer one
-    ],
-)
+NEAR = [  # as the file has it, and as the context has it
+    *((" figs. ", 11, "figs.", 11), ("figs.\n", 11, "figs.", 11), ("ate  figs", 7, "ate figs", 7)),
+    *(("figs", 10, "figs", 11), ("figs", 12, "figs", 11), ("slept.", 23, "slept.", 22)),
+    *(("\tÆsop", 0, "Æsop", 0), ("Æsop", 16, "Æsop", 17)),
+]
+
+
+@pytest.mark.parametrize(("text", "start", "found", "at"), NEAR)
 def test_load_span_searches_near_the_offset(tmp_path, text, start, found, at):
     path = write_rows(tmp_path / "a.jsonl", ask([{"text": text, "answer_start": start}]))
     (one,) = load(path, "span", **SPAN)
@@ -237,22 +232,21 @@ def test_load_span_searches_near_the_offset(tmp_path, text, start, found, at):
     assert CONTEXT[at : at + len(found)] == found
 
 
-WRONG_ANSWERS = {
-    "elsewhere": ({"text": "figs", "answer_start": 0}, "at character 0, where the context has"),
-    "negative": ({"text": "figs", "answer_start": -4}, "starts at -4 of 28"),
-    "beyond": ({"text": "figs", "answer_start": 400}, "starts at 400 of 28"),
-    "a text": ({"text": "figs", "answer_start": "11"}, "starts at '11'"),
-    "true": ({"text": "figs", "answer_start": True}, "starts at True"),
-    "empty": ({"text": "", "answer_start": 0}, "'answer' is empty"),
-    "a number": ({"text": 3, "answer_start": 0}, "'answer' is int, not text"),
-    "no start": ({"text": "figs"}, "not a list of answers"),
-    "no object": ("figs", "not a list of answers"),
-}
+WRONG_ANSWERS = [
+    ({"text": "figs", "answer_start": 0}, "at character 0, where the context has"),
+    ({"text": "figs", "answer_start": -4}, "starts at -4 of 28"),
+    ({"text": "figs", "answer_start": 400}, "starts at 400 of 28"),
+    ({"text": "figs", "answer_start": "11"}, "starts at '11'"),
+    ({"text": "figs", "answer_start": True}, "starts at True"),
+    ({"text": "", "answer_start": 0}, "'answer' is empty"),
+    ({"text": 3, "answer_start": 0}, "'answer' is int, not text"),
+    ({"text": "figs"}, "not a list of answers"),
+    ("figs", "not a list of answers"),
+]
 
 
-@pytest.mark.parametrize("name", WRONG_ANSWERS)
-def test_load_span_refuses_wrong_answers(tmp_path, name):
-    answer, message = WRONG_ANSWERS[name]
+@pytest.mark.parametrize(("answer", "message"), WRONG_ANSWERS)
+def test_load_span_refuses_wrong_answers(tmp_path, answer, message):
     path = write_rows(tmp_path / "a.jsonl", ask([answer]))
     with pytest.raises(DataError, match=rf"^{path}:1: .*{message}"):
         load(path, "span", **SPAN)
@@ -307,92 +301,55 @@ def test_load_test_split_of_words_and_questions(tmp_path):
     assert load(path, "span", split="test", no_answer=True, **SPAN)[0].label == ()
 
 
-def test_load_test_split_may_have_a_label_of_minus_one(tmp_path):
-    rows = [{"text": "a", "label": "billing"}, {"text": "b", "label": -1}]
-    path = write_rows(tmp_path / "a.jsonl", rows)
-    with pytest.raises(DataError, match=rf"{path}:2: label '-1' is not one of: billing, hardware"):
-        load(path, "classify", LABELS, split="test")
-    path = write_rows(tmp_path / "b.jsonl", [{"text": "a", "label": -1}])
-    assert load(path, "classify", ("-1", "1"), split="test")[0].label == 0
-
-
 # --- what is refused ------------------------------------------------------------------------------
 
-ONE = "text\tlabel\nfine\thardware\n"
-AB = {"text": "p", "options": ("a", "b")}
-HUGE = f'{{"text": "{"w" * (TEXT + 1)}", "label": "billing"}}'
-REFUSED = {  # name: (kind, file, content, line, message)
-    "label": ("classify", "a.tsv", ONE + "bad\tHardware\n", 3, "'Hardware' is not one of: billing"),
-    "no label": ("classify", "a.tsv", ONE + "bad\t\n", 3, "label '': column 'label' is empty"),
-    "null label": ("classify", "a.jsonl", '{"text": "a", "label": null}', 1, "label None"),
-    "list label": (
-        "classify",
-        "a.jsonl",
-        '{"text": "a", "label": [1]}',
-        1,
-        r"label \[1\] .* no label",
-    ),
-    "no label column": ("classify", "a.tsv", "text\nfine\n", 2, "no column 'label'"),
-    "empty text": ("classify", "a.tsv", ONE + " \u3000\thardware\n", 3, "'text' is empty"),
-    "number": (
-        "classify",
-        "a.jsonl",
-        '{"text": 3, "label": "billing"}',
-        1,
-        "'text' is int, not text",
-    ),
-    "no text": ("classify", "a.jsonl", '{"label": "billing"}', 1, "no column 'text'"),
-    "NUL": ("classify", "a.jsonl", '{"text": "a\\u0000", "label": "b"}', 1, r"character '\\x00'"),
-    "surrogate": ("classify", "a.jsonl", '{"text": "a\\ud800", "label": "b"}', 1, r"'\\ud800'"),
-    "enormous": ("classify", "a.jsonl", HUGE, 1, "has 1,000,001 characters, more than 1,000,000"),
-    "one class": (
-        "classify",
-        "a.tsv",
-        ONE + "more\thardware\n",
-        2,
-        "all 2 training rows have the same",
-    ),
-    "NaN": (
-        "regress",
-        "a.tsv",
-        "text\tlabel\na\t1\nb\tNaN\n",
-        3,
-        "label 'NaN' .* not a number from",
-    ),
-    "infinity": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t-inf\n", 3, "'-inf'"),
-    "too large": ("regress", "a.jsonl", '{"text": "a", "label": 1e16}', 1, "label 1e\\+16"),
-    "comma": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t4,5\n", 3, "'4,5'"),
-    "underscores": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t4_5\n", 3, "'4_5'"),
-    "true": ("regress", "a.jsonl", '{"text": "a", "label": true}', 1, "label True"),
-    "one value": ("regress", "a.tsv", "text\tlabel\na\t1\nb\t1.0\n", 2, "all 2 training rows"),
-    "tag": (
-        "tag",
-        "a.conll",
-        "a O\nb O\n\nc O\nd B-PER\n",
-        5,
-        "label 'B-PER' is not one of: O, B-LOC",
-    ),
-    "one tag": ("tag", "a.conll", "a O\nb O\n\nc O\n", 1, "all 2 training rows"),
-    "words": ("tag", "a.jsonl", '{"text": ["a", "b"], "label": ["O"]}', 1, "2 words but 1 labels"),
-    "no words": ("tag", "a.jsonl", '{"text": [], "label": []}', 1, "a sentence without words"),
-    "empty word": ("tag", "a.conll", "a\tO\n \tO\n", 2, "word 1: 'text' is empty"),
-    "no list": ("tag", "a.jsonl", '{"text": 1, "label": ["O"]}', 1, "'text' is int, not a list"),
-    "no option": ("choice", "a.csv", "p,a,b,label\nq,x,,0\n", 2, "1 options"),
-    "empty option": ("choice", "a.csv", "p,a,b,label\nq,,y,0\n", 2, "'option 0' is empty"),
-    "option": ("choice", "a.csv", "p,a,b,label\nq,x,y,2\n", 2, "label 2 of 2 options"),
-    "negative": ("choice", "a.csv", "p,a,b,label\nq,x,y,-1\n", 2, "label '-1' is not one of"),
+OF_KIND = {  # kind: (file without JSON, labels, task)
+    "classify": ("a.tsv", LABELS, {}),
+    "regress": ("a.tsv", (), {}),
+    "tag": ("a.conll", ("O", "B-LOC"), {}),
+    "choice": ("a.csv", (), {"text": "p", "options": ("a", "b")}),
 }
-LABELS_OF = {"classify": LABELS, "regress": (), "tag": ("O", "B-LOC"), "choice": ()}
+ONE = "text\tlabel\nfine\thardware\n"
+REFUSED = [  # kind, content, line, message
+    ("classify", ONE + "bad\tHardware\n", 3, "'Hardware' is not one of: billing"),
+    ("classify", ONE + "bad\t\n", 3, "label '': column 'label' is empty"),
+    ("classify", '{"text": "a", "label": null}', 1, "label None"),
+    ("classify", '{"text": "a", "label": [1]}', 1, r"label \[1\] .* no label"),
+    ("classify", "text\nfine\n", 2, "no column 'label'"),
+    ("classify", ONE + " \u3000\thardware\n", 3, "'text' is empty"),
+    ("classify", '{"text": 3, "label": "billing"}', 1, "'text' is int, not text"),
+    ("classify", '{"label": "billing"}', 1, "no column 'text'"),
+    ("classify", '{"text": "a\\u0000", "label": "b"}', 1, r"character '\\x00'"),
+    ("classify", '{"text": "a\\ud800", "label": "b"}', 1, r"'\\ud800'"),
+    ("classify", f"text\tlabel\n{'w' * (TEXT + 1)}\t1\n", 2, "has 1,000,001 characters, more than"),
+    ("classify", ONE + "more\thardware\n", 2, "all 2 training rows have the same"),
+    ("regress", "text\tlabel\na\t1\nb\tNaN\n", 3, "label 'NaN' .* not a number from"),
+    ("regress", "text\tlabel\na\t1\nb\t-inf\n", 3, "'-inf'"),
+    ("regress", "text\tlabel\na\t1\nb\t4,5\n", 3, "'4,5'"),
+    ("regress", "text\tlabel\na\t1\nb\t4_5\n", 3, "'4_5'"),
+    ("regress", '{"text": "a", "label": 1e16}', 1, "label 1e\\+16"),
+    ("regress", '{"text": "a", "label": true}', 1, "label True"),
+    ("regress", "text\tlabel\na\t1\nb\t1.0\n", 2, "all 2 training rows"),
+    ("tag", "a O\nb O\n\nc O\nd B-PER\n", 5, "label 'B-PER' is not one of: O, B-LOC"),
+    ("tag", "a O\nb O\n\nc O\n", 1, "all 2 training rows"),
+    ("tag", '{"text": ["a", "b"], "label": ["O"]}', 1, "2 words but 1 labels"),
+    ("tag", '{"text": [], "label": []}', 1, "a sentence without words"),
+    ("tag", "a\tO\n \tO\n", 2, "word 1: 'text' is empty"),
+    ("tag", '{"text": 1, "label": ["O"]}', 1, "'text' is int, not a list"),
+    ("choice", "p,a,b,label\nq,x,,0\n", 2, "1 options"),
+    ("choice", "p,a,b,label\nq,,y,0\n", 2, "'option 0' is empty"),
+    ("choice", "p,a,b,label\nq,x,y,2\n", 2, "label 2 of 2 options"),
+    ("choice", "p,a,b,label\nq,x,y,-1\n", 2, "label '-1' is not one of"),
+]
 
 
 @pytest.mark.fault(24, 45)
-@pytest.mark.parametrize("name", REFUSED)
-def test_load_names_file_line_and_value(tmp_path, name):
-    kind, file, content, line, message = REFUSED[name]
-    path = write(tmp_path / file, content)
-    task = AB if kind == "choice" else {}
+@pytest.mark.parametrize(("kind", "content", "line", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_load_names_file_line_and_value(tmp_path, kind, content, line, message):
+    file, labels, task = OF_KIND[kind]
+    path = write(tmp_path / ("a.jsonl" if content[0] == "{" else file), content)
     with pytest.raises(DataError, match=rf"^{path}:{line}: .*{message}") as caught:
-        load(path, kind, LABELS_OF[kind], **task)
+        load(path, kind, labels, **task)
     assert caught.value.code == 3
     assert caught.value.hint
     assert "\n" not in str(caught.value)
@@ -417,16 +374,14 @@ def test_load_names_what_a_task_lacks(complaints):
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 NAMES = st.sampled_from(["text", "label", "context", "a", "b"])
+ROWS = st.dictionaries(NAMES, VALUES | st.lists(st.text(max_size=3)))
 
 
-@given(
-    st.dictionaries(NAMES, VALUES | st.lists(st.text(max_size=3))),
-    st.sampled_from(list(LABELS_OF)),
-)
+@given(ROWS, st.sampled_from(list(OF_KIND)))
 def test_load_of_any_row_fails_by_file_and_line(tmp_path_factory, row, kind):
     path = write_rows(tmp_path_factory.getbasetemp() / "any.jsonl", [row])
     try:
-        (one,) = load(path, kind, LABELS_OF[kind], split="test", options=("a", "b"))
+        (one,) = load(path, kind, OF_KIND[kind][1], split="test", options=("a", "b"))
     except DataError as error:
         assert str(error).startswith(f"{path}:1: ")  # noqa: PT017  # either outcome is right
         return

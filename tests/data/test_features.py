@@ -160,12 +160,6 @@ def test_encode_tag_reads_words_one_by_one():
     assert row_of(found, "words", 0) == [-1, 0, -1, 1, 2, -1, -1, -1, 3, -1]
 
 
-def test_encode_tag_counts_words_beyond_a_cut():
-    words = make_example(words=("a",) * 20, label=tuple(range(20)))
-    found = encode([words], "tag", 10, long="cut")
-    assert (found.cut, row_of(found, "words", 0)) == (1, [-1, *range(8), -1])
-
-
 # --- spans ----------------------------------------------------------------------------------------
 
 
@@ -327,12 +321,3 @@ def test_gather_rows_of_nothing_and_of_too_much():
     assert (empty["labels"] == -1).all()
     with pytest.raises(ValueError, match="a row of 6 tokens in a batch of length 4"):
         gather_rows(KINDS["classify"], np.array([4]), 4, 1, SPECIAL)
-
-
-def test_encode_to_train_leaves_out_what_decodes():
-    for kind, found in KINDS.items():
-        assert (found.words is not None) == (kind == "tag")
-        assert (found.characters is not None) == (found.best is not None) == (kind == "span")
-    lean = encode([make_example(text="a", pair="b", label=())], "span", train=True)
-    assert lean.characters is lean.best is None
-    assert encode([make_example(words=("a",), label=(0,))], "tag", train=True).words is None

@@ -106,16 +106,6 @@ def test_group_length_sorts_within_windows():
     np.testing.assert_array_equal(ids_of(stream, between), ids_of(plain, between))
 
 
-def test_group_length_draws_batches_in_random_order():
-    stream = make_stream(MANY, 32)
-    for epoch in (0, 5):
-        steps = range(epoch * 94, epoch * 94 + 93)
-        longest = [stream.batch(step)["tokens"].shape[1] for step in steps]
-        halves = [np.mean(longest[:46]), np.mean(longest[46:])]
-        assert abs(halves[0] - halves[1]) < 0.35 * np.mean(longest)  # four times what chance does
-        assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.4
-
-
 def test_group_length_pads_as_little_as_possible():
     """Sorted rows in runs of a batch have the least sum of lengths."""
     sizes, size = MANY[:256], 16
