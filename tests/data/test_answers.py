@@ -14,11 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
-from bert_jax.data import answers, tokenizer
-from bert_jax.data.examples import Example, load_examples
+from bert_jax.data import answers
+from bert_jax.data.examples import Example
 from bert_jax.data.features import Features, encode_examples
 from bert_jax.data.row_fields import Answer
-from bert_jax.data.tasks import TASKS
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
@@ -137,42 +136,6 @@ def test_decode_span_returns_answers_of_any_text(words, data, stride):
     else:
         assert len(places) > 10  # more than a window holds
         assert context[span.start : span.end] == span.text
-
-
-@pytest.mark.parametrize(
-    ("data", "name", "count", "inside", "split", "length", "stride"),
-    [
-        ("copies", "squad_xquad_en/dev.json", 89, 0, 0, 384, ("step", 128)),
-        ("copies", "squad_xquad_en/train.json", 475, 1, 0, 128, ("overlap", 32)),
-        ("shared", "squad2_subjqa/electronics_dev.json.gz", 99, 0, 0, 384, ("overlap", 128)),
-        ("shared", "squad2_subjqa/restaurants_test.json.gz", 136, 0, 0, 256, ("step", 64)),
-        ("shared", "squad2_subjqa/tripadvisor_dev.json.gz", 142, 0, 3, 128, ("overlap", 32)),
-    ],
-)
-def test_decode_span_returns_published_answers(
-    request, data, name, count, inside, split, length, stride
-):
-    """All but the answers that end `inside` a token, and those `split` over windows."""
-    folder = request.getfixturevalue(data)
-    vocab = tokenizer.load(folder / "vocab" / "bert_base_uncased_vocab.txt")
-    settings = {**TASKS["squad2"].task, "source": f"files:test={folder / name}"}
-    settings |= {"stride_as": stride[0], "stride": stride[1], "answer_tokens": 1000}
-    task = knobs.Task(**settings)
-    examples = load_examples(task, "span", (), "test", lambda line: None)
-    found = encode_examples(examples, "span", vocab, task, length, train=False)
-    whole = in_a_window(found)
-    made = answers.decode_outputs("span", found, examples, sure_of(found), task)
-    differ = 0
-    for number, (one, span) in enumerate(zip(examples, made, strict=True)):
-        assert one.pair[span.start : span.end] == span.text
-        if number in whole:
-            differ += span.text != one.label[0].text
-            assert one.label[0].text in span.text
-        if not one.label:
-            assert span.text == ""
-    assert differ == inside
-    assert sum(bool(one.label) for one in examples) == count
-    assert count - len(whole) == split
 
 
 def test_decode_span_without_tokens_has_no_answer():

@@ -313,11 +313,3 @@ def test_gather_rows_pads_and_never_counts_padding(kind, wider):
         )
         np.testing.assert_array_equal(made[target][:3], found.targets[target][chosen])
         assert (np.isnan(made[target][3:]) | (made[target][3:] == -1)).all()
-
-
-def test_gather_rows_of_nothing_and_of_too_much():
-    empty = gather_rows(KINDS["classify"], np.array([], np.int64), 8, 2, SPECIAL)
-    assert (empty["tokens"] == SPECIAL.pad).all()
-    assert (empty["labels"] == -1).all()
-    with pytest.raises(ValueError, match="a row of 6 tokens in a batch of length 4"):
-        gather_rows(KINDS["classify"], np.array([4]), 4, 1, SPECIAL)

@@ -125,14 +125,6 @@ def test_hold_out_keeps_questions_of_a_context_together(tmp_path):
     )
     assert (len(train), len(held_out)) == (8, 2)
     assert train | held_out == {*contexts}
-    rows = [
-        {"q": f"Why {n}?", "passage": contexts[n // 5], "found": [{"text": "C"}] * (n % 2)}
-        for n in range(50)
-    ]
-    lines = write(tmp_path / "b.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    task = {"text": "q", "text_pair": "passage", "label": "found"}
-    found = read(f"files:{lines}", "validation", **task)
-    assert {fields["passage"] for fields in found} == held_out
 
 
 # --- TensorFlow Datasets --------------------------------------------------------------------------

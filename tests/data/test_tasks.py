@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 
 import pytest
 
-from bert_jax.config import default, knobs, resolve, set_values
+from bert_jax.config import default, resolve, set_values
 from bert_jax.config.knobs import LABELLED, METRICS, Task
 from bert_jax.data import task_files
 from bert_jax.data.examples import Example, find_labels, load_examples
 from bert_jax.data.row_formats import pick_column
-from bert_jax.data.tasks import TASKS, list_knobs
-from bert_jax.errors import ConfigError
+from bert_jax.data.tasks import TASKS, Row, list_knobs
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
@@ -22,18 +20,6 @@ def load(name: str, split: str, source: str, **task) -> list[Example]:
     row = TASKS[name]
     settings = Task(**{**row.task, "name": name, "source": source, **task})
     return load_examples(settings, row.kind, row.labels, split, lambda line: None)
-
-
-def test_tasks_are_scored_as_glue_says():
-    scored = {name: (TASKS[name].best, TASKS[name].task["metrics"]) for name in GLUE}
-    accuracy = ("accuracy", ("accuracy",))
-    assert scored == dict.fromkeys(GLUE, accuracy) | {  # of gluebenchmark.com
-        "cola": ("mcc", ("mcc", "accuracy")),
-        "mrpc": ("f1", ("f1", "accuracy")),
-        "stsb": ("spearman", ("pearson", "spearman")),
-        "qqp": ("f1", ("f1", "accuracy")),
-        "ax": ("", ("mcc", "accuracy")),
-    }
 
 
 @pytest.mark.parametrize("name", [*TASKS, *LABELLED])
@@ -45,29 +31,14 @@ def test_list_knobs_makes_a_config(name):
     if name == "choice":
         tree.task.options = ("a", "b")
     config = resolve(tree)
-    row = TASKS.get(name)
-    kind = row.kind if row else name
-    assert list(config.objectives) == [kind]
-    assert config.checkpoints.best in ("", *METRICS[kind])
-    assert "validation" in config.evals
-    if row:
-        assert config.objectives[kind].labels == row.labels
-        assert {n: e.split for n, e in config.evals.items()} == dict(row.evals)
-        assert {f: getattr(config.task, f) for f in row.task} == row.task
-        assert set(dict(row.evals).values()) <= set(task_files.SPLITS)
-        assert set(config.task.metrics) <= set(METRICS[kind])
-        assert set(row.task) <= {f.name for f in dataclasses.fields(knobs.Task)}
-
-
-def test_recipes_are_in_the_grid_of_the_paper():
-    for name, row in TASKS.items():
-        if row.best:
-            assert row.recipe["optim.learning_rate"] in (2e-5, 3e-5, 5e-5), name
-            assert row.recipe["batch_size"] in (16, 32, 48), name
-            assert 2 <= row.recipe["epochs"] <= 4, name
-    with pytest.raises(ConfigError, match="no task 'sst3'") as caught:
-        list_knobs("sst3")
-    assert "sst2" in caught.value.hint
+    row = TASKS.get(name) or Row(name, {})
+    assert list(config.objectives) == [row.kind]
+    assert config.objectives[row.kind].labels == row.labels
+    assert config.checkpoints.best in ("", *METRICS[row.kind])
+    assert {name: each.split for name, each in config.evals.items()} == dict(row.evals)
+    assert {field: getattr(config.task, field) for field in row.task} == row.task
+    assert {*dict(row.evals).values()} <= {*task_files.SPLITS}
+    assert {*config.task.metrics} <= {*METRICS[row.kind]}
 
 
 # --- TensorFlow Datasets --------------------------------------------------------------------------
@@ -160,18 +131,14 @@ def test_published_words_are_all_counted(shared):
     assert len(hashes) == 828 + 22 + 247  # lines that begin with '#', by grep
 
 
-def test_first_rows_are_what_the_files_show(shared, copies):
+def test_first_rows_are_what_the_files_show(shared):
     first = load("cola", "validation", f"files:{shared}/glue")[0]
     text = "The sailors rode the breeze clear of the rocks."
     assert (first.text, first.label, first.id) == (text, 1, "0")
     first = load("mrpc", "validation", f"files:{shared}/glue")[0]
-    assert first.text.startswith("He said the foodservice")
     assert first.pair.startswith('" The foodservice pie')
     assert load("stsb", "validation", f"files:{shared}/glue")[1].label == 4.75
     assert load("rte", "validation", f"files:{shared}/glue")[0].label == 1  # not_entailment
-    first = load("copa", "validation", f"files:{copies}/mc_copa")[0]
-    options = ("cause The sun was rising.", "cause The grass was cut.")
-    assert (first.options, first.label) == (options, 0)
 
 
 def test_find_labels_finds_the_labels_of_the_table(shared):
