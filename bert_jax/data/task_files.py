@@ -161,7 +161,9 @@ def _read_tfds(task: Task, name: str, split: str) -> Iterator[Row]:
     classes = {key: getattr(feature, "names", None) for key, feature in info.features.items()}
     source = tfds_text.examples_of(name, task.tfds_dir, actual or split)
     for number in range(len(source)):
-        fields = {key: _make_plain(value, classes[key]) for key, value in source[number].items()}
+        fields = {
+            key: _make_plain(value, classes.get(key)) for key, value in source[number].items()
+        }
         yield Row(f"tfds:{name}/{split}, example {number}", fields, number=number)
 
 
