@@ -19,7 +19,7 @@ from bert_jax.data.features import Features
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of the best answers; an empty text is no answer."""
+    """One of the best answers. An empty text is no answer."""
 
     text: str
     start: int  # characters of the context
@@ -30,7 +30,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """Predicted answer, context[start:end]; an empty text is no answer."""
+    """Predicted answer, context[start:end]. An empty text is no answer."""
 
     text: str
     start: int
@@ -100,7 +100,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 def _decode_tags(
     features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]
 ) -> list[tuple[int, ...]]:
-    """Return each word's class, from the row that answers for it; -1 if no row does."""
+    """Return each word's class from the row that answers for the word, -1 without such a row."""
     assert features.words is not None, "encode with train=False"
     tags = [np.full(len(example.words), -1) for example in examples]
     for row, (number, output) in enumerate(zip(features.example.tolist(), outputs, strict=True)):

@@ -23,15 +23,16 @@ Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second text
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], room: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Cut two texts at their ends to `room` tokens together; `second` of a single text is empty.
+    """Cut two texts at their ends to `room` tokens together.
 
-    The longer text is cut. If both must be cut, they end up equally long. The token of an odd room
-    goes to the second text unless the second text was the shorter one, as in `longest_first` of
-    tokenizers.
+    The second text of a single text is empty. The longer text is cut. If both must be cut, they end
+    up equally long. The token of an odd room goes to the second text unless that was the shorter
+    text, as in `longest_first` of tokenizers.
     """
     if room < 0:
         raise ValueError(f"room = {room}: at least 0")
-    a, b = len(first), len(second)
+    a = len(first)
+    b = len(second)
     if a + b > room and a <= b:
         a = min(a, max(room // 2, room - b))
     elif a + b > room:
@@ -55,7 +56,8 @@ def pad_rows(
     """
     rows = [[(first, second[0] if second else None)] for first, *second in texts]
     flat = join_rows(special, rows)
-    offsets, _ = flat.pop("offsets"), flat.pop("cls_positions")
+    offsets = flat.pop("offsets")
+    flat.pop("cls_positions")
     size = len(texts) if size is None else size
     batch = pad_tokens(flat, offsets, np.arange(len(texts)), length, size, special.pad)
     batch["cls_positions"] = np.zeros((size, 1), np.int32)  # [B, 1]
@@ -63,7 +65,7 @@ def pad_rows(
 
 
 def join_rows(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
-    """Join rows without padding; parts of one row do not attend to one another.
+    """Join rows without padding. Parts of one row do not attend to one another.
 
     Returns:
       offsets, int64 [N + 1]: where each row begins, and where the last one ends;
@@ -76,13 +78,16 @@ def join_rows(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.
     extra = special.separators  # of a second text: those before it but one, and the one behind it
     b = np.array([0 if text is None else len(text) + extra for _, text in parts], np.int64)  # [P]
     counts = np.array([len(row) for row in rows], np.int64)  # [N]
-    starts, begins = find_starts(a + b), find_starts(counts)  # [P + 1], [N + 1]
+    starts = find_starts(a + b)  # [P + 1], of each part
+    begins = find_starts(counts)  # [N + 1], number of the first part of each row
     row = np.repeat(np.arange(len(rows)), counts)  # [P]
     part = np.arange(len(parts)) - begins[row]  # [P], number of the part in its row
-    offsets, total = starts[begins], int(starts[-1])
+    offsets = starts[begins]
+    total = int(starts[-1])
     cls_positions = np.zeros((len(rows), int(np.max(counts, initial=1))), np.int32)  # [N, S]
     cls_positions[row, part] = starts[:-1] - offsets[row]
-    cls, sep = (special.cls,), (special.sep,)
+    cls = (special.cls,)
+    sep = (special.sep,)
     pieces = (
         (cls, first, sep) if second is None else (cls, first, sep * extra, second, sep)
         for first, second in parts

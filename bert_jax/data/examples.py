@@ -27,10 +27,11 @@ Log = Callable[[str], None]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Example:
-    """One example; its label is None if the data has no labels, as in some test splits.
+    """One example of labelled data.
 
-    A label is an int (classify, choice), a float (regress), an int for each word (tag), or a tuple
-    of answers (span). An empty tuple says that there is no answer.
+    Its label is None if the data has no labels, as in some test splits. Else the label is an int
+    (classify, choice), a float (regress), an int for each word (tag), or a tuple of answers (span).
+    An empty tuple says that there is no answer.
     """
 
     where: str  # FILE:LINE, for messages
@@ -45,7 +46,7 @@ class Example:
 def load_examples(
     task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log
 ) -> list[Example]:
-    """Return the examples of a split; of `train`, the first `task.rows`."""
+    """Return the examples of a split, or of `train` the first `task.rows` examples."""
     rows = read_rows(task, split)
     meanings = row_fields.find_meanings(labels, task, kind)
     is_labelled = _has_labels(rows, task, split, meanings)
@@ -75,7 +76,7 @@ def load_examples(
 
 
 def find_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
-    """Return the sorted labels of the training data; of a single file, the labels of all rows."""
+    """Return the sorted labels of the training data, or of all rows of a single file."""
     task = dataclasses.replace(task, validation_fraction=0.0)
 
     def spell(row: Row) -> list[str]:
@@ -90,7 +91,7 @@ def find_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
 def _convert_rows(
     rows: list[Row], task: Task, split: str, convert: Callable[[Row], Any], log: Log
 ) -> list[Any]:
-    """Convert all rows; a bad row is an error, unless the task's row of the table skips it.
+    """Convert all rows. A bad row is an error, unless the task's row of the table skips it.
 
     In a test split no row is skipped, because a server wants a prediction for each row.
     """
@@ -150,7 +151,7 @@ def hash_training_data(config: Config) -> str:
 
 
 def _has_labels(rows: list[Row], task: Task, split: str, meanings: Meanings) -> bool:
-    """Return whether a split has labels; a test split may have none, or placeholders."""
+    """Return whether a split has labels. A test split may have placeholders instead."""
     if split.startswith(("train", "validation")):
         return True
     columns = [pick_column(task.label, row.fields) for row in rows]

@@ -1,7 +1,7 @@
 """Features: token rows of examples with their targets, windows over long texts, and batches.
 
-A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` has them; for multiple choice it is
-several of them side by side, one for each option.
+A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` makes it. A row of multiple choice is
+several such rows side by side, one for each option.
 
 features = encode_examples(examples, "classify", tokenizer, task, length=128, train=True)
 batch = gather_rows(features, np.arange(16), features.longest, 16, tokenizer.special)
@@ -32,7 +32,7 @@ SHOWN = {"tag": ("words",), "span": ("characters", "best")}  # what decoding nee
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """N rows with T tokens in all, one after the other; special tokens are included."""
+    """N rows with T tokens in all, one after the other, with special tokens."""
 
     offsets: np.ndarray  # int64 [N + 1], where the tokens of each row begin
     tokens: np.ndarray  # int32 [T]
@@ -142,7 +142,7 @@ class _Row:
 
 
 def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
-    """Return for all tokens what their windows say; -1 or False for tokens outside: [T, ...]."""
+    """Return what the windows say of all tokens, -1 or False for tokens outside: [T, ...]."""
     windows = [row.window[name] for row in rows]
     values = np.concatenate(windows)
     counts = np.array([len(window) for window in windows])
@@ -166,7 +166,10 @@ class _Encoding:
         task: knobs.Task,
         length: int,
     ):
-        self.examples, self.tokenizer, self.task, self.length = examples, tokenizer, task, length
+        self.examples = examples
+        self.tokenizer = tokenizer
+        self.task = task
+        self.length = length
         self.long = task.long
         if task.long == "auto":
             self.long = "windows" if kind in IN_WINDOWS else "cut"
@@ -181,8 +184,8 @@ class _Encoding:
     def count_cut(self, number: int, problem: str, knob: str) -> None:
         """Record that an example loses text, or refuse it."""
         if self.long == "refuse":
-            where, hint = self.examples[number].where, "task.long = 'cut' takes the beginning"
-            raise DataError(f"{where}: {problem}", f"{hint}; or raise {knob}")
+            hint = f"task.long = 'cut' takes the beginning; or raise {knob}"
+            raise DataError(f"{self.examples[number].where}: {problem}", hint)
         self.cut.add(number)
 
     def fit(self, number: int, first: Sequence[int], second: Sequence[int] | None) -> encoding.Part:
@@ -276,7 +279,8 @@ def _encode_questions(work: _Encoding) -> None:
     places = {text: np.array(at, np.int32).reshape(-1, 2) for text, (_, at) in encoded.items()}
     for number, (example, tokens) in enumerate(zip(work.examples, questions, strict=True)):
         question = _fit_question(work, number, tokens)
-        ids, characters = encoded[example.pair or ""][0], places[example.pair or ""]
+        ids = encoded[example.pair or ""][0]
+        characters = places[example.pair or ""]  # [tokens, 2]
         answer = _find_placed(example.label or ())
         first, last = _find_tokens(characters, answer)
         column = len(question) + 1 + work.tokenizer.special.separators
@@ -292,7 +296,7 @@ def _encode_questions(work: _Encoding) -> None:
 
 
 def _fit_question(work: _Encoding, number: int, question: Sequence[int]) -> Sequence[int]:
-    """Return a question, cut if it is too long; refuse a question that leaves a context no room."""
+    """Return a question, cut if it is too long. Refuse a question that leaves a context no room."""
     limit = work.task.question_tokens
     kept = question[:limit]
     if work.length - work.tokenizer.special.added(2) - len(kept) < 1:
@@ -313,7 +317,7 @@ def _find_placed(answers: Sequence[Answer]) -> Answer | None:
 
 
 def _find_tokens(characters: np.ndarray, answer: Answer | None) -> tuple[int, int]:
-    """Return the first and the last token of an answer; (-1, -1) if no token shows it."""
+    """Return the first and the last token of an answer, or (-1, -1) if no token shows it."""
     if answer is None:
         return -1, -1
     first = int(np.searchsorted(characters[:, 1], answer.start, side="right"))

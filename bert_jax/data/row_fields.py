@@ -44,7 +44,7 @@ def _read_text(row: Row, knob: str, name: str) -> str:
 
 
 def _check_text(where: str, value: Any, name: str) -> str:
-    """Return a value that is a text which a model can read; `name` is for messages."""
+    """Return a value after the check that it is a text which a model can read."""
     if not isinstance(value, str):
         raise BadRow(where, f"{name} is {type(value).__name__}, not text")
     if not value.strip():
@@ -100,7 +100,7 @@ def _read_words(row: Row, task: Task) -> Fields:
 
 
 def _read_options(row: Row, task: Task) -> Fields:
-    """Read options from a column each, or from one list; trailing empty ones are left out."""
+    """Read options from a column each or from one list, without empty options at the end."""
     values = [_read_value(row, knob, "options") for knob in task.options]
     if len(values) == 1 and isinstance(values[0], list):
         values = list(values[0])

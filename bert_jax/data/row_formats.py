@@ -25,7 +25,7 @@ CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "dep
 
 
 class BadRow(DataError):
-    """A row that cannot be used, by file and line; a few tasks skip such rows."""
+    """A row that cannot be used, by file and line."""
 
     def __init__(self, where: str, problem: object, hint: str = "repair it, or leave it out"):
         super().__init__(f"{where}: {problem}", hint)
@@ -83,7 +83,7 @@ def _read_tsv(path: Path, task: Task) -> Iterator[Row]:
 
 
 def _read_csv(path: Path, task: Task) -> Iterator[Row]:
-    """Read fields between commas; double quotes hold a field together."""
+    """Read fields between commas. Double quotes hold a field together."""
     return _read_table(path, task, _split_csv(path))
 
 
@@ -103,7 +103,7 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_table(path: Path, task: Task, records: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
-    """Yield rows by column name; the first line is a header if it has the needed columns."""
+    """Yield rows by column name. The first line is a header if it has the needed columns."""
     for line, names in records:
         needed = [knob for knob in (task.text, task.text_pair, *task.options) if knob]
         missing = [knob for knob in needed if pick_column(knob, names) is None]
@@ -198,7 +198,7 @@ def _read_conll(path: Path, task: Task) -> Iterator[Row]:
 
 
 def _read_conllu(path: Path, task: Task) -> Iterator[Row]:
-    """Read columns by name; multiword tokens (1-2) and empty nodes (1.1) are left out."""
+    """Read columns by name, without multiword tokens (1-2) and empty nodes (1.1)."""
     for lines, columns in _read_sentences(path, r"#|\d+[-.]\d", width=len(CONLLU)):
         fields = dict(zip(CONLLU, columns, strict=True))
         fields |= {"text": fields["form"], "label": fields["upos"]}
@@ -215,7 +215,8 @@ def _read_sentences(
     """
     expression = re.compile(skipped)
     for is_blank, lines in itertools.groupby(read_lines(path), lambda line: not line[1].strip()):
-        numbers, rows = [], []
+        numbers: list[int] = []
+        rows: list[list[str]] = []
         for number, line in lines:
             if is_blank or expression.match(line):
                 continue

@@ -28,7 +28,7 @@ ALSO = {"validation": ("dev", "valid", "val")}  # further names of a split in fi
 
 
 def read_rows(task: Task, split: str) -> list[Row]:
-    """Return the rows of a split; of a single file, the rows that are held out, or all others."""
+    """Return the rows of a split. A single file has the rows held out, and all others to train."""
     scheme, _, place = task.source.partition(":")
     path = Path(place).expanduser()
     if scheme == "tfds":
@@ -46,7 +46,7 @@ def read_rows(task: Task, split: str) -> list[Row]:
 
 
 def check_files(task: Task, splits: Iterable[str]) -> None:
-    """Refuse files that do not exist; no file is read, and TFDS data sets are not looked up."""
+    """Refuse files that do not exist, without a look into files or at TFDS."""
     scheme, _, place = task.source.partition(":")
     path = Path(place).expanduser()
     if scheme == "files" and (path.is_dir() or not os.path.lexists(path)):
@@ -68,7 +68,7 @@ def _find_file(task: Task, split: str) -> Path:
 
 
 def _list_files(task: Task, split: str) -> list[str]:
-    """Return the paths that a split's file may have, likely paths first; .* is any suffix."""
+    """Return the paths that a split's file may have, likely paths first. An end .* is any."""
     place = str(Path(task.source.partition(":")[2]).expanduser())
     names = _list_names(split)
     if "{split}" in place:
@@ -168,7 +168,7 @@ def _read_tfds(task: Task, name: str, split: str) -> Iterator[Row]:
 
 
 def _make_plain(value: Any, names: list[str] | None) -> Any:
-    """Convert values of numpy to Python's, and numbers of classes to names; -1 is no label."""
+    """Convert values of numpy to Python's, and numbers of classes to names. -1 is no label."""
     if isinstance(value, dict):
         return {key: _make_plain(part, None) for key, part in value.items()}
     if hasattr(value, "tolist"):

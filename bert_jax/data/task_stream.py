@@ -4,7 +4,7 @@ A batch is padded to its longest row, rounded up so that few lengths are compile
 computes the same length, because it knows the lengths of the whole batch.
 
 With `task.group = length`, a batch has rows of about the same length. An epoch's random order is
-cut into windows of at most WINDOW batches, the rows of each window are sorted by length, and the
+cut into windows of at most WINDOW batches. The rows of each window are sorted by length. Then the
 batches of the epoch come in random order.
 """
 
@@ -40,7 +40,7 @@ def round_length(longest: int, finest: int = 16) -> int:
 
 
 class TaskStream:
-    """Stream of batches of a task's rows; an epoch visits each row once, in a new random order."""
+    """Stream of batches of a task's rows. An epoch visits each row once, in a new random order."""
 
     def __init__(self, rows: Features, special: Special, config: knobs.Config):
         if not len(rows.example):

@@ -1,7 +1,7 @@
 """The table of tasks that BERT was evaluated on: plain data that `list_knobs` turns into knobs.
 
 `a|b` names whichever column or file exists, so that one row reads the files of the benchmark and
-its TFDS copy alike. Labels have the order and the names of TFDS; `values` is how files write them
+its TFDS copy alike. Labels have the order and the names of TFDS. `values` is how files write labels
 and how servers expect them. Recipes are the paper's, or taken from its grid (batches of 16 and 32;
 learning rates 5e-5, 3e-5 and 2e-5; 2 to 4 epochs).
 """

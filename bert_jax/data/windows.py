@@ -8,7 +8,7 @@ from bert_jax.errors import ConfigError
 
 
 def cut_windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
-    """Return windows of up to `room` tokens that cover a text; the last window ends with the text.
+    """Return windows of up to `room` tokens that cover a text. The last window ends with the text.
 
     With the meaning "overlap", as in tokenizers, neighbours share `stride` tokens. With "step", as
     in run_squad.py, the next window begins `stride` tokens later, or at the end of this window if
