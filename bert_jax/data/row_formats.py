@@ -104,17 +104,19 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _read_table(path: Path, task: Task, records: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
     """Yield rows by column name. The first line is a header if it has the needed columns."""
-    for line, names in records:
-        needed = [knob for knob in (task.text, task.text_pair, *task.options) if knob]
-        missing = [knob for knob in needed if pick_column(knob, names) is None]
-        if missing and not task.columns:
-            listed = ", ".join(names)[:300]
-            hint = f"set --config.task.text (text_pair, options) to one of: {listed}; or columns"
-            raise DataError(f"{path}:{line}: no column {missing[0]!r}", hint)
-        if missing:  # the first line is a row
-            records = itertools.chain([(line, names)], records)
-            names = list(task.columns)
-        break
+    first = next(records, None)
+    if first is None:
+        return
+    line, names = first
+    needed = [knob for knob in (task.text, task.text_pair, *task.options) if knob]
+    missing = [knob for knob in needed if pick_column(knob, names) is None]
+    if missing and not task.columns:
+        listed = ", ".join(names)[:300]
+        hint = f"set --config.task.text (text_pair, options) to one of: {listed}; or columns"
+        raise DataError(f"{path}:{line}: no column {missing[0]!r}", hint)
+    if missing:  # the first line is a row
+        records = itertools.chain([first], records)
+        names = list(task.columns)
     for line, fields in records:
         problem = ""
         if len(fields) != len(names):
