@@ -26,7 +26,7 @@ from bert_jax.system import jsons, machine
 EXAMPLE = "--json"
 
 NEEDED = (
-    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain", "tokenizers", "numpy"),
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy"),
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
 )
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")

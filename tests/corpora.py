@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.batch import HOST_KEYS, Batch, Special
 from bert_jax.config import knobs
-from bert_jax.data.batches.pipeline import Source
+from bert_jax.data.pipeline import Source
 from bert_jax.data.text.shards import Prepared, Shard
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)

@@ -22,7 +22,7 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.config import knobs, quotas
-from bert_jax.data.batches.pipeline import Source
+from bert_jax.data.pipeline import Source
 from bert_jax.data.text.shards import Shard
 from bert_jax.objectives import masking
 from bert_jax.training import program as steps
@@ -212,13 +212,22 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
     mask = masker(plain, text.vocabulary, quotas.slots(config.masking, case.length))
-    epochs = np.repeat(
-        np.arange(case.epochs), [source.count(epoch) for epoch in range(case.epochs)]
-    )
+    parts = []
+    for epoch in range(case.epochs):
+        # A run would read as many rows in each epoch as in the first. Passes are compared whole.
+        plan = source._plan(epoch % source._copies if source._copies else epoch)
+        source.rows_per_epoch = source.batch_size = len(plan)
+        parts.append(source.batch(epoch))
+    epochs = np.repeat(np.arange(case.epochs), [len(part["tokens"]) for part in parts])
+    whole = {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     found = []
-    for step in range(-(-len(epochs) // ROWS)):
+    for start in range(0, len(epochs), ROWS):
+        batch = {
+            key: np.take(value, np.arange(start, start + ROWS), axis=0, mode="wrap")
+            for key, value in whole.items()
+        }
         output = plant.output(
-            {k: np.asarray(v) for k, v in mask(plant.batch(source.batch(step)), traced).items()}
+            {k: np.asarray(v) for k, v in mask(plant.batch(batch), traced).items()}
         )
         output["predict_weights"] = output["predict_weights"] > 0
         output["labels"] = output["labels"][:, 0]

@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_jax import export, suites, train
 from bert_jax.config import knobs
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import Stopped
 from bert_jax.interop import runs

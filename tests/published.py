@@ -6,7 +6,7 @@ original. Left out are its two shuffles, of documents and of instances: nothing 
 depends on an order.
 
 `mode="sop"` is ALBERT's task with chunks of at least two sentences, as
-`bert_jax.data.batches.pairs` defines it.
+`bert_jax.data.pairs` defines it.
 """
 
 from __future__ import annotations

@@ -369,7 +369,7 @@ def test_a_track_reads_its_text_ten_times_and_keeps_the_checkpoints_of_the_rules
     words += [("checkpoints.at_words", "(2700,)"), ("corpus.deduplicate", "false")]
     config.overrides(tree, words)
     found = gather(config.resolve(tree))
-    rows = found.source.rows(0)
+    rows = found.source.rows_per_epoch
     assert found.config.steps == 10 * rows // 8
     (step,) = found.config.checkpoints.at
     assert step < found.config.steps / 9

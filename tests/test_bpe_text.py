@@ -17,9 +17,8 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.batch import TwoSeparators
 from bert_jax.config import knobs
-from bert_jax.data import tokenizer, units
-from bert_jax.data.batches import packing, pairs
-from bert_jax.data.batches.pipeline import Source
+from bert_jax.data import pairs, tokenizer, units
+from bert_jax.data.pipeline import Source
 from bert_jax.data.text import pmi, prepare
 from bert_jax.data.text.sentences import GLUED, SENTENCE, Tally, sentences
 from bert_jax.data.text.shards import Prepared
@@ -209,7 +208,7 @@ def test_two_separators_stand_between_the_texts_of_a_pair(tmp_path, mode):
     plans = [
         (shard.tokens.tolist(), example)
         for i, shard in enumerate(corpora.shards())
-        for example in pairs.plan(shard, mode, examples, 31, 0, 0, i)
+        for example in pairs.plan_shard(shard, mode, examples, 31, 0, 0, i)
     ]
     longest = 0
     for number, (text, example) in enumerate(plans):
@@ -229,11 +228,9 @@ def test_two_separators_stand_between_the_texts_of_a_pair(tmp_path, mode):
 
 def test_a_packed_row_has_room_for_both_separators(tmp_path):
     built = source(tmp_path, "nsp", most=3)
-    assert built.packer
-    records = built._plans.records(0)
-    assert packing.lengths(records, 2).max() == 32
+    assert pairs.measure_lengths(built._plan(0), 2).max() == 32
     seen = 0
-    for step in range(-(-built.rows(0) // 8) + 1):
+    for step in range(-(-built.rows_per_epoch // 8) + 1):
         batch = built.batch(step)
         for row in range(8):
             for segment in range(1, batch["segment_ids"][row].max() + 1):

@@ -194,7 +194,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "optim.spike_sigmas": (3.0, {"optim.spike_window": 8}, [TEXT]),
     "optim.no_decay": ("bias$", TEXT, [{"optim.weight_decay": 0.0}]),
     "parallel.prng": ("rbg", TEXT, [{"model.dropout": 0.0, "model.attention_dropout": 0.0}]),
-    "loader.threads": (2, TEXT, [{"loader.prefetch": 0}]),
     "checkpoints.every": (5, TEXT, [task("classify", checkpoints__epochs=1.0)]),
     "checkpoints.epochs": (1.0, CLASSIFY, [TEXT]),
     "checkpoints.at_words": ((1_000,), TEXT, [CLASSIFY]),

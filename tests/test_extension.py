@@ -200,7 +200,7 @@ def halves(rows: Rows) -> np.ndarray:
         """
 import numpy as np
 from pathlib import Path
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from tests import texts
 changes = {"masking__unit": "halves", "masking__span_max": 3, "evals__validation__unit": "halves"}

@@ -33,7 +33,7 @@ def marked(source: str) -> Iterator[int]:
 
 def test_rows_are_numbered_in_order():
     listed = rows((HERE / "faults.md").read_text("utf-8"))
-    assert listed == list(range(1, len(listed) + 1))
+    assert listed == sorted(set(listed))
 
 
 def test_every_row_has_a_test():

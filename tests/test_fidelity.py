@@ -104,7 +104,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bert_jax.data.batches import pairs
+from bert_jax.data import pairs
 from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Shard
 from bert_jax.training import program as steps
@@ -287,7 +287,7 @@ def rewritten(module: types.ModuleType, *changes: tuple[str, str]) -> types.Modu
 
 def planning(*changes: tuple[str, str]) -> Callable:
     """A plan by `pairs` with some of its text replaced."""
-    return lambda _: rewritten(pairs, *changes).plan
+    return lambda _: rewritten(pairs, *changes).plan_shard
 
 
 class Bug(NamedTuple):
@@ -439,7 +439,7 @@ QUICK = (  # a bug of each kind: selection, replacement, quota, documents, trunc
 def test_a_bug_is_caught(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = BUGS[name]
     if bug.plan:
-        monkeypatch.setattr(pairs, "plan", bug.plan(pairs.plan))
+        monkeypatch.setattr(pairs, "plan_shard", bug.plan(pairs.plan_shard))
     found = compare(tmp_path, bug.case, bug.plant)
     assert bug.caught <= set(found), found
 
@@ -480,7 +480,7 @@ def test_one_document_makes_no_false_label(tmp_path: Path, monkeypatch: pytest.M
 
         return wrong
 
-    monkeypatch.setattr(pairs, "plan", labelled(pairs.plan))
+    monkeypatch.setattr(pairs, "plan_shard", labelled(pairs.plan_shard))
     assert measure(ours(tmp_path / "wrong", text, case), text, case)[1][rule] > 50
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from bert_jax import sharding, train
 from bert_jax.config import knobs, quotas, resolve, to_dict
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus

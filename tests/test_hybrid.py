@@ -17,7 +17,7 @@ import pytest
 from bert_jax import cli, suites, train
 from bert_jax import config as configs
 from bert_jax.config import costs, devices, knobs, resolve
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.interop import runs
 from bert_jax.models import backends

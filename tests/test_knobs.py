@@ -12,8 +12,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import threading
-import time
 import typing
 from pathlib import Path
 
@@ -27,9 +25,8 @@ from bert_jax import config as configs
 from bert_jax import sharding, train
 from bert_jax.batch import Encoded
 from bert_jax.config import knobs, load_file, override, resolve
-from bert_jax.data import corpus
+from bert_jax.data import corpus, pipeline
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.batches import pipeline
 from bert_jax.data.text import files, prepare, sentences, tfds_text
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus as evaluation
@@ -53,13 +50,13 @@ TESTS = Path(__file__).parent
 
 COVERED = {
     "seed": "test_knobs.py::test_seed_is_of_weights_and_masks_and_data_seed_of_neither",
-    "data_seed": "test_pipeline.py::test_data_seed_changes_everything_and_seed_nothing",
+    "data_seed": "test_pipeline.py::test_batch_follows_data_seed_and_not_seed",
     "steps": "test_train.py::test_steps_may_be_added_when_asked_for_but_not_on_other_text",
     "epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
-    "batch_size": "test_pipeline.py::test_batches_cut_one_stream",
-    "sequence_length": "test_pairs.py::test_rows_of_full_sentences",
-    "packing": "test_packing.py::test_a_packed_row_holds_examples_as_they_are_alone",
-    "pairs": "test_pipeline.py::test_rows_hold_what_the_plan_says",
+    "batch_size": "test_pipeline.py::test_batch_cuts_one_stream_at_any_size",
+    "sequence_length": "test_pairs.py::test_plan_full_sentences_fill_their_rows",
+    "packing": "test_packing.py::test_packed_examples_are_what_they_are_alone",
+    "pairs": "test_pipeline.py::test_batch_holds_what_the_plan_says",
     "branch_from": "test_branch.py::test_a_branch_is_the_unbranched_run_to_the_bit",
     "init_from": "test_train.py::test_a_run_can_start_from_another",
     "init_fresh": "test_train.py::test_what_a_start_lacks_is_fresh_only_when_named",
@@ -113,17 +110,17 @@ COVERED = {
     "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
     "tokenizer.characters": "test_characters.py::test_the_knob_chooses_for_a_vocabulary_of_files_and_a_trained_one",  # noqa: E501
     "tokenizer.train_characters": "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train",  # noqa: E501
-    "examples.short_probability": "test_pairs.py::test_share_of_short_targets",
+    "examples.short_probability": "test_pairs.py::test_plan_short_targets_are_uniform",
     "examples.random_next_probability": (
-        "test_pairs.py::test_more_than_half_of_the_labels_are_random_as_single_sentences_force_it"
+        "test_pairs.py::test_plan_random_b_where_one_sentence_forces_it"
     ),
-    "examples.truncate": "test_pairs.py::test_truncated_lengths_are_the_loop",
+    "examples.truncate": "test_pairs.py::test_truncate_pairs_has_the_lengths_of_the_loop",
     "masking.rate": "test_masking.py::test_tokens_are_selected_exactly_and_only_where_eligible",
     "masking.prediction_rate": "test_masking.py::test_fewer_predictions_than_corruptions",
     "masking.weights": "test_weights.py::test_rates_by_decile_are_those_of_a_simulation",
     "masking.weights_power": "test_weights.py::test_rates_by_decile_are_those_of_a_simulation",
     "masking.replace": "test_masking.py::test_the_split_holds_within_sampling_error",
-    "masking.unit": "test_pipeline.py::test_rows_hold_what_the_plan_says",
+    "masking.unit": "test_pipeline.py::test_batch_holds_what_the_plan_says",
     "masking.max_unit": "test_units.py::test_word",
     "masking.overflow": "test_masking.py::test_skipping_is_the_originals_loop",
     "masking.span_mean": "test_units.py::test_span_lengths_follow_the_clipped_geometric",
@@ -132,7 +129,7 @@ COVERED = {
     "masking.pmi_count": "test_pmi.py::test_scores_and_counts_are_those_of_the_definition",
     "masking.pmi_coverage": "test_pmi.py::test_the_list_is_as_long_as_the_share_of_the_text_asks_for",  # noqa: E501
     "masking.pmi_tokens": "test_pmi.py::test_a_share_of_the_documents_is_counted_where_there_are_too_many",  # noqa: E501
-    "masking.dupe_factor": "test_pipeline.py::test_static_copies_come_again_in_another_order",
+    "masking.dupe_factor": "test_pipeline.py::test_static_copies_return_in_another_order",
     "masking.schedule": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "masking.final_rate": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "objectives.*.gamma": "test_diffusion.py::test_with_gamma_0_an_update_is_that_of_mlm",
@@ -240,9 +237,7 @@ COVERED = {
     "parallel.distributed": "test_knobs.py::test_processes_join_where_asked_to",
     "parallel.prng": "test_knobs.py::test_dropout_draws_from_the_generator_named_and_masks_from_threefry",  # noqa: E501
     "parallel.arms": "test_fused_runs.py::test_arms_lie_on_devices_of_their_own",
-    "loader.prefetch": "test_knobs.py::test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for",
-    "loader.threads": "test_knobs.py::test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for",
-    "loader.workers": "test_pipeline.py::test_processes_give_the_same_batches_and_a_dead_one_stops_the_run",  # noqa: E501
+    "loader.prefetch": "test_pipeline.py::test_prefetch_works_ahead_as_far_as_asked",
     "checkpoints.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "checkpoints.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
     "checkpoints.patience": "test_finetune.py::test_training_ends_when_it_gets_no_better",
@@ -675,41 +670,6 @@ def test_dropout_draws_from_the_generator_named_and_masks_from_threefry(prng, sh
     assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
 
 
-# --- the loader -----------------------------------------------------------------------------------
-
-
-class Slow:
-    """A source that counts what it is asked for."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.made = self.now = self.most = 0
-
-    def batch(self, step: int, rows: slice) -> dict[str, np.ndarray]:
-        with self.lock:
-            self.made, self.now = self.made + 1, self.now + 1
-            self.most = max(self.most, self.now)
-        time.sleep(0.05)
-        with self.lock:
-            self.now -= 1
-        return {"step": np.array([step])}
-
-
-@pytest.mark.parametrize(("prefetch", "threads"), [(0, 1), (2, 1), (5, 1), (5, 3), (2, 4)])
-def test_the_loader_works_ahead_as_far_and_as_wide_as_asked_for(prefetch, threads):
-    """That the batches stay the same is shown in test_pipeline."""
-    source = Slow()
-    batches = pipeline.prefetch(source, 0, 50, knobs.Loader(prefetch, threads))  # type: ignore[arg-type]  # a stand-in
-    next(batches)
-    deadline = time.monotonic() + 10
-    while source.made < 1 + prefetch and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)  # were it to go on
-    assert source.made == 1 + prefetch
-    assert source.most == max(1, min(prefetch, threads))
-    batches.close()  # type: ignore[attr-defined]
-
-
 # --- text -----------------------------------------------------------------------------------------
 
 
@@ -912,7 +872,7 @@ def test_an_evaluation_without_a_size_takes_what_an_update_takes_at_once(ran):
 def test_an_evaluation_takes_batches_of_its_size(ran, size, rows):
     """Rounded up to the devices; that the result stays the same is shown in test_train."""
     found = evaluator(ran, batch_size=size)
-    assert (found.rows, len(found._plan())) == (rows, -(-found.source.count(0) // rows))
+    assert (found.rows, len(found._plan())) == (rows, -(-found.source.examples_per_epoch // rows))
 
 
 @pytest.mark.parametrize(("name", "better"), [("mlm_loss", 0.5), ("nsp_accuracy", 0.7)])

@@ -13,7 +13,7 @@ from scipy import stats
 from bert_jax import train
 from bert_jax.config import knobs, laws, quotas
 from bert_jax.config.knobs import Masking
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.errors import DivergedError
 from bert_jax.objectives import masking
 from bert_jax.training.ledger import Ledger

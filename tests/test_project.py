@@ -74,7 +74,8 @@ def test_rooms_name_their_tests():
     ]
     folders = {path.parent.name for path in (ROOT / "bert_jax").glob("*/__init__.py")}
     assert set(rooms) == folders
-    assert [test for test in tests if not (ROOT / "tests" / f"test_{test}.py").exists()] == []
+    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
+    assert {f"test_{test}.py" for test in tests} - there == set()
 
 
 def test_version_is_said_alike_everywhere():

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import signal
 import subprocess
 import threading
@@ -28,7 +27,7 @@ from orbax.checkpoint._src.serialization import jax_array_handlers
 from bert_jax import cli
 from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import load_file, override, resolve
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.system import signals
 from tests import outcomes, texts
@@ -42,7 +41,6 @@ KNOBS = {
     "masking.final_rate": 0.15,
     "optim.accumulation": 2,
     "loader.prefetch": 4,
-    "loader.threads": 2,
     "checkpoints.every": SAVE,
     "evals.validation.every": 6,
     "evals.validation.batch_size": 8,
@@ -80,7 +78,8 @@ class Case:
             "nsp",
         )
         source = pipeline.Source(prepare.prepare(config, log=lambda _: None), "train", config)
-        assert source.count(0) < config.steps * config.batch_size, "an epoch ends inside the run"
+        read = config.steps * config.batch_size
+        assert source.examples_per_epoch < read, "an epoch ends inside the run"
         self.reference = folder / "reference"
         self._undisturbed: Future = pool.submit(
             self.go, self.reference, JAX_ENABLE_COMPILATION_CACHE="false"
@@ -238,66 +237,6 @@ def test_ten_kills_leave_no_trace(mode, tmp_path, pool):
             break
         disturb(case, tmp_path / "run", kind, random)
     case.finish(tmp_path / "run")
-
-
-def children(process: subprocess.Popen) -> list[int]:
-    """Processes that a process has started."""
-    threads = Path(f"/proc/{process.pid}/task").glob("*/children")
-    return [int(word) for thread in threads for word in thread.read_text().split()]
-
-
-def command_line(pid: int) -> bytes:
-    """The words a process was started with."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
-@pytest.mark.slow
-@pytest.mark.fault(37)
-@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="reads children from /proc")
-def test_batches_from_a_process_change_nothing(tmp_path, pool):
-    """Nor does it stay behind when its parent is killed, nor die of a signal to the whole group
-    before the save.
-
-    When it is killed the run ends, to be continued.
-    """
-    case = Case(tmp_path, pool, {**KNOBS, "loader.workers": 1})
-    workdir = tmp_path / "run"
-    with case.started(workdir, "step:8:sleep=600") as process:
-        wait_for_step(workdir, 5, process)
-        workers = children(process)
-        assert workers
-    deadline = time.monotonic() + 20
-    while left := [pid for pid in workers if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < deadline, left
-        time.sleep(0.1)
-
-    with case.started(workdir, "step:8:sleep=5") as process:
-        while not (
-            workers := [pid for pid in children(process) if b"spawn_main" in command_line(pid)]
-        ):
-            assert process.poll() is None
-            time.sleep(0.02)
-        os.kill(workers[0], signal.SIGKILL)
-        _, err = process.communicate()
-    assert process.returncode == 75, err
-    assert "error: a loader process ended before step" in err
-    assert "hint: the same command continues" in err
-    assert "leaked" not in err
-
-    with case.started(workdir, "step:14:sleep=10") as process:
-        wait_for_step(workdir, 10, process)
-        time.sleep(2)
-        for pid in [*children(process), process.pid]:
-            os.kill(pid, signal.SIGTERM)
-        _, err = process.communicate()
-    assert process.returncode == 75, err
-    assert max(saved(workdir)) == 14
-    assert "leaked" not in err
-
-    err = case.finish(workdir)
-    assert "leaked" not in err
 
 
 @pytest.mark.slow

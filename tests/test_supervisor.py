@@ -112,7 +112,7 @@ def test_an_end_of_our_own_stands_although_jax_aborts_after_it(code, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.fault(37, 46)
+@pytest.mark.fault(46)
 def test_a_child_that_failed_does_not_wait_long_for_its_peers(tmp_path, monkeypatch):
     monkeypatch.setattr(supervisor, "GRACE", 0.2)
     begun = time.monotonic()

@@ -18,7 +18,7 @@ import pytest
 from bert_jax import cli, evaluate, predict, sharding, suites, train
 from bert_jax.checkpoints import manager
 from bert_jax.config import costs, knobs, quotas, resolve, to_dict
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
@@ -150,7 +150,7 @@ def test_evaluation_is_exact_at_any_batch_size_and_device_count(base, trained):
         for key, value in found[0].items():
             assert other[key] == pytest.approx(value, rel=1e-5), key
     source = pipeline.Source(prepared, "validation", run.config, seed=0)
-    assert found[0]["examples"] == source.count(0)
+    assert found[0]["examples"] == source.examples_per_epoch
 
 
 def test_baselines_equal_a_plain_count(base, trained):
@@ -166,7 +166,7 @@ def test_baselines_equal_a_plain_count(base, trained):
     targets, labels = [], []
     settings = {"settings": knobs.Masking(), "replacements": np.arange(3), "slots": 32}
     mask = jax.jit(functools.partial(masking.apply, special=run.tokenizer.special, **settings))
-    for index in range(-(-evaluator.source.count(0) // evaluator.rows)):
+    for index in range(-(-evaluator.source.examples_per_epoch // evaluator.rows)):
         b = evaluator.source.evaluation_batch(index, evaluator.rows)
         out, _ = mask(b, evaluator.traced)
         hit = (np.asarray(out["inputs"]) == run.tokenizer.special.mask) & (b["unit_ids"] >= 0)

@@ -21,7 +21,7 @@ from bert_jax import cli, objectives, train
 from bert_jax.batch import HOST_KEYS
 from bert_jax.config import costs, laws, load_file, quotas, resolve, to_dict
 from bert_jax.config.knobs import Masking
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.objectives import network
 from bert_jax.planning import search, update
@@ -278,7 +278,7 @@ def test_a_batch_holds_all_views_of_its_examples(prepared, kind):
     rates = {"masking__rate": 0.15, "masking__prediction_rate": 0.4}
     several = pipeline.Source(prepared, "train", toy.config(batch_size=12, **shape, **rates))
     plain = pipeline.Source(prepared, "train", toy.config(batch_size=4, **shape))
-    last = -(-2 * several.count(0) // 4)
+    last = -(-2 * several.examples_per_epoch // 4)
     for step in (0, 1, last // 2, last):
         ours, theirs = several.batch(step), plain.batch(step)
         assert set(ours) == {*HOST_KEYS, "views"}
@@ -314,7 +314,7 @@ def test_static_copies_have_masks_of_their_own_in_each_view(prepared):
     config = toy.config(batch_size=12, pairs="none", masking__dupe_factor=2, **MORE)
     source = pipeline.Source(prepared, "train", config)
     found = data.TrainingData(config, data.Facts(), None, "", source, None)  # type: ignore[arg-type]  # what a loader needs is left out
-    assert found.distinct() == 3 * (source.count(0) + source.count(1))
+    assert found.distinct() == 3 * 2 * source.examples_per_epoch
 
 
 def test_a_dry_run_says_how_much_text_is_read():

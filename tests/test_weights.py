@@ -16,8 +16,7 @@ from bert_jax import train
 from bert_jax.batch import HOST_KEYS
 from bert_jax.config import load_file, resolve
 from bert_jax.config.knobs import Masking
-from bert_jax.data import units
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline, units
 from bert_jax.errors import ConfigError
 from bert_jax.objectives import selection
 from bert_jax.planning import update

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import train
-from bert_jax.data.batches import pipeline
+from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.training.data import Facts, finalize, gather, steps_of_words
@@ -54,7 +54,7 @@ def test_words_are_those_between_spaces_hyphens_and_apostrophes(base, tmp_path):
     config = configure(base, corpus__path=str(tmp_path / "corpus"), batch_size=1)
     prepared, stream = source(config)
     total = 40 * WORDS
-    epoch = stream.rows(0)
+    epoch = stream.rows_per_epoch
     assert steps_of_words(with_words(config, total), prepared, stream) == (epoch,)
     assert steps_of_words(with_words(config, total + 1), prepared, stream) == (epoch + 1,)
 
@@ -67,7 +67,7 @@ def with_words(config, *words: int):
 def test_text_of_one_corpus_has_the_words_of_its_lines(base, read):
     prepared, stream = source(configure(base))
     whole = with_words(configure(base), read, 2 * read, 2 * read + 1)
-    rows = stream.rows(0)
+    rows = stream.rows_per_epoch
     assert steps_of_words(whole, prepared, stream) == (
         -(-rows // 4),
         -(-2 * rows // 4),
@@ -114,7 +114,7 @@ def test_epochs_of_text_are_at_most_as_many_as_asked_for(base, read, kind):
     asked = dataclasses.replace(config, epochs=2.5)
     asked = with_words(asked, read, 2 * read)
     found = gather(asked)
-    rows = found.source.rows(0) * found.source.views
+    rows = found.source.rows_per_epoch * found.source.views
     assert found.config.steps == int(2.5 * rows / 8)
     assert found.config.checkpoints.at == tuple(-(-n * rows // 8) for n in (1, 2))
     with pytest.raises(ConfigError, match="the run has not read so many"):

@@ -17,7 +17,7 @@ from bert_jax import sharding
 from bert_jax.batch import SPECIAL, Batch, Special, StepInputs
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import knobs, quotas, recorded
-from bert_jax.data.batches import packing, pipeline
+from bert_jax.data import packing, pipeline
 from bert_jax.data.features import Features
 from bert_jax.data.task_stream import TaskStream
 from bert_jax.data.text import prepare
@@ -63,11 +63,8 @@ def rows(config: knobs.Config, sizes: list[int] | None = None, seed: int = 0) ->
 def packed(config: knobs.Config, sizes: list[int]) -> Batch:
     """Make the batch of `rows(config, sizes)` with several examples packed into a row."""
     alone = rows(config, sizes)
-    table = packing.assign(
-        packing.shapes(np.bincount(sizes), config.sequence_length, config.packing),
-        np.array(sizes),
-        config.packing,
-    )
+    groups = packing.plan_rows(np.bincount(sizes), config.sequence_length, config.packing)
+    table = packing.assign_examples(groups, np.array(sizes), config.packing)
     empty = rows(dataclasses.replace(config, batch_size=len(table)))
     batch = {
         key: np.full_like(value, -1 if key == "unit_ids" else 0) for key, value in empty.items()
@@ -81,7 +78,8 @@ def packed(config: knobs.Config, sizes: list[int]) -> Batch:
     ):
         batch[key] = np.full((len(table), config.packing), value, np.int32)
     row, slot = np.nonzero(table >= 0)
-    packing.place({key: value[table[row, slot]] for key, value in alone.items()}, batch, row, slot)
+    examples = {key: value[table[row, slot]] for key, value in alone.items()}
+    packing.place_examples(examples, batch, row, slot)
     return batch
 
 
@@ -325,7 +323,7 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
     source = pipeline.Source(prepared, "train", resolved)
     trainer = Trainer(resolved, prepared.tokenizer.special, prepared.tokenizer.size)
     placed = trainer.place(source.batch(0))
-    batches = pipeline.prefetch(source, 0, sys.maxsize, resolved.loader)
+    batches = pipeline.prefetch(source.batch, 0, sys.maxsize, resolved.loader.prefetch)
 
     def call() -> None:
         trainer.begin(trainer.place(next(batches)) if loader else placed)

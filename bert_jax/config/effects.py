@@ -282,7 +282,6 @@ EFFECTS: dict[str, Where] = {
     "parallel": ALWAYS,
     "parallel.prng": DROPS,
     "loader": ALWAYS,
-    "loader.threads": _above_0("loader.prefetch", "4"),
     "checkpoints": ALWAYS,
     "checkpoints.every": Where(
         "checkpoints.epochs = None",

@@ -17,11 +17,9 @@ TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 class Loader:
     """Prefetching; the batches themselves are a pure function of the step."""
 
-    prefetch: int = knob(4, "batches ready ahead of the step", low=0, high=1_000)
-    threads: int = knob(
-        1, "threads that assemble them, at most as many as prefetch", low=1, high=1_000
+    prefetch: int = knob(
+        4, "batches that a thread makes ahead of the step; 0: no thread", low=0, high=1_000
     )
-    workers: int = knob(0, "processes that assemble them; 0 uses the threads", low=0, high=1_000)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ import numpy as np
 
 from bert_jax.batch import Batch, Special
 from bert_jax.config import knobs
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 from bert_jax.data.features import Features, gather_rows
 from bert_jax.errors import DataError
 
@@ -93,17 +93,19 @@ class TaskStream:
         # A batch across two epochs has rows of any length.
         if self._group == "length" and 0 <= batch < batches:
             return self._choose_alike(epoch, begin, batch, batches)
-        return order.permute(places, self.count(0), order.key(self._seed, _ORDER, epoch))
+        key = hashing.make_key(self._seed, _ORDER, epoch)
+        return hashing.permute_index(places, self.count(0), key)
 
     def _choose_alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
         """Return rows of like length, for one of the whole batches, which start at `begin`."""
-        key = order.key(self._seed, _BATCHES, epoch)
-        drawn = int(order.permute(np.array([batch]), batches, key)[0])
+        key = hashing.make_key(self._seed, _BATCHES, epoch)
+        drawn = int(hashing.permute_index(np.array([batch]), batches, key)[0])
         windows = -(-batches // WINDOW)
         window = ((drawn + 1) * windows - 1) // batches  # windows differ by a batch at most
         first = window * batches // windows
         end = (window + 1) * batches // windows
         places = begin + np.arange(first * self.batch_size, end * self.batch_size)
-        rows = order.permute(places, self.count(0), order.key(self._seed, _ORDER, epoch))
+        key = hashing.make_key(self._seed, _ORDER, epoch)
+        rows = hashing.permute_index(places, self.count(0), key)
         by_length = rows[np.argsort(self._lengths[rows], kind="stable")]
         return by_length[(drawn - first) * self.batch_size :][: self.batch_size]

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 from bert_jax.data.text.ngrams import Hashes, longest
 
 _SPAN = 0x5350414E  # keeps the hashes of the lengths of spans apart from all others
@@ -53,10 +53,11 @@ def span(rows: Rows) -> np.ndarray:
     Every copy draws its own lengths.
     """
     copies = np.asarray(rows.copies).astype(np.uint64)
-    copy_keys = order.mix(order.mix(copies ^ order.key(rows.seed, _SPAN)))  # [B, 1]
-    keys = order.mix(np.asarray(rows.example_ids).astype(np.uint64) ^ copy_keys)
+    span_key = hashing.make_key(rows.seed, _SPAN)
+    copy_keys = hashing.mix_words(hashing.mix_words(copies ^ span_key))  # [B, 1]
+    keys = hashing.mix_words(np.asarray(rows.example_ids).astype(np.uint64) ^ copy_keys)
     columns = np.arange(1, rows.tokens.shape[1] + 1, dtype=np.uint64) * 0x9E3779B97F4A7C15
-    uniform = (order.mix(keys + columns) >> 11) * 2.0**-53  # [B, L]
+    uniform = (hashing.mix_words(keys + columns) >> 11) * 2.0**-53  # [B, L]
     shares = np.cumsum(span_lengths(rows.settings))[:-1]
     # [B, L]: the words of a span that begins at each token.
     words = (np.searchsorted(shares, uniform, side="right") + 1).astype(np.int32)

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import data_knobs, knobs, laws, quotas
-from bert_jax.data.batches import order, pipeline
+from bert_jax.data import hashing, pipeline
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
@@ -51,7 +51,7 @@ class Evaluator:
         self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)
         self.mesh = mesh
         self.rows = inference.shared_rows(inference.rows_a_step(config, settings), mesh)
-        self.count = self.source.count(0)
+        self.count = self.source.examples_per_epoch
         if not self.count:
             raise DataError(
                 "the validation split is empty", "raise --config.corpus.validation_fraction"
@@ -104,7 +104,10 @@ class Evaluator:
         Each has masks of its own; their rates have the same distance from one to the next.
         """
         drawn = laws.drawn(self.config.masking, self.config.sequence_length, 1.0)
-        seeds = [self.settings.seed, *(order.key(self.settings.seed, i) for i in range(1, count))]
+        seeds = [
+            self.settings.seed,
+            *(hashing.make_key(self.settings.seed, i) for i in range(1, count)),
+        ]
         shifts = [int(masking.shift(jnp.uint32(seed % 2**32), jnp.int32(0))) for seed in seeds]
         inputs = []
         for number, (seed, shift) in enumerate(zip(seeds, shifts, strict=True)):

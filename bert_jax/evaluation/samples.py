@@ -17,8 +17,7 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
-from bert_jax.data import encoding
-from bert_jax.data.batches import order
+from bert_jax.data import encoding, hashing
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.evaluation import inference
@@ -119,7 +118,7 @@ def choose(
     chosen: dict[str, Sample] = {}
     seen: set[tuple[int, ...]] = set()
 
-    drawn = draw(shards, TRIES * count, order.key(seed, _CHOICE))
+    drawn = draw(shards, TRIES * count, hashing.make_key(seed, _CHOICE))
 
     def off_length(candidate: tuple[int, list[int]]) -> int:
         length = len(candidate[1])
@@ -128,7 +127,7 @@ def choose(
     for number, ids in sorted(drawn, key=off_length):
         if len(chosen) < count and len(ids) > 1 and tuple(ids) not in seen:
             seen.add(tuple(ids))
-            sample = make(ids[:room], tokenizer, order.key(seed, _CHOICE, number))
+            sample = make(ids[:room], tokenizer, hashing.make_key(seed, _CHOICE, number))
             chosen.setdefault(sample.text, sample)
     return list(chosen.values())
 
@@ -137,7 +136,7 @@ def draw(shards: Sequence[Shard], most: int, key: int) -> Iterator[tuple[int, li
     """Yield the numbers and tokens of up to `most` sentences, in the random order of a key."""
     ends = np.cumsum([0, *(len(shard.sentence_ends) for shard in shards)])
     total = int(ends[-1])
-    numbers = order.permute(np.arange(min(most, total)), total, key)
+    numbers = hashing.permute_index(np.arange(min(most, total)), total, key)
     for number in numbers.tolist():
         at = int(np.searchsorted(ends, number, side="right")) - 1
         shard, index = shards[at], number - int(ends[at])
@@ -156,7 +155,7 @@ def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
         if not (parts[at] or parts[at + 1]) and tokenizer.shown[token].strip().isalpha()
     ]
     places = words if len(words) >= count else list(range(len(ids)))
-    picked = sorted(places[n] for n in order.permute(np.arange(count), len(places), key))
+    picked = sorted(places[n] for n in hashing.permute_index(np.arange(count), len(places), key))
     hidden = [tokenizer.special.mask if at in picked else token for at, token in enumerate(ids)]
     answers = [tokenizer.shown[ids[at]] for at in picked]
     columns = [at + 1 for at in picked]  # after [CLS]
@@ -167,6 +166,6 @@ def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     """Cut a sentence before some word about its middle."""
     middle = range(max(1, len(ids) // 3), max(2, len(ids) * 2 // 3))
     places = [at for at in middle if not tokenizer.continuation[ids[at]]] or list(middle)[:1]
-    at = places[int(order.permute(np.arange(1), len(places), key)[0])]
+    at = places[int(hashing.permute_index(np.arange(1), len(places), key)[0])]
     before = ids[:at]
     return Sample(before, [at], f"{tokenizer.readable(before)} {BLANK}", [tokenizer.shown[ids[at]]])

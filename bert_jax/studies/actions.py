@@ -35,7 +35,7 @@ from bert_jax.training import trackers
 logger = logging.getLogger(__name__)
 
 LOCK = "study.lock"
-PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "grain", "tokenizers", "numpy")
+PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "tokenizers", "numpy")
 
 
 def run(

@@ -71,7 +71,7 @@ def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     masks = scorer.draws(draws) if name == "diffusion" else None
     _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))
-    result, each = _result(nats, tokens, scorer.source.documents(), draws)
+    result, each = _result(nats, tokens, scorer.source.number_documents(), draws)
     return result, each | {EXAMPLES: arrays[EXAMPLES]}
 
 

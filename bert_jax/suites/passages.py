@@ -24,7 +24,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from bert_jax.config import knobs, quotas
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 from bert_jax.data.characters import IDEOGRAPHS, replace_surrogates
 from bert_jax.data.text.sentences import GLUED, Tally, sentences
 from bert_jax.errors import ConfigError, DataError
@@ -90,14 +90,14 @@ def shuffled(text: str, count: int, *draw: int) -> np.ndarray:
 
     It is a function of the evaluation seed, the text, the part and the draw alone.
     """
-    key = np.uint64(order.key(SEED, _ORDER, _name(text), *draw))
-    scores = order.mix(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
+    key = np.uint64(hashing.make_key(SEED, _ORDER, _name(text), *draw))
+    scores = hashing.mix_words(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
     return np.argsort(np.argsort(scores))
 
 
 def shift(text: str) -> float:
     """Return a random number from 0 to below 1 for a text, by the evaluation seed."""
-    return (order.key(SEED, _SHIFT, _name(text)) >> 11) / 2**53
+    return (hashing.make_key(SEED, _SHIFT, _name(text)) >> 11) / 2**53
 
 
 def _name(text: str) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
@@ -83,4 +83,4 @@ def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]
     logger.info(
         f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time"
     )
-    return [ids for _, ids in samples.draw(shards, count, order.key(_ORDER))]
+    return [ids for _, ids in samples.draw(shards, count, hashing.make_key(_ORDER))]

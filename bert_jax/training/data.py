@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,10 +16,9 @@ from jax.sharding import Mesh
 
 from bert_jax import sharding
 from bert_jax.batch import Batch
-from bert_jax.config import derive, knobs, laws
-from bert_jax.data import examples, features, task_stream
+from bert_jax.config import derive, knobs
+from bert_jax.data import examples, features, pipeline, task_stream
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.batches import pipeline
 from bert_jax.data.text import prepare, shards
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError, need
@@ -53,14 +53,18 @@ class TrainingData:
 
     def distinct(self) -> float:
         """Return the number of examples that have masks of their own, of which each view has."""
-        copies, views = range(self.config.masking.dupe_factor), laws.views(self.config.masking)
-        return views * sum(self.source.count(copy) for copy in copies) if copies else math.inf
+        copies = self.config.masking.dupe_factor
+        if not copies:
+            return math.inf
+        assert isinstance(self.source, pipeline.Source)  # labels have no copies
+        return copies * self.source.views * self.source.examples_per_epoch
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
         """Prefetch the rows that this process holds of each batch after step `start`."""
         rows = sharding.local_rows(self.config.batch_size, mesh)
-        stream = pipeline.prefetch(self.source, start, self.config.steps, self.config.loader, rows)
-        return contextlib.closing(stream)
+        make = functools.partial(self.source.batch, rows=rows)
+        ahead = self.config.loader.prefetch
+        return contextlib.closing(pipeline.prefetch(make, start, self.config.steps, ahead))
 
 
 def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
@@ -84,8 +88,8 @@ def gather(config: knobs.Config) -> TrainingData:
 def _of_text(config: knobs.Config) -> TrainingData:
     prepared = prepare.prepare(config, log=log.line)
     source = pipeline.Source(prepared, "train", config)
-    if source.packer:
-        examples_per_row, real, real_unpacked = source.packer.efficiency()
+    if config.packing > 1:
+        examples_per_row, real, real_unpacked = source.measure_packing()
         log.line(
             f"packing: {examples_per_row:.2f} examples a row; "
             f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with each in a row of its own"
@@ -112,7 +116,7 @@ def _of_text(config: knobs.Config) -> TrainingData:
         return lambda params: (score(params), sample(params))
 
     tokenizer, fingerprint = prepared.tokenizer, prepared.fingerprint
-    facts = Facts(rows=None if config.epochs is None else source.rows(0) * source.views)
+    facts = Facts(rows=None if config.epochs is None else source.rows_per_epoch * source.views)
     config = finalize(config, facts)
     facts = dataclasses.replace(facts, at=steps_of_words(config, prepared, source))
     return TrainingData(finalize(config, facts), facts, tokenizer, fingerprint, source, evaluator)
@@ -139,12 +143,9 @@ def steps_of_words(
     )
     end = config.steps * config.batch_size // source.views  # of the rows that the run reads
     for words in config.checkpoints.at_words:
-        row, epoch = 0, 0
-        while (left := words - epoch * total) > 0 and row < end:
-            row += -(-min(left, total) * source.rows(epoch) // total)
-            epoch += 1
+        row = -(-words * source.rows_per_epoch // total)
         need(
-            left <= 0 and row <= end,
+            row <= end,
             f"checkpoints.at_words has {words:,}, and at its last step, {config.steps:,}, the run "
             f"has not read so many: the text has {total:,}",
             "leave it out, or raise steps",

@@ -21,7 +21,6 @@ PACKAGES = (
     "flax",
     "optax",
     "orbax-checkpoint",
-    "grain",
     "tokenizers",
     "numpy",
 )

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
-from bert_jax.data import task_stream
-from bert_jax.data.batches import order
+from bert_jax.data import hashing, task_stream
 from bert_jax.data.task_stream import TaskStream, round_length
 from tests.data.letters import SPECIAL, encode, make_example
 
@@ -66,8 +65,8 @@ def test_stream_gives_hosts_parts_of_one_batch(group):
 
 def test_stream_order_is_a_permutation_of_the_seed():
     stream = make_stream(MANY[:50], 8, "none", seed=5)
-    keys = [order.key(5, 0x54415348, epoch) for epoch in range(3)]
-    expected = np.concatenate([order.permute(np.arange(50), 50, key) for key in keys])
+    keys = [hashing.make_key(5, 0x54415348, epoch) for epoch in range(3)]
+    expected = np.concatenate([hashing.permute_index(np.arange(50), 50, key) for key in keys])
     np.testing.assert_array_equal(ids_of(stream, range(18)), expected[: 18 * 8])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 from bert_jax.data.text.shards import Shard
 
 BINS = 21  # lengths 1, 2-3, 4-7, ... by powers of two
@@ -50,7 +50,7 @@ def _repeated(shard: Shard) -> int:
         begin, end = int(starts[block][0]), int(ends[block][-1])
         index = np.arange(begin, end) - np.repeat(starts[block], ends[block] - starts[block])
         tokens = np.asarray(shard.tokens[begin:end], np.uint64)
-        mixed = order.mix(tokens + (index.astype(np.uint64) << np.uint64(32)))
+        mixed = hashing.mix_words(tokens + (index.astype(np.uint64) << np.uint64(32)))
         hashes[block] = np.add.reduceat(mixed, starts[block] - begin)
     _, first_seen = np.unique(hashes, return_index=True)
     repeated = np.ones(len(ends), bool)

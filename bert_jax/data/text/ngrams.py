@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 
 # Odd numbers, so that products lose no bits.
 _TOKEN, _PLACE, _STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD93
@@ -41,8 +41,9 @@ def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
     if not len(begins):
         return np.zeros(0, np.uint64)
     index = np.arange(len(tokens)) - np.repeat(begins, np.diff(begins, append=len(tokens)))
-    pieces = order.mix((tokens.astype(np.uint64) + 1) * _TOKEN + index.astype(np.uint64) * _PLACE)
-    return order.mix(np.add.reduceat(pieces, begins))
+    pieces = (tokens.astype(np.uint64) + 1) * _TOKEN + index.astype(np.uint64) * _PLACE
+    pieces = hashing.mix_words(pieces)
+    return hashing.mix_words(np.add.reduceat(pieces, begins))
 
 
 def grams(
@@ -54,7 +55,7 @@ def grams(
     """
     hashes = words
     for n in range(1, most + 1):
-        hashes = words if n == 1 else order.mix(hashes[:-1] * _STEP + words[n - 1 :])
+        hashes = words if n == 1 else hashing.mix_words(hashes[:-1] * _STEP + words[n - 1 :])
         yield n, hashes, text[: len(hashes)] == text[n - 1 :]
 
 

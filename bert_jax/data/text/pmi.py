@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data.batches import order
+from bert_jax.data import hashing
 from bert_jax.data.text import pool
 from bert_jax.data.text.ngrams import Hashes, grams, word_hashes
 from bert_jax.data.text.shards import Prepared, Shard
@@ -37,7 +37,7 @@ VERSION = 1  # of the construction: raise it when a list would come out differen
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
 BLOCK = 1 << 21  # tokens read at once, or one document
 SAMPLE = 1 << 24  # most words on which the covered share of the text is measured
-_DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of order.key
+_DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of hashing.make_key
 
 
 class Block(NamedTuple):
@@ -88,8 +88,8 @@ class Search:
             ends = np.asarray(shard.sentence_ends)[np.asarray(shard.document_ends) - 1]
             ends = ends.astype(np.int64)
             starts = np.concatenate([[0], ends[:-1]])
-            key = np.uint64(order.key(_DRAW, number))
-            draw = order.mix(np.arange(len(ends), dtype=np.uint64) ^ key)
+            key = np.uint64(hashing.make_key(_DRAW, number))
+            draw = hashing.mix_words(np.arange(len(ends), dtype=np.uint64) ^ key)
             chosen = np.flatnonzero((draw >> 11) * 2.0**-53 < self.share)
             sizes = (ends - starts)[chosen]
             groups = (np.cumsum(sizes) - sizes) // BLOCK

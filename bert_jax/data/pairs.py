@@ -1,19 +1,19 @@
-"""Plans: which tokens of a shard make up each example, and the example's label.
+"""Plans: which tokens of a split make up each example, and the example's label.
 
 A plan is an array of indices; no token is read to make it.
 
 `nsp` is the construction of the original (google-research/bert, create_pretraining_data.py), the
-same in distribution, with one deviation: where a shard holds a single document there is no other
+same in distribution, with one deviation: if a shard holds a single document, there is no other
 document to draw from, and the original then labels text of the same document as random. Here no
-such example is labelled random: a chunk takes at least two sentences where the document has them,
-and is a true pair.
+such example is labelled random: a chunk takes at least two sentences if the document has them, and
+is a true pair.
 
-`sop` has the same chunks with at least two sentences where the document has them, and swaps A and B
+`sop` has the same chunks with at least two sentences if the document has them, and swaps A and B
 half of the time. The released ALBERT code draws B from another document when a chunk has one
 sentence, which makes part of the task next sentence prediction; here B always comes from the same
 chunk.
 
-The last sentence of a document, where it is left over by itself in either mode, is kept for masked
+The last sentence of a document, if it is left over by itself in either mode, is kept for masked
 language modelling as a single segment with label -1, which no pair objective counts.
 
 `none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents,
@@ -35,17 +35,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.errors import DataError
 
 if TYPE_CHECKING:
     from bert_jax.data.text.shards import Shard
 
 TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
 
-# An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] where b_length is 0. Starts are
-# token offsets.
+# An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if b_length is 0. Starts are
+# token offsets in the shard.
 PAIR = np.dtype(
     [
+        ("shard", "<u2"),
         ("a_start", "<u4"),
         ("a_length", "<u2"),
         ("b_start", "<u4"),
@@ -53,10 +53,11 @@ PAIR = np.dtype(
         ("label", "i1"),
     ]
 )
-# An example of none or documents: [CLS] text [SEP]. The text begins in `document`, and has a [SEP]
-# where each of `breaks` further documents begins.
+# An example of none or documents: [CLS] text [SEP]. The text begins in `document` of the shard, and
+# has a [SEP] where each of `breaks` further documents begins.
 ROW = np.dtype(
     [
+        ("shard", "<u2"),
         ("a_start", "<u4"),
         ("a_length", "<u2"),
         ("document", "<u4"),
@@ -71,21 +72,30 @@ def is_paired(mode: str) -> bool:
     return mode in ("nsp", "sop")
 
 
-def record(mode: str) -> np.dtype:
-    """Return the fields of one example."""
-    return PAIR if is_paired(mode) else ROW
+def plan_split(
+    shards: Sequence[Shard],
+    mode: str,
+    settings: knobs.Examples,
+    sequence_length: int,
+    seed: int,
+    copy: int,
+) -> np.ndarray:
+    """Return the examples of one copy of a split, shard after shard; see `plan_shard`."""
+    numbered = enumerate(shards)
+    shape = (mode, settings, sequence_length, seed, copy)
+    return np.concatenate([plan_shard(shard, *shape, number) for number, shard in numbered])
 
 
-def plan(
+def plan_shard(
     shard: Shard,
     mode: str,
     settings: knobs.Examples,
     sequence_length: int,
     seed: int,
     copy: int,
-    index: int = 0,
+    number: int = 0,
 ) -> np.ndarray:
-    """Return the examples of one copy of a shard, in document order.
+    """Return the examples of one copy of a shard, in the order of its documents.
 
     Args:
       shard: token offsets of sentences and documents; neither may be empty.
@@ -94,39 +104,30 @@ def plan(
       sequence_length: tokens a row, special ones included.
       seed: data seed.
       copy: which copy; another copy is an independent draw.
-      index: of the shard, so that shards draw independently.
+      number: of the shard in its split, so that shards draw independently.
 
     Returns:
-      An array of `record(mode)`.
+      An array of PAIR for nsp and sop, else of ROW.
     """
     ends = np.asarray(shard.sentence_ends).astype(np.int64)  # [N]
     document_ends = np.asarray(shard.document_ends).astype(np.int64)  # [D]
-    _check(ends, document_ends, len(shard.tokens), index)
     if not len(ends):
-        return np.zeros(0, record(mode))
+        return np.zeros(0, PAIR if is_paired(mode) else ROW)
     if mode == "none":
-        return _rows(ends, document_ends, sequence_length - 2)
-    if mode == "documents":
-        return _whole_documents(ends[document_ends - 1], sequence_length - 2)
-    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, copy, index])))
-    drawn = _draw(ends, document_ends, mode, settings, sequence_length - 3, random)
-    return _finish(drawn, sequence_length - 3, settings.truncate, random)
+        examples = _plan_full_rows(ends, document_ends, sequence_length - 2)
+    elif mode == "documents":
+        examples = _plan_documents(ends[document_ends - 1], sequence_length - 2)
+    else:
+        key = np.random.SeedSequence([seed, copy, number])
+        random = np.random.Generator(np.random.Philox(key))
+        room = sequence_length - 3
+        drawn = _draw_pairs(ends, document_ends, mode, settings, room, random)
+        examples = _truncate_pairs(drawn, room, settings.truncate, random)
+    examples["shard"] = number
+    return examples
 
 
-def _check(ends: np.ndarray, document_ends: np.ndarray, tokens: int, index: int) -> None:
-    parts = ((ends, tokens), (document_ends, len(ends)))  # boundaries, and what they must divide
-    if not all(
-        (bounds[-1] if len(bounds) else 0) == total and (np.diff(bounds, prepend=0) > 0).all()
-        for bounds, total in parts
-    ):
-        raise DataError(
-            f"shard {index}: its sentences and documents do not divide its {tokens} tokens into "
-            "non-empty parts",
-            "the prepared corpus is damaged: delete its folder and prepare again",
-        )
-
-
-def _draw(
+def _draw_pairs(
     ends: np.ndarray,
     document_ends: np.ndarray,
     mode: str,
@@ -146,7 +147,7 @@ def _draw(
     target = np.full(documents, limit)
     short = np.flatnonzero(random.random(documents) < settings.short_probability)
     target[short] = random.integers(2, limit, len(short), endpoint=True)
-    # Where B cannot be random, a chunk of one sentence would make no pair.
+    # If B cannot be random, a chunk of one sentence would make no pair.
     random_b = mode == "nsp" and documents > 1
     least = 1 if random_b else 2
 
@@ -158,11 +159,12 @@ def _draw(
     document = np.arange(documents)  # documents with sentences left
     at = first.copy()  # the next sentence of each
     while len(document):
+        # A chunk is the sentences at .. chunk_end - 1: as many as reach the target.
         last, goal = document_ends[document], target[document]
         chunk_end = np.minimum(np.maximum(reach(at, goal), at + least), last)
         sentences = chunk_end - at
         split, second, place, start = random.random((4, len(document)))
-        # Uniform over at + 1 .. chunk_end - 1.
+        # A ends at a sentence that is uniform over at + 1 .. chunk_end - 1.
         a_end = at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)
         a_length = starts[a_end] - starts[at]
         alone = sentences == 1
@@ -178,34 +180,30 @@ def _draw(
             b_next = np.where(drawn, a_end, chunk_end)
             label = np.where(drawn, OTHER, TRUE)
         else:
-            swapped = (second < 0.5) & ~alone if mode == "sop" else np.zeros_like(alone)
+            swapped = ~alone & (mode == "sop") & (second < 0.5)
             label = np.where(alone, UNPAIRED, np.where(swapped, OTHER, TRUE))
         b_length = starts[b_end] - starts[b_first]
         rounds.append((document, starts[at], a_length, starts[b_first], b_length, label))
-        at, going = b_next, b_next < last
-        document, at = document[going], at[going]
+        going = b_next < last
+        document, at = document[going], b_next[going]
 
-    return _by_document(rounds, swap=mode == "sop")
-
-
-def _by_document(rounds: Sequence[tuple[np.ndarray, ...]], swap: bool) -> tuple[np.ndarray, ...]:
-    """Reorder drawn examples from rounds to documents; with `swap`, exchange A and B of label 1."""
+    # From rounds to the order of documents: a round has the next example of each document.
     columns = [np.concatenate(column) for column in zip(*rounds, strict=True)]
     order = np.argsort(columns[0], kind="stable")
     a_start, a_length, b_start, b_length, label = (column[order] for column in columns[1:])
-    if swap:
+    if mode == "sop":
         swapped = label == OTHER
         a_start, b_start = np.where(swapped, (b_start, a_start), (a_start, b_start))
         a_length, b_length = np.where(swapped, (b_length, a_length), (a_length, b_length))
     return a_start, a_length, b_start, b_length, label
 
 
-def _finish(
+def _truncate_pairs(
     drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator
 ) -> np.ndarray:
-    """Truncate as the original does, but in closed form.
+    """Truncate A and B to `limit` tokens together, as the original does, but in closed form.
 
-    The original removes token by token from the longer segment (B where they are equal), at an end
+    The original removes token by token from the longer segment (B if they are equal), at an end
     that a coin decides. So the lengths left follow from the lengths alone, and the number of tokens
     removed in front is binomial.
     """
@@ -214,10 +212,8 @@ def _finish(
     keep_b = np.minimum(b_length, np.maximum(limit // 2, limit - a_length))
     examples = np.zeros(len(label), PAIR)
     examples["label"] = label
-    for name, start, length, keep in (
-        ("a", a_start, a_length, keep_a),
-        ("b", b_start, b_length, keep_b),
-    ):
+    segments = (("a", a_start, a_length, keep_a), ("b", b_start, b_length, keep_b))
+    for name, start, length, keep in segments:
         cut = length - keep
         front = random.binomial(cut, 0.5) if truncate == "either" else cut * (truncate == "front")
         examples[f"{name}_start"] = np.where(keep > 0, start + front, 0)
@@ -225,22 +221,22 @@ def _finish(
     return examples
 
 
-def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
+def _plan_full_rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
     """Plan rows of contiguous sentences, as many as fit into `room` tokens with the separators."""
     sentences = np.diff(document_ends, prepend=0)  # [D], of each document
     document = np.repeat(np.arange(len(document_ends)), sentences)  # [N], of each sentence
-    sentence, starts, ends = _cut(ends, room)
-    document = document[sentence]
+    sentence, starts, ends = _cut_texts(ends, room)
+    document = document[sentence]  # [P], of each piece
     # In the stream of tokens with a separator after each document, `document` separators precede a
-    # piece.
+    # piece. following[p]: the first piece that does not fit into a row that begins with piece p.
     following = np.searchsorted(ends + document, starts + document + room, side="right").tolist()
     begins = []
     piece = 0
     while piece < len(following):
         begins.append(piece)
         piece = following[piece]
-    begin = np.asarray(begins)
-    end = np.append(begin[1:], len(following)) - 1
+    begin = np.asarray(begins)  # [R], the first piece of each row
+    end = np.append(begin[1:], len(following)) - 1  # [R], its last piece
     rows = np.zeros(len(begin), ROW)
     rows["a_start"] = starts[begin]
     rows["a_length"] = ends[end] - starts[begin]
@@ -250,12 +246,12 @@ def _rows(ends: np.ndarray, document_ends: np.ndarray, room: int) -> np.ndarray:
     return rows
 
 
-def _whole_documents(ends: np.ndarray, room: int) -> np.ndarray:
+def _plan_documents(ends: np.ndarray, room: int) -> np.ndarray:
     """Plan an example for each document, or for each piece of a document longer than `room`.
 
     Documents follow each other and end at `ends`.
     """
-    document, starts, ends = _cut(ends, room)
+    document, starts, ends = _cut_texts(ends, room)
     examples = np.zeros(len(document), ROW)
     examples["a_start"] = starts
     examples["a_length"] = ends - starts
@@ -264,7 +260,7 @@ def _whole_documents(ends: np.ndarray, room: int) -> np.ndarray:
     return examples
 
 
-def _cut(ends: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _cut_texts(ends: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut texts that follow each other and end at `ends` into pieces of at most `room` tokens.
 
     Texts of 3 and 5 tokens (ends 3, 8) and a room of 4 give the pieces 0 to 3, 3 to 7 and 7 to 8.
@@ -278,3 +274,14 @@ def _cut(ends: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     number = np.arange(len(text)) - np.repeat(np.cumsum(pieces) - pieces, pieces)
     piece_starts = starts[text] + number * room
     return text, piece_starts, np.minimum(piece_starts + room, ends[text])
+
+
+def measure_lengths(plan: np.ndarray, separators: int = 1) -> np.ndarray:
+    """Return the tokens of each example, special tokens included.
+
+    So many `separators` stand between the two texts of a pair.
+    """
+    a_length = plan["a_length"].astype(np.int64)
+    if plan.dtype == ROW:
+        return a_length + plan["breaks"] + 2
+    return a_length + plan["b_length"] + 2 + separators * (plan["b_length"] > 0)

@@ -1,1 +1,0 @@
-"""Batches as a pure function of the step: plans, order, packing, gathering."""

@@ -1,0 +1,370 @@
+"""Batches as a pure function of the step: plans, order, gathering and prefetching.
+
+An epoch visits the examples of its plan in a random order. Epochs follow each other without a gap,
+so a batch may hold the end of one epoch and the beginning of the next. Nothing but the arrays of
+the corpus is read: plans are made in memory, and the last two are kept. A plan costs 19 CPU seconds
+for 10^9 tokens with pairs and 12 without, at each start and, with pairs, at each epoch.
+
+Every epoch reads as many rows as the first, so that the epoch of a step is a division. With pairs,
+later plans have a few examples more or fewer than the first: about 1 % for 5,000 documents, 0.1 %
+for 100,000. An epoch leaves out the rest of a longer plan, which its random order chooses, and
+reads some examples of a shorter plan twice.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from bert_jax.batch import Batch
+from bert_jax.config import knobs, laws
+from bert_jax.data import hashing, packing, pairs, units
+from bert_jax.data.text import pmi
+from bert_jax.data.text.shards import Prepared, Shard
+from bert_jax.errors import DataError
+
+_VERSION = 1  # part of the fingerprint: increase it when the construction of plans changes
+# Keep the hashes of the order of examples and of rows apart from all others.
+_EXAMPLES, _ROWS = 0x4F524445, 0x524F5753
+
+
+class Source:
+    """Stream of batches of one split; cheap to create."""
+
+    def __init__(
+        self, prepared: Prepared, split: str, config: knobs.Config, seed: int | None = None
+    ):
+        """With `seed`, the source is for evaluation: its pairs and units are fixed by that seed.
+
+        Then an example has one view, and its units have no weights.
+        """
+        self._shards = list(prepared.splits.get(split, ()))
+        if not sum(len(shard.tokens) for shard in self._shards):
+            raise _no_documents(prepared, split)
+        training = seed is None
+        self.batch_size, self.length = config.batch_size, config.sequence_length
+        self._most = config.packing if training else 1  # examples a row
+        # Rows of several examples hold whole documents. Rows of one example, as evaluations read
+        # them, are filled across documents.
+        whole = self._most > 1 and config.pairs == "none"
+        self._mode = "documents" if whole else config.pairs
+        self._paired = pairs.is_paired(self._mode)
+        self._masking = masking = config.masking
+        self._special = prepared.tokenizer.special
+        self._continuation = prepared.tokenizer.continuation
+        self._seed = config.data_seed if seed is None else seed
+        pmi_unit = masking.unit == "pmi"
+        self._collocations = pmi.collocations(prepared, masking) if pmi_unit else None
+        self._copies = masking.dupe_factor if training else 1  # 0: a new copy each epoch
+        self.views = laws.views(masking) if training else 1
+        self._weights: np.ndarray | None = None  # float64 [V]
+        if training and masking.weights == "frequency":
+            self._weights = units.frequency_weights(prepared.unigrams, masking.weights_power)
+        self._settings = config.examples  # of pairs
+        # A plan has room for one separator between two texts.
+        self._room = self.length - (self._special.separators - 1 if self._paired else 0)
+        self._plan_id = _identify_plan(prepared, split, self._mode, config, self._room, self._seed)
+        # A batch may hold the end of one epoch and the beginning of the next.
+        self._plan = functools.lru_cache(2)(self._make_plan)
+        self._groups = functools.lru_cache(2)(self._make_groups)
+        self._table = functools.lru_cache(2)(self._make_table)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a digest of all the batches depend on: equal fingerprints give equal streams."""
+        masking = dataclasses.asdict(self._masking)
+        shape = [self._plan_id, self._seed, self._copies]
+        shape += [self.batch_size, self.length, self._mode]
+        shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
+        if self._collocations:
+            shape += [hashlib.sha256(self._collocations.sorted.tobytes()).hexdigest()]
+        shape += [self._most] if self._most > 1 else []
+        shape += [["views", self.views]] if self.views > 1 else []
+        if self._weights is not None:
+            shape += [["weights", masking["weights"], masking["weights_power"]]]
+        shape += [list(self._special), hashlib.sha256(self._continuation.tobytes()).hexdigest()]
+        return hashlib.sha256(json.dumps(shape).encode()).hexdigest()
+
+    @functools.cached_property
+    def examples_per_epoch(self) -> int:
+        """The number of examples that an epoch reads: those of the first epoch's plan."""
+        return len(self._plan(0))
+
+    @functools.cached_property
+    def rows_per_epoch(self) -> int:
+        """The number of rows that an epoch reads, each of which may hold several examples."""
+        if self._most == 1:
+            return self.examples_per_epoch
+        return packing.count_rows(self._groups(0))
+
+    def measure_packing(self) -> tuple[float, float, float]:
+        """Return examples a row, the share of real tokens, and that share without packing."""
+        return packing.measure_efficiency(self._groups(0), self.length)
+
+    def number_documents(self) -> np.ndarray:
+        """Return the number of the document in which each example of the first plan begins."""
+        plan = self._plan(0)
+        documents = np.zeros(len(plan), np.int64)
+        before = 0
+        for shard, group in self._divide_by_shard(plan):
+            starts = plan["a_start"][group]
+            sentence = np.searchsorted(shard.sentence_ends, starts, side="right")
+            document = np.searchsorted(shard.document_ends, sentence, side="right")
+            documents[group] = before + document
+            before += len(shard.document_ends)
+        return documents
+
+    def batch(self, step: int, rows: slice = slice(None)) -> Batch:
+        """Return the given rows of the global batch of a step."""
+        index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
+        epochs, places = np.divmod(index // self.views, self.rows_per_epoch)  # [B]
+        batch = self._make_padding(len(index), self._most)
+        if self.views > 1:
+            views = np.repeat(index % self.views, self._most).astype(np.int32)
+            batch["views"] = views.reshape(-1, self._most)
+        for epoch in np.unique(epochs).tolist():
+            targets = np.flatnonzero(epochs == epoch)  # rows of the batch
+            self._fill_epoch(batch, targets, epoch, places[targets])
+        return batch
+
+    def evaluation_batch(self, index: int, size: int) -> Batch:
+        """Return the examples from index * size on, in the order of the first epoch's plan.
+
+        Rows after the last example are padding.
+        """
+        batch = self._make_padding(size)
+        end = min((index + 1) * size, self.examples_per_epoch)
+        examples = np.arange(index * size, end, dtype=np.int64)
+        if len(examples):
+            self._fill(batch, np.arange(len(examples)), 0, examples, examples)
+        return batch
+
+    # --- plans ------------------------------------------------------------------------------------
+
+    def _make_plan(self, copy: int) -> np.ndarray:
+        shape = (self._mode, self._settings, self._room, self._seed)
+        return pairs.plan_split(self._shards, *shape, copy)
+
+    def _make_groups(self, plan: int) -> list[packing.RowGroup]:
+        """Plan the rows that the examples of a plan are packed into."""
+        counts = np.bincount(self._measure_lengths(plan), minlength=self.length + 1)
+        return packing.plan_rows(counts, self.length, self._most)
+
+    def _make_table(self, epoch: int, plan: int) -> np.ndarray:
+        """Return the examples [R, S] of each packed row of an epoch; -1 is no example."""
+        sizes = self._measure_lengths(plan)
+        examples = self._permute(np.arange(len(sizes)), len(sizes), _EXAMPLES, epoch)
+        table = packing.assign_examples(self._groups(plan), sizes[examples], self._most)
+        return np.where(table >= 0, examples[table], -1).astype(np.int32)
+
+    def _measure_lengths(self, plan: int) -> np.ndarray:
+        return pairs.measure_lengths(self._plan(plan), self._special.separators)
+
+    def _permute(self, places: np.ndarray, count: int, kind: int, epoch: int) -> np.ndarray:
+        """Return what stands at places of an epoch's random order of so many things.
+
+        Places after the last thing begin again at the first.
+        """
+        key = hashing.make_key(self._seed, kind, epoch)
+        return hashing.permute_index(places % count, count, key)
+
+    # --- gathering --------------------------------------------------------------------------------
+
+    def _make_padding(self, size: int, examples: int = 1) -> Batch:
+        """Return rows of padding, which no loss or metric counts."""
+        tokens, slots = (size, self.length), (size, examples)
+        weights = {} if self._weights is None else {"unit_scales": np.zeros(tokens, np.float32)}
+        return {
+            "tokens": np.full(tokens, self._special.pad, np.int32),
+            "type_ids": np.zeros(tokens, np.int32),
+            "positions": np.zeros(tokens, np.int32),
+            "segment_ids": np.zeros(tokens, np.int32),
+            "unit_ids": np.full(tokens, -1, np.int32),
+            "example_ids": np.zeros(slots, np.int32),
+            "copies": np.zeros(slots, np.int32),
+            "places": np.zeros(slots, np.int32),
+            "cls_positions": np.zeros(slots, np.int32),
+            "labels": np.full(slots, -1, np.int32),
+            **weights,
+        }
+
+    def _fill_epoch(
+        self, batch: Batch, targets: np.ndarray, epoch: int, places: np.ndarray
+    ) -> None:
+        """Write what stands at places of an epoch's order into target rows of a batch."""
+        copy = epoch % self._copies if self._copies else epoch
+        plan = self._plan_of(copy)
+        if self._most == 1:
+            examples = self._permute(places, len(self._plan(plan)), _EXAMPLES, epoch)
+            self._fill(batch, targets, copy, examples, places)
+            return
+        table = self._table(epoch, plan)  # [R, S]
+        packed = table[self._permute(places, len(table), _ROWS, epoch)]  # [B, S]
+        row, slot = np.nonzero(packed >= 0)  # [N], of each example
+        alone = self._make_padding(len(row))  # [N, L], an example a row
+        examples = packed[row, slot].astype(np.int64)
+        self._fill(alone, np.arange(len(row)), copy, examples, places[row] * self._most + slot)
+        packing.place_examples(alone, batch, targets[row], slot)
+
+    def _plan_of(self, copy: int) -> int:
+        """Return the number of a copy's plan: without pairs, all copies have the same plan."""
+        return copy if self._paired else 0
+
+    def _fill(
+        self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray, places: np.ndarray
+    ) -> None:
+        """Write examples of a copy into rows of a batch, an example a row.
+
+        The `places` of the examples in the order of the epoch decide rates that are drawn. In
+        static copies a rate belongs to the example, and the example's number decides it.
+        """
+        plan = self._plan(self._plan_of(copy))[examples]
+        shards = self._divide_by_shard(plan)
+        columns = np.arange(self.length, dtype=np.int64)
+        if self._paired:
+            text, index, length, type_ids = _lay_out_pairs(plan, columns, self._special.separators)
+        else:
+            text, index, length = _lay_out_rows(plan, columns, shards)
+            type_ids = np.zeros_like(index, np.int32)
+        tokens = np.full(text.shape, self._special.sep, np.int32)  # [B, L]
+        for shard, group in shards:
+            words = np.asarray(shard.tokens)[index[group]]
+            tokens[group] = np.where(text[group], words, tokens[group])
+        real = columns < length  # [B, L]
+        tokens[:, 0] = self._special.cls
+        tokens[~real] = self._special.pad
+        ids = examples.astype(np.int32)[:, None]  # [B, 1]
+        copies = np.full_like(ids, copy)
+        unit_of = (self._continuation, self._masking, ids, copies, self._seed, self._collocations)
+        unit_ids = getattr(units, self._masking.unit)(units.Rows(tokens, text, *unit_of))
+        batch["tokens"][rows] = tokens
+        batch["type_ids"][rows] = type_ids
+        batch["positions"][rows] = np.where(real, columns, 0)
+        batch["segment_ids"][rows] = real
+        batch["unit_ids"][rows] = unit_ids
+        if self._weights is not None:
+            batch["unit_scales"][rows] = units.scales(tokens, unit_ids, self._weights)
+        batch["example_ids"][rows] = ids
+        batch["copies"][rows] = copies
+        places = examples if self._copies else places
+        batch["places"][rows] = places.astype(np.uint32).view(np.int32)[:, None]
+        batch["labels"][rows] = plan["label"][:, None]
+
+    def _divide_by_shard(self, plan: np.ndarray) -> _Groups:
+        """Return each shard from which examples come, with the numbers of these examples."""
+        number = plan["shard"]
+        shards = np.unique(number).tolist()
+        return [(self._shards[shard], np.flatnonzero(number == shard)) for shard in shards]
+
+
+_Groups = list[tuple[Shard, np.ndarray]]  # each shard with the rows that come from it
+
+
+def _identify_plan(
+    prepared: Prepared, split: str, mode: str, config: knobs.Config, room: int, seed: int
+) -> str:
+    """Return a digest of all that the plans of a split depend on."""
+    shape: dict[str, Any] = {
+        "version": _VERSION,
+        "corpus": prepared.fingerprint,
+        "split": split,
+        "mode": mode,
+        "sequence_length": room,
+    }
+    if pairs.is_paired(mode):
+        shape |= {"examples": dataclasses.asdict(config.examples), "seed": seed}
+    return hashlib.sha256(json.dumps(shape, sort_keys=True).encode()).hexdigest()[:24]
+
+
+def _no_documents(prepared: Prepared, split: str) -> DataError:
+    """Return the error for a split without documents, with the reason if it is known."""
+    trained = sum(len(shard.document_ends) for shard in prepared.splits.get("train", ()))
+    message = f"{prepared.folder} holds no documents for {split}"
+    hint = "check corpus.source and path"
+    if split == "validation" and trained == 1:
+        message += ": the text is a single document, which is not divided"
+        hint = "separate documents by blank lines; in .jsonl and .parquet files a row is a document"
+    elif split == "validation":
+        hint = "raise corpus.validation_fraction; are all documents the same?"
+    return DataError(message, hint)
+
+
+# --- where each column of a row comes from --------------------------------------------------------
+
+
+def _lay_out_pairs(
+    plan: np.ndarray, columns: np.ndarray, separators: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Lay out rows of [CLS] A [SEP] B [SEP]; with two separators all type ids are 0.
+
+    Returns:
+      Whether a column is text [B, L], its token offset [B, L], lengths [B, 1], type_ids [B, L].
+    """
+    a_start, a_length, b_start, b_length = (
+        plan[name].astype(np.int64)[:, None]
+        for name in ("a_start", "a_length", "b_start", "b_length")
+    )
+    b_column = a_length + 1 + separators  # [B, 1], where B begins
+    length = a_length + 2 + np.where(b_length > 0, b_length + separators, 0)
+    after = columns >= b_column  # [B, L]
+    in_a = (columns > 0) & (columns <= a_length)
+    in_b = after & (columns < b_column + b_length)
+    text = in_a | in_b
+    # Column c holds token a_start + c - 1 of A, or token b_start + c - b_column of B.
+    index = np.where(text, columns + np.where(after, b_start - b_column, a_start - 1), 0)
+    return text, index, length, after & (columns < length) & (separators == 1)
+
+
+def _lay_out_rows(
+    plan: np.ndarray, columns: np.ndarray, shards: _Groups
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lay out rows of [CLS] text [SEP], with a [SEP] between documents: see `_lay_out_pairs`."""
+    start, tokens, document, breaks = (
+        plan[name].astype(np.int64)[:, None]
+        for name in ("a_start", "a_length", "document", "breaks")
+    )
+    length = tokens + breaks + 2  # [B, 1]
+    separator = np.zeros((len(plan), len(columns)), bool)  # [B, L]
+    for shard, group in shards:
+        count = breaks[group, 0]
+        row = np.repeat(group, count)  # [S], of each separator
+        # The number of each separator in its row: rows with 2 and 3 of them give 0 1 0 1 2.
+        number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        last = np.asarray(shard.document_ends)[document[row, 0] + number].astype(np.int64) - 1
+        end = np.asarray(shard.sentence_ends)[last].astype(np.int64)
+        separator[row, 1 + end - start[row, 0] + number] = True
+    text = (columns > 0) & (columns < length - 1) & ~separator
+    # Each separator before a column moves its text one column on.
+    index = np.where(text, start + columns - 1 - np.cumsum(separator, axis=1), 0)
+    return text, index, length
+
+
+# --- prefetching ----------------------------------------------------------------------------------
+
+
+def prefetch(
+    make: Callable[[int], Batch], start: int, stop: int, ahead: int
+) -> Generator[Batch, None, None]:
+    """Yield the batches of steps start to stop - 1; a thread makes up to `ahead` of them early."""
+    steps = iter(range(start, stop))
+    if not ahead:
+        yield from map(make, steps)
+        return
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch")
+    try:
+        waiting = collections.deque(thread.submit(make, step) for step in islice(steps, ahead))
+        while waiting:
+            batch = waiting.popleft().result()
+            waiting.extend(thread.submit(make, step) for step in islice(steps, 1))
+            yield batch
+    finally:
+        thread.shutdown(cancel_futures=True)

@@ -1,0 +1,91 @@
+"""The permutation against what a uniformly random permutation does."""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bert_jax.data.hashing import make_key, mix_words, permute_index
+
+
+def permute_all(size: int, *words: int) -> np.ndarray:
+    return permute_index(np.arange(size), size, make_key(*words))
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 10, 99, 1000, 4095, 4096, 4097, 65537, 300_007])
+def test_permute_index_is_a_permutation(size):
+    whole = permute_all(size, 3)
+    assert np.array_equal(np.sort(whole), np.arange(size))
+    one = size // 2
+    assert permute_index(np.array([one]), size, make_key(3))[0] == whole[one]
+
+
+def test_permute_index_reaches_the_largest_size():
+    size = 2**31 - 1
+    index = np.concatenate([np.arange(1000), size - 1 - np.arange(1000)])
+    places = permute_index(index, size, 1)
+    assert len(np.unique(places)) == 2000
+    assert places.min() >= 0
+    assert places.max() < size
+    # Uniform on 0..1 has mean 1/2 and deviation 1/sqrt(12): five standard errors.
+    assert abs(places.mean() / size - 0.5) < 5 / math.sqrt(12 * 2000)
+
+
+def test_permute_index_draws_all_orders_of_five():
+    draws = 3_000
+    seen = collections.Counter(tuple(permute_all(5, 7, seed).tolist()) for seed in range(draws))
+    expected = draws / math.factorial(5)
+    chi_square = sum((seen[p] - expected) ** 2 / expected for p in itertools.permutations(range(5)))
+    assert chi_square < 119 + 5 * math.sqrt(2 * 119)  # 119 degrees of freedom, five deviations
+
+
+@pytest.mark.parametrize("size", [20, 60, 1000])
+def test_permute_index_places_look_random(size):
+    seeds = 2000
+    drawn = np.stack([permute_all(size, 3, seed) for seed in range(seeds)])  # [S, N]
+
+    # Each index is as often in each tenth of the places.
+    tenths = np.stack([(drawn // (size // 10) == tenth).sum(0) for tenth in range(10)])  # [10, N]
+    chi_square = ((tenths - seeds / 10) ** 2 / (seeds / 10)).sum()
+    freedom = 9 * (size - 1)  # both margins are fixed
+    assert abs(chi_square - freedom) < 5 * math.sqrt(2 * freedom)
+
+    # The place of an index says nothing about its neighbour's: a permutation has -1 / (N - 1).
+    for lag in (1, 2, math.isqrt(size), math.isqrt(size) + 1):
+        centred = drawn - (size - 1) / 2
+        products = (centred[:, lag:] * centred[:, :-lag]).mean(1) / ((size**2 - 1) / 12)
+        assert abs(products.mean() + 1 / (size - 1)) < 5 * products.std() / math.sqrt(seeds)
+
+    # One index stays where it is, and an index moves by a third of the size.
+    fixed = (drawn == np.arange(size)).sum(1)
+    assert abs(fixed.mean() - 1) < 5 / math.sqrt(seeds)
+    moved = np.abs(drawn - np.arange(size)).mean(1)
+    assert abs(moved.mean() - (size**2 - 1) / (3 * size)) < 5 * moved.std() / math.sqrt(seeds)
+
+
+def test_permute_index_epochs_are_independent():
+    size = 100_000
+    one, two = permute_all(size, 0, 0), permute_all(size, 0, 1)
+    for a, b in ((one[1:], one[:-1]), (one, two), (one, np.arange(size))):
+        assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(size)
+    steps = np.unique((one[1:] - one[:-1]) % size)
+    # As many different steps as balls fill boxes.
+    assert abs(len(steps) / size - (1 - math.exp(-1))) < 0.01
+
+
+def test_make_key_depends_on_every_word():
+    words = [(0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0), (2**64 - 1,), (-1, 0)]
+    keys = {make_key(*one) for one in words}
+    assert len(keys) == 8
+    assert all(0 <= key < 2**64 for key in keys)
+
+
+def test_mix_words_moves_half_of_the_bits():
+    words = np.arange(10_000, dtype=np.uint64)
+    for bit in range(64):
+        changed = np.bitwise_count(mix_words(words) ^ mix_words(words ^ np.uint64(1 << bit)))
+        assert abs(changed.mean() - 32) < 5 * 4 / math.sqrt(10_000)  # binomial(64, 1/2): 4

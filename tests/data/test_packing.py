@@ -1,0 +1,273 @@
+"""Packed rows hold every example once, as it is alone; little is empty, and losses are equal."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.batch import Batch
+from bert_jax.config import knobs, quotas
+from bert_jax.data import packing
+from bert_jax.data.pipeline import Source
+from tests import corpora, toy
+from tests.corpora import same, source
+from tests.test_step import advance, flat
+
+# --- which lengths share a row --------------------------------------------------------------------
+
+
+def count_best_fit(sizes: list[int], length: int, most: int) -> int:
+    """Rows that best fit needs if it places one example after the other, the longest first."""
+    rows: list[tuple[int, int]] = []  # tokens and examples left
+    for n in sorted(sizes, reverse=True):
+        fitting = [row for row in rows if row[0] >= n and row[1]]
+        best = min(fitting, default=(length, most))
+        if fitting:
+            rows.remove(best)
+        rows.append((best[0] - n, best[1] - 1))
+    return len(rows)
+
+
+@given(st.lists(st.integers(1, 24), min_size=1, max_size=80), st.integers(1, 6))
+def test_plan_rows_places_each_example_tightly(sizes, most):
+    groups = packing.plan_rows(np.bincount(sizes, minlength=25), 24, most)
+    held = Counter(n for rows, lengths in groups for n in lengths for _ in range(rows))
+    assert held == Counter(sizes)
+    assert all(rows > 0 and sum(lengths) <= 24 and len(lengths) <= most for rows, lengths in groups)
+    count = packing.count_rows(groups)
+    assert count <= 1.1 * count_best_fit(sizes, 24, most) + 1
+    table = packing.assign_examples(groups, np.array(sizes), most)
+    assert table.shape == (count, most)
+    assert sorted(table[table >= 0].tolist()) == list(range(len(sizes)))
+    for row in table:
+        mine = row[row >= 0]
+        assert sum(sizes[i] for i in mine) <= 24
+        assert (row[: len(mine)] >= 0).all()  # the slots that are used come first
+    examples, real, alone = packing.measure_efficiency(groups, 24)
+    assert examples == pytest.approx(len(sizes) / count)
+    assert real == pytest.approx(sum(sizes) / (24 * count))
+    assert alone == pytest.approx(sum(sizes) / (24 * len(sizes)))
+
+
+def test_plan_rows_of_halves_and_quarters_is_exact():
+    groups = packing.plan_rows(np.bincount([64] * 10 + [32] * 20), 128, 4)
+    assert packing.count_rows(groups) == (10 * 64 + 20 * 32) // 128
+    assert packing.plan_rows(np.bincount([128] * 3), 128, 4) == [(3, (128,))]
+
+
+def test_plan_rows_mixes_lengths_if_examples_are_few():
+    """Best fit would put the short examples into rows of their own: 25 + 75 / 4 rows."""
+    groups = packing.plan_rows(np.bincount([50] * 50 + [10] * 150), 100, 4)
+    assert packing.count_rows(groups) == 50
+
+
+def test_assign_examples_keeps_the_order_of_a_length():
+    sizes = np.array([5, 3, 5, 3, 5])
+    table = packing.assign_examples([(1, (5, 5)), (1, (5, 3, 3))], sizes, 3)
+    assert table.tolist() == [[0, 2, -1], [4, 1, 3]]
+
+
+def test_plan_rows_of_a_million_examples_takes_seconds():
+    sizes = np.minimum(np.random.default_rng(0).geometric(0.02, 1_000_000) + 4, 512)
+    began = time.process_time()
+    groups = packing.plan_rows(np.bincount(sizes, minlength=513), 512, 16)
+    table = packing.assign_examples(groups, sizes, 16)
+    assert time.process_time() - began < 5
+    assert sizes.sum() / (len(table) * 512) > 0.99
+
+
+@pytest.mark.parametrize(
+    "masking", [{}, {"rate": 0.4}, {"rate": 0.15, "unit": "word"}, {"prediction_rate": 0.05}]
+)
+def test_slots_suffice_for_the_worst_row(masking):
+    settings, length = knobs.Masking(**masking), 20
+    rate = settings.rate if settings.prediction_rate is None else settings.prediction_rate
+    more = 0 if settings.unit == "token" else settings.max_unit - 1
+    need = [min(math.ceil(n * Fraction(str(rate))) + more, n) for n in range(length + 1)]
+    for most in (1, 2, 3, 4):
+        rows = itertools.chain.from_iterable(
+            itertools.combinations_with_replacement(range(3, length + 1), k)
+            for k in range(1, most + 1)
+        )
+        worst = max(sum(need[n] for n in row) for row in rows if sum(row) <= length)
+        assert quotas.slots(settings, length, most) == max(1, worst)
+
+
+# --- rows of a corpus -----------------------------------------------------------------------------
+
+Example = dict[str, list[int]]  # what an example holds, column by column
+
+
+def split_rows(s: Source, epoch: int) -> list[tuple[int, Example]]:
+    """Every example of an epoch's rows by its number, as it would be in a row of its own."""
+    found = []
+    for index in range(epoch * s.rows_per_epoch, (epoch + 1) * s.rows_per_epoch):
+        batch = s.batch(index // s.batch_size)
+        row = {key: value[index % s.batch_size] for key, value in batch.items()}
+        segments = row["segment_ids"]
+        last = segments.max()
+        real = (segments > 0).sum()
+        assert (
+            segments == np.append(np.sort(segments[:real]), np.zeros(len(segments) - real))
+        ).all()
+        assert (row["unit_ids"][real:] == -1).all()
+        assert (row["labels"][last:] == -1).all()
+        for slot in range(last):
+            own = np.flatnonzero(segments == slot + 1)
+            assert row["cls_positions"][slot] == own[0]
+            example = {key: row[key][own].tolist() for key in ("tokens", "type_ids", "positions")}
+            units = row["unit_ids"][own]
+            example["unit_ids"] = np.where(units >= 0, units - own[0], -1).tolist()
+            example |= {key: [int(row[key][slot])] for key in ("labels", "copies")}
+            found.append((int(row["example_ids"][slot]), example))
+    return found
+
+
+def cut_documents(unit: str, epoch: int) -> dict[int, Example]:
+    """Every document of the corpus of `source`, in pieces of at most 30 tokens, by its number."""
+    found: dict[int, Example] = {}
+    for seed in range(3):  # of a shard
+        first = corpora.FIRST
+        for document in map(sum, corpora.random_documents(12, seed)):
+            for at in range(first, first + document, 30):
+                piece = list(range(at, min(at + 30, first + document)))
+                units, size = [-1], len(piece) + 2
+                for column, token in enumerate(piece, 1):
+                    inside = unit == "word" and column > 1 and token % 3 == 1
+                    units.append(units[-1] if inside else column)
+                found[len(found)] = {
+                    "tokens": [corpora.SPECIAL.cls, *piece, corpora.SPECIAL.sep],
+                    "type_ids": [0] * size,
+                    "positions": list(range(size)),
+                    "unit_ids": [*units, -1],
+                    "labels": [-1],
+                    "copies": [epoch],
+                }
+            first += document
+    return found
+
+
+@pytest.mark.parametrize("unit", ["token", "word"])
+@pytest.mark.parametrize("mode", ["nsp", "sop", "none"])
+def test_packed_examples_are_what_they_are_alone(tmp_path, mode, unit):
+    settings = {"pairs": mode, "masking__unit": unit}
+    packed, plain = source(tmp_path, packing=4, **settings), source(tmp_path, **settings)
+    # Without pairs an example is a document, and the rows of a plain source hold several.
+    wanted = cut_documents(unit, 0) if mode == "none" else dict(split_rows(plain, 0))
+    found = split_rows(packed, 0)
+    assert sorted(number for number, _ in found) == sorted(wanted)
+    assert all(example == wanted[number] for number, example in found)
+    assert packed.rows_per_epoch < len(wanted)
+    if mode == "none":
+        assert dict(split_rows(packed, 1)) == cut_documents(unit, 1)
+    each, real, alone = packed.measure_packing()
+    tokens = sum(len(example["tokens"]) for example in wanted.values())
+    assert each == len(wanted) / packed.rows_per_epoch
+    assert real == pytest.approx(tokens / packed.rows_per_epoch / 32)
+    assert alone == pytest.approx(tokens / len(wanted) / 32)
+
+
+def test_packed_documents_leave_less_padding_than_rows(tmp_path):
+    """Sentences leave the end of a full row empty; packed pieces fill it."""
+    documents = corpora.random_documents(300, seed=3, sentences=12, tokens=14)
+    held = corpora.prepared(tmp_path, [corpora.shard(documents)])
+    shape = {"pairs": "none", "sequence_length": 64}
+    full, packed = (Source(held, "train", corpora.config(packing=most, **shape)) for most in (1, 4))
+    tokens = sum(map(sum, documents))
+    assert tokens / (full.rows_per_epoch * 64) < 0.85
+    assert tokens / (packed.rows_per_epoch * 64) > 0.92
+    assert packed.measure_packing()[0] > 1.1
+
+
+def test_packed_epochs_have_other_company_and_order(tmp_path):
+    s = source(tmp_path, pairs="none", packing=3)
+    first, second = (s._table(epoch, 0) for epoch in (0, 1))
+    assert first.shape == second.shape
+    assert sorted(first[first >= 0]) == sorted(second[second >= 0])
+    assert not np.array_equal(first, second)
+    rows = [[row.tolist() for row in s.batch(step)["example_ids"]] for step in range(2)]
+    assert rows[0] != np.where(first >= 0, first, 0)[:8].tolist()
+
+
+def test_packed_batches_follow_from_the_step(tmp_path):
+    one, other = source(tmp_path, packing=4), source(tmp_path, packing=4)
+    steps = [5, 0, 17, 3, 200]
+    wanted = {step: one.batch(step) for step in steps}
+    assert all(same(other.batch(step), wanted[step]) for step in sorted(steps))
+    for part in (slice(0, 3), slice(3, 8)):
+        batch = other.batch(17, part)
+        assert all(np.array_equal(batch[key], wanted[17][key][part]) for key in batch)
+    assert source(tmp_path).fingerprint != one.fingerprint == other.fingerprint
+
+
+def test_packing_leaves_evaluation_as_it_is(tmp_path):
+    held_out = [source(tmp_path, seed=1, split="validation", packing=most) for most in (1, 4)]
+    assert same(*(one.evaluation_batch(0, 8) for one in held_out))
+
+
+# --- the same loss --------------------------------------------------------------------------------
+
+
+def make_packed_and_plain(rows: int, length: int) -> tuple[Batch, Batch]:
+    """The same examples in packed rows, and each in a row of its own."""
+    packed = toy.batch(rows, length, seed=5, examples=3)
+    plain = toy.batch(3 * rows, length, seed=6)
+    for key, value in plain.items():
+        value[...] = -1 if key in ("unit_ids", "labels") else 0
+    for row, slot in itertools.product(range(rows), range(3)):
+        at, own = 3 * row + slot, packed["segment_ids"][row] == slot + 1
+        size = own.sum()
+        for key in ("tokens", "type_ids", "positions"):
+            plain[key][at, :size] = packed[key][row, own]
+        plain["segment_ids"][at, :size] = 1
+        units = packed["unit_ids"][row, own]
+        plain["unit_ids"][at, :size] = np.where(units >= 0, units - np.argmax(own), -1)
+        for key in ("example_ids", "copies", "labels"):
+            plain[key][at, 0] = packed[key][row, slot]
+    return packed, plain
+
+
+ARCHITECTURES = {
+    "original": "",
+    "rotary": "position=rotary norm=pre",
+    "modern": "position=rotary rotary_base_near=50 window=3 global_every=2 norm=pre "
+    "first_norm=false biases=false type_vocab=0 pooling=mean pooler=transform",
+    "relative": "position=relative position_buckets=6 max_positions=12 layer_weights=true "
+    "attention_gate=true window=6 global_every=2",
+    "roberta": "first_position=2 type_vocab=1 pooler=relu",
+    "no_pairs": "",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "original" else pytest.param(name, marks=pytest.mark.slow)
+        for name in ARCHITECTURES
+    ],
+)
+def test_packed_rows_have_the_same_loss_and_gradients(name):
+    packed, plain = make_packed_and_plain(4, 48)
+    shape = {"sequence_length": 48, "optim__clip_norm": 0}
+    shape |= dict(f"model__{setting}".split("=") for setting in ARCHITECTURES[name].split())
+    if name == "no_pairs":
+        shape |= {"pairs": "none", "objectives__nsp__weight": None}
+        packed["labels"][:] = plain["labels"][:] = -1
+    both = toy.config(batch_size=4, packing=3, **shape), toy.config(batch_size=12, **shape)
+    (one,), state1 = advance(both[0], [packed], devices=1)
+    (other,), state2 = advance(both[1], [plain], devices=1)
+    for key in other:
+        assert one[key] == pytest.approx(other[key], rel=1e-5, abs=1e-7), key
+    assert one["examples_per_row"] == 3
+    first, second = (flat(state["optimizer"].mu) for state in (state1, state2))
+    for key in first:  # first moments: sums of gradients
+        a, b = np.asarray(first[key]), np.asarray(second[key])
+        np.testing.assert_allclose(b, a, atol=1e-5 * max(np.abs(a).max(), 1e-3), err_msg=key)

@@ -1,0 +1,312 @@
+"""Batches against rows put together one by one from the plan; the stream against its promises."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import sharding
+from bert_jax.batch import HOST_KEYS, Batch
+from bert_jax.config import data_knobs, knobs
+from bert_jax.data import pairs, pipeline, units
+from bert_jax.data.pipeline import Source
+from bert_jax.data.text import pmi
+from bert_jax.errors import DataError
+from tests import corpora
+from tests.corpora import same, shards, source
+
+S = corpora.SPECIAL
+MODES = pytest.mark.parametrize("mode", ["nsp", "sop", "none"])
+
+
+def read_epoch(s: Source, epoch: int) -> Batch:
+    """All rows of an epoch in their order."""
+    first, count = epoch * s.rows_per_epoch, s.rows_per_epoch
+    steps = range(first // s.batch_size, (first + count) // s.batch_size + 1)
+    batches = [s.batch(step) for step in steps]
+    joined = {key: np.concatenate([batch[key] for batch in batches]) for key in HOST_KEYS}
+    return {key: value[first % s.batch_size :][:count] for key, value in joined.items()}
+
+
+# --- what a row holds -----------------------------------------------------------------------------
+
+
+def build_row(shard: Any, example: np.void, mode: str) -> tuple[list[int], list[int]]:
+    """Tokens and type ids, put together as the original does."""
+    text = shard.tokens.tolist()
+    a = text[int(example["a_start"]) :][: int(example["a_length"])]
+    if mode == "none":
+        ends = {int(shard.sentence_ends[end - 1]) for end in shard.document_ends}
+        body = []
+        for offset, token in enumerate(a, int(example["a_start"])):
+            if offset in ends and offset != example["a_start"]:
+                body.append(S.sep)
+            body.append(token)
+        return [S.cls, *body, S.sep], [0] * (len(body) + 2)
+    b = text[int(example["b_start"]) :][: int(example["b_length"])]
+    if not b:
+        return [S.cls, *a, S.sep], [0] * (len(a) + 2)
+    return [S.cls, *a, S.sep, *b, S.sep], [0] * (len(a) + 2) + [1] * (len(b) + 1)
+
+
+@MODES
+@pytest.mark.parametrize("unit", list(data_knobs.UNITS))
+def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
+    s = source(tmp_path, pairs=mode, masking__unit=unit)
+    plan = pairs.plan_split(shards(), mode, corpora.config().examples, 32, 0, 0)
+    assert s.examples_per_epoch == len(plan)
+    prepared = corpora.prepared(tmp_path, shards())
+    more = [pmi.collocations(prepared, knobs.Masking())] if unit == "pmi" else []
+    epoch = read_epoch(s, 0)
+    shape = {key: (len(plan), 32 if key in HOST_KEYS[:5] else 1) for key in HOST_KEYS}
+    assert {key: value.shape for key, value in epoch.items()} == shape
+    assert {value.dtype for value in epoch.values()} == {np.dtype(np.int32)}
+    for row, number in enumerate(epoch["example_ids"][:, 0].tolist()):
+        tokens, types = build_row(shards()[plan["shard"][number]], plan[number], mode)
+        size, padding = len(tokens), [0] * (32 - len(tokens))
+        assert epoch["tokens"][row].tolist() == tokens + padding  # [PAD] is 0
+        assert epoch["type_ids"][row].tolist() == types + padding
+        assert epoch["positions"][row].tolist() == list(range(size)) + padding
+        assert epoch["segment_ids"][row].tolist() == [1] * size + padding
+        assert epoch["labels"][row, 0] == plan["label"][number]
+    assert not epoch["copies"].any()
+    assert not epoch["cls_positions"].any()
+    assert np.array_equal(epoch["places"][:, 0], np.arange(len(plan)))
+    text = epoch["tokens"] >= corpora.FIRST
+    settings, of_words = knobs.Masking(unit=unit), prepared.tokenizer.continuation
+    rows = units.Rows(
+        epoch["tokens"], text, of_words, settings, epoch["example_ids"], epoch["copies"], 0, *more
+    )
+    assert np.array_equal(epoch["unit_ids"], getattr(units, unit)(rows))
+    assert np.array_equal(epoch["unit_ids"] >= 0, text)
+
+
+@MODES
+def test_number_documents_counts_over_shards(tmp_path, mode):
+    s = source(tmp_path, pairs=mode)
+    first = s.evaluation_batch(0, s.examples_per_epoch)["tokens"][:, 1]  # of the text of A
+    found, before = s.number_documents(), 0
+    plan = pairs.plan_split(shards(), mode, corpora.config().examples, 32, 0, 0)
+    for number, shard in enumerate(shards()):
+        mine = plan["shard"] == number
+        tokens = shard.sentence_ends[shard.document_ends - 1]  # where documents end
+        wanted = [int((tokens <= token - corpora.FIRST).sum()) for token in first[mine]]
+        assert found[mine].tolist() == [before + document for document in wanted]
+        before += len(shard.document_ends)
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+@MODES
+@pytest.mark.parametrize("dupe_factor", [0, 1, 3])
+def test_epoch_reads_its_plan_once(tmp_path, mode, dupe_factor):
+    """Later plans of pairs have a few examples more or fewer, left out or read twice."""
+    s = source(tmp_path, pairs=mode, masking__dupe_factor=dupe_factor)
+    count, orders, sizes = s.examples_per_epoch, set(), set()
+    for epoch in range(5):
+        rows, copy = read_epoch(s, epoch), epoch % dupe_factor if dupe_factor else epoch
+        ids = rows["example_ids"][:, 0]
+        assert (rows["copies"] == copy).all()
+        size = len(s._plan(copy if mode != "none" else 0))
+        assert len(np.unique(ids)) == min(size, count)
+        assert ids.max() < size
+        assert np.bincount(ids).max() <= -(-count // size)
+        orders.add(tuple(ids[:20].tolist()))
+        sizes.add(size)
+    assert len(orders) == 5
+    assert len(sizes) > 1 or mode == "none" or dupe_factor == 1
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 200, 1000])
+def test_batch_cuts_one_stream_at_any_size(tmp_path, size):
+    one, other = source(tmp_path, batch_size=1), source(tmp_path, batch_size=size)
+    steps = max(1, 400 // size)
+    whole = [other.batch(step) for step in range(steps)]
+    for index in np.random.default_rng(0).integers(0, steps * size, 40).tolist():
+        single, row = one.batch(index), index % size
+        found = {key: value[row : row + 1] for key, value in whole[index // size].items()}
+        assert same(found, single)
+
+
+@MODES
+def test_static_copies_return_in_another_order(tmp_path, mode):
+    s = source(tmp_path, pairs=mode, masking__dupe_factor=2)
+    first, second, third = (read_epoch(s, epoch) for epoch in range(3))
+
+    def sort(rows: Batch) -> Batch:
+        return {key: value[np.argsort(rows["example_ids"][:, 0])] for key, value in rows.items()}
+
+    assert same(sort(first) | {"places": 0}, sort(third) | {"places": 0})
+    assert np.array_equal(first["places"], first["example_ids"])  # rates belong to the example
+    assert not same(first, third)
+    assert not np.array_equal(sort(first)["copies"], sort(second)["copies"])
+
+
+@given(st.slices(8))
+def test_batch_rows_are_a_slice_of_it(tmp_path_factory, rows):
+    s = source(tmp_path_factory.getbasetemp() / "slices")
+    assert same({key: value[rows] for key, value in s.batch(5).items()}, s.batch(5, rows))
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize(
+    "axes", [(1, 8, 1, 1), (1, 2, 4, 1), (1, 4, 1, 2)], ids=["data", "fsdp", "tensor"]
+)
+def test_batch_loses_no_row_when_hosts_change(axes, tmp_path, monkeypatch):
+    """One, two, one, four, two hosts with eight devices make the rows of their own devices."""
+    s = source(tmp_path, batch_size=16)
+    mesh = jax.make_mesh(axes, sharding.AXES, axis_types=(jax.sharding.AxisType.Auto,) * 4)
+    devices, here = mesh.devices.ravel(), list[jax.Device]()
+
+    def of_this_host(self: jax.NamedSharding, shape: tuple[int, ...]) -> dict:
+        indices = self.devices_indices_map(shape)
+        return {device: index for device, index in indices.items() if device in here}
+
+    monkeypatch.setattr(jax.NamedSharding, "addressable_devices_indices_map", of_this_host)
+    count = s.rows_per_epoch
+    seen: list[int] = []
+    for step in range(-(-count // 16)):
+        hosts, parts = (1, 2, 1, 4, 2)[step % 5], {}
+        for host in range(hosts):
+            here[:] = devices[host * 8 // hosts : (host + 1) * 8 // hosts]
+            rows = sharding.local_rows(16, mesh)  # hosts that share rows make the same rows
+            parts[rows.start, rows.stop] = s.batch(step, rows)
+        ordered = [parts[place] for place in sorted(parts)]
+        whole = {key: np.concatenate([part[key] for part in ordered]) for key in HOST_KEYS}
+        assert same(whole, s.batch(step))
+        seen += whole["example_ids"][:, 0].tolist()
+    assert sorted(seen[:count]) == list(range(count))
+
+
+def test_batch_needs_no_earlier_call(tmp_path, monkeypatch):
+    """In any order of calls; a late step makes the first plan and its own."""
+    one, steps = source(tmp_path / "a"), [40, 3, 7, 3, 0, 100]
+    forward = {step: one.batch(step) for step in sorted(steps)}
+    two, made = source(tmp_path / "b"), list[int]()
+    plan_split = pairs.plan_split
+    monkeypatch.setattr(pairs, "plan_split", lambda *a: made.append(a[-1]) or plan_split(*a))
+    assert all(same(two.batch(step), forward[step]) for step in steps)
+    for mode, late in (("nsp", [0, 10**6 * 8 // one.rows_per_epoch]), ("none", [0])):
+        made.clear()
+        s = source(tmp_path, pairs=mode)
+        s.batch(10**6)
+        s.batch(10**6)
+        assert made == late
+    assert not list(tmp_path.rglob("*.*"))  # no file is written
+
+
+def test_batch_follows_data_seed_and_not_seed(tmp_path):
+    s = source(tmp_path)
+    assert not np.array_equal(
+        s.batch(3)["tokens"], source(tmp_path, data_seed=1).batch(3)["tokens"]
+    )
+    settings = corpora.config(seed=9, batch_size=8, sequence_length=32)
+    assert same(
+        s.batch(3), Source(corpora.prepared(tmp_path, shards()), "train", settings).batch(3)
+    )
+
+
+@MODES
+def test_evaluation_batch_covers_the_plan_in_order(tmp_path, mode):
+    s = source(tmp_path, seed=4, split="validation", pairs=mode, masking__dupe_factor=0)
+    count = s.examples_per_epoch
+    whole = s.evaluation_batch(0, count)
+    assert np.array_equal(whole["example_ids"][:, 0], np.arange(count))
+    for size in (1, 7, 64, count, count + 3):
+        batches = [s.evaluation_batch(index, size) for index in range(-(-count // size))]
+        assert all(len(batch["tokens"]) == size for batch in batches)
+        rows = {key: np.concatenate([batch[key] for batch in batches]) for key in HOST_KEYS}
+        assert same({key: value[:count] for key, value in rows.items()}, whole)
+        spare = {key: value[count:] for key, value in rows.items()}
+        assert (spare["segment_ids"] == 0).all()
+        assert (spare["unit_ids"] == -1).all()
+        assert (spare["labels"] == -1).all()
+    assert (s.batch(count * 3)["copies"] == 0).all()
+
+
+def test_evaluation_batch_follows_its_seed_and_split(tmp_path):
+    def whole(split: str = "validation", **settings: Any) -> Batch:
+        return source(tmp_path, split=split, **settings).evaluation_batch(0, 8)
+
+    assert same(whole(seed=4), whole(seed=4, data_seed=8, masking__dupe_factor=5))
+    assert not same(whole(seed=4), whole(seed=5))
+    assert not same(whole(seed=4), whole("train", seed=4))
+
+
+def test_source_refuses_a_split_without_text(tmp_path):
+    prepared = corpora.prepared(tmp_path, shards(), validation=[], other=[corpora.shard([])])
+    for split in ("validation", "other", "missing"):
+        with pytest.raises(DataError, match=split):
+            Source(prepared, split, corpora.config())
+
+
+CHANGES = (
+    "pairs=sop pairs=none sequence_length=48 batch_size=9 data_seed=1 masking.dupe_factor=1 "
+    "masking.unit=word masking.max_unit=3 masking.span_mean=2.0 masking.span_max=8 "
+    "examples.short_probability=0.2 examples.random_next_probability=0.4 examples.truncate=front"
+)
+
+
+def test_fingerprint_changes_with_the_stream_only(tmp_path):
+    def fingerprint(*changes: str) -> str:
+        pairs_of = (change.replace(".", "__", 1).split("=") for change in changes)
+        return source(tmp_path, **dict(pairs_of)).fingerprint
+
+    found = {fingerprint(change) for change in CHANGES.split()}
+    assert len(found | {fingerprint()}) == 14
+    assert fingerprint("masking.rate=0.4", "steps=7", "loader.prefetch=3") == fingerprint()
+    assert fingerprint("pairs=none", "examples.truncate=front") == fingerprint("pairs=none")
+
+
+# --- prefetching ----------------------------------------------------------------------------------
+
+
+def has_thread() -> bool:
+    return any(thread.name.startswith("prefetch") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 4, 50])
+def test_prefetch_keeps_the_order(ahead):
+    assert list(pipeline.prefetch(lambda step: {"step": step}, 5, 25, ahead)) == [
+        {"step": step} for step in range(5, 25)
+    ]
+    assert list(pipeline.prefetch(lambda step: {}, 7, 7, ahead)) == []
+    assert not has_thread()
+
+
+@pytest.mark.parametrize("ahead", [0, 1, 5])
+def test_prefetch_works_ahead_as_far_as_asked(ahead):
+    made: list[int] = []
+    batches = pipeline.prefetch(lambda step: made.append(step) or {}, 0, 10**6, ahead)
+    for taken in range(1, 4):
+        next(batches)
+        deadline = time.monotonic() + 10
+        while len(made) < taken + ahead and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.05)  # were it to go on
+        assert made == list(range(taken + ahead))
+    assert has_thread() == (ahead > 0)
+    batches.close()
+    assert not has_thread()
+
+
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_prefetch_passes_errors_on_in_their_turn(ahead):
+    def fail(step: int) -> Batch:
+        if step == 2:
+            raise DataError("shard 3 is gone", "look for it")
+        return {"step": step}
+
+    batches = pipeline.prefetch(fail, 0, 10, ahead)
+    assert [next(batches)["step"] for _ in range(2)] == [0, 1]
+    with pytest.raises(DataError, match="shard 3"):
+        next(batches)
+    assert not has_thread()
