@@ -1,10 +1,11 @@
-"""From text to batches with byte-level BPE: blanks between sentences, words, and pairs that two
-separators part.
+"""From text to batches and answers with byte-level BPE: blanks between sentences, words, and pairs
+that two separators part.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import types
@@ -17,14 +18,18 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.batch import TwoSeparators
 from bert_jax.config import knobs
-from bert_jax.data import pairs, tokenizer, units
+from bert_jax.data import features, pairs, tokenizer, units
+from bert_jax.data.examples import Example
 from bert_jax.data.pipeline import Source
+from bert_jax.data.row_fields import Answer
 from bert_jax.data.text import pmi, prepare
 from bert_jax.data.text.sentences import GLUED, SENTENCE, Tally, sentences
 from bert_jax.data.text.shards import Prepared
-from bert_jax.errors import ConfigError
-from bert_jax.interop import runs
-from bert_jax.predictors import stream
+from bert_jax.data.vocabulary import train_vocabulary
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import samples
+from bert_jax.interop import initial, runs
+from bert_jax.predictors import base, fill_mask, stream, unmask
 from bert_jax.predictors.base import Model, Options
 from tests import corpora, tasks, texts
 
@@ -36,6 +41,17 @@ DOCUMENTS = [
     [CHINESE, "第二行。It ends."],
     ["One."],
 ]
+
+
+@functools.cache
+def golden(kind: str) -> tokenizer.Tokenizer:
+    return tokenizer.load(GOLDEN / kind)
+
+
+@functools.cache
+def trained() -> tokenizer.Tokenizer:
+    letters = [f"{a} {b}" for a in "abcdefgh" for b in ("the", "of", "to", "in", "is")]
+    return train_vocabulary(letters * 2, knobs.Tokenizer(kind="bpe", vocab_size=290))
 
 
 def prepared(folder: Path, documents: list[list[str]], **overrides: object) -> Prepared:
@@ -74,14 +90,14 @@ def test_a_document_has_the_ids_of_its_text(tmp_path, path):
     given = {"tokenizer__path": GOLDEN / path} if path else {"tokenizer__vocab_size": 280}
     split = {"corpus__sentences": "split", "corpus__language": "zh"}
     found = prepared(tmp_path, DOCUMENTS * 2, **given, **split)
-    assert found.tokenizer.style.kind == "bpe"
+    assert found.tokenizer.kind == "bpe"
     wanted = found.tokenizer.encode_batch([" ".join(" ".join(d).split()) for d in DOCUMENTS * 2])
     (shard,) = found.splits["train"]
     bounds = [0, *shard.sentence_ends[np.array(shard.document_ends) - 1].tolist()]
     assert [shard.tokens[a:b].tolist() for a, b in itertools.pairwise(bounds)] == wanted
     assert len(shard.sentence_ends) > 2 * sum(map(len, DOCUMENTS))  # lines hold several
     names = json.loads((found.folder / "manifest.json").read_text())["files"]
-    assert {*found.tokenizer.files} < {*names}
+    assert {"vocab.json", "merges.txt", "tokenizer.json"} < {*names}
 
 
 def test_a_sentence_says_where_the_text_has_no_space_before_it():
@@ -135,18 +151,8 @@ def test_what_bpe_does_without_is_refused():
     assert not resolve(tokenizer__lowercase=False).tokenizer.lowercase
     with pytest.raises(ConfigError, match="vocab_size = 261 leaves bpe no piece of two bytes"):
         resolve(tokenizer__vocab_size=261)
-    for name, value in (("max_word_length", 50), ("characters", "google")):
-        with pytest.raises(ConfigError, match=f"{name} = .* does nothing: it is for WordPiece"):
-            resolve(**{f"tokenizer__{name}": value})
-
-
-def test_a_preset_for_words_leaves_bytes_as_they_are():
-    path = str(GOLDEN / "roberta")
-    of_words = {"max_word_length": 100, "characters": "google"}
-    given = prepare.given_tokenizer(knobs.Tokenizer(path=path, kind="bpe", **of_words))
-    assert given.hash == tokenizer.load(GOLDEN / "roberta").hash
-    with pytest.raises(ConfigError, match="max_word_length = 100 does nothing"):
-        prepare.given_tokenizer(knobs.Tokenizer(path=path, **of_words))
+    with pytest.raises(ConfigError, match=r"length = .* does nothing: it is for WordPiece"):
+        resolve(tokenizer__max_word_length=50)
 
 
 # --- words ----------------------------------------------------------------------------------------
@@ -251,6 +257,145 @@ def test_rows_of_whole_sentences_have_one_separator_between_documents(tmp_path):
     assert corpora.same(one.batch(0), two.batch(0))
 
 
+# --- tasks ----------------------------------------------------------------------------------------
+
+
+def task_rows(examples, kind, found, length=64, **settings):
+    return features.encode_examples(
+        examples, kind, found, knobs.Task(**settings), length, train=False
+    )
+
+
+def test_tags_stand_at_the_first_piece_of_words_with_a_blank():
+    found = golden("roberta")
+    words = ("The", "dog's", "masking", "rate", "<mask>", "")
+    example = Example("line 1", "", words=words, label=(1, 2, 3, 4, 5, 6))
+    rows = task_rows([example], "tag", found)
+    ids = rows.tokens.tolist()[1:-1]
+    assert ids == found.encode_batch([" The dog's masking rate <mask> "])[0]
+    tags = rows.targets["tags"].tolist()[1:-1]
+    assert [tag for tag in tags if tag >= 0] == [1, 2, 3, 4, 5, 6]
+    assert all((tag >= 0) == (not found.continuation[i]) for tag, i in zip(tags, ids, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
+def test_answers_are_the_text_between_their_tokens(kind):
+    found = golden(kind)
+    context = "In 1999 the old man's dog, caf\u00e9 and all, walked along the river."
+    for text in ("1999", "the old man", "caf\u00e9", "river"):
+        answer = Answer(text, context.index(text))
+        example = Example("line 1", "", text="When?", pair=context, label=(answer,))
+        rows = task_rows([example], "span", found)
+        ((start, end),) = rows.targets["spans"].tolist()
+        first, last = rows.characters[start, 0], rows.characters[end, 1]
+        assert context[first:last] == text
+        column = len(found.encode_batch(["When?"])[0]) + 1 + found.special.separators
+        assert (rows.characters[:column] == -1).all()
+        assert rows.characters[column].tolist() == [0, 1]
+        assert rows.tokens[column - 1] == found.special.sep
+
+
+def test_pairs_are_cut_to_fit_with_both_separators():
+    found = golden("roberta")
+    example = Example("line 1", "", text="the model " * 20, pair="the text " * 20, label=0)
+    rows = task_rows([example], "classify", found, length=17)
+    tokens = rows.tokens.tolist()
+    assert len(tokens) == 17
+    assert rows.cut == 1
+    sep = found.special.sep
+    at = tokens.index(sep)
+    assert tokens[at : at + 2] == [sep, sep]
+    assert tokens[-1] == sep
+    assert tokens.count(sep) == 3
+    assert not rows.type_ids.any()
+    with pytest.raises(DataError, match="cannot hold"):
+        task_rows(
+            [Example("line 1", "", text="the", pair="text", label=())], "span", found, length=5
+        )
+
+
+# --- predictions ----------------------------------------------------------------------------------
+
+
+def model(found: tokenizer.Tokenizer, likeliest: list[int]) -> types.SimpleNamespace:
+    """What predictors need of a model: one that says the same for every mask."""
+
+    def apply(batch):
+        slots = batch["predict_positions"].shape
+        assert (batch["tokens"][0, batch["predict_positions"][0, :1]] == found.special.mask).all()
+        ids = np.broadcast_to(np.array(likeliest), (*slots, len(likeliest)))
+        return np.full(ids.shape, 0.25), ids
+
+    run = types.SimpleNamespace(tokenizer=found)
+    return types.SimpleNamespace(
+        run=run, options=base.Options(top_k=2), limit=32, head=lambda name, function: apply
+    )
+
+
+def test_masks_of_roberta_are_filled():
+    found = golden("roberta")
+    wanted = found.encode_batch([" dog s"])[0]
+    predictor = fill_mask.FillMask(model(found, wanted[:2]))
+    rows = [predictor.read(1, "The old <mask> and his man<mask>."), predictor.read(2, "No [MASK].")]
+    work = predictor.encode(rows)
+    values, ids = work.compute(np.arange(2), 32, 2)
+    first, second = work.results([(values[0], ids[0]), (values[1], ids[1])])
+    shown = [found.shown[i] for i in wanted[:2]]
+    assert [[one["token"] for one in mask] for mask in first["masks"]] == [shown, shown]
+    assert second["masks"] == []
+    (remark,) = predictor.remarks()
+    assert remark.startswith("1 text has no <mask>: line 2 has '[MASK]'")
+    assert "write <mask> in place of [MASK]" in predictor.text(second)
+
+
+@pytest.mark.parametrize(
+    ("text", "fill", "final"),
+    [
+        ("The old <mask> walked.", " dog", "The old dog walked."),
+        ("The old<mask> walked.", " dog", "The old dog walked."),
+        ("The old <mask> walked.", "er", "The older walked."),
+        ("<mask> walked.", "He", "He walked."),
+    ],
+)
+def test_filled_masks_are_written_into_the_text(text, fill, final):
+    found = golden("roberta")
+    masked = found.encode_batch([text], escape=False)[0]
+    place = masked.index(found.special.mask)
+    filling = found.encode_batch([fill])[0]
+    ids = [*masked[:place], filling[0], *masked[place + 1 :]]
+    if len(filling) == 1:
+        assert unmask.written(found, text, ids, [place]) == final
+    else:
+        whole = [*masked[:place], *filling, *masked[place + 1 :]]
+        assert found.readable(whole).replace("  ", " ") == final.replace("old er", "older")
+
+
+def test_samples_mask_whole_words():
+    found = trained()
+    ids = found.encode_batch([" a b a the of to in is"])[0]
+    sample = samples._masked(ids, found, 3)
+    assert all(answer.strip().isalpha() for answer in sample.answers)
+    assert sample.text.count("[MASK]") == len(sample.answers)
+    words = sample.text.split()
+    for answer in sample.answers:
+        words[words.index("[MASK]")] = answer.strip()
+    assert words == ["a", "b", "a", "the", "of", "to", "in", "is"]
+
+
+def test_rows_of_the_special_tokens_move_by_their_roles():
+    ours, theirs = trained(), golden("roberta")
+    table = np.arange(theirs.size, dtype=np.float32)[:, None]
+    fresh = np.full((ours.size, 1), -1, np.float32)
+    name = "encoder/embeddings/token"
+    config = knobs.Config(init_from="there", init_vocab="remap")
+    run = types.SimpleNamespace(tokenizer=theirs, tokenizer_path="")
+    params = {"encoder": {"embeddings": {"token": fresh}}}
+    moved = initial._remapped(config, run, ours, params, {name: table})[name][:, 0]
+    assert moved[list(ours.special)].tolist() == list(theirs.special)
+    for piece in ("a", "Ġ", "Ġthe"):
+        assert moved[ours.vocab.index(piece)] == theirs.vocab.index(piece)
+
+
 # --- end to end -----------------------------------------------------------------------------------
 
 
@@ -265,7 +410,7 @@ def test_a_model_of_bytes_is_trained_asked_and_fine_tuned(tmp_path, path):
     with texts.one_device():
         train.run(texts.configure(base, steps=40, **kind, **shape), tmp_path / "run", command=[])
     run = runs.open_run(str(tmp_path / "run"))
-    assert run.tokenizer.style.kind == "bpe"
+    assert run.tokenizer.kind == "bpe"
     lines = [json.loads(x) for x in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     masked = [line["train/masked_fraction"] for line in lines if "train/masked_fraction" in line]
     assert masked[-1] == pytest.approx(0.2, abs=0.05)

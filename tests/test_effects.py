@@ -116,7 +116,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "tokenizer.vocab_size": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.lowercase": (False, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.max_word_length": (50, TEXT, [CLASSIFY, {"tokenizer.kind": "bpe"}]),
-    "tokenizer.characters": ("huggingface", TEXT, [CLASSIFY, {"tokenizer.kind": "bpe"}]),
     "tokenizer.train_characters": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "examples.short_probability": (0.2, TEXT, [{"pairs": "none"}, CLASSIFY]),
     "examples.random_next_probability": (

@@ -166,24 +166,6 @@ tree.corpus.text_field = "body"
 assert [idle.path for idle in config.settle(tree)[1]] == ["corpus.text_field"]
 """,
     ),
-    "a kind of vocabulary": (
-        ("config/data_knobs.py", "VOCABULARIES", '    "mine": r"[01]{2}|[01]",\n'),
-        {},
-        """
-from pathlib import Path
-from bert_jax.config import default, resolve
-from bert_jax.data import tokenizer
-specials = [f"[{name}]" for name in ("PAD", "UNK", "CLS", "SEP", "MASK")]
-Path("vocab.txt").write_text("\\n".join([*specials, "00", "11", "0", "1"]))
-found = tokenizer.load(Path("vocab.txt"), kind="mine")
-assert found.encode_batch(["1100101"]) == [[6, 5, 1, 8]]
-found.save(Path("saved"))
-assert tokenizer.load(Path("saved")).style.kind == "mine"
-tree = default()
-tree.tokenizer.path, tree.tokenizer.kind = "vocab.txt", "mine"
-assert resolve(tree).tokenizer.kind == "mine"
-""",
-    ),
     "a masking unit": (
         ("config/data_knobs.py", "UNITS", '    "halves": ("span_max",),\n'),
         {

@@ -17,9 +17,8 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.config import knobs
-from bert_jax.data import encoding, vocabulary
+from bert_jax.data import encoding
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.vocabulary import Style
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -27,7 +26,7 @@ from bert_jax.predictors import generate, stream
 from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
 from bert_jax.training import program as steps
-from tests import toy, variants
+from tests import reactions, toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface"
 CAUSAL = {
@@ -92,7 +91,7 @@ MODELS: dict[str, dict[str, object]] = {
 
 @functools.cache
 def tokenizer() -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer([*vocabulary.SPECIALS, *PIECES], Style())
+    return tokenizers.Tokenizer(tokenizers.build_wordpiece([*tokenizers.SPECIALS, *PIECES]))
 
 
 @functools.cache
@@ -416,14 +415,13 @@ def test_text_is_written_as_people_write_it():
         for character in dict.fromkeys(text)
         if not character.isspace() and character not in letters
     ]
-    found = tokenizers.Tokenizer(
-        [*vocabulary.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks], Style()
-    )
+    pieces = [*tokenizers.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks]
+    found = tokenizers.Tokenizer(tokenizers.build_wordpiece(pieces))
     ids = found.encode_batch([text])[0]
     assert found.special.unk not in ids
     assert found.readable(ids) == text
     assert found.readable([]) == ""
     a, b = (found.vocab.index(piece) for piece in ("##a", "b"))
     assert found.readable([a, b, found.special.mask]) == "a b [MASK]"
-    smiles = tokenizers.Tokenizer([*vocabulary.SPECIALS, "C", "O", "="], Style(kind="smiles"))
+    smiles = reactions.build_tokenizer([*tokenizers.SPECIALS, "C", "O", "="])
     assert smiles.readable(smiles.encode_batch(["CC=O"])[0]) == "CC=O"

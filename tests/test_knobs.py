@@ -26,8 +26,8 @@ from bert_jax import sharding, train
 from bert_jax.batch import Encoded
 from bert_jax.config import knobs, load_file, override, resolve
 from bert_jax.data import corpus, pipeline
-from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import files, prepare, sentences, tfds_text
+from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus as evaluation
 from bert_jax.evaluation import metrics
@@ -104,11 +104,10 @@ COVERED = {
     "task.no_answer_threshold": "test_answers.py::test_decode_span_answers_as_run_squad",
     "task.metrics": "test_scores.py::test_the_metrics_named_are_those_reported",
     "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
-    "tokenizer.kind": "test_tokenizer.py::test_a_kind_that_is_asked_for_is_taken",
+    "tokenizer.kind": "data/test_tokenizer.py::test_given_tokenizer_refuses_knobs_of_another_kind",
     "tokenizer.vocab_size": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
-    "tokenizer.lowercase": "test_tokenizer.py::test_trained_vocabulary_is_sane",
+    "tokenizer.lowercase": "data/test_vocabulary.py::test_train_gives_a_useful_wordpiece",
     "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
-    "tokenizer.characters": "test_characters.py::test_the_knob_chooses_for_a_vocabulary_of_files_and_a_trained_one",  # noqa: E501
     "tokenizer.train_characters": "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train",  # noqa: E501
     "examples.short_probability": "test_pairs.py::test_plan_short_targets_are_uniform",
     "examples.random_next_probability": (
@@ -288,7 +287,7 @@ def test_the_tests_named_exist():
         functions = [
             node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
         ]
-        there |= {f"{file.name}::{function.name}" for function in functions}
+        there |= {f"{file.relative_to(TESTS)}::{function.name}" for function in functions}
     assert set(COVERED.values()) - there == set()
 
 
@@ -742,7 +741,7 @@ def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
     lines = [" ".join(texts.document(np.random.default_rng(i), 4)) for i in range(30)]
     for size, longest in ((70, 200), (90, 3)):
         settings = knobs.Tokenizer(vocab_size=size, max_word_length=longest)
-        found = tokenizers.train(lines, settings)
+        found = train_vocabulary(lines, settings)
         assert found.size == size
         ids = found.encode_batch(["cat dog garden"])[0]
         assert ids.count(found.special.unk) == (longest == 3)  # garden alone is longer

@@ -20,6 +20,7 @@ import pytest
 from bert_jax import cli, suites
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.inference import silent
 from bert_jax.evaluation.metrics import EXAMPLES
@@ -31,7 +32,7 @@ from bert_jax.suites import hidden, passages
 from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.cross_rate import METRICS, RATES
 from bert_jax.suites.left_to_right import LeftToRight
-from tests import texts, toy
+from tests import reactions, texts, toy
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -205,7 +206,7 @@ def test_tokens_of_two_chinese_words_are_bounded(models, tmp_path):
     """Bytes may be merged over words: nelbo masks tokens, and cross_rate words."""
     settings = knobs.Tokenizer(kind="bpe", vocab_size=290)
     run = model(tmp_path / "m", sorted({*CHINESE}))
-    run = dataclasses.replace(run, tokenizer=tokenizers.train([CHINESE] * 9, settings))
+    run = dataclasses.replace(run, tokenizer=train_vocabulary([CHINESE] * 9, settings))
     run = dataclasses.replace(run, params=toy.init(run.config, vocab=run.tokenizer.size))
     (tmp_path / "a.txt").write_text(CHINESE)
     found = ask(run, "nelbo", source=str(tmp_path / "a.txt"))
@@ -239,7 +240,7 @@ def recorded(run, source, monkeypatch) -> list[hidden.Row]:
 def test_every_vocabulary_masks_and_shows_the_same_words(models, source, monkeypatch):
     seen = {}
     written = Path(source.partition(":")[2], "text.txt").read_text().split("\n")
-    of_bytes = tokenizers.train(written, knobs.Tokenizer(kind="bpe", vocab_size=290))
+    of_bytes = train_vocabulary(written, knobs.Tokenizer(kind="bpe", vocab_size=290))
     some = models | {"bytes": dataclasses.replace(models["whole"], tokenizer=of_bytes)}
     for name, run in some.items():
         found = passages.load(run, SuiteOptions(source=source, words=WORDS), "cross_rate")
@@ -538,8 +539,7 @@ def test_sources_without_words_are_refused(models, tmp_path):
         ask(models["whole"], "cross_rate", source=f"files:{tmp_path}")
     with pytest.raises(DataError, match="no files at"):
         ask(models["whole"], "nelbo", source=f"files:{tmp_path}/none")
-    style = dataclasses.replace(models["whole"].tokenizer.style, kind="smiles")
-    molecules = tokenizers.Tokenizer([*SPECIALS, "C", "O"], style)
+    molecules = reactions.build_tokenizer([*SPECIALS, "C", "O"])
     run = dataclasses.replace(models["whole"], tokenizer=molecules)
     with pytest.raises(ConfigError, match=r"the vocabulary of .*whole has none"):
         ask(run, "cross_rate", source=f"files:{tmp_path}")

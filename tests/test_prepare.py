@@ -30,7 +30,9 @@ from bert_jax.config import knobs
 from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import audit, encode, files, pool, prepare, shards
+from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import CheckpointError, DataError, Stopped
+from tests import reactions
 
 WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
 
@@ -190,12 +192,10 @@ def test_what_spoils_training_is_warned_of(tmp_path, given, says):
 
 def test_text_without_words_is_not_cut_into_sentences_of_prose(tmp_path):
     """A dot of a reaction stands between molecules."""
-    (tmp_path / "vocab").mkdir()
     pieces = [*tokenizers.SPECIALS, "C", "c", "O", "N", "=", "(", ")", ".", "1", ">>"]
-    (tmp_path / "vocab" / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    (tmp_path / "vocab" / "tokenizer_config.json").write_text('{"kind": "smiles"}')
-    reactions = ["CC(=O)O.OCC>>CC(=O)OCC.O", "C.CO>>CCO", "Nc1ccccc1.CO>>CNc1ccccc1.O"]
-    write(tmp_path / "in", [reactions, reactions[::-1]])
+    reactions.build_tokenizer(pieces).save(tmp_path / "vocab")
+    formulas = ["CC(=O)O.OCC>>CC(=O)OCC.O", "C.CO>>CCO", "Nc1ccccc1.CO>>CNc1ccccc1.O"]
+    write(tmp_path / "in", [formulas, formulas[::-1]])
     given = config(
         tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "vocab"), sentences="auto"
     )
@@ -272,9 +272,9 @@ def test_the_vocabulary_is_trained_on_a_bounded_sample_of_train(tmp_path, monkey
     monkeypatch.setattr(prepare, "STRIPE", 1000)
     seen = []
     monkeypatch.setattr(
-        tokenizers,
-        "train",
-        lambda texts, s, folder, real=tokenizers.train: real(seen.extend(texts) or seen, s, folder),
+        prepare,
+        "train_vocabulary",
+        lambda texts, *rest, real=train_vocabulary: real(seen.extend(texts) or seen, *rest),
     )
     write(tmp_path / "in", documents(500))
     chosen = config(tmp_path / "in", tmp_path / "cache")
@@ -296,7 +296,13 @@ SPACED = st.lists(
 )
 
 
-STYLES = (tokenizers.Style(), tokenizers.Style(lowercase=False), tokenizers.Style(kind="smiles"))
+BUILDERS = {
+    "uncased": lambda pieces: tokenizers.Tokenizer(tokenizers.build_wordpiece(pieces)),
+    "cased": lambda pieces: tokenizers.Tokenizer(
+        tokenizers.build_wordpiece(pieces, lowercase=False)
+    ),
+    "reactions": reactions.build_tokenizer,
+}
 
 
 def each(words: encode.Words, sentences: list[str]) -> list[list[int]]:
@@ -305,13 +311,12 @@ def each(words: encode.Words, sentences: list[str]) -> list[list[int]]:
     return [part.tolist() for part in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
-@given(st.lists(SPACED, max_size=4), st.sampled_from(STYLES))
+@given(st.lists(SPACED, max_size=4), st.sampled_from([*BUILDERS]))
 @settings(max_examples=300)
-def test_word_by_word_gives_the_ids_of_whole_sentences(found, style):
+def test_word_by_word_gives_the_ids_of_whole_sentences(found, name):
     sentences = [" ".join(" ".join(words).split()) for words in found]
-    tokenizer = tokenizers.Tokenizer(
-        [*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"], style
-    )
+    pieces = [*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"]
+    tokenizer = BUILDERS[name](pieces)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(encode, "WORDS", 5)
         words = encode.Words(tokenizer)
@@ -591,14 +596,14 @@ def test_what_shapes_the_corpus_shapes_its_name_and_nothing_else_does(tmp_path):
 
 def test_a_given_tokenizer_is_named_by_its_hash(tmp_path):
     write(tmp_path / "in", documents(5))
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, "a", "b"], tokenizers.Style()).save(tmp_path / "t")
+    BUILDERS["uncased"]([*tokenizers.SPECIALS, "a", "b"]).save(tmp_path / "t")
     chosen = config(tmp_path / "in", tmp_path / "cache", tokenizer=str(tmp_path / "t"))
     resized = dataclasses.replace(
         chosen, tokenizer=dataclasses.replace(chosen.tokenizer, vocab_size=99)
     )
     first = prepare.fingerprint(chosen, tmp_path)
     assert prepare.fingerprint(resized, tmp_path) == first
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, "b", "a"], tokenizers.Style()).save(tmp_path / "t")
+    BUILDERS["uncased"]([*tokenizers.SPECIALS, "b", "a"]).save(tmp_path / "t")
     assert prepare.fingerprint(chosen, tmp_path) != first
 
 
@@ -898,9 +903,8 @@ def fill(file: Path, size: int, seed: int = 0) -> int:
 
 
 def given_vocabulary(folder: Path) -> str:
-    tokenizers.Tokenizer([*tokenizers.SPECIALS, *WORDS, ".", "document"], tokenizers.Style()).save(
-        folder
-    )
+    pieces = [*tokenizers.SPECIALS, *WORDS, ".", "document"]
+    BUILDERS["uncased"](pieces).save(folder)
     return str(folder)
 
 

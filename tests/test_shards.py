@@ -19,7 +19,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "the"]
 def build(folder, dtype=np.uint16):
     """A prepared folder of two train shards, made by hand."""
     folder.mkdir()
-    found = tokenizer.Tokenizer(VOCAB, tokenizer.Style())
+    found = tokenizer.Tokenizer(tokenizer.build_wordpiece(VOCAB))
     found.save(folder)
     np.save(folder / "unigrams.npy", np.arange(8))
     entries = [
@@ -72,9 +72,8 @@ def test_open_returns_what_was_written(tmp_path, dtype):
 def test_written_shard_leaves_nothing_else(tmp_path):
     folder = build(tmp_path / "x")
     names = sorted(p.name for p in folder.iterdir())
-    assert names == sorted(
-        [*tokenizer.FILES, "manifest.json", "train-00000", "train-00001", "unigrams.npy"]
-    )
+    saved = tokenizer.load(folder).save(tmp_path / "again")
+    assert names == sorted([*saved, "manifest.json", "train-00000", "train-00001", "unigrams.npy"])
 
 
 ARRAY_FILES = [f"train-00000/{a}.npy" for a in shards.ARRAYS]
@@ -193,7 +192,7 @@ def test_no_position_or_type_is_beyond_its_table(tmp_path, pairs):
 def test_a_changed_tokenizer_is_refused(tmp_path):
     folder = build(tmp_path / "x")
     manifest = json.loads((folder / "manifest.json").read_text())
-    tokenizer.Tokenizer([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]], tokenizer.Style()).save(folder)
+    tokenizer.Tokenizer(tokenizer.build_wordpiece([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]])).save(folder)
     for name in ("vocab.txt", "tokenizer.json"):
         manifest["files"][name] = {
             "bytes": (folder / name).stat().st_size,

@@ -135,11 +135,10 @@ def _compile(setup: Setup) -> list[Contestant]:
 
 
 def _prepare(setup: Setup) -> list[Contestant]:
-    theirs = setup.changed(tokenizer__characters="huggingface")  # so that ids are the same
     return [
         setup.ours("ours", "preparing", AROUND),
-        theirs.ours("encode-batch-one-thread", "encoding", AROUND, alone=True),
-        theirs.ours("encode-batch", "encoding", AROUND, alone=False),
+        setup.ours("encode-batch-one-thread", "encoding", AROUND, alone=True),
+        setup.ours("encode-batch", "encoding", AROUND, alone=False),
     ]
 
 

@@ -54,7 +54,6 @@ TRACED = re.compile(
 BEFORE = {
     "masking.rounding": "nearest",
     "objectives.causal_lm.end": False,
-    "tokenizer.characters": "huggingface",
 }
 
 # Value of `pairs` -> the knobs of the pair objectives that it takes away.

@@ -22,16 +22,6 @@ SOURCES = {  # of a corpus
     "tfds": Source("tfds_text", (*_ROWS, "tfds_dir", "split")),
     "hub": Source("hub", (*_ROWS, "split", "revision")),
 }
-# The kinds of vocabulary: of the first two, tokens are parts of words; else they are the matches of
-# this expression, each of which is looked up in the vocabulary.
-VOCABULARIES: dict[str, str | None] = {
-    "wordpiece": None,
-    "bpe": None,  # over bytes
-    "smiles": (
-        r"(\[[^\]]+]|Br?|Cl?|N|O|S|P|F|I|b|c|n|o|s|p|\(|\)|\.|=|#|-|\+|\\|\/|:|~|@|\?|>>?|\*|\$|"
-        r"\%[0-9]{2}|[0-9])"
-    ),
-}
 # Masking units, each with the knobs of `masking` that it reads, in training and in evaluations; the
 # unit itself is the function of its name in bert_jax/data/units.py.
 UNITS: dict[str, tuple[str, ...]] = {
@@ -199,9 +189,9 @@ class Tokenizer:
     )
     kind: str = knob(
         "auto",
-        "wordpiece, bpe (byte-level) or smiles; auto is what the files at `path` state, and else "
-        "WordPiece; a trained bpe vocabulary keeps case, accents and all characters",
-        choices=("auto", *VOCABULARIES),
+        "wordpiece or bpe (byte-level); auto is what the files at `path` hold, and else WordPiece; "
+        "a trained bpe vocabulary keeps case, accents and all characters",
+        choices=("auto", "wordpiece", "bpe"),
     )
     vocab_size: int = knob(30_522, "size of a trained vocabulary", low=16, high=10_000_000)
     lowercase: bool = knob(
@@ -212,12 +202,6 @@ class Tokenizer:
         "a longer word is [UNK]; None is what the files at `path` state, else google's 200",
         low=1,
         high=1_000_000,
-    )
-    characters: str = knob(
-        "auto",
-        "Unicode tables: google's code has Python's, Hugging Face's library its own; "
-        "auto is what the files at `path` imply, else google",
-        choices=("auto", "google", "huggingface"),
     )
     train_characters: int = knob(
         500_000_000, "most characters of text that the vocabulary is trained on", low=1_000

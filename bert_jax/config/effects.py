@@ -205,7 +205,6 @@ EFFECTS: dict[str, Where] = {
         lambda c, _: TRAINED.holds(c, "") and c.tokenizer.kind != "bpe",
     ),
     "tokenizer.max_word_length": WORDPIECE,
-    "tokenizer.characters": WORDPIECE,
     "tokenizer.train_characters": TRAINED,
     "examples": TEXT,
     "examples.short_probability": _is("pairs", "nsp", "sop"),

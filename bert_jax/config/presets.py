@@ -14,7 +14,6 @@ LEAST = -3.4028234663852886e38
 
 GOOGLE_2018: dict[str, Any] = {
     "tokenizer.max_word_length": 200,
-    "tokenizer.characters": "google",
     "masking.max_unit": 512,  # this and overflow act if masking.unit=word is asked for
     "masking.overflow": "skip",
     "masking.count": "all",
@@ -29,7 +28,6 @@ GOOGLE_HEAD = GOOGLE_2018 | {"model.activation": "gelu_tanh"}
 HUGGINGFACE: dict[str, Any] = {
     "pairs": "none",
     "tokenizer.max_word_length": 100,
-    "tokenizer.characters": "huggingface",
     "model.attention_bias": LEAST,
     "model.init": "normal",
     "optim.epsilon": 1e-8,
@@ -69,7 +67,6 @@ WETTIG = FAIRSEQ | {
 MOSAIC: dict[str, Any] = {
     "pairs": "none",
     "tokenizer.max_word_length": 100,
-    "tokenizer.characters": "huggingface",
     "masking.rate": 0.3,
     "model.position": "alibi",
     "model.gated": True,
@@ -117,7 +114,6 @@ MODERNBERT: dict[str, Any] = {
 NEOBERT: dict[str, Any] = {
     "pairs": "none",
     "tokenizer.max_word_length": 100,
-    "tokenizer.characters": "huggingface",
     "masking.rate": 0.2,
     "masking.replace": (1.0, 0.0, 0.0),
     "model.position": "rotary",

@@ -203,11 +203,6 @@ def _model(c: Config) -> None:
 def _tokenizer(c: Config) -> None:
     t = c.tokenizer
     need(
-        bool(t.path) or t.kind in ("auto", "wordpiece", "bpe"),
-        f"tokenizer.kind = {t.kind!r} is no vocabulary that can be trained",
-        "set --config.tokenizer.path to one, or --config.tokenizer.kind=wordpiece or bpe",
-    )
-    need(
         bool(t.path) or t.kind != "bpe" or t.vocab_size > BYTES,
         f"tokenizer.vocab_size = {t.vocab_size} leaves bpe no piece of two bytes",
         f"more than {BYTES}: every byte and 5 special tokens are pieces too",

@@ -1,59 +1,116 @@
-"""The `tokenizers` objects of a style, and google's rules of characters where it follows them."""
+"""The `tokenizers` objects of BERT's WordPiece and of byte-level BPE, and what their parts mean."""
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
-from bert_jax.config.data_knobs import VOCABULARIES
-from bert_jax.data.characters import Rules, google
-from bert_jax.data.vocabulary import GOOGLE, PREFIX, SPECIALS, Style
+SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order of Special
+ROBERTA = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+PREFIX = "##"
+WORD_LENGTH = 200  # characters, as google has it
+BERT = ("uncased", "cased")  # the rules of cutting of BERT's own vocabularies
+# First characters of the pieces that begin a word; byte-level BPE spells white space with letters.
+BLANKS = " ĠĉĊċČč▁"
+State = dict[str, Any]  # the contents of a tokenizer.json
 
 
-def build(ids: dict[str, int], style: Style, markup: bool = False) -> tokenizers.Tokenizer:
-    """Build the tokenizers object; `markup` finds special tokens in text and adds [CLS], [SEP]."""
-    expression = VOCABULARIES[style.kind]
-    if expression is None:
-        model: Any = models.WordPiece(
-            ids,
-            unk_token="[UNK]",
-            max_input_chars_per_word=style.max_word_length,
-            continuing_subword_prefix=PREFIX,
-        )
-        engine = tokenizers.Tokenizer(model)
-        engine.normalizer = normalizer(style)
-        engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        engine.decoder = decoders.WordPiece(prefix=PREFIX)
-    else:  # an expression may match "[MASK]", so in plain text that must not be in the vocabulary
-        hidden = set() if markup else {*SPECIALS} - {"[UNK]"}
-        known = {piece: i for piece, i in ids.items() if piece not in hidden}
-        engine = tokenizers.Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
-        engine.normalizer = normalizers.Strip()
-        engine.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(expression), "isolated")
-        engine.decoder = decoders.Fuse()
-    if markup:
-        engine.add_special_tokens(list(SPECIALS))
-        engine.post_processor = processors.BertProcessing(
-            ("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"])
-        )
+def build_wordpiece(
+    vocab: Sequence[str],
+    *,
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    chinese: bool = True,
+    max_word_length: int = WORD_LENGTH,
+) -> tokenizers.Tokenizer:
+    """Build the library's object for BERT's WordPiece from pieces in the order of their ids."""
+    ids = {piece: i for i, piece in enumerate(vocab)}
+    engine = tokenizers.Tokenizer(
+        models.WordPiece(ids, unk_token=SPECIALS[1], max_input_chars_per_word=max_word_length)
+    )
+    engine.normalizer = normalizers.BertNormalizer(
+        handle_chinese_chars=chinese,
+        strip_accents=None if strip_accents == lowercase else strip_accents,  # None: as the case
+        lowercase=lowercase,
+    )
+    engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    engine.decoder = decoders.WordPiece(prefix=PREFIX)
     return engine
 
 
-def rules(style: Style) -> Rules | None:
-    """Return google's character rules for a style that follows them, else None."""
-    if style.characters != GOOGLE:
-        return None
-    accents = style.lowercase if style.strip_accents is None else style.strip_accents
-    return google(style.lowercase, accents, style.chinese)
+def build_byte_level(model: models.BPE, add_prefix_space: bool = False) -> tokenizers.Tokenizer:
+    """Build the library's object for byte-level BPE."""
+    engine = tokenizers.Tokenizer(model)
+    engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
+    engine.decoder = decoders.ByteLevel()
+    return engine
 
 
-def normalizer(style: Style) -> normalizers.BertNormalizer:
-    """Return the library's normalizer of WordPiece's text."""
-    return normalizers.BertNormalizer(
-        clean_text=style.clean_text,
-        handle_chinese_chars=style.chinese,
-        strip_accents=style.strip_accents,
-        lowercase=style.lowercase,
+def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
+    """Mark special tokens as such; let a text always have the same ids, however long it is."""
+    engine.no_padding()
+    engine.no_truncation()
+    is_bpe = isinstance(engine.model, models.BPE)
+    if is_bpe:
+        engine.model.dropout = None
+    added = engine.get_added_tokens_decoder().values()
+    special = {token.content for token in added if token.special}
+    for name in (name for name in names if name not in special):
+        takes_blank = is_bpe and name == names[4]  # the mask, as RoBERTa has it
+        token = AddedToken(name, lstrip=takes_blank, normalized=False, special=True)
+        engine.add_special_tokens([token])
+    if isinstance(engine.post_processor, processors.ByteLevel | None):  # adds no special tokens
+        ids = engine.get_vocab(with_added_tokens=True)
+        cls, sep = ((name, ids[name]) for name in names[2:4])
+        engine.post_processor = processors.BertProcessing(sep, cls)
+        if names[2] in ROBERTA:  # two separators in a pair
+            engine.post_processor = processors.RobertaProcessing(sep, cls, add_prefix_space=False)
+
+
+def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
+    """Return which pieces continue a word, bool [V]."""
+    prefix = state["model"].get("continuing_subword_prefix")
+    if prefix:
+        return np.array([piece.startswith(prefix) for piece in vocab])
+    if state["model"]["type"] == "WordLevel":
+        return np.zeros(len(vocab), bool)
+    special = {token["content"] for token in state["added_tokens"] if token["special"]}
+    return np.array([piece[:1] not in BLANKS and piece not in special for piece in vocab])
+
+
+def name_rules(state: State, names: Sequence[str], separators: int) -> str:
+    """Return what decides how text is cut, besides the pieces and the longest word.
+
+    BERT's rules have a name, and a digest tells other rules apart.
+    """
+    rules = {key: state[key] for key in ("normalizer", "pre_tokenizer", "added_tokens")}
+    model = dict(state["model"])
+    model.pop("max_input_chars_per_word", None)
+    if model["type"] != "Unigram":  # whose pieces have scores
+        del model["vocab"]
+    special = {token["content"] for token in state["added_tokens"]} == {*SPECIALS}
+    for name in BERT:
+        usual = json.loads(build_wordpiece(SPECIALS, lowercase=name == "uncased").to_str())
+        same = all(state[key] == usual[key] for key in ("normalizer", "pre_tokenizer"))
+        if same and special and model.items() <= usual["model"].items():
+            return name
+    rules |= model | {"names": [*names], "separators": separators}
+    return hashlib.sha256(json.dumps(rules, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def splits_at_blanks(state: State) -> bool:
+    """Tell whether byte-level BPE cuts a text at each blank, as GPT-2 does."""
+    split = state["pre_tokenizer"] or {}
+    added = [token for token in state["added_tokens"] if not token["special"]]
+    return (
+        split.get("type") == "ByteLevel"
+        and split["use_regex"]
+        and state["normalizer"] in (None, {"type": "NFC"})
+        and not any(token["rstrip"] or " " in token["content"].strip() for token in added)
     )

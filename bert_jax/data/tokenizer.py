@@ -1,53 +1,67 @@
-"""Tokenize text: WordPiece as google-research/bert defines it, byte-level BPE, or an expression.
+"""A vocabulary as the `tokenizers` library reads it, and what BERT needs to know besides.
 
 tokenizer = load(Path("vocab.txt"))
 tokenizer.encode_batch(["Fill the [MASK]."])                -> the pieces of "[", "mask" and "]"
 tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
 
-Google's and Hugging Face's WordPiece give the same ids but for three things, all options here:
-- `max_word_length`: a longer word is [UNK]; google's limit is 200 characters, Hugging Face's 100;
-- `escape`: google's cuts a literal "[MASK]" into pieces, Hugging Face's makes it the special token;
-- `characters`: google's goes by the Unicode tables of Python, Hugging Face's by its own, see
-  `bert_jax.data.characters`.
+The library cuts texts into pieces. This module adds which ids have the five roles of `Special`,
+which pieces continue a word, a digest of the vocabulary, and readable text.
+
+Read are a tokenizer.json, a vocab.txt (WordPiece), and a vocab.json with its merges.txt (byte-level
+BPE). A tokenizer_config.json beside them names the special tokens.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import os
 import re
-import tempfile
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tokenizers
-from tokenizers import models, pre_tokenizers, trainers
+from tokenizers import decoders, models
 
-from bert_jax.batch import Special
-from bert_jax.config import knobs
-from bert_jax.config.data_knobs import VOCABULARIES
-from bert_jax.data import bpe, bpe_files, engines, vocabulary
-from bert_jax.data.characters import replace_surrogates
-from bert_jax.data.training_text import alphabet, batches
-from bert_jax.data.vocabulary import (
-    GOOGLE,
-    HUGGINGFACE,
+from bert_jax.batch import Special, TwoSeparators
+from bert_jax.data.engines import (
+    BERT,
     PREFIX,
+    ROBERTA,
     SPECIALS,
     WORD_LENGTH,
-    Style,
+    State,
+    build_byte_level,
+    build_wordpiece,
+    find_continuations,
+    mark_specials,
+    name_rules,
+    splits_at_blanks,
 )
-from bert_jax.errors import ConfigError, DataError
-from bert_jax.system import disk
+from bert_jax.errors import ConfigError, DataError, UserError
+from bert_jax.system import disk, jsons, opening
 
-# Files of a saved tokenizer, but for bpe: see `Tokenizer.files`.
-FILES = ("vocab.txt", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
-_SPACING = tuple(
+INSTEAD = {"cls": "bos", "sep": "eos"}  # names a token if nothing names one for its role
+HUGGING_FACE_WORD_LENGTH = 100  # of a vocab.txt beside a tokenizer_config.json
+NAMES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files of a vocabulary, best first
+LARGEST = 1 << 28  # bytes of a file
+CUT = "the file may be cut short"
+STATED: dict[str, Any] = {  # what is read of a tokenizer_config.json
+    **{f"{role}_token": jsons.Maybe(str | dict) for role in (*Special._fields, *INSTEAD.values())},
+    "model_input_names": jsons.Maybe([str]),
+    "max_input_chars_per_word": jsons.Maybe(range(1, 1_000_001)),
+    "add_prefix_space": jsons.Maybe(bool),
+    "do_lower_case": jsons.Maybe(bool),
+    "strip_accents": jsons.Maybe(bool),
+    "tokenize_chinese_chars": jsons.Maybe(bool),
+}
+# Blanks that `readable` takes away: around punctuation, in numbers, in quotes, between ideographs.
+SPACING = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (r" (?=[.,;:!?%)\]}…])", ""),
@@ -59,332 +73,323 @@ _SPACING = tuple(
         (r"(?<=[\u3040-\u30ff\u3400-\u9fff]) (?=[\u3040-\u30ff\u3400-\u9fff])", ""),
     )
 )
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_SPECIAL = re.compile("(" + "|".join(map(re.escape, SPECIALS)) + ")")
+SURROGATE = re.compile("[\ud800-\udfff]")
+Offsets = list[tuple[int, int]]
 
 
 class Tokenizer:
-    """A vocabulary and the style in which text is split; ids come without [CLS] and [SEP]."""
+    """A vocabulary and its rules of cutting; ids come without [CLS] and [SEP]."""
 
-    def __init__(self, vocab: list[str], style: Style, of_bytes: bpe.Bytes | None = None):
-        """Build a tokenizer; `of_bytes` has what files say of one whose kind is bpe."""
-        ids = {piece: i for i, piece in enumerate(vocab)}
-        self.vocab = vocab
-        self.style = style
-        self.size = len(vocab)
-        self.lowercase = style.lowercase
-        self.max_word_length = style.max_word_length
-        self.has_words = VOCABULARIES[style.kind] is None
-        self.hash = _hash(vocab, style)
-        self._rules = engines.rules(style)
-        self._bytes = of_bytes
-        # Two engines, because a tokenizers object, not a call, decides if "[MASK]" is plain text.
-        if of_bytes:
-            self.special, self.continuation = of_bytes.special, of_bytes.continuation
-            self._text, self._markup = (of_bytes.engine(markup) for markup in (False, True))
-        else:
-            self.special = Special(*(ids[name] for name in SPECIALS))
-            self.continuation = np.array([piece.startswith(PREFIX) for piece in vocab], bool)  # [V]
-            self._text = engines.build(ids, style)
-            self._markup = engines.build(ids, style, markup=True)
+    def __init__(
+        self,
+        engine: tokenizers.Tokenizer,
+        names: Sequence[str] = SPECIALS,
+        inputs: Sequence[str] = (),
+    ):
+        """Wrap the library's object.
 
-    @property
-    def blank(self) -> str:
-        """Return what a word needs before it where it is not the first of its text: bpe's blank."""
-        return " " if self._bytes else ""
-
-    @property
-    def divides_at_blanks(self) -> bool:
-        """Tell whether the ids of a text are those of its words, each with its `blank`."""
-        return self._bytes.divides_at_blanks if self._bytes else self.has_words
+        Args:
+          engine: the object, which changes: its special tokens are marked as such.
+          names: the special tokens in the order of `Special`.
+          inputs: the names of a model's inputs for transformers; () for the usual names.
+        """
+        mark_specials(engine, names)
+        state = json.loads(engine.to_str())
+        # An object, not a call, decides whether "[MASK]" is plain text: so there are two objects.
+        self._engine, self._plain = engine, tokenizers.Tokenizer.from_str(engine.to_str())
+        self._plain.encode_special_tokens = True
+        self.kind: str = state["model"]["type"].lower()  # wordpiece, bpe, unigram or wordlevel
+        ids = engine.get_vocab(with_added_tokens=True)
+        self.vocab = sorted(ids, key=ids.__getitem__)
+        self.size = len(self.vocab)
+        single, pair = map(engine.num_special_tokens_to_add, (False, True))
+        roles = TwoSeparators if pair - single == 2 else Special
+        self.special = roles(*(ids[name] for name in names))
+        self.inputs = inputs
+        self.max_word_length: int | None = state["model"].get("max_input_chars_per_word")
+        normalizer = engine.normalizer
+        self.lowercase = normalizer is not None and normalizer.normalize_str("A") == "a"
+        self.has_words = self.kind != "wordlevel"
+        # A word inside a text has this prefix, unless pieces hold no blanks.
+        self.blank = "" if self.kind in ("wordpiece", "wordlevel") else " "
+        self.continuation = find_continuations(state, self.vocab)  # [V]
+        self.rules = name_rules(state, names, self.special.separators)
+        # Whether a text has the ids of its words, each with its blank.
+        self.divides_at_blanks = self.rules in BERT or splits_at_blanks(state)
+        self.hash = self._digest()
 
     @property
     def mask(self) -> str:
-        """Return the special token that a text has where something is to be predicted."""
+        """Return the special token that stands for a token to predict."""
         return self.vocab[self.special.mask]
 
     @functools.cached_property
     def shown(self) -> list[str]:
-        """Return the pieces as people read them; of bpe as their text, with its blanks."""
-        return list(map(bpe.written, self.vocab)) if self._bytes else self.vocab
+        """Return the pieces for people to read: byte-level pieces as text, with their blanks."""
+        decoder = self._engine.decoder
+        if not isinstance(decoder, decoders.ByteLevel):
+            return self.vocab
+        texts = [decoder.decode([piece]) for piece in self.vocab]
+        # Part of a character decodes to U+FFFD: such a piece stays as it is spelt.
+        pairs = zip(texts, self.vocab, strict=True)
+        return [piece if "\ufffd" in text else text for text, piece in pairs]
 
     def words(self, counts: np.ndarray, documents: int) -> int:
-        """Return the words of documents whose tokens have these counts [V].
+        """Return the number of words in documents, given the count of each token [V].
 
-        Of WordPiece, a word is what begins one and has a letter or a digit; of bpe, what stands
-        between blanks.
+        A word of WordPiece has a letter or a digit. Other words are what stands between blanks.
         """
         begins = ~self.continuation
-        if self._bytes:
-            return int(counts[begins].sum()) + (0 if self._bytes.prefixes else documents)
-        begins &= [any(map(str.isalnum, piece)) for piece in self.vocab]
-        return int(counts[begins].sum())
+        if self.kind == "wordpiece":
+            begins &= [any(map(str.isalnum, piece)) for piece in self.vocab]
+        plain, spaced = self.encode_batch(["a", " a"])
+        if plain == spaced:  # the first word of a document counts like any other word
+            documents = 0
+        return int(counts[begins].sum()) + documents
 
     def encode_batch(self, texts: Sequence[str], escape: bool = True) -> list[list[int]]:
         """Return the ids of each text.
 
         A literal "[MASK]" is plain text, or with escape=False the special token.
         """
-        engine = self._text if escape else self._markup
-        usual, others = self._separate(texts)
+        engine = self._plain if escape else self._engine
         try:
-            encodings = engine.encode_batch_fast(usual, add_special_tokens=False)
-        except TypeError:  # tokenizers refuses a lone surrogate, which is no character
-            usual = [replace_surrogates(text) for text in usual]
-            encodings = engine.encode_batch_fast(usual, add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        for i, text in others.items():
-            words = [word for word, _ in self._split(text, escape)]
-            ids[i] = self._words.encode(words, is_pretokenized=True, add_special_tokens=False).ids
-        return ids
+            encodings = engine.encode_batch_fast(texts, add_special_tokens=False)
+        except TypeError:  # the library refuses a lone surrogate, which is no character
+            whole = [replace_surrogates(text) for text in texts]
+            encodings = engine.encode_batch_fast(whole, add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
 
-    def encode_with_offsets(
-        self, texts: Sequence[str]
-    ) -> list[tuple[list[int], list[tuple[int, int]]]]:
+    def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
         """Return the ids of each text, and the start and end of each token in characters.
 
-        Characters that normalisation drops lie in no token, except for marks on a letter, such as
-        accents, which belong to the letter's token. Nor does the blank before a word.
+        A token begins behind its blank, and ends behind the accents of its last letter.
         """
-        usual, others = self._separate(texts)
-        usual = [_SURROGATE.sub("\ufffd", text) for text in usual]  # keeps the length
-        encodings = self._text.encode_batch(usual, add_special_tokens=False)
-        results = [(encoding.ids, encoding.offsets) for encoding in encodings]
-        for i, text in others.items():
-            split = list(self._split(text))
-            words = [word for word, _ in split]
-            encoding = self._words.encode(words, is_pretokenized=True, add_special_tokens=False)
-            tokens = [
-                split[word or 0][1][slice(*part)]
-                for word, part in zip(encoding.word_ids, encoding.offsets, strict=True)
-            ]
-            results[i] = (encoding.ids, [(min(token), max(token) + 1) for token in tokens])
-        found = [
-            (ids, _with_marks(text, offsets))
-            for text, (ids, offsets) in zip(texts, results, strict=True)
+        whole = [SURROGATE.sub("\ufffd", text) for text in texts]  # keeps the length
+        encodings = self._plain.encode_batch(whole, add_special_tokens=False)
+        return [
+            (encoding.ids, _fit_offsets(text, encoding.offsets))
+            for text, encoding in zip(texts, encodings, strict=True)
         ]
-        if not self._bytes:
-            return found
-        pairs = zip(texts, found, strict=True)
-        return [(ids, bpe.without_blanks(text, offsets)) for text, (ids, offsets) in pairs]
-
-    def _separate(self, texts: Sequence[str]) -> tuple[list[str], dict[int, str]]:
-        """Return the texts, "" for those that the library would split differently; and those."""
-        if self._rules is None:
-            return list(texts), {}
-        usual = [self.lowercase_sigmas(text) for text in texts]
-        others = {i: usual[i] for i in self._rules.apart(usual)}
-        for i in others:
-            usual[i] = ""
-        return usual, others
-
-    def lowercase_sigmas(self, text: str) -> str:
-        """Lowercase the letters whose lower case depends on their neighbours; keep the length."""
-        return text if self._rules is None else self._rules.lowercase_sigmas(text)
-
-    def _split(self, text: str, escape: bool = True) -> Iterator[tuple[str, list[int]]]:
-        """Yield the words of a settled text by google's rules, with the index of each character."""
-        assert self._rules is not None  # _separate finds no such text otherwise
-        for i, part in enumerate([text] if escape else _SPECIAL.split(text)):
-            if i % 2:
-                yield part, []
-                continue
-            for letters in self._rules.words(part):
-                word = "".join(letter for letter, _ in letters)
-                # No piece holds a surrogate or a NUL, and the library accepts only the latter.
-                yield _SURROGATE.sub("\0", word), [index for _, index in letters]
-
-    @functools.cached_property
-    def _words(self) -> tokenizers.Tokenizer:
-        """The engine for text that is split into words already; special tokens are words too."""
-        engine = tokenizers.Tokenizer(self._text.model)
-        engine.add_special_tokens(list(SPECIALS))
-        return engine
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return readable text that shows special tokens."""
-        return self._markup.decode([int(i) for i in ids], skip_special_tokens=False)
+        """Return text as the library decodes it, with special tokens."""
+        return self._engine.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def joined(self, ids: Sequence[int]) -> str:
         """Return the words that pieces make, with blanks between them."""
-        if self._bytes:
+        if self.kind != "wordpiece":
             return self.decode(ids).strip()
         return " ".join(self.vocab[int(i)] for i in ids).replace(f" {PREFIX}", "")
 
     def readable(self, ids: Sequence[int]) -> str:
-        """Return text as people write it, as far as the ids tell: no blanks around punctuation."""
-        if self._bytes:
-            return bpe.readable(list(map(int, ids)), self.special, self._markup.decode)
-        if not self.has_words:
-            return "".join(self.vocab[int(i)] for i in ids)
-        text = self.joined(ids).removeprefix(PREFIX)
-        for pattern, replacement in _SPACING:
-            text = pattern.sub(replacement, text)
-        return text
+        """Return text as people write it: without blanks around punctuation."""
+        if self.kind == "wordpiece":
+            text = self.joined(ids).removeprefix(PREFIX)
+            for pattern, replacement in SPACING:
+                text = pattern.sub(replacement, text)
+            return text
+        text = ""
+        for _, group in itertools.groupby(map(int, ids), lambda i: i if i in self.special else -1):
+            part = list(group)
+            if part[0] in self.special and text[-1:].strip():
+                text += " "  # before a special token
+            text += self.decode(part)
+        return text.lstrip()
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """Return the names of the files that `save` writes."""
-        return bpe.FILES if self._bytes else FILES
-
-    def save(self, folder: Path, model_max_length: int | None = None) -> None:
-        """Write `files`, which both Hugging Face's AutoTokenizer and `load` read."""
+    def save(self, folder: Path, model_max_length: int | None = None) -> list[str]:
+        """Write files that `load` and transformers' AutoTokenizer read, and return their names."""
+        names = {f"{role}_token": self.vocab[i] for role, i in self.special._asdict().items()}
+        types = ["token_type_ids"] if self.special.separators == 1 else []
+        config: dict[str, Any] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it stands
+            "model_input_names": self.inputs or ["input_ids", *types, "attention_mask"],
+            "clean_up_tokenization_spaces": self.kind == "wordpiece",
+        }
+        if model_max_length is not None:
+            config["model_max_length"] = model_max_length
+        files = {"tokenizer.json": self._engine.to_str(pretty=True)}
+        if self.kind == "wordpiece":
+            files["vocab.txt"] = "".join(f"{piece}\n" for piece in self.vocab)
+            config["do_lower_case"] = self.lowercase  # for programs that read vocab.txt
+            config["max_input_chars_per_word"] = self.max_word_length
+        if self.kind == "bpe":
+            ids = {piece: i for i, piece in enumerate(self.vocab)}
+            merges = json.loads(self._engine.to_str())["model"]["merges"]
+            files["vocab.json"] = json.dumps(ids, ensure_ascii=False)
+            files["merges.txt"] = "\n".join(["#version: 0.2", *map(" ".join, merges), ""])
+        files["tokenizer_config.json"] = json.dumps(config | names, indent=2)
+        files["special_tokens_map.json"] = json.dumps(names, indent=2)
         folder.mkdir(parents=True, exist_ok=True)
-        names = {f"{name.strip('[]').lower()}_token": name for name in SPECIALS}
-        config = vocabulary.tokenizer_config(self.style, model_max_length) | names
-        contents = (
-            self._bytes.contents(model_max_length)
-            if self._bytes
-            else (
-                "".join(f"{piece}\n" for piece in self.vocab),
-                self._state(),
-                json.dumps(config, indent=2) + "\n",
-                json.dumps(names, indent=2) + "\n",
-            )
-        )
-        for name, text in zip(self.files, contents, strict=True):
+        for name, text in files.items():
             disk.write(folder / name, text)
+        return [*files]
 
-    def _state(self) -> str:
-        """Return tokenizer.json: the library's own with `characters`, which the library ignores."""
-        if self._rules is None:
-            return self._markup.to_str(pretty=True)
-        state = json.loads(self._markup.to_str())
-        state["normalizer"]["characters"] = self.style.characters
-        return json.dumps(state, ensure_ascii=False, indent=2)
-
-
-def load(
-    path: Path,
-    kind: str = "auto",
-    lowercase: bool | None = None,
-    max_word_length: int | None = None,
-    characters: str = "auto",
-) -> Tokenizer:
-    """Read a vocab.txt, a tokenizer.json or a folder with either; arguments override the files."""
-    file, state = vocabulary.find(Path(path))
-    of_bytes = bpe_files.read(file, state) if state and bpe_files.holds(file, state) else None
-    if kind != "auto" and (kind == "bpe") != (of_bytes is not None):
-        raise ConfigError(
-            f"tokenizer.kind = {kind}, and {file} is {'no' if kind == 'bpe' else 'a'} bpe "
-            "vocabulary",
-            "--config.tokenizer.kind=auto goes by the files",
-        )
-    vocab, stated = (
-        (of_bytes.vocab, {"kind": "bpe", "rules": of_bytes.digest})
-        if of_bytes
-        else vocabulary.read(file, state)
-    )
-    overrides: dict[str, Any] = {"lowercase": lowercase, "max_word_length": max_word_length}
-    overrides = {name: value for name, value in overrides.items() if value is not None}
-    if kind != "auto":
-        stated["kind"] = kind
-    if overrides and stated["kind"] != "wordpiece":
-        options = " and ".join(f"{name} = {value}" for name, value in overrides.items())
-        reason = "takes all bytes as they are" if of_bytes else "has no words"
-        raise ConfigError(
-            f"{options} does nothing to {path}: its kind is {stated['kind']}, which {reason}",
-            "--config.tokenizer.max_word_length=None leaves it to the vocabulary",
-        )
-    if characters != "auto":
-        overrides["characters"] = characters
-    style = Style(**({"lowercase": not vocabulary.has_capitals(vocab)} | stated | overrides))
-    if characters not in ("auto", style.characters):
-        raise ConfigError(
-            f"characters = {characters} does nothing to {path}: google's code always cleans its "
-            "text, and never cuts it by an expression",
-            "--config.tokenizer.characters=auto leaves it to the vocabulary",
-        )
-    return Tokenizer(vocab, style, of_bytes)
+    def _digest(self) -> str:
+        """Return a digest of pieces and rules; committed records hold digests of this form."""
+        is_bert = self.rules in BERT
+        odd: dict[str, Any] = {"characters": "google"}
+        if not is_bert:
+            odd = {"kind": self.kind, "chinese": False, "clean_text": False, "rules": self.rules}
+        settings = [self.vocab, is_bert and self.lowercase, self.max_word_length or 0, odd]
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
-def _hash(vocab: list[str], style: Style) -> str:
-    """Return a digest of vocabulary and style.
-
-    Only what differs from the library's own WordPiece is hashed besides case and word length, so
-    that older digests stay valid.
-    """
-    plain = Style(
-        lowercase=style.lowercase, max_word_length=style.max_word_length, characters=HUGGINGFACE
-    )
-    odd = {k: v for k, v in dataclasses.asdict(style).items() if v != getattr(plain, k)}
-    settings = [vocab, style.lowercase, style.max_word_length, *([odd] if odd else [])]
-    return hashlib.sha256(json.dumps(settings, ensure_ascii=True).encode()).hexdigest()
+def replace_surrogates(text: str) -> str:
+    """Replace each lone surrogate by U+FFFD; a pair becomes the character that it encodes."""
+    if text.isascii():
+        return text
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _with_marks(text: str, offsets: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Extend the offsets of each token to the end of the combining marks that follow it."""
-    if not offsets or text.isascii() or not any(unicodedata.category(c) == "Mn" for c in text):
-        return offsets
-    limits = [start for start, _ in offsets[1:]] + [len(text)]
-    extended = []
+def _fit_offsets(text: str, offsets: Offsets) -> Offsets:
+    """Move each start behind its blanks, and each end behind the combining marks that follow."""
+    limits = [*(start for start, _ in offsets), len(text)][1:]  # a token ends before the next one
+    fitted = []
     for (start, end), limit in zip(offsets, limits, strict=True):
+        while start < end and text[start].isspace():
+            start += 1
         while end < limit and unicodedata.category(text[end]) == "Mn":
             end += 1
-        extended.append((start, end))
-    return extended
+        fitted.append((start, end))
+    return fitted
 
 
-# --- training -------------------------------------------------------------------------------------
+# --- files ----------------------------------------------------------------------------------------
 
 
-def train(texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None = None) -> Tokenizer:
-    """Learn a vocabulary, which depends on the texts alone: not on their order, threads or process.
+def load(path: Path, kind: str = "auto", max_word_length: int | None = None) -> Tokenizer:
+    """Read a vocabulary from a file, or from a folder with one of the files of NAMES.
 
-    The trainer numbers characters in hash order, and breaks ties between merges by number. So
-    every piece of one character is given its number: the alphabet by `initial_alphabet`, its
-    continuations as "special" tokens. `folder` is for a temporary file with the normalised text.
+    Args:
+      path: the file or folder.
+      kind: the kind of vocabulary that the file must hold, if not auto.
+      max_word_length: characters of the longest word of WordPiece; None takes the file's.
     """
-    if settings.kind == "bpe":
-        of_bytes = bpe.train(texts, settings.vocab_size)
-        return Tokenizer(of_bytes.vocab, Style(kind="bpe", rules=of_bytes.digest), of_bytes)
-    style = Style(
-        lowercase=settings.lowercase,
-        max_word_length=settings.max_word_length or WORD_LENGTH,
-        characters=GOOGLE if settings.characters == "auto" else settings.characters,
-    )
-    normalize = _normalize_function(style)
-    # The text is normalised once, to count its characters, and read once more by the trainer.
-    with tempfile.TemporaryFile("w+", encoding="utf-8", newline="\n", dir=folder) as spool:
-        counts = np.zeros(0x110000, np.int64)
-        for text in batches(texts):
-            clean = normalize(replace_surrogates(text))
-            codes = np.bincount(np.frombuffer(clean.encode("utf-32-le"), np.uint32))
-            counts[: len(codes)] += codes
-            spool.write(clean + "\n")
-        letters = alphabet(counts, (settings.vocab_size - len(SPECIALS)) // 2)
-        if not letters:
-            raise DataError(
-                "no text to train a vocabulary on",
-                "check config.corpus.path, or set config.tokenizer.path",
+    file = _find_file(Path(path))
+    stated = _read_stated(file.parent)
+    try:
+        engine = _read_engine(file, stated)
+        found = type(engine.model).__name__.lower()
+        if kind not in ("auto", found):
+            raise ConfigError(
+                f"tokenizer.kind = {kind}, and {file} is a {found} vocabulary",
+                "--config.tokenizer.kind=auto goes by the files",
             )
-        split = pre_tokenizers.BertPreTokenizer()
-        joins = [c for c in letters if len(split.pre_tokenize_str(normalize(f"a{c}"))) == 1]
-        trainer = trainers.WordPieceTrainer(
-            vocab_size=settings.vocab_size,
-            min_frequency=2,
-            show_progress=False,
-            special_tokens=[*SPECIALS, *(PREFIX + c for c in joins)],
-            initial_alphabet=letters,
-            limit_alphabet=len(letters),
-            continuing_subword_prefix=PREFIX,
+        if max_word_length is not None and found != "wordpiece":
+            raise ConfigError(
+                f"max_word_length = {max_word_length} does nothing to {path}: its kind is {found}, "
+                "which has no longest word",
+                "--config.tokenizer.max_word_length=None leaves it to the vocabulary",
+            )
+        if max_word_length is not None:
+            engine.model.max_input_chars_per_word = max_word_length
+        names = _name_specials(file, engine, stated)
+        return Tokenizer(engine, names, () if found == "wordpiece" else stated["model_input_names"])
+    except UserError:
+        raise
+    except Exception as error:  # the library raises Exception itself, whatever the file's fault
+        raise DataError(f"{file}: the tokenizers library refuses it: {error}", CUT) from error
+
+
+def _find_file(path: Path) -> Path:
+    """Return the file of a vocabulary: the path itself, or the best file of a folder."""
+    if not os.path.lexists(path):
+        raise DataError(
+            f"no tokenizer at {path}",
+            "give a vocab.txt, a tokenizer.json or a folder with one of them",
         )
-        engine = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-        engine.pre_tokenizer = split
-        spool.seek(0)
-        engine.train_from_iterator((line[:-1] for line in spool), trainer)
-    ids = engine.get_vocab()
-    return Tokenizer(sorted(ids, key=ids.__getitem__), style)
+    if not path.is_dir():
+        return path
+    for name in NAMES:
+        if os.path.lexists(path / name):
+            return opening.inside(path, path / name, DataError)
+    raise DataError(
+        f"no vocab.txt or tokenizer.json in {path}",
+        "point at a Hugging Face or prepared folder; of a SentencePiece model, save_pretrained of "
+        "transformers makes a tokenizer.json",
+    )
 
 
-def _normalize_function(style: Style) -> Callable[[str], str]:
-    """Return a function that normalises text; words the library splits differently stand apart."""
-    normalizer, rules = engines.normalizer(style), engines.rules(style)
+def _read_stated(folder: Path) -> State:
+    """Return the values of STATED, from a tokenizer_config.json or special_tokens_map.json."""
+    stated: State = {**dict.fromkeys(STATED), "model_input_names": ()}
+    for name in ("special_tokens_map.json", "tokenizer_config.json"):
+        if os.path.lexists(folder / name):
+            file = opening.inside(folder, folder / name, DataError)
+            values = jsons.read(file, DataError, STATED, hint=CUT, limit=LARGEST)
+            stated |= {key: values[key] for key in STATED if values.get(key) is not None}
+            if stated["max_input_chars_per_word"] is None:
+                stated["max_input_chars_per_word"] = HUGGING_FACE_WORD_LENGTH
+    return stated
 
-    def normalize(text: str) -> str:
-        text = text if rules is None else rules.lowercase_sigmas(text)
-        if rules is None or not rules.apart([text]):
-            return normalizer.normalize_str(text)
-        return " ".join("".join(letter for letter, _ in word) for word in rules.words(text))
 
-    return normalize
+def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
+    """Read the library's object from a vocab.json, tokenizer.json or vocab.txt."""
+    if file.name == "vocab.json":
+        merges = opening.inside(file.parent, file.with_name("merges.txt"), DataError)
+        opening.check(file, DataError)
+        model = models.BPE.from_file(str(file), str(merges))
+        return build_byte_level(model, bool(stated["add_prefix_space"]))
+    if file.suffix == ".json":
+        state = jsons.read(file, DataError, hint=CUT, limit=LARGEST)
+        return tokenizers.Tokenizer.from_str(json.dumps(state))
+    vocab = _read_pieces(file)
+    lowercase = stated["do_lower_case"]
+    return build_wordpiece(
+        vocab,
+        lowercase=not _has_capitals(vocab) if lowercase is None else lowercase,
+        strip_accents=stated["strip_accents"],
+        chinese=stated["tokenize_chinese_chars"] is not False,
+        max_word_length=stated["max_input_chars_per_word"] or WORD_LENGTH,
+    )
+
+
+def _read_pieces(file: Path) -> list[str]:
+    """Read the pieces of a vocab.txt, one a line; the line is the id."""
+    try:
+        text = opening.read(file, DataError, LARGEST, CUT).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{file} is not UTF-8 at byte {error.start}", "a vocab.txt holds one piece a line"
+        ) from error
+    pieces = [line.rstrip("\r") for line in text.rstrip("\r\n").split("\n")]
+    lines: dict[str, int] = {}
+    for number, piece in enumerate(pieces, 1):
+        if (first := lines.setdefault(piece, number)) < number:
+            raise DataError(
+                f"{file}: line {number} repeats line {first}: {jsons.show(piece)}",
+                "every id needs a piece of its own",
+            )
+    return pieces
+
+
+def _has_capitals(vocab: Sequence[str]) -> bool:
+    """Tell whether a vocabulary is cased; the uncased Chinese one still holds "<S>" and "<T>"."""
+    pieces = [piece for piece in vocab if piece not in SPECIALS and piece[:7] != "[unused"]
+    letters = sum(piece.lower() != piece.upper() for piece in pieces)
+    return sum(piece != piece.lower() for piece in pieces) > 0.01 * letters
+
+
+def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: State) -> list[str]:
+    """Return the special tokens by role: stated names, else BERT's, else RoBERTa's."""
+    ids = engine.get_vocab(with_added_tokens=True)
+    if sorted(ids.values()) != list(range(len(ids))):
+        raise DataError(
+            f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair the vocabulary"
+        )
+    found: dict[str, str] = {}
+    for role, *usual in zip(Special._fields, SPECIALS, ROBERTA, strict=True):
+        values = [stated[f"{key}_token"] for key in (role, INSTEAD.get(role, role))]
+        names = [value.get("content") if isinstance(value, dict) else value for value in values]
+        known = [name for name in (*names, *usual) if name in ids]
+        if known:
+            found[role] = known[0]
+    if "pad" in found:
+        found.setdefault("unk", found["pad"])  # no text is unknown to byte-level BPE
+    if lacking := [role for role in Special._fields if role not in found]:
+        raise DataError(
+            f"{file} has no special token for {', '.join(lacking)}",
+            f"add {' '.join(SPECIALS)}, or name other tokens in a tokenizer_config.json beside it",
+        )
+    return [found[role] for role in Special._fields]

@@ -3,9 +3,7 @@
 The model is written as the first family of `families/` that can express it; a config that none can
 is refused, naming the knob: a folder that loads and computes something else would be worse than
 none. Weights are copied, not computed: exported and
-imported again, they are the same bit for bit. Only we read the exported tokenizer by Google's rules
-of characters: transformers reads the same files by its library's rules, which differ for rare
-characters (`bert_jax.data.characters`).
+imported again, they are the same bit for bit.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data import vocabulary
+from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, suggest_path
 from bert_jax.interop import (
     config_json,
@@ -34,7 +34,7 @@ from bert_jax.system import trees
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
     *("config.json", "model*.safetensors", "model.safetensors.index.json"),
-    *(*vocabulary.NAMES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json"),
+    *(*tokenizers.NAMES, "merges.txt", "tokenizer_config.json", "special_tokens_map.json"),
     *("modules.json", "*_Pooling/config.json", *sentence.FILES),
 )
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
@@ -120,7 +120,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
     tied = "" if config.model.word_head == "untied" else family.tied
     once = parameter_names.without_copies(values, rows, tied, family.second_bias, str(path))
     params = trees.nested(parameter_names.to_ours(once, rows, shapes, vocab_size, str(path)))
-    has_tokenizer = any(os.path.lexists(folder / name) for name in vocabulary.NAMES)
+    has_tokenizer = any(os.path.lexists(folder / name) for name in tokenizers.NAMES)
     our_entry = stated.get(config_json.OWN)
     tokenizer_hash = our_entry.get("tokenizer") if isinstance(our_entry, dict) else None
     return Foreign(

@@ -8,7 +8,6 @@ have keeps its vector, any other starts fresh.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 from typing import Any
@@ -39,13 +38,8 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     """Fill in the parameters that `config.init_from` has, placed as in `params`."""
     run = runs.open_run(config.init_from)
     theirs = {name: np.asarray(value) for name, value in trees.flat(run.params).items()}
-    their_style = run.tokenizer.style
-    style = dataclasses.replace(  # two rules may differ, which concern rare words only
-        tokenizer.style,
-        max_word_length=their_style.max_word_length,
-        characters=their_style.characters,
-    )
-    if run.tokenizer.vocab != tokenizer.vocab or their_style != style:
+    # The longest word may differ: it concerns rare words only.
+    if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.rules != tokenizer.rules:
         theirs = _remapped(config, run, tokenizer, params, theirs)
     for head in _other_classes(config, run.config):
         theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}
@@ -157,9 +151,7 @@ def _remapped(
 
 
 def _pieces(tokenizer: Tokenizer) -> str:
-    style = dataclasses.asdict(tokenizer.style)
-    rules = ", ".join(f"{key} {value}" for key, value in style.items() if value != "")
-    return f"{tokenizer.size:,} pieces ({rules})"
+    return f"{tokenizer.size:,} pieces ({tokenizer.kind}, rules {tokenizer.rules})"
 
 
 def _settings(model: knobs.Model, keys: Any) -> str:

@@ -179,7 +179,7 @@ def foreign(
             f"{tokenizer_path} is {vocabulary.special.pad}",
             "the tokenizer and config.json must belong together",
         )
-    if model.sentence.get("lowercase") and not vocabulary.style.lowercase:
+    if model.sentence.get("lowercase") and not vocabulary.lowercase:
         raise CheckpointError(
             f"{path} lower-cases texts before a cased tokenizer",
             "set lowercase in its tokenizer, or do_lower_case false",

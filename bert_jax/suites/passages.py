@@ -25,8 +25,8 @@ import numpy as np
 
 from bert_jax.config import knobs, quotas
 from bert_jax.data import hashing
-from bert_jax.data.characters import IDEOGRAPHS, replace_surrogates
 from bert_jax.data.text.sentences import GLUED, Tally, sentences
+from bert_jax.data.tokenizer import replace_surrogates
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
@@ -42,6 +42,16 @@ LONGEST = (
 LANGUAGE = "en"  # of the sentence splitter
 SEED = knobs.Eval().seed
 EXAMPLE = "files:texts/, a folder of .txt or .jsonl files"
+IDEOGRAPHS = (  # each is a word by itself
+    (0x3400, 0x4DBF),
+    (0x4E00, 0x9FFF),
+    (0xF900, 0xFAFF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B820, 0x2CEAF),
+    (0x2F800, 0x2FA1F),
+)
 _CHINESE = "".join(f"{chr(first)}-{chr(last)}" for first, last in IDEOGRAPHS)
 WORD = re.compile(f" ?(?:[{_CHINESE}]|[^ {_CHINESE}]+)")  # with the blank before it, if any
 _ORDER, _SHIFT = 0x574F5244, 0x53484946  # keep two uses of a text's bits apart

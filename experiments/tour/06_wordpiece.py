@@ -7,8 +7,8 @@ from pathlib import Path
 import walk
 
 from bert_jax.config import knobs
-from bert_jax.data import tokenizer
 from bert_jax.data.encoding import rows
+from bert_jax.data.vocabulary import train_vocabulary
 
 SENTENCES = ["My dog Fido is cute.", "He likes playing."]
 SIZES = (70, 400)
@@ -32,7 +32,7 @@ def main(folder: Path = walk.HERE) -> dict:
     texts += [line for line in (walk.DATA / "verses.txt").read_text().splitlines() if line]
     found: dict[int, list[list[str]]] = {}
     for size in SIZES:
-        wordpiece = tokenizer.train(texts, knobs.Tokenizer(vocab_size=size))
+        wordpiece = train_vocabulary(texts, knobs.Tokenizer(vocab_size=size))
         found[size] = [
             [wordpiece.vocab[i] for i in ids] for ids in wordpiece.encode_batch(SENTENCES)
         ]

@@ -13,6 +13,7 @@ from bert_jax.batch import Batch, Metrics
 from bert_jax.config import default, knobs, quotas, resolve
 from bert_jax.data import tokenizer
 from bert_jax.data.encoding import rows
+from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.objectives import masking
 from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
@@ -65,7 +66,7 @@ def chosen(batch: Batch) -> np.ndarray:
 
 def main(folder: Path = walk.HERE) -> dict:
     """Mask two copies by hand, then many by the code of a run, and show the ledger of these."""
-    wordpiece = tokenizer.train([SENTENCE] * 2, knobs.Tokenizer(vocab_size=200))  # whole words
+    wordpiece = train_vocabulary([SENTENCE] * 2, knobs.Tokenizer(vocab_size=200))  # whole words
     tokens = [wordpiece.vocab[i] for i in wordpiece.encode_batch([SENTENCE])[0]]
     print(f"{len(tokens)} tokens; 15 % of them are {0.15 * len(tokens):.1f}, so two each time")
     generator = np.random.default_rng(0)

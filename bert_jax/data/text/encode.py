@@ -123,7 +123,7 @@ class Words:
             lines = _spaced(lines, starts)
         else:
             lines = lines.replace(GLUED, "")
-        if not self.tokenizer.divides_at_blanks:  # an expression may match across a space
+        if not self.tokenizer.divides_at_blanks:  # a piece may reach across a space
             return _concatenate(self.tokenizer.encode_batch(lines.split(END)[:-1]))
         if len(self.places) > WORDS:
             self._reset()
@@ -144,7 +144,7 @@ class Words:
         return lines.replace(" ", f"{GLUED} ").replace(END, f"{GLUED}{END}{GLUED}").split(GLUED)
 
     def _without_blanks(self, lines: str) -> list[str]:
-        text = self.tokenizer.lowercase_sigmas(lines.replace(END, f" {END} "))
+        text = lines.replace(END, f" {END} ")
         for mark in MARKS:
             text = text.replace(mark, f" {mark} ")
         return text.replace("  ", " ").split(" ")

@@ -32,6 +32,7 @@ from bert_jax.config import knobs
 from bert_jax.data import corpus
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import audit, dedup, encode, pool, shards
+from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import DataError, UserError
 from bert_jax.system import disk, fault_points, jsons, machine, opening
 
@@ -86,19 +87,17 @@ def fingerprint(config: knobs.Config, cache: Path) -> str:
     if config.tokenizer.path:
         tokenizer = given_tokenizer(config.tokenizer)
         vocabulary: Any = tokenizer.hash
-        characters = tokenizer.style.characters
+        kind = tokenizer.kind
     elif config.tokenizer.kind == "bpe":
         learned = ("kind", "vocab_size", "train_characters")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
-        characters = ""
+        kind = "bpe"
     else:
         learned = ("vocab_size", "lowercase", "train_characters")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
         vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
-        characters = (
-            "google" if config.tokenizer.characters == "auto" else config.tokenizer.characters
-        )
-    if characters == "google":
+        kind = "wordpiece"
+    if kind == "wordpiece":  # so do the fingerprints in committed records
         libraries["unicode"] = unicodedata.unidata_version
     shape = {
         "format": shards.FORMAT,
@@ -129,14 +128,8 @@ def _digest(value: Any) -> str:
 def given_tokenizer(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """Load the vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
-    if settings.kind == "bpe":  # the others may be a preset's
-        return tokenizers.load(path, kind=settings.kind)
-    return tokenizers.load(
-        path,
-        kind=settings.kind,
-        max_word_length=settings.max_word_length,
-        characters=settings.characters,
-    )
+    length = None if settings.kind == "bpe" else settings.max_word_length  # a preset's for words
+    return tokenizers.load(path, settings.kind, length)
 
 
 def _make(config: knobs.Config, mark: str, final: Path, log: Log) -> None:
@@ -298,7 +291,7 @@ def _vocabulary(
         size = settings.vocab_size
         work.log(f"vocabulary: training {size:,} pieces")
         texts = _sample(settings.train_characters, work.spool, names, marks)
-        tokenizer = tokenizers.train(texts, settings, work.folder)
+        tokenizer = train_vocabulary(texts, settings, work.folder)
         if tokenizer.size < size:
             work.log(f"warning: the text yields {tokenizer.size:,} pieces, not {size:,}")
     part = work.tokenizer.with_name(".tokenizer")
@@ -364,7 +357,7 @@ def _finish(
     manifest: dict[str, Any], facts: dict[str, Any], tokenizer: tokenizers.Tokenizer, result: Path
 ) -> None:
     """Write the tokenizer, counts of the shards and the audit; write the manifest last."""
-    tokenizer.save(result)
+    files = tokenizer.save(result)
     counts = {}
     for side in shards.SPLITS:
         entries = manifest["splits"][side]
@@ -388,7 +381,7 @@ def _finish(
     }
     facts["warnings"] = facts.pop("notes") + audit.warnings(facts)
     shards.write_json(result / "audit.json", facts)
-    names = ("audit.json", *tokenizer.files, "unigrams.npy")
+    names = ("audit.json", *files, "unigrams.npy")
     manifest["files"] = {
         name: {"bytes": (result / name).stat().st_size, "sha256": shards.sha256(result / name)}
         for name in names

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import sentencex
 
-from bert_jax.data.characters import replace_surrogates
+from bert_jax.data.tokenizer import replace_surrogates
 from bert_jax.errors import DataError
 
 PIECE = 1 << 20  # bytes or characters of a line held at once; a longer line is cut near here

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.config import knobs
-from bert_jax.data import tokenizer
+from bert_jax.data.vocabulary import train_vocabulary
 
 HERE = Path(__file__).resolve().parent
 QUESTIONS = HERE / "questions.jsonl"
@@ -101,7 +101,7 @@ def vocabulary() -> list[str]:
     texts = [*sentences(), *(row[key] for row in questions for key in ("question", "context"))]
     texts += [path.read_text() for path in (HERE / "verses.txt", HERE / "names.conll", COMPLAINTS)]
     settings = knobs.Tokenizer(vocab_size=2_000, lowercase=False)
-    return tokenizer.train([*texts, *texts], settings).vocab
+    return train_vocabulary([*texts, *texts], settings).vocab
 
 
 def main() -> None:

@@ -1,0 +1,441 @@
+"""Ids, offsets and text against google's code, transformers and the tokenizers library."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import hashlib
+import json
+import unicodedata
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tokenizers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import BertWordPieceTokenizer, models, normalizers, pre_tokenizers
+
+from bert_jax.batch import Special, TwoSeparators
+from bert_jax.config import knobs
+from bert_jax.data import encoding, tokenizer
+from bert_jax.data.engines import SPECIALS, build_wordpiece
+from bert_jax.data.text import encode, prepare
+from bert_jax.data.tokenizer import Tokenizer
+from bert_jax.errors import ConfigError, DataError, UserError
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
+KINDS = ("roberta", "modernbert")
+ROWS = [
+    json.loads(line)
+    for line in gzip.decompress((GOLDEN / "texts.jsonl.gz").read_bytes()).splitlines()
+]
+VOCAB = [
+    *SPECIALS,
+    *"[]().,!'",
+    "the",
+    "fill",
+    "mask",
+    "a",
+    "##a",
+    "un",
+    "##want",
+    "##ed",
+    "é",
+    "字",
+]
+
+
+@functools.cache
+def golden(kind: str) -> Tokenizer:
+    return tokenizer.load(GOLDEN / kind)
+
+
+def small(**options: Any) -> Tokenizer:
+    return Tokenizer(build_wordpiece(VOCAB, **options))
+
+
+def pieces(found: Tokenizer, text: str, escape: bool = True) -> list[str]:
+    return [found.vocab[i] for i in found.encode_batch([text], escape)[0]]
+
+
+# --- WordPiece ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "lowercase"),
+    [("uncased", True), ("cased", False), ("chinese", True), ("multilingual_cased", False)],
+)
+def test_load_gives_ids_of_google_and_hugging_face(copies, name, lowercase):
+    lines = (copies / "golden_tokenization" / "bert_tokenization.jsonl").read_text("utf-8")
+    rows = [json.loads(line) for line in lines.split("\n") if line]
+    texts = [row["text"] for row in rows]
+    file = copies / "vocab" / f"bert_base_{name}_vocab.txt"
+    google = tokenizer.load(file)
+    assert len(rows) == 247
+    assert google.encode_batch(texts) == [row[name] for row in rows]
+    assert google.lowercase == lowercase
+    theirs = tokenizer.load(file, max_word_length=100)
+    wanted = [row.get("hf_differs", row)[name] for row in rows]
+    assert theirs.encode_batch(texts, escape=False) == wanted
+    assert google.encode_batch(texts) != wanted  # they differ in three texts
+
+
+@given(
+    st.lists(st.sampled_from([*VOCAB, "Un", "É", "e\u0301", "a" * 101, "\x00"]), max_size=9),
+    st.booleans(),
+    st.none() | st.booleans(),
+    st.booleans(),
+)
+def test_build_wordpiece_gives_ids_of_library(words, lowercase, strip_accents, chinese):
+    flags = {"lowercase": lowercase, "strip_accents": strip_accents}
+    library = BertWordPieceTokenizer(
+        {piece: i for i, piece in enumerate(VOCAB)}, handle_chinese_chars=chinese, **flags
+    )
+    ours = small(chinese=chinese, max_word_length=100, **flags)
+    for text in ("".join(words), " ".join(words)):
+        wanted = library.encode(text, add_special_tokens=False).ids
+        assert ours.encode_batch([text], escape=False) == [wanted]
+
+
+def test_encode_batch_reads_special_tokens_if_asked():
+    found = small()
+    assert pieces(found, "Fill the [MASK].") == ["fill", "the", "[", "mask", "]", "."]
+    assert pieces(found, "Fill the [MASK].", escape=False) == ["fill", "the", "[MASK]", "."]
+    assert found.mask == "[MASK]"
+    assert found.special == (0, 1, 2, 3, 4)
+
+
+def test_encode_batch_accepts_any_string():
+    assert pieces(small(), "a\ud800 \0the") == ["a", "the"]
+    assert pieces(golden("roberta"), "a\ud800")[0] == "a"
+    assert small().encode_batch([]) == []
+    assert pieces(small(max_word_length=6), "aaaaaa aaaaaaa") == ["a", *["##a"] * 5, "[UNK]"]
+
+
+def test_continuation_holds_pieces_inside_words():
+    found = small()
+    inside = [VOCAB[i] for i in np.flatnonzero(found.continuation)]
+    assert inside == ["##a", "##want", "##ed"]
+    counts = np.bincount(found.encode_batch(["unwanted, the (a) [mask]!"])[0], minlength=found.size)
+    assert found.words(counts, documents=1) == 4
+
+
+def test_offsets_hold_accents_of_the_last_letter():
+    text = "unwante\u0301d\u0301, the a\u0301"
+    found = Tokenizer(build_wordpiece([*VOCAB, "##e", "##d", "##t"]))
+    ids, offsets = found.encode_with_offsets([text])[0]
+    assert [found.vocab[i] for i in ids] == ["un", "##want", "##ed", ",", "the", "a"]
+    parts = [text[start:end] for start, end in offsets]
+    assert parts == ["un", "want", "e\u0301d\u0301", ",", "the", "a\u0301"]
+    assert found.encode_with_offsets(["", "\ud800a"]) == [([], []), ([VOCAB.index("a")], [(1, 2)])]
+
+
+# --- the digest -----------------------------------------------------------------------------------
+
+
+def test_hash_is_as_committed_records_have_it():
+    for lowercase, length in ((True, 200), (False, 200), (True, 100)):
+        text = json.dumps([VOCAB, lowercase, length, {"characters": "google"}])
+        found = small(lowercase=lowercase, max_word_length=length)
+        assert found.hash == hashlib.sha256(text.encode()).hexdigest()
+    assert golden("roberta").hash[:12] == "7d3004779578"
+    assert golden("modernbert").hash[:12] == "c4382d75661c"
+
+
+def test_hash_tells_rules_apart(tmp_path):
+    others = [
+        small(),
+        small(lowercase=False),
+        small(max_word_length=100),
+        small(strip_accents=False),
+        small(chinese=False),
+        Tokenizer(build_wordpiece([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]])),
+        golden("roberta"),
+        golden("modernbert"),
+    ]
+    assert len({found.hash for found in others}) == len(others)
+    assert small(strip_accents=True).hash == small().hash  # as the case says
+    assert small(max_word_length=100).rules == small().rules != small(chinese=False).rules
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "wordpiece", "other wordpiece"])
+def test_save_and_load_give_the_same_tokenizer(tmp_path, kind):
+    found = small(lowercase=False, strip_accents=True, max_word_length=77)
+    if kind in KINDS:
+        found = golden(kind)
+    elif kind == "wordpiece":
+        found = small()
+    names = found.save(tmp_path, model_max_length=128)
+    assert {file.name for file in tmp_path.iterdir()} == {*names}
+    texts = [row["text"] for row in ROWS]
+    for file in (tmp_path, tmp_path / "tokenizer.json"):
+        again = tokenizer.load(file)
+        assert (again.hash, again.vocab, again.special) == (found.hash, found.vocab, found.special)
+        assert again.encode_batch(texts, escape=False) == found.encode_batch(texts, escape=False)
+    stated = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert stated["model_max_length"] == 128
+    assert stated["mask_token"] == found.mask
+    assert ("token_type_ids" in stated["model_input_names"]) == (kind not in KINDS)
+    (tmp_path / "tokenizer.json").unlink()
+    if kind != "modernbert":  # whose other added tokens only tokenizer.json names
+        assert tokenizer.load(tmp_path).encode_batch(texts) == found.encode_batch(texts)
+
+
+def test_saved_file_adds_special_tokens_for_others(tmp_path):
+    ours = small()
+    ours.save(tmp_path)
+    theirs = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    a, b = ours.encode_batch(["fill", "the a"])
+    for found, parts in ((theirs.encode("fill"), [a]), (theirs.encode("fill", "the a"), [a, b])):
+        row = encoding.pad_rows(ours.special, [parts], len(found.ids))
+        assert found.ids == row["tokens"][0].tolist()
+        assert found.type_ids == row["type_ids"][0].tolist()
+
+
+def test_load_takes_case_and_length_from_files(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join([*VOCAB, "The", "Mask"]), encoding="utf-8")
+    bare = tokenizer.load(tmp_path)
+    assert (bare.lowercase, bare.max_word_length) == (False, 200)
+    assert tokenizer.load(tmp_path, max_word_length=8).max_word_length == 8
+    (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
+    stated = tokenizer.load(tmp_path)
+    assert (stated.lowercase, stated.max_word_length) == (True, 100)  # Hugging Face's length
+    (tmp_path / "tokenizer_config.json").write_text('{"max_input_chars_per_word": 55}')
+    assert tokenizer.load(tmp_path / "vocab.txt").max_word_length == 55
+
+
+def test_load_ignores_truncation_and_padding(tmp_path):
+    small().save(tmp_path)
+    engine = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    engine.enable_truncation(4)
+    engine.enable_padding(length=4)
+    engine.save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.load(tmp_path).hash == small().hash
+    assert pieces(tokenizer.load(tmp_path), "the a a a a a") == ["the", *"aaaaa"]
+
+
+def test_load_reads_unigram_as_the_library_does(tmp_path):
+    scores = [(name, 0.0) for name in tokenizer.ROBERTA]
+    scores += [("▁the", -1.0), ("▁a", -1.5), ("n", -2.0), ("▁", -3.0), ("the", -9.0)]
+    engine = tokenizers.Tokenizer(models.Unigram(scores, unk_id=1))
+    engine.normalizer = normalizers.Lowercase()
+    engine.pre_tokenizer = pre_tokenizers.Metaspace()
+    engine.save(str(tmp_path / "tokenizer.json"))
+    found = tokenizer.load(tmp_path)
+    assert (found.kind, found.lowercase, found.special) == ("unigram", True, (0, 1, 2, 3, 4))
+    assert pieces(found, "The an") == ["▁the", "▁a", "n"] == engine.encode("The an").tokens
+    assert found.continuation.tolist() == [False] * 7 + [True, False, True]
+    words = encode.Words(found).encode(["the an", "an"])
+    assert words[0].tolist() == [i for ids in found.encode_batch(["the an", "an"]) for i in ids]
+    found.save(tmp_path / "saved")
+    assert tokenizer.load(tmp_path / "saved").hash == found.hash
+
+
+def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
+    """Return a function that changes the tokenizer.json of a folder."""
+
+    def write(folder: Path) -> None:
+        file = folder / "tokenizer.json"
+        state = json.loads(file.read_text(encoding="utf-8"))
+        change(state)
+        file.write_text(json.dumps(state), encoding="utf-8")
+
+    return write
+
+
+def write(name: str, text: str | bytes) -> Callable[[Path], None]:
+    """Return a function that leaves one file, besides tokenizer_config.json, in a folder."""
+
+    def replace(folder: Path) -> None:
+        for file in folder.iterdir():
+            if file.name != "tokenizer_config.json":
+                file.unlink()
+        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    return replace
+
+
+BROKEN = {
+    "repeats line 11": write("vocab.txt", "\n".join([*VOCAB[:11], VOCAB[10]])),
+    "not UTF-8 at byte 6": write("vocab.txt", b"[PAD]\n\xff"),
+    "no special token for mask": write("vocab.txt", "\n".join(SPECIALS[:4])),
+    "no vocab.txt or tokenizer.json in": write("notes", ""),
+    "merges.txt does not exist": write("vocab.json", "{}"),
+    "not JSON": write("tokenizer.json", '{"model": '),
+    "library refuses it": edit(lambda state: state["model"].update(type="Other")),
+    "ids are not 0 to": edit(lambda state: state["model"]["vocab"].update(the=400)),
+    "do_lower_case is 'no', not true": write("tokenizer_config.json", '{"do_lower_case": "no"}'),
+}
+
+
+@pytest.mark.parametrize("says", BROKEN)
+def test_load_refuses_broken_files_in_one_line(tmp_path, says):
+    small().save(tmp_path)
+    if says.startswith("do_lower"):
+        BROKEN[says](tmp_path)
+        small().save(tmp_path / "again")
+        (tmp_path / "vocab.txt").write_bytes((tmp_path / "again" / "vocab.txt").read_bytes())
+    else:
+        (tmp_path / "tokenizer_config.json").unlink()
+        BROKEN[says](tmp_path)
+    with pytest.raises(DataError) as caught:
+        tokenizer.load(tmp_path)
+    assert says in str(caught.value)
+    assert caught.value.hint
+    assert "\n" not in str(caught.value)
+
+
+@given(
+    st.sampled_from(["vocab.txt", "tokenizer.json", "tokenizer_config.json"]),
+    st.floats(0, 1),
+    st.binary(max_size=3),
+    st.booleans(),
+)
+def test_load_reads_or_refuses_damaged_files(tmp_path_factory, name, place, damage, cut):
+    folder = tmp_path_factory.mktemp("damaged")
+    small().save(folder)
+    if name == "vocab.txt":
+        (folder / "tokenizer.json").unlink()
+    data = (folder / name).read_bytes()
+    at = int(place * len(data))
+    rest = b"" if cut else data[at + len(damage) :]
+    (folder / name).write_bytes(data[:at] + damage + rest)
+    with contextlib.suppress(UserError):
+        found = tokenizer.load(folder)
+        found.save(folder)
+        assert tokenizer.load(folder).hash == found.hash
+
+
+def test_load_refuses_huge_and_missing_files(tmp_path):
+    with pytest.raises(DataError, match="no tokenizer at"):
+        tokenizer.load(tmp_path / "nothing")
+    with (tmp_path / "vocab.txt").open("wb") as stream:
+        stream.truncate(1 << 40)  # takes no room
+    with pytest.raises(DataError, match="has 1,099,511,627,776 bytes"):
+        tokenizer.load(tmp_path)
+
+
+def test_given_tokenizer_refuses_knobs_of_another_kind(tmp_path):
+    small().save(tmp_path)
+    with pytest.raises(ConfigError, match=r"kind = bpe, and .* is a wordpiece vocabulary"):
+        prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path), kind="bpe"))
+    path = str(GOLDEN / "roberta")
+    with pytest.raises(ConfigError, match="max_word_length = 100 does nothing"):
+        prepare.given_tokenizer(knobs.Tokenizer(path=path, max_word_length=100))
+    preset = knobs.Tokenizer(path=path, kind="bpe", max_word_length=100)
+    assert prepare.given_tokenizer(preset).hash == golden("roberta").hash
+
+
+# --- byte-level BPE -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_byte_pairs_are_those_of_transformers(kind):
+    found = golden(kind)
+    texts = found.encode_batch([row["text"] for row in ROWS], escape=False)
+    pairs = found.encode_batch([row["pair"] for row in ROWS], escape=False)
+    for row, a, b in zip(ROWS, texts, pairs, strict=True):
+        short, _ = encoding.truncate_pair(a, (), 24 - found.special.added(1))
+        both = encoding.truncate_pair(a, b, 24 - found.special.added(2))
+        rows = {"text": [a], "pair": [a, b], "short": [short], "short_pair": both}
+        for key, parts in rows.items():
+            wanted = row[kind][key]
+            batch = encoding.pad_rows(found.special, [parts], len(wanted))
+            assert batch["tokens"][0].tolist() == wanted, (key, row["text"])
+            if key == "pair":
+                assert batch["type_ids"][0].tolist() == row[kind]["types"]
+        assert found.decode(row[kind]["text"]) == row[kind]["decoded"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_are_those_of_transformers(kind):
+    found = golden(kind)
+    compared = 0
+    for row in ROWS:
+        text, wanted = row["text"], row[kind]["text"][1:-1]
+        ids, offsets = found.encode_with_offsets([text])[0]
+        if ids != wanted or any(map(unicodedata.combining, text)):
+            continue  # there special tokens are found in text, and marks stand alone
+        for (start, end), theirs in zip(offsets, row[kind]["offsets"], strict=True):
+            part = text[slice(*theirs)]
+            assert text[start:end] == part.lstrip()  # ours begin behind blanks
+            assert end == theirs[1] or not part.strip()
+        compared += 1
+    assert compared > 150
+
+
+def test_first_blank_is_added_if_files_say_so(tmp_path):
+    golden("roberta").save(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"add_prefix_space": True}))
+    prefixed = tokenizer.load(tmp_path)
+    texts = ["The rate", "1", "'s"]
+    wanted = golden("roberta").encode_batch([f" {text}" for text in texts])
+    assert prefixed.encode_batch(texts) == wanted
+    assert prefixed.words(np.ones(prefixed.size, int), 5) == (~prefixed.continuation).sum()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_special_tokens_of_byte_pairs_are_text(kind):
+    found = golden(kind)
+    text = f"the {' '.join(found.vocab[i] for i in found.special)}"
+    plain, marked = (found.encode_batch([text], escape=escape)[0] for escape in (True, False))
+    assert not {*plain} & {*found.special}
+    assert found.decode(plain) == text
+    assert [i for i in marked if i in found.special] == [*found.special]
+    assert not found.continuation[list(found.special)].any()
+    assert type(found.special) is (TwoSeparators if kind == "roberta" else Special)
+
+
+def test_words_of_byte_pairs_begin_with_a_blank():
+    found = golden("roberta")
+    text = 'He said: "What\'s 3.5 % of it?" - nothing at all'
+    counts = np.bincount(found.encode_batch([text])[0], minlength=found.size)
+    assert found.words(counts, documents=1) == len(text.split())
+    for row in ROWS:
+        for i in found.encode_batch([row["text"]])[0][1:]:
+            assert found.continuation[i] == (not found.shown[i][0].isspace())
+
+
+def test_readable_text_of_byte_pairs():
+    found = golden("roberta")
+    for text in ("The dog's rate, 2,048 (10 %).", "caf\u00e9  今天", "", "<mask> is <mask>."):
+        assert found.readable(found.encode_batch([text], escape=False)[0]) == text
+    assert found.joined(found.encode_batch([" the dog"])[0]) == "the dog"
+    assert found.shown[found.vocab.index("Ã")] == "Ã"  # the first byte of é
+    assert found.shown[found.vocab.index("Ġthe")] == " the"
+
+
+@given(st.lists(st.sampled_from([row["text"] for row in ROWS]), max_size=6), st.sampled_from(KINDS))
+def test_word_by_word_gives_ids_of_whole_documents(found, kind):
+    texts = [" ".join(text.split()) for text in found]
+    starts = np.array([len(text) % 2 for text in texts], bool)
+    lines = "".join(f"{text}\n" for text in texts)
+    ids, lengths = encode.Words(golden(kind)).encode_lines(lines, starts)
+    spaced = [text if start else f" {text}" for text, start in zip(texts, starts, strict=True)]
+    wanted = golden(kind).encode_batch(spaced)
+    assert golden(kind).divides_at_blanks
+    assert lengths.tolist() == list(map(len, wanted))
+    assert ids.tolist() == [i for part in wanted for i in part]
+
+
+def test_pieces_across_blanks_are_read_whole(tmp_path):
+    golden("modernbert").save(tmp_path)
+
+    def rename(state: dict[str, Any]) -> None:
+        token = next(t for t in state["added_tokens"] if t["content"] == "[unused0]")
+        token["content"] = "of the"
+
+    edit(rename)(tmp_path)
+    found = tokenizer.load(tmp_path)
+    assert not found.divides_at_blanks
+    ids, _ = encode.Words(found).encode(["one of the dogs"])
+    assert "of the" in [found.vocab[i] for i in ids]
