@@ -17,7 +17,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.config import knobs
-from bert_jax.data import encoding
+from bert_jax.data import encoding, engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
@@ -91,7 +91,7 @@ MODELS: dict[str, dict[str, object]] = {
 
 @functools.cache
 def tokenizer() -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer(tokenizers.build_wordpiece([*tokenizers.SPECIALS, *PIECES]))
+    return tokenizers.Tokenizer(engines.build_wordpiece([*tokenizers.SPECIALS, *PIECES]))
 
 
 @functools.cache
@@ -416,7 +416,7 @@ def test_text_is_written_as_people_write_it():
         if not character.isspace() and character not in letters
     ]
     pieces = [*tokenizers.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks]
-    found = tokenizers.Tokenizer(tokenizers.build_wordpiece(pieces))
+    found = tokenizers.Tokenizer(engines.build_wordpiece(pieces))
     ids = found.encode_batch([text])[0]
     assert found.special.unk not in ids
     assert found.readable(ids) == text

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from bert_jax import cli
 from bert_jax import prepare as prepare_command
 from bert_jax.config import knobs
-from bert_jax.data import corpus
+from bert_jax.data import corpus, engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.text import audit, encode, files, pool, prepare, shards
 from bert_jax.data.vocabulary import train_vocabulary
@@ -297,10 +297,8 @@ SPACED = st.lists(
 
 
 BUILDERS = {
-    "uncased": lambda pieces: tokenizers.Tokenizer(tokenizers.build_wordpiece(pieces)),
-    "cased": lambda pieces: tokenizers.Tokenizer(
-        tokenizers.build_wordpiece(pieces, lowercase=False)
-    ),
+    "uncased": lambda pieces: tokenizers.Tokenizer(engines.build_wordpiece(pieces)),
+    "cased": lambda pieces: tokenizers.Tokenizer(engines.build_wordpiece(pieces, lowercase=False)),
     "reactions": reactions.build_tokenizer,
 }
 

@@ -8,7 +8,7 @@ import os
 import numpy as np
 import pytest
 
-from bert_jax.data import tokenizer
+from bert_jax.data import engines, tokenizer
 from bert_jax.data.text import shards
 from bert_jax.errors import ConfigError, DataError
 from tests import corpora
@@ -19,7 +19,7 @@ VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "the"]
 def build(folder, dtype=np.uint16):
     """A prepared folder of two train shards, made by hand."""
     folder.mkdir()
-    found = tokenizer.Tokenizer(tokenizer.build_wordpiece(VOCAB))
+    found = tokenizer.Tokenizer(engines.build_wordpiece(VOCAB))
     found.save(folder)
     np.save(folder / "unigrams.npy", np.arange(8))
     entries = [
@@ -192,7 +192,7 @@ def test_no_position_or_type_is_beyond_its_table(tmp_path, pairs):
 def test_a_changed_tokenizer_is_refused(tmp_path):
     folder = build(tmp_path / "x")
     manifest = json.loads((folder / "manifest.json").read_text())
-    tokenizer.Tokenizer(tokenizer.build_wordpiece([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]])).save(folder)
+    tokenizer.Tokenizer(engines.build_wordpiece([*VOCAB[:-2], VOCAB[-1], VOCAB[-2]])).save(folder)
     for name in ("vocab.txt", "tokenizer.json"):
         manifest["files"][name] = {
             "bytes": (folder / name).stat().st_size,
