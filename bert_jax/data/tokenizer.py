@@ -273,7 +273,7 @@ def load(path: Path, kind: str = "auto", max_word_length: int | None = None) -> 
         found = type(engine.model).__name__.lower()
         if kind not in ("auto", found):
             raise ConfigError(
-                f"tokenizer.kind = {kind}, and {file} is a {found} vocabulary",
+                f"tokenizer.kind = {kind}, and {file} is no {kind} vocabulary",
                 "--config.tokenizer.kind=auto goes by the files",
             )
         if max_word_length is not None and found != "wordpiece":

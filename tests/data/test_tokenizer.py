@@ -324,7 +324,7 @@ def test_load_refuses_huge_and_missing_files(tmp_path):
 
 def test_given_tokenizer_refuses_knobs_of_another_kind(tmp_path):
     small().save(tmp_path)
-    with pytest.raises(ConfigError, match=r"kind = bpe, and .* is a wordpiece vocabulary"):
+    with pytest.raises(ConfigError, match=r"kind = bpe, and .* is no bpe vocabulary"):
         prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path), kind="bpe"))
     path = str(GOLDEN / "roberta")
     with pytest.raises(ConfigError, match="max_word_length = 100 does nothing"):
