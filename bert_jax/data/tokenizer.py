@@ -284,8 +284,10 @@ def load(path: Path, kind: str = "auto", max_word_length: int | None = None) -> 
             )
         if max_word_length is not None:
             engine.model.max_input_chars_per_word = max_word_length
-        names = _name_specials(file, engine, stated)
-        return Tokenizer(engine, names, () if found == "wordpiece" else stated["model_input_names"])
+        inputs = () if found == "wordpiece" else stated["model_input_names"]
+        tokenizer = Tokenizer(engine, _name_specials(file, engine, stated), inputs)
+        tokenizer.encode_batch(["\u2603"])  # fails now if an unknown word cannot be encoded
+        return tokenizer
     except UserError:
         raise
     except Exception as error:  # the library raises Exception itself, whatever the file's fault

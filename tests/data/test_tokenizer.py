@@ -270,6 +270,7 @@ BROKEN = {
     "merges.txt does not exist": write("vocab.json", "{}"),
     "not JSON": write("tokenizer.json", '{"model": '),
     "library refuses it": edit(lambda state: state["model"].update(type="Other")),
+    "Missing [UNK] token": edit(lambda state: state["model"].update(unk_token="[NO]")),
     "ids are not 0 to": edit(lambda state: state["model"]["vocab"].update(the=400)),
     "do_lower_case is 'no', not true": write("tokenizer_config.json", '{"do_lower_case": "no"}'),
 }
