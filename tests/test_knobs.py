@@ -104,9 +104,9 @@ COVERED = {
     "task.no_answer_threshold": "test_answers.py::test_decode_span_answers_as_run_squad",
     "task.metrics": "test_scores.py::test_the_metrics_named_are_those_reported",
     "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
-    "tokenizer.kind": "data/test_tokenizer.py::test_given_tokenizer_refuses_knobs_of_another_kind",
+    "tokenizer.kind": "test_tokenizer.py::test_given_tokenizer_refuses_knobs_of_another_kind",
     "tokenizer.vocab_size": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
-    "tokenizer.lowercase": "data/test_vocabulary.py::test_train_gives_a_useful_wordpiece",
+    "tokenizer.lowercase": "test_vocabulary.py::test_train_gives_a_useful_wordpiece",
     "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
     "tokenizer.train_characters": "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train",  # noqa: E501
     "examples.short_probability": "test_pairs.py::test_plan_short_targets_are_uniform",
@@ -287,7 +287,7 @@ def test_the_tests_named_exist():
         functions = [
             node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
         ]
-        there |= {f"{file.relative_to(TESTS)}::{function.name}" for function in functions}
+        there |= {f"{file.name}::{function.name}" for function in functions}
     assert set(COVERED.values()) - there == set()
 
 
