@@ -72,7 +72,14 @@ TAKEN = "taken"
 
 
 # Knobs that older runs recorded and no longer exist: left out of their configs at these values.
-GONE = {"task.quoting": False, "task.extra_columns": False, "task.on_bad_row": "fail"}
+GONE = {
+    "task.quoting": False,
+    "task.extra_columns": False,
+    "task.on_bad_row": "fail",
+    "tokenizer.characters": "auto",
+    "loader.threads": 1,
+    "loader.workers": 0,
+}
 
 
 def default(preset: str = "") -> ml_collections.ConfigDict:

@@ -7,7 +7,7 @@ from pathlib import Path
 import walk
 
 from bert_jax.config import knobs
-from bert_jax.data.encoding import rows
+from bert_jax.data.encoding import pad_rows
 from bert_jax.data.vocabulary import train_vocabulary
 
 SENTENCES = ["My dog Fido is cute.", "He likes playing."]
@@ -39,7 +39,7 @@ def main(folder: Path = walk.HERE) -> dict:
         print(f"{size:4} pieces:", " | ".join(" ".join(pieces) for pieces in found[size]))
     print("by hand, the longest piece first:", " ".join(greedy("playing", set(wordpiece.vocab))))
 
-    batch = rows(wordpiece.special, [wordpiece.encode_batch(SENTENCES)], length=40)
+    batch = pad_rows(wordpiece.special, [wordpiece.encode_batch(SENTENCES)], length=40)
     length = int(batch["segment_ids"].sum())
     tokens = [wordpiece.vocab[i] for i in batch["tokens"][0, :length]]
     lines = {"tokens": tokens} | {

@@ -12,7 +12,7 @@ import walk
 from bert_jax.batch import Batch, Metrics
 from bert_jax.config import default, knobs, quotas, resolve
 from bert_jax.data import tokenizer
-from bert_jax.data.encoding import rows
+from bert_jax.data.encoding import pad_rows
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.objectives import masking
 from bert_jax.training import program
@@ -45,7 +45,7 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     tree = default()
     tree.masking.update({"rate": rate, "rounding": "nearest"})  # two tokens in every copy
     config, special = resolve(tree), wordpiece.special
-    batch = rows(special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
+    batch = pad_rows(special, [wordpiece.encode_batch([SENTENCE])] * COPIES, LENGTH)
     words = batch["tokens"] > special.mask  # neither special nor padding
     batch["unit_ids"] = np.where(words, np.arange(LENGTH, dtype=np.int32)[None], -1)
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)

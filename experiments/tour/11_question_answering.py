@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import walk
 
-from bert_jax.data.encoding import rows
+from bert_jax.data.encoding import pad_rows
 from bert_jax.objectives import network
 
 QUESTION = "What is the fashion capital of China?"
@@ -48,7 +48,7 @@ def draw(run: walk.runs.TrainedModel, context: str, answer: dict, folder: Path) 
     """Draw the context with its answer, and the two probabilities of each of its tokens."""
     question = run.tokenizer.encode_batch([QUESTION])[0]
     ids, offsets = run.tokenizer.encode_with_offsets([context])[0]
-    batch = rows(run.tokenizer.special, [[question, ids]], len(question) + len(ids) + 3)
+    batch = pad_rows(run.tokenizer.special, [[question, ids]], len(question) + len(ids) + 3)
     model = network.build(run.config, run.tokenizer.size)
     heads = jax.jit(lambda batch: network.outputs(model, run.params, batch))(batch)
     logits = np.asarray(heads["span"])[0]  # [L, 2]

@@ -28,7 +28,7 @@ import numpy as np
 from bert_jax import config, train
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
-from bert_jax.data.encoding import rows
+from bert_jax.data.encoding import pad_rows
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
@@ -107,7 +107,7 @@ def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batc
     """
     encoded = run.tokenizer.encode_batch(texts)
     length = length or max(map(len, encoded)) + 2
-    batch = rows(run.tokenizer.special, [[ids] for ids in encoded], length)
+    batch = pad_rows(run.tokenizer.special, [[ids] for ids in encoded], length)
     return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in ids), "[SEP]"] for ids in encoded]
 
 

@@ -48,9 +48,9 @@ def rows(quick: tuple[str, ...]) -> pytest.MarkDecorator:
 
 
 def choose(request: pytest.FixtureRequest, fixture: str) -> list[str]:
-    """Return the rows of the tests of this session that use a fixture."""
-    items = [item for item in request.session.items if fixture in item.fixturenames]
-    return sorted({item.callspec.params["name"] for item in items})
+    """Return the rows of this file's tests of this session that use a fixture."""
+    own = [item for item in request.session.items if item.path == request.path]
+    return sorted({i.callspec.params["name"] for i in own if fixture in i.fixturenames})
 
 
 def differences(name: str, found: Numbers) -> list[str]:
