@@ -135,7 +135,7 @@ def _suggest_name(name: str, sections: list[Section]) -> str:
 
 
 def _condition(path: str) -> str:
-    """Return what a knob or a section is for; empty if it acts in every run."""
+    """Name the condition of a knob or a section; empty if it acts in every run."""
     where = effects.EFFECTS.get(path, effects.ALWAYS)
     if where is effects.ALWAYS:
         return ""
@@ -184,7 +184,7 @@ def write_text(section: Section) -> str:
 
 
 def _introduce(section: Section) -> str:
-    """Return what a section is, and what it is for."""
+    """Describe a section, and name its condition."""
     if not section.condition:
         return section.sentence
     return f"{section.sentence} For {section.condition}."

@@ -61,7 +61,9 @@ COVERED = {
     "init_from": "test_train.py::test_a_run_can_start_from_another",
     "init_fresh": "test_train.py::test_what_a_start_lacks_is_fresh_only_when_named",
     "init_fresh_layers": "test_finetune.py::test_top_layers_can_start_fresh",
-    "init_vocab": "test_train.py::test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces",  # noqa: E501
+    "init_vocab": (
+        "test_train.py::test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces"
+    ),
     "corpus.source": "test_prepare.py::test_a_dataset_built_from_local_text_is_read_in_ranges",
     "corpus.path": "test_corpus.py::test_a_path_is_a_file_a_folder_or_a_glob",
     "corpus.tfds_dir": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
@@ -74,7 +76,9 @@ COVERED = {
     "corpus.validation_fraction": "test_corpus.py::test_the_split_follows_the_text_alone",
     "corpus.on_bad_text": "test_corpus.py::test_bad_text_follows_the_policy",
     "corpus.on_bad_row": "test_corpus.py::test_malformed_rows_name_file_and_line",
-    "corpus.max_document_tokens": "test_prepare.py::test_long_documents_are_cut_at_sentences_and_long_sentences_hard",  # noqa: E501
+    "corpus.max_document_tokens": (
+        "test_prepare.py::test_long_documents_are_cut_at_sentences_and_long_sentences_hard"
+    ),
     "corpus.shard_tokens": "test_prepare.py::test_shards_are_even_and_within_the_limit",
     "corpus.cache": "test_prepare.py::test_the_cache_is_the_knob_the_variable_or_the_home",
     "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
@@ -92,7 +96,9 @@ COVERED = {
     "task.label": "test_examples.py::test_load_makes_an_example_of_a_row",
     "task.options": "test_examples.py::test_load_makes_an_example_of_a_row",
     "task.values": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.validation_fraction": "test_task_files.py::test_hold_out_takes_a_share_by_the_hash_of_texts",  # noqa: E501
+    "task.validation_fraction": (
+        "test_task_files.py::test_hold_out_takes_a_share_by_the_hash_of_texts"
+    ),
     "task.rows": "test_examples.py::test_load_examples_takes_the_first_rows_to_train",
     "task.long": "test_features.py::test_encode_cuts_counts_or_refuses_long_texts",
     "task.stride": "test_features.py::test_encode_span_windows_over_a_context",
@@ -105,10 +111,16 @@ COVERED = {
     "task.metrics": "test_scores.py::test_the_metrics_named_are_those_reported",
     "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
     "tokenizer.kind": "test_tokenizer.py::test_given_tokenizer_refuses_knobs_of_another_kind",
-    "tokenizer.vocab_size": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
+    "tokenizer.vocab_size": (
+        "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for"
+    ),
     "tokenizer.lowercase": "test_vocabulary.py::test_train_gives_a_useful_wordpiece",
-    "tokenizer.max_word_length": "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for",  # noqa: E501
-    "tokenizer.train_characters": "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train",  # noqa: E501
+    "tokenizer.max_word_length": (
+        "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for"
+    ),
+    "tokenizer.train_characters": (
+        "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train"
+    ),
     "examples.short_probability": "test_pairs.py::test_plan_short_targets_are_uniform",
     "examples.random_next_probability": (
         "test_pairs.py::test_plan_random_b_where_one_sentence_forces_it"
@@ -126,8 +138,12 @@ COVERED = {
     "masking.span_max": "test_units.py::test_span_lengths_follow_the_clipped_geometric",
     "masking.pmi_words": "test_pmi.py::test_scores_and_counts_are_those_of_the_definition",
     "masking.pmi_count": "test_pmi.py::test_scores_and_counts_are_those_of_the_definition",
-    "masking.pmi_coverage": "test_pmi.py::test_the_list_is_as_long_as_the_share_of_the_text_asks_for",  # noqa: E501
-    "masking.pmi_tokens": "test_pmi.py::test_a_share_of_the_documents_is_counted_where_there_are_too_many",  # noqa: E501
+    "masking.pmi_coverage": (
+        "test_pmi.py::test_the_list_is_as_long_as_the_share_of_the_text_asks_for"
+    ),
+    "masking.pmi_tokens": (
+        "test_pmi.py::test_a_share_of_the_documents_is_counted_where_there_are_too_many"
+    ),
     "masking.dupe_factor": "test_pipeline.py::test_static_copies_return_in_another_order",
     "masking.schedule": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
     "masking.final_rate": "test_masking.py::test_the_rate_schedule_runs_from_first_to_last_step",
@@ -145,8 +161,12 @@ COVERED = {
     "masking.draw_alpha": "test_laws.py::test_rates_have_the_distribution_that_is_named",
     "masking.draw_beta": "test_laws.py::test_rates_have_the_distribution_that_is_named",
     "masking.rounding": "test_masking.py::test_rates_of_short_rows_are_those_asked_for",
-    "masking.count": "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does",  # noqa: E501
-    "masking.random_from": "test_masking.py::test_random_tokens_are_uniform_over_what_the_config_names",  # noqa: E501
+    "masking.count": (
+        "test_masking.py::test_counting_cls_and_sep_changes_the_quota_as_the_original_does"
+    ),
+    "masking.random_from": (
+        "test_masking.py::test_random_tokens_are_uniform_over_what_the_config_names"
+    ),
     "model.size": "test_model.py::test_base_and_large_have_the_published_sizes",
     "model.layers": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.hidden": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
@@ -188,7 +208,9 @@ COVERED = {
         "test_architectures.py::test_pooled_vectors_are_those_of_a_token_or_means_of_an_example"
     ),
     "model.pooler": "test_architectures.py::test_what_stands_between_a_vector_and_its_labels",
-    "model.norm": "test_knobs.py::test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it",  # noqa: E501
+    "model.norm": (
+        "test_knobs.py::test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it"
+    ),
     "model.activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
     "model.head_activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
     "model.gated": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
@@ -207,7 +229,9 @@ COVERED = {
     "model.scan": "test_knobs.py::test_a_scan_is_a_loop_in_the_program",
     "model.remat": "test_knobs.py::test_remat_keeps_less_for_the_backward_pass",
     "model.dtype": "test_knobs.py::test_the_compute_type_is_that_of_vectors_and_never_of_logits",
-    "objectives.*.end": "test_causal_lm.py::test_the_loss_is_that_of_every_token_from_the_column_before_it",  # noqa: E501
+    "objectives.*.end": (
+        "test_causal_lm.py::test_the_loss_is_that_of_every_token_from_the_column_before_it"
+    ),
     "objectives.*.labels": "test_model.py::test_heads_over_labels_are_one_dense_layer",
     "objectives.*.weight": "test_step.py::test_weights_of_objectives_scale_their_losses",
     "optim.name": "test_optim.py::test_steps_equal_the_written_out_algorithm",
@@ -226,15 +250,21 @@ COVERED = {
     "optim.layer_decay": "test_optim.py::test_each_layer_learns_at_a_share_of_the_one_above",
     "optim.freeze": "test_optim.py::test_what_is_frozen_does_not_move_not_even_by_decay",
     "optim.accumulation": "test_knobs.py::test_a_microbatch_holds_its_share_of_the_rows",
-    "optim.spike_window": "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from",  # noqa: E501
-    "optim.spike_sigmas": "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from",  # noqa: E501
+    "optim.spike_window": (
+        "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from"
+    ),
+    "optim.spike_sigmas": (
+        "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from"
+    ),
     "optim.nonfinite_limit": "test_knobs.py::test_a_run_gives_up_after_so_many_updates_in_a_row",
     "parallel.step": "test_step.py::test_dropout_differs_by_step_and_by_device_and_seed",
     "parallel.data": "test_knobs.py::test_the_mesh_is_as_wide_as_asked_for",
     "parallel.fsdp": "test_step.py::test_fsdp_leaves_a_device_a_quarter",
     "parallel.tensor": "test_step.py::test_tensor_parallelism_splits_heads_features_and_vocabulary",
     "parallel.distributed": "test_knobs.py::test_processes_join_where_asked_to",
-    "parallel.prng": "test_knobs.py::test_dropout_draws_from_the_generator_named_and_masks_from_threefry",  # noqa: E501
+    "parallel.prng": (
+        "test_knobs.py::test_dropout_draws_from_the_generator_named_and_masks_from_threefry"
+    ),
     "parallel.arms": "test_fused_runs.py::test_arms_lie_on_devices_of_their_own",
     "loader.prefetch": "test_pipeline.py::test_prefetch_works_ahead_as_far_as_asked",
     "checkpoints.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
@@ -246,14 +276,18 @@ COVERED = {
     "checkpoints.best": "test_knobs.py::test_the_best_step_is_by_the_metric_named",
     "evals.*.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
     "evals.*.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
-    "evals.*.split": "test_suite_task.py::test_a_task_is_scored_on_all_its_splits_or_the_one_asked_for",  # noqa: E501
+    "evals.*.split": (
+        "test_suite_task.py::test_a_task_is_scored_on_all_its_splits_or_the_one_asked_for"
+    ),
     "evals.*.rate": "test_knobs.py::test_an_evaluation_predicts_the_share_it_names",
     "evals.*.replace": "test_train.py::test_baselines_equal_a_plain_count",
     "evals.*.unit": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
     "evals.*.seed": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
     "evals.*.batch_size": "test_knobs.py::test_an_evaluation_takes_batches_of_its_size",
     "logging.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
-    "logging.samples": "test_samples.py::test_as_many_sentences_are_chosen_as_asked_for_or_there_are",  # noqa: E501
+    "logging.samples": (
+        "test_samples.py::test_as_many_sentences_are_chosen_as_asked_for_or_there_are"
+    ),
     "logging.trackers": "test_knobs.py::test_events_are_written_where_asked_for",
     "logging.tensorboard": "test_knobs.py::test_events_are_written_where_asked_for",
 }

@@ -74,7 +74,7 @@ def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
 
 
 def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
-    """Return which pieces continue a word, bool [V]."""
+    """Mark the pieces that continue a word, bool [V]."""
     prefix = state["model"].get("continuing_subword_prefix")
     if prefix:
         return np.array([piece.startswith(prefix) for piece in vocab])
@@ -85,7 +85,7 @@ def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
 
 
 def name_rules(state: State, names: Sequence[str], separators: int) -> str:
-    """Return what decides how text is cut, besides the pieces and the longest word.
+    """Name the rules by which text is cut, without the pieces and the longest word.
 
     BERT's rules have a name, and a digest tells other rules apart.
     """

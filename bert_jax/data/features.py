@@ -142,7 +142,7 @@ class _Row:
 
 
 def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
-    """Return what the windows say of all tokens, -1 or False for tokens outside: [T, ...]."""
+    """Spread the values of windows over all tokens, -1 or False outside windows: [T, ...]."""
     windows = [row.window[name] for row in rows]
     values = np.concatenate(windows)
     counts = np.array([len(window) for window in windows])

@@ -170,9 +170,9 @@ class Source:
         return pairs.measure_lengths(self._plan(plan), self._special.separators)
 
     def _permute(self, places: np.ndarray, count: int, kind: int, epoch: int) -> np.ndarray:
-        """Return what stands at places of an epoch's random order of so many things.
+        """Return the numbers at some places of an epoch's random order of `count` numbers.
 
-        Places after the last thing begin again at the first.
+        Places from `count` on begin again at the first.
         """
         key = hashing.make_key(self._seed, kind, epoch)
         return hashing.permute_index(places % count, count, key)

@@ -58,11 +58,11 @@ def write(place: StudyFolder) -> str:
         figure_files.write(place.figures / name, [figure], source=_source(view))
     files.write_text(place.summary, summary.text(view, found))
     files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
-    return _told(view, found)
+    return _join_answer(view, found)
 
 
-def _told(view: View, found: Findings) -> str:
-    """Return what a terminal says: the answer, and what keeps the study from being one."""
+def _join_answer(view: View, found: Findings) -> str:
+    """Join the lines for a terminal: the answer, then the warnings."""
     return "\n".join(filter(None, [found.answer(view), *answers.warnings(view)]))
 
 
@@ -104,7 +104,7 @@ def write_summary(place: StudyFolder) -> str:
         if (place.workdir / f"{name}.png").exists():
             figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
     files.write_text(place.summary, summary.text(view, found))
-    return _told(view, found)
+    return _join_answer(view, found)
 
 
 def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
@@ -127,7 +127,7 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
                 figure_files.write(path, [figure], source=_source(view), kinds=("png",))
         files.write_text(place.summary, summary.text(view, found))
         files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
-        return _told(view, found)
+        return _join_answer(view, found)
 
 
 def compose(view: View, found: Findings) -> tuple[str, Figures]:

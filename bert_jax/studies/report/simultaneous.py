@@ -195,7 +195,7 @@ class _Noise(NamedTuple):
 
 @functools.lru_cache(maxsize=64)
 def _fit(known: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, int, float]:
-    """Return what takes known values to residuals, their degrees of freedom, the correlation."""
+    """Return (matrix from known values to residuals, degrees of freedom, correlation)."""
     cells = np.frombuffer(known, bool).reshape(shape)
     maker = _residual_maker(cells)
     return maker, round(np.trace(maker)), _correlation(cells)
