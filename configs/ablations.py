@@ -177,26 +177,27 @@ def modern(config):
 
 # --- from a name to a config ----------------------------------------------------------------------
 
-ABLATIONS = {
-    "masking_rate": masking_rate,
-    "rate_schedule": rate_schedule,
-    "drawn_rate": drawn_rate,
-    "views": views,
-    "weighted_masks": weighted_masks,
-    "whole_word": whole_word,
-    "span": span,
-    "pmi": pmi,
-    "static_masks": static_masks,
-    "mask_only": mask_only,
-    "no_nsp": no_nsp,
-    "sop": sop,
-    "left_to_right": left_to_right,
-    "hybrid": hybrid,
-    "diffusion": diffusion,
-    "replaced": replaced,
-    "pre_ln": pre_ln,
-    "modern": modern,
-}
+CHANGES = (
+    masking_rate,
+    rate_schedule,
+    drawn_rate,
+    views,
+    weighted_masks,
+    whole_word,
+    span,
+    pmi,
+    static_masks,
+    mask_only,
+    no_nsp,
+    sop,
+    left_to_right,
+    hybrid,
+    diffusion,
+    replaced,
+    pre_ln,
+    modern,
+)
+ABLATIONS = {change.__name__: change for change in CHANGES}
 
 
 def get_config(arg=""):

@@ -72,7 +72,7 @@ def test_labels_and_steps_follow_from_the_data(folder, trained):
     config = runs.open_run(str(trained)).config
     assert config.objectives["classify"].labels == ("billing", "hardware", "software")
     given = data.gather(classify(folder, epochs=12))
-    rows = given.source.count(0)
+    rows = given.source.examples_per_epoch
     assert config.steps == -(-rows * 12 // 8)
     assert config.optim.warmup_steps == int(config.steps * 0.1)
     assert config.evals["validation"].every == config.checkpoints.every == -(-rows // 8)
@@ -88,7 +88,7 @@ def test_texts_that_are_cut_are_counted_aloud(folder, capfd):
 
 def test_every_row_comes_once_an_epoch(folder):
     source = data.gather(classify(folder)).source
-    count = source.count(0)
+    count = source.examples_per_epoch
     ids = np.concatenate(
         [source.batch(step)["example_ids"].ravel() for step in range(-(-2 * count // 8))]
     )
@@ -223,7 +223,7 @@ def test_grouping_changes_the_company_and_no_loss_of_an_epoch(folder, uneven):
     for given in both:
         batches = [given.source.batch(at) for at in range(given.config.steps)]
         sums, counts = zip(*map(step, batches), strict=True)
-        assert sum(counts) == 8 * given.source.count(0) == 8 * len(batches)
+        assert sum(counts) == 8 * given.source.examples_per_epoch == 8 * len(batches)
         losses.append(float(sum(sums)))
         sizes.append(sum(batch["tokens"].size for batch in batches))
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)

@@ -30,15 +30,8 @@ logger = logging.getLogger(__name__)
 FREE_ON_RESUME = (
     *(f"parallel.{name}" for name in ("step", "data", "fsdp", "tensor", "arms", "distributed")),
     *(f"checkpoints.{name}" for name in ("every", "epochs", "keep", "at", "at_words", "patience")),
-    *(
-        "evals",
-        "loader",
-        "logging",
-        "model.attention",
-        "model.remat",
-        "corpus.cache",
-        "corpus.workers",
-    ),
+    *("evals", "loader", "logging", "model.attention", "model.remat"),
+    *("corpus.cache", "corpus.workers"),
 )
 
 # Knobs that are traced numbers in the program (`batch.StepInputs`), and knobs that only the host
@@ -71,7 +64,7 @@ POOLING = ("model.pooling", "model.pooler", "model.pooler_bias")
 TAKEN = "taken"
 
 
-# Knobs that older runs recorded and no longer exist: left out of their configs at these values.
+# Knobs that committed records of studies hold and no longer exist: left out at these values.
 GONE = {
     "task.quoting": False,
     "task.extra_columns": False,
@@ -155,16 +148,23 @@ def recorded(tree: dict[str, Any]) -> Config:
     Knobs without an effect are accepted: older versions did not check for them.
     """
     values: Any = copy.deepcopy(tree)
-    for path, value in (BEFORE | GONE).items():
-        *sections, name = path.split(".")
-        section = functools.reduce(
-            lambda at, key: at.get(key) if isinstance(at, dict) else None, sections, values
-        )
-        if isinstance(section, dict) and section:  # `settle` refuses anything else
+    for path, value in BEFORE.items():
+        section, name = _find_section(values, path)
+        if section:
             section.setdefault(name, value)
-            if path in GONE and section[name] == value:
-                del section[name]
+    for path, value in GONE.items():
+        section, name = _find_section(values, path)
+        if section.get(name) == value:
+            del section[name]
     return settle(values)[0]
+
+
+def _find_section(values: Any, path: str) -> tuple[dict[str, Any], str]:
+    """Return the section of a knob and the knob's name; empty if the section is no dict."""
+    *sections, name = path.split(".")
+    for key in sections:
+        values = values.get(key) if isinstance(values, dict) else None
+    return values if isinstance(values, dict) else {}, name
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:

@@ -75,7 +75,7 @@ def join_rows(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.
     """
     parts = [part for row in rows for part in row]
     a = np.array([2 + len(first) for first, _ in parts], np.int64)  # [P], with [CLS] and [SEP]
-    extra = special.separators  # of a second text: those before it but one, and the one behind it
+    extra = special.separators  # separators that a second text adds
     b = np.array([0 if text is None else len(text) + extra for _, text in parts], np.int64)  # [P]
     counts = np.array([len(row) for row in rows], np.int64)  # [N]
     starts = find_starts(a + b)  # [P + 1], of each part

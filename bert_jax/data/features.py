@@ -4,7 +4,7 @@ A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` makes it. A row o
 several such rows side by side, one for each option.
 
 features = encode_examples(examples, "classify", tokenizer, task, length=128, train=True)
-batch = gather_rows(features, np.arange(16), features.longest, 16, tokenizer.special)
+batch = gather_rows(features, np.arange(16), features.lengths.max(), 16, tokenizer.special)
 """
 
 from __future__ import annotations
@@ -55,11 +55,6 @@ class Features:
     def lengths(self) -> np.ndarray:
         """Return the number of tokens of each row: int64 [N]."""
         return np.diff(self.offsets)
-
-    @property
-    def longest(self) -> int:
-        """Return the number of tokens of the longest row."""
-        return int(self.lengths.max(initial=0))
 
 
 def encode_examples(

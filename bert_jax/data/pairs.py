@@ -279,7 +279,7 @@ def _cut_texts(ends: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.
 def measure_lengths(plan: np.ndarray, separators: int = 1) -> np.ndarray:
     """Return the tokens of each example, special tokens included.
 
-    So many `separators` stand between the two texts of a pair.
+    `separators` is the number of [SEP] between the two texts of a pair.
     """
     a_length = plan["a_length"].astype(np.int64)
     if plan.dtype == ROW:

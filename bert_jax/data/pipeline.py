@@ -96,12 +96,12 @@ class Source:
 
     @functools.cached_property
     def examples_per_epoch(self) -> int:
-        """The number of examples that an epoch reads: those of the first epoch's plan."""
+        """Count the examples that an epoch reads: those of the first epoch's plan."""
         return len(self._plan(0))
 
     @functools.cached_property
     def rows_per_epoch(self) -> int:
-        """The number of rows that an epoch reads, each of which may hold several examples."""
+        """Count the rows that an epoch reads; a row may hold several examples."""
         if self._most == 1:
             return self.examples_per_epoch
         return packing.count_rows(self._groups(0))

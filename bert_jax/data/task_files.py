@@ -28,7 +28,7 @@ ALSO = {"validation": ("dev", "valid", "val")}  # further names of a split in fi
 
 
 def read_rows(task: Task, split: str) -> list[Row]:
-    """Return the rows of a split. A single file has the rows held out, and all others to train."""
+    """Return the rows of a split; of a single file, those held out are for validation."""
     scheme, _, place = task.source.partition(":")
     path = Path(place).expanduser()
     if scheme == "tfds":
@@ -134,7 +134,7 @@ def _hold_out(rows: list[Row], task: Task) -> list[bool]:
 def _hash_text(row: Row, task: Task) -> bytes:
     """Hash the texts of a row, which training and validation must not share.
 
-    Of a question with answers, that is the context: questions about a context stay together.
+    A question with answers is hashed by its context, so questions about one context stay together.
     """
     context = pick_column(task.text_pair or "context", row.fields)
     label = pick_column(task.label, row.fields)

@@ -68,14 +68,16 @@ class TaskStream:
             digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
         return digest.hexdigest()
 
-    def count(self, epoch: int) -> int:
-        """Return the number of rows in an epoch, which is the same for all."""
+    @property
+    def examples_per_epoch(self) -> int:
+        """Count the rows that an epoch reads."""
         return len(self._features.example)
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return the given rows of the global batch of a step."""
         index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)  # [B]
-        epochs, places = np.divmod(index, self.count(0))  # [B]: a batch may lie in two epochs
+        # [B]: a batch may lie in two epochs.
+        epochs, places = np.divmod(index, self.examples_per_epoch)
         chosen = np.empty_like(index)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
@@ -87,14 +89,14 @@ class TaskStream:
     def _choose_rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
         """Return the rows at places of an epoch's order that lie in one batch."""
         # Places before `begin` complete a batch that began in the last epoch.
-        begin = -epoch * self.count(0) % self.batch_size
+        begin = -epoch * self.examples_per_epoch % self.batch_size
         batch = (int(places[0]) - begin) // self.batch_size
-        batches = (self.count(0) - begin) // self.batch_size
+        batches = (self.examples_per_epoch - begin) // self.batch_size
         # A batch across two epochs has rows of any length.
         if self._group == "length" and 0 <= batch < batches:
             return self._choose_alike(epoch, begin, batch, batches)
         key = hashing.make_key(self._seed, _ORDER, epoch)
-        return hashing.permute_index(places, self.count(0), key)
+        return hashing.permute_index(places, self.examples_per_epoch, key)
 
     def _choose_alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
         """Return rows of like length, for one of the whole batches, which start at `begin`."""
@@ -106,6 +108,6 @@ class TaskStream:
         end = (window + 1) * batches // windows
         places = begin + np.arange(first * self.batch_size, end * self.batch_size)
         key = hashing.make_key(self._seed, _ORDER, epoch)
-        rows = hashing.permute_index(places, self.count(0), key)
+        rows = hashing.permute_index(places, self.examples_per_epoch, key)
         by_length = rows[np.argsort(self._lengths[rows], kind="stable")]
         return by_length[(drawn - first) * self.batch_size :][: self.batch_size]

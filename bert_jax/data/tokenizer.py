@@ -46,7 +46,7 @@ from bert_jax.data.engines import (
 from bert_jax.errors import ConfigError, DataError, UserError
 from bert_jax.system import disk, jsons, opening
 
-INSTEAD = {"cls": "bos", "sep": "eos"}  # names a token if nothing names one for its role
+INSTEAD = {"cls": "bos", "sep": "eos"}  # role -> key that is read if the role has none
 HUGGING_FACE_WORD_LENGTH = 100  # of a vocab.txt beside a tokenizer_config.json
 NAMES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files of a vocabulary, best first
 LARGEST = 1 << 28  # bytes of a file

@@ -104,15 +104,11 @@ def parse(
     schema: Any = object,
     *,
     strict: bool = False,
-    decoder: json.JSONDecoder | None = None,
 ) -> Any:
-    """Return the value of a JSON text; raise Malformed where it does not fit the schema.
-
-    A `decoder` stands in for STRICT or LOOSE, both of which refuse repeated keys.
-    """
+    """Return the value of a JSON text; raise Malformed if it does not fit the schema."""
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
-        value = (decoder or (STRICT if strict else LOOSE)).decode(text)
+        value = (STRICT if strict else LOOSE).decode(text)
     except UnicodeDecodeError as error:
         raise Malformed(f"not UTF-8 at byte {error.start}") from error
     except RecursionError as error:
@@ -238,6 +234,5 @@ def _half(value: Any) -> str:
     return ""
 
 
-REPEATING = json.JSONDecoder(parse_int=_whole)  # the last value of a repeated key counts
 LOOSE = json.JSONDecoder(parse_int=_whole, object_pairs_hook=_unique)
 STRICT = json.JSONDecoder(parse_int=_whole, parse_constant=_refuse, object_pairs_hook=_unique)

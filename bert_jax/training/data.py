@@ -192,8 +192,7 @@ def _of_task(config: knobs.Config) -> TrainingData:
 
         return evaluate
 
-    splits = {"train": train, "validation": held.get("validation", [])}
-    fingerprint = examples.hash_examples(splits)
+    fingerprint = examples.hash_examples(train, held.get("validation", []))
     return TrainingData(config, facts, tokenizer, fingerprint, source, evaluator)
 
 

@@ -79,7 +79,7 @@ def config_of(flags: list[str]) -> Any:
 
 def rows_of(args: argparse.Namespace, task: str) -> int:
     """Count the rows of the training data; each window is a row."""
-    return config_of(command(args, task, 0, steps=1)).source.count(0)
+    return config_of(command(args, task, 0, steps=1)).source.examples_per_epoch
 
 
 def train(flags: list[str], workdir: Path) -> list[dict[str, Any]]:

@@ -81,9 +81,9 @@ def test_load_examples_takes_the_first_rows_to_train(complaints):
 def test_hash_examples_depends_on_content_only(complaints):
     one = load(complaints, "classify", LABELS)
     moved = load(write(complaints.parent / "b.tsv", complaints.read_text()), "classify", LABELS)
-    assert hash_examples({"train": one}) == hash_examples({"train": moved})
-    assert hash_examples({"train": one}) != hash_examples({"train": one[:-1]})
-    assert hash_examples({"train": one}) != hash_examples({"validation": one})
+    assert hash_examples(one, []) == hash_examples(moved, [])
+    assert hash_examples(one, []) != hash_examples(one[:-1], [])
+    assert hash_examples(one, []) != hash_examples([], one)
 
 
 def test_load_examples_skips_bad_rows_of_qqp_only(tmp_path):

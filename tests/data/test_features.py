@@ -52,7 +52,7 @@ def test_encode_classify_is_a_row_of_each_text(texts, length):
         assert row_of(found, "type_ids", row) == [0] * len(front) + [1] * len(back)
         assert row_of(found, "positions", row) == list(range(len(front + back)))
     assert found.cut == cut
-    assert found.longest == max(len(one) for one in tokens_of(found)) <= length
+    assert found.lengths.max() == max(len(one) for one in tokens_of(found)) <= length
     assert set(found.segment_ids.tolist()) == {1}
     assert found.cls_positions.tolist() == [[0]] * len(texts)
     assert found.targets["labels"].tolist() == [[i % 2] for i in range(len(texts))]
@@ -98,7 +98,7 @@ def test_encode_leaves_unlabelled_targets_uncounted():
 def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
     long = [make_example(text="a " * (length - 2), label=0), make_example(1, text="b", label=1)]
     found = encode(long, "classify", 512)
-    assert (found.cut, found.longest) == (cut, min(length, 512))
+    assert (found.cut, found.lengths.max()) == (cut, min(length, 512))
     assert tokens_of(found)[0][-1] == SPECIAL.sep
     refused = pytest.raises(DataError, match=r"data\.tsv:1: 513 tokens, and sequence_length = 512")
     with refused if cut else contextlib.nullcontext():
@@ -116,7 +116,7 @@ def test_encode_windows_lose_nothing(length, rows):
     tags, answers = encode([words], "tag", 512), encode([span], "span", 512)
     for found in (tags, answers):
         assert (len(found.example), found.cut) == (rows, 0)
-        assert found.longest == min(length, 512)
+        assert found.lengths.max() == min(length, 512)
     assert sorted(tags.words[tags.words >= 0].tolist()) == list(range(length - 2))
     start, end = answers.targets["spans"].tolist()[-1]
     assert start == end > 0, "the last window holds the last word"
@@ -139,7 +139,7 @@ def test_encode_tag_answers_for_each_word_once(sentences, length, stride):
         for i, words in enumerate(sentences)
     ]
     found = encode(examples, "tag", length, stride=stride, stride_as=meaning)
-    assert found.longest <= length
+    assert found.lengths.max() <= length
     assert found.cut == 0
     seen: list[list[int]] = [[] for _ in sentences]
     for row, number in enumerate(found.example.tolist()):
@@ -292,7 +292,7 @@ SHAPES = {"labels": (7, 1), "values": (7, 1), "spans": (7, 2)}
 @pytest.mark.parametrize("wider", [0, 3])
 def test_gather_rows_pads_and_never_counts_padding(kind, wider):
     found, size = KINDS[kind], 7
-    count, length = len(found.example), found.longest + wider
+    count, length = len(found.example), found.lengths.max() + wider
     chosen = np.array([count - 1, 0, 0])
     made = gather_rows(found, chosen, length, size, SPECIAL)
     (target,) = found.targets

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 
+from bert_jax.config import data_knobs
 from bert_jax.config.knobs import Task
 from bert_jax.data.row_formats import READERS, Row, read_file
 from bert_jax.errors import DataError
@@ -207,6 +208,10 @@ def test_read_file_names_the_place_of_a_fault(tmp_path, name):
     assert caught.value.code == 3
     assert caught.value.hint
     assert "\n" not in str(caught.value)
+
+
+def test_knob_names_every_reader():
+    assert sorted(data_knobs.FORMATS) == sorted(["auto", *READERS])
 
 
 @pytest.mark.fault(27)

@@ -10,14 +10,8 @@ from tests.net.commands import ROOT, Result, make_environment, run_commands
 from tests.net.rows import BASE, MODELS, command
 from tests.scenarios import write_inputs
 
-VARYING = (
-    "seconds",
-    "wait",
-    "memory",
-    "per_second",
-    "mfu",
-    "flops",
-)  # parts of names of measured numbers
+# Parts of the names of measured numbers.
+VARYING = ("second", "wait", "memory", "mfu", "flops")
 Numbers = dict[str, list[float]]
 
 
