@@ -23,7 +23,7 @@ Two keys are there only where the masking knobs ask for several views of an exam
 | unit_scales   | [B, L] | float32 | units    | masking: 1 / a unit's weight, at its first token   |
 
 In segment_ids 0 is padding; BERT's two segments are type_ids. A token whose unit_ids is -1 is never
-masked. `masking.apply` adds, for K prediction slots a row
+masked. `corrupt_batch` adds, for K prediction slots a row
 (a slot is room for one predicted token; K is fixed, and slots that are not used weigh 0):
 
 | inputs            | [B, L] | int32   | masking  | encoder: tokens after corruption             |
@@ -123,7 +123,7 @@ class StepInputs(NamedTuple):
     seed: Any  # uint32, of dropout and masks
     spike_sigmas: Any = None  # float32, where losses are watched for spikes
     # Instead of both quotas, which are None: a table of rates that examples draw from, and what it
-    # selects (`config/laws.py`).
+    # selects (`masking/drawn_quotas.py`).
     drawn: Any = None
     share: Any = None  # float32, of objective hybrid: the share of examples that are causal
 

@@ -145,6 +145,13 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def inputs_layout(mesh: Mesh, settings: knobs.Parallel, run_axis: bool) -> NamedSharding:
+    """Return the sharding of step inputs: whole on every device, or split along their run axis."""
+    if settings.step == "pmap":
+        return replicated(Mesh(np.array(jax.local_devices()), ("data",)))
+    return NamedSharding(mesh, PartitionSpec("arm") if run_axis else PartitionSpec())
+
+
 def stacked(layout: Any, mesh: Mesh) -> Any:
     """Return the shardings of the stacked states of several runs, whose first axis is the runs."""
 
@@ -159,6 +166,24 @@ def stack(trees: Sequence[Any], layout: Any) -> Any:
     return jax.tree.map(
         lambda where, *leaves: jax.device_put(np.stack(leaves), where), layout, *trees
     )
+
+
+class Resident:
+    """Large arrays of the host that stay on the devices while they are the same objects."""
+
+    def __init__(self, where: NamedSharding, run_axis: bool):
+        self._where, self._run_axis = where, run_axis
+        self._known: Sequence[Any] = ()
+        self._placed: Any = None
+
+    def place(self, trees: Sequence[Any]) -> Any:
+        """Return the trees of all runs on the devices, stacked if there is an axis of runs."""
+        if [*map(id, trees)] != [*map(id, self._known)]:
+            whole = trees[0]
+            if self._run_axis:
+                whole = jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+            self._known, self._placed = trees, jax.device_put(whole, self._where)
+        return self._placed
 
 
 def pick(tree: Any, index: int, layout: Any) -> Any:

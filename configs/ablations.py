@@ -11,9 +11,10 @@ unless the function says otherwise. `bert-jax plan` says what a change costs.
 
 import inspect
 
-from bert_jax.config import laws, load_file, override
+from bert_jax.config import load_file, override
 from bert_jax.config.knobs import SIZES
 from bert_jax.errors import ConfigError, suggest
+from bert_jax.masking import rates
 
 # --- masks ----------------------------------------------------------------------------------------
 
@@ -26,12 +27,11 @@ def masking_rate(config, rate="0.4"):
 def rate_schedule(config):
     """Let the rate fall from 30 % to 15 % over training, in one compiled program."""
     config.masking.rate = 0.3
-    config.masking.schedule = "linear"
-    config.masking.final_rate = 0.15
+    config.masking.phases = ((1.0, 0.15, "linear"),)
 
 
 def drawn_rate(config, law="uniform"):
-    """Draw a rate for each example: uniform, cosine_low, cosine_high, beta or bimodal.
+    """Draw a rate for each example: uniform, cosine_low, cosine_high or beta.
 
     The mean is 36 % with cosine_low and 64 % with cosine_high. If the highest rate is 100 %, every
     token has a slot of the MLM head, which costs time and memory.
@@ -47,7 +47,7 @@ def views(config, rate="0.15", predicted="0.4"):
     """
     override(config, "masking.rate", rate)
     override(config, "masking.prediction_rate", predicted)
-    count = laws.views(config.masking)
+    count = rates.count_views(config.masking)
     config.batch_size = round(config.batch_size / count) * count  # whole examples
 
 

@@ -21,10 +21,10 @@ import jax
 import numpy as np
 from scipy import stats
 
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs
 from bert_jax.data.pipeline import Source
 from bert_jax.data.text.shards import Shard
-from bert_jax.objectives import masking
+from bert_jax.masking import corrupt, quotas
 from bert_jax.training import program as steps
 from tests import corpora, published
 from tests.corpora import FIRST, SPECIAL
@@ -180,11 +180,8 @@ class Plant:
 
 @functools.lru_cache
 def masker(settings: knobs.Masking, vocabulary: int, slots: int) -> Callable:
-    replacements = masking.random_ids(settings, SPECIAL, vocabulary)
-    apply = functools.partial(
-        masking.apply, settings=settings, special=SPECIAL, replacements=replacements, slots=slots
-    )
-    return jax.jit(lambda batch, traced: apply(batch, traced)[0])
+    rules = {"settings": settings, "special": SPECIAL, "vocab_size": vocabulary, "slots": slots}
+    return jax.jit(lambda batch, traced: corrupt.corrupt_batch(batch, traced, **rules)[0])
 
 
 def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Finished:
@@ -211,7 +208,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     traced = traced._replace(quotas=table, predict_quotas=table)
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
-    mask = masker(plain, text.vocabulary, quotas.slots(config.masking, case.length))
+    mask = masker(plain, text.vocabulary, quotas.count_slots(config.masking, case.length))
     parts = []
     for epoch in range(case.epochs):
         # A run would read as many rows in each epoch as in the first. Passes are compared whole.

@@ -114,7 +114,7 @@ PACKING = ("packing=4", "sequence_length=64", "examples.short_probability=1")
 MODERN = ("model.position=rotary", "model.norm=pre", "model.gated=true")
 MODERN += ("optim.name=lamb", "optim.schedule=cosine")
 STATIC = ("masking.dupe_factor=2", "masking.unit=word", "steps=72")  # both copies come again
-SCHEDULE = ("masking.schedule=linear", "masking.rate=0.4", "masking.final_rate=0.1")
+SCHEDULE = ("masking.phases=((1.0,0.1,'linear'),)", "masking.rate=0.4")
 VMAP = "--workdir=vmap --jobs=1 --config.parallel.arms=vmap"
 WINDOWS = ("task.stride=16",)
 

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.config import laws, quotas
 from bert_jax.evaluation.metrics import EXAMPLES, digest
+from bert_jax.masking import quotas, rates
 from bert_jax.studies import sameness
 from bert_jax.studies.definition import (
     Budget,
@@ -230,7 +230,8 @@ def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -
     rows = []
     for line in range(1, int(lines * share) + 1):
         step = line * steps // lines
-        rate = float(quotas.table(laws.rate_at(masking, step - 1, steps), 62, "nearest")[-1] / 62)
+        rate = rates.rate_at(masking, step - 1, steps)
+        rate = float(quotas.mean_quotas(rate, 62, "nearest")[-1] / 62)
         split = [max(0.0, p + draws.normal(0, 0.01) * (p > 0)) for p in masking.replace]
         row = {"train/loss": 6.0, "train/masked_fraction": rate, "train/quota_fraction": rate}
         row |= {"train/mask_token_fraction": split[0], "train/random_fraction": split[1]}

@@ -12,9 +12,10 @@ from bert_jax import cli, config
 from bert_jax.benchmarks import around, harness, ours, parts, table
 from bert_jax.benchmarks import setup as contestants_of
 from bert_jax.benchmarks.harness import Contestant, Result
-from bert_jax.config import costs, quotas
+from bert_jax.config import costs
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
+from bert_jax.masking import quotas
 from bert_jax.models.bert import padded_vocab
 from tests import contestants, texts, toy
 
@@ -322,7 +323,7 @@ def test_the_bound_counts_each_product_in_the_types_the_update_has():
         ours.matmuls_of(toy.config(batch_size=4, sequence_length=32, model__dtype=d)) for d in TYPES
     )
     assert {(one.types, one.result) for one in exact} == {(("float32", "float32"), "float32")}
-    slots, width = 4 * quotas.slots(toy.config().masking, 32), toy.config().model.hidden
+    slots, width = 4 * quotas.count_slots(toy.config().masking, 32), toy.config().model.hidden
     words = padded_vocab(toy.config().model, toy.VOCAB)
     logits = [one for one in half if (one.rows, one.inner, one.columns) == (slots, width, words)]
     assert [(one.types, one.result) for one in logits] == [(("bfloat16", "bfloat16"), "float32")]

@@ -18,7 +18,7 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.batch import TwoSeparators
 from bert_jax.config import knobs
-from bert_jax.data import features, pairs, tokenizer, units
+from bert_jax.data import features, pairs, tokenizer
 from bert_jax.data.examples import Example
 from bert_jax.data.pipeline import Source
 from bert_jax.data.row_fields import Answer
@@ -29,6 +29,7 @@ from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
 from bert_jax.interop import initial, runs
+from bert_jax.masking import units
 from bert_jax.predictors import base, fill_mask, stream, unmask
 from bert_jax.predictors.base import Model, Options
 from tests import corpora, tasks, texts
@@ -172,11 +173,11 @@ def test_a_unit_is_a_word_between_blanks():
         np.zeros((1, 1), np.int64),
         0,
     )
-    of_tokens = units.word(rows)[0]
+    of_tokens = units.mark_words(rows)[0]
     assert (of_tokens[~eligible[0]] == -1).all()
     groups = [ids[0][of_tokens == unit].tolist() for unit in np.unique(of_tokens)[1:]]
     assert [found.joined(group) for group in groups] == text.split()
-    spans = units.span(rows._replace(settings=knobs.Masking(unit="span", max_unit=64)))[0]
+    spans = units.mark_spans(rows._replace(settings=knobs.Masking(unit="span", max_unit=64)))[0]
     starts = {int(np.flatnonzero(of_tokens == unit)[0]) for unit in np.unique(of_tokens)[1:]}
     assert {*np.unique(spans)[1:].tolist()} <= starts
 
@@ -191,7 +192,7 @@ def test_collocations_are_read_as_text(tmp_path):
     ids = np.array([found.tokenizer.encode_batch([" old New York, dry"])[0]])
     ones = np.zeros((1, 1), np.int64)
     rows = units.Rows(ids, ids >= 0, found.tokenizer.continuation, masking, ones, ones, 0, hashes)
-    of_tokens = units.pmi(rows)[0]
+    of_tokens = units.mark_collocations(rows)[0]
     groups = [ids[0][of_tokens == unit].tolist() for unit in np.unique(of_tokens)]
     assert [found.tokenizer.joined(group) for group in groups] == ["old", "New York,", "dry"]
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax.config import costs, quotas
+from bert_jax.config import costs
+from bert_jax.masking import quotas
 from bert_jax.training import clock
 from bert_jax.training.clock import Clock
 from tests import toy
@@ -148,7 +149,7 @@ def test_work_is_that_of_real_tokens_alone(examples):
 
 
 def test_full_rows_need_what_an_update_computes():
-    slots = quotas.slots(CONFIG.masking, 32)
+    slots = quotas.count_slots(CONFIG.masking, 32)
     batch = {**BATCH, "segment_ids": np.ones((4, 32), np.int32)}
     computed = costs.flops_per_step(CONFIG, toy.VOCAB)
     spare = (

@@ -374,7 +374,7 @@ def _values(field: dataclasses.Field, hint) -> st.SearchStrategy:
         return st.lists(st.text(st.characters(codec="utf-8"), max_size=8), max_size=3).map(tuple)
     if hint == tuple[int, ...]:
         return st.lists(st.integers(low, 2**31), max_size=3).map(tuple)
-    if hint == tuple[tuple[float, float, str], ...]:  # phases, which tests/test_laws.py has
+    if hint == tuple[tuple[float, float, str], ...]:  # phases
         return st.just(())
     if typing.get_origin(hint) is tuple:
         return st.just((0.5, 0.25, 0.25))

@@ -12,11 +12,12 @@ import pytest
 
 from bert_jax import cli, suites, train
 from bert_jax import config as configs
-from bert_jax.config import knobs, laws, resolve
+from bert_jax.config import knobs, resolve
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.objectives import diffusion, masking, network
+from bert_jax.masking import corrupt, drawn_quotas
+from bert_jax.objectives import diffusion, network
 from bert_jax.training import program
 from tests import markov, texts, toy
 from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
@@ -44,10 +45,10 @@ def test_counts_have_the_probabilities_that_the_weights_divide_by(name, rounding
     u = (np.arange(2**18, dtype=np.uint32) << 14)[:, None]
     shifts = np.arange(len(u), dtype=np.uint32)[:, None] * np.uint32(0x6A09E667)
     draws = shifts + (np.arange(16, dtype=np.uint32) << 28)[None]
-    chances = laws.probabilities(settings, 24)
+    chances = drawn_quotas.quota_probabilities(settings, 24)
     for n in (1, 2, 7, 24):
-        quotas = masking._drawn_quotas(
-            laws.drawn(settings, 24),
+        quotas = corrupt.draw_quotas(
+            drawn_quotas.make_drawn(settings, 24),
             u,
             np.full(u.shape, n, np.int32),
             draws if rounding == "unbiased" else None,
@@ -55,7 +56,7 @@ def test_counts_have_the_probabilities_that_the_weights_divide_by(name, rounding
         found = np.bincount(np.asarray(quotas).ravel(), minlength=25) / np.size(quotas)
         np.testing.assert_allclose(chances[n], found, atol=2e-5)
         assert chances[n].sum() == pytest.approx(1)
-        weights = laws.bound_weights(settings, 24)[n, 1 : n + 1]
+        weights = drawn_quotas.bound_weights(settings, 24)[n, 1 : n + 1]
         np.testing.assert_allclose(weights * chances[n, 1 : n + 1] * np.arange(1, n + 1), 1)
 
 
@@ -66,14 +67,14 @@ def test_chances_unbiased_are_the_integrals(n):
     One has what lies below it too: all rates up to 1 / n, and half of those up to 2 / n.
     """
     by_hand = [1.5] + [1.0] * (n - 2) + [0.5] if n > 1 else [1.0]
-    found = laws.probabilities(Masking(draw="uniform"), n)[n, 1:]
+    found = drawn_quotas.quota_probabilities(Masking(draw="uniform"), n)[n, 1:]
     np.testing.assert_allclose(found, np.array(by_hand) / n, atol=1e-12)
 
 
 def test_weights_between_0_and_1_have_a_mean_of_1():
     for gamma in (0.0, 0.5):
-        weights = laws.bound_weights(LAWS["uniform"], 24, gamma)
-        products = laws.probabilities(LAWS["uniform"], 24) * np.arange(25)
+        weights = drawn_quotas.bound_weights(LAWS["uniform"], 24, gamma)
+        products = drawn_quotas.quota_probabilities(LAWS["uniform"], 24) * np.arange(25)
         means = (products * weights)[1:].sum(1) / products[1:].sum(1)
         np.testing.assert_allclose(means, 1)
         assert (weights[20, 1:21] == 1).all() == (gamma == 0)
@@ -104,12 +105,12 @@ def contributions(settings: Masking, count: int, reverse: bool = False) -> np.nd
         "copies": np.zeros_like(ids),
     }
     traced = toy.traced(settings, LENGTH + 2)
-    traced = traced._replace(drawn=laws.drawn(settings, LENGTH + 2, 1.0))
+    traced = traced._replace(drawn=drawn_quotas.make_drawn(settings, LENGTH + 2, 1.0))
     out, _ = toy._apply(batch, traced, Masking(rounding=settings.rounding), LENGTH + 2)
     masked = np.asarray(out["inputs"])[:, 1:-1] == toy.SPECIAL.mask
     weights = np.asarray(out["bound_weights"]).max(1)
     if reverse:
-        table = laws.bound_weights(settings, LENGTH)
+        table = drawn_quotas.bound_weights(settings, LENGTH)
         weights = table[LENGTH, LENGTH + 1 - masked.sum(1)]
     sums = [
         cross_entropies(text, hidden)[hidden].sum()
@@ -133,7 +134,7 @@ def test_with_the_true_conditionals_the_bound_is_the_entropy(name, rounding):
 def masked_batch(gamma: float = 1.0):
     settings = LAWS["uniform"]
     batch = toy.batch(8, 24, examples=2, seed=2)
-    traced = toy.traced(settings, 24)._replace(drawn=laws.drawn(settings, 24, gamma))
+    traced = toy.traced(settings, 24)._replace(drawn=drawn_quotas.make_drawn(settings, 24, gamma))
     out, _ = toy._apply(batch, traced, Masking(), 24)
     return jax.tree.map(np.asarray, out)
 
@@ -143,7 +144,7 @@ def test_the_loss_is_the_formula():
     batch = masked_batch()
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(8, 24, toy.VOCAB))
-    chances = laws.probabilities(LAWS["uniform"], 24)
+    chances = drawn_quotas.quota_probabilities(LAWS["uniform"], 24)
     total = tokens = 0.0
     for row in range(8):
         for example in (1, 2):
@@ -230,7 +231,6 @@ def test_with_gamma_0_an_update_is_that_of_mlm():
             {"masking.replace": MASK_ONLY, "masking.draw": "uniform", "masking.draw_high": 0.5},
             "cannot occur",
         ),
-        ({"masking.replace": MASK_ONLY, "masking.draw": "bimodal"}, "cannot occur"),
         (
             {"masking.replace": MASK_ONLY, "masking.draw": "uniform", "sequence_length": 4096}
             | {"model.max_positions": 4096},

@@ -44,7 +44,6 @@ CAUSAL = {
     "checkpoints.best": "causal_lm_loss",
 }
 TEXT: dict[str, Any] = {}
-LINEAR = {"masking.schedule": "linear", "masking.final_rate": 0.3}
 DIFFUSION = {
     "objectives.diffusion.weight": 1.0,
     "masking.draw": "uniform",
@@ -137,17 +136,10 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "masking.pmi_coverage": (0.3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
     "masking.pmi_tokens": (1_000, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
     "masking.dupe_factor": (10, TEXT, [CAUSAL, CLASSIFY]),
-    "masking.schedule": (
-        "linear",
-        {"masking.final_rate": 0.3},
-        [CAUSAL | {"masking.final_rate": 0.3}],
-    ),
-    "masking.final_rate": (0.2, LINEAR, [TEXT]),
     "masking.phases": (((0.5, 0.3, "step"),), TEXT, [UNIFORM, CAUSAL]),
     "masking.draw": ("cosine_low", TEXT, [CAUSAL, CLASSIFY]),
     "masking.draw_low": (0.1, UNIFORM, [TEXT, {"masking.draw": "beta"}]),
-    "masking.draw_high": (0.5, {"masking.draw": "bimodal"}, [TEXT, {"masking.draw": "cosine_low"}]),
-    "masking.draw_share": (0.2, {"masking.draw": "bimodal"}, [TEXT, UNIFORM]),
+    "masking.draw_high": (0.5, UNIFORM, [TEXT, {"masking.draw": "cosine_low"}]),
     "masking.draw_alpha": (2.0, {"masking.draw": "beta"}, [TEXT, UNIFORM]),
     "masking.draw_beta": (2.0, {"masking.draw": "beta"}, [TEXT, UNIFORM]),
     "masking.weights": ("frequency", TEXT, [CAUSAL, CLASSIFY]),

@@ -169,7 +169,7 @@ assert [idle.path for idle in config.settle(tree)[1]] == ["corpus.text_field"]
     "a masking unit": (
         ("config/data_knobs.py", "UNITS", '    "halves": ("span_max",),\n'),
         {
-            "data/units.py": '''
+            "masking/units.py": '''
 
 
 def halves(rows: Rows) -> np.ndarray:
@@ -177,6 +177,9 @@ def halves(rows: Rows) -> np.ndarray:
     middle = np.int32(rows.tokens.shape[1] // 2)
     halves = np.where(np.arange(rows.tokens.shape[1]) < middle, np.int32(1), middle)
     return np.where(rows.eligible, halves, np.int32(-1))
+
+
+MARKERS["halves"] = halves
 '''
         },
         """
@@ -194,21 +197,20 @@ assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_le
     "a law of drawn rates": (
         ("config/data_knobs.py", "DRAWS", '    "square": ("draw_high",),\n'),
         {
-            "config/laws.py": '''
+            "masking/rates.py": """
 
-
-def square(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
-    """Return rates of u squared, up to draw_high."""
-    return settings.draw_high * u**2
-'''
+# Rates of u squared, up to draw_high.
+LAWS["square"] = lambda knob, u: knob.draw_high * u**2
+"""
         },
         """
-from bert_jax.config import default, laws, resolve
+from bert_jax.config import default, resolve
+from bert_jax.masking import drawn_quotas, rates
 tree = default()
 tree.masking.draw, tree.masking.draw_high = "square", 0.6
 settings = resolve(tree).masking
-assert abs(laws.mean_rate(settings) - 0.2) < 1e-4
-assert laws.drawn(settings, 16).rates.shape == (laws.CELLS, 3)
+assert abs(rates.mean_rate(settings) - 0.2) < 1e-4
+assert drawn_quotas.make_drawn(settings, 16).rates.shape == (rates.CELLS, 3)
 """,
     ),
     "a benchmark": (

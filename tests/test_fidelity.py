@@ -1,7 +1,7 @@
 """Training examples follow the published construction: the same numbers, measured alike on both,
 agree.
 
-Ours are made on the path of a run: shards on disk, `Source.batch`, `masking.apply` with the traced
+Ours are made on the path of a run: shards on disk, `Source.batch`, `corrupt_batch` with the traced
 numbers of a step. The published ones come from `published`, in plain Python. `examples` measures
 and compares both: a verdict raises a false alarm once in 100,000 (Bonferroni over its numbers), and
 there are nine that must find nothing. Seeds are fixed, so a test that passes keeps passing.

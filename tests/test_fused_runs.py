@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding, train
-from bert_jax.config import knobs, quotas, resolve, to_dict
+from bert_jax.config import knobs, resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
 from bert_jax.evaluation.metrics import Totals
+from bert_jax.masking import quotas
 from bert_jax.system import fault_points
 from bert_jax.training import program as steps
 from bert_jax.training.run import Run
@@ -35,8 +36,7 @@ ARMS = (
     {"masking__rate": 0.4, "masking__prediction_rate": 0.2, "masking__replace": "(1,0,0)"},
     {
         "masking__rate": 0.3,
-        "masking__schedule": "linear",
-        "masking__final_rate": 0.15,
+        "masking__phases": "((1.0,0.15,'linear'),)",
         "objectives__nsp__weight": 0.2,
     },
     {
@@ -137,7 +137,7 @@ def test_arms_differ(fused):
 @pytest.mark.slow
 def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp_path):
     """As when the others have finished before an interruption."""
-    slots = max(quotas.slots(configure(base, **SMALL | arm).masking, 32) for arm in ARMS)
+    slots = max(quotas.count_slots(configure(base, **SMALL | arm).masking, 32) for arm in ARMS)
     for index, folder in zip(
         (0, 2), together(base, tmp_path, (ARMS[0], ARMS[2]), slots), strict=True
     ):

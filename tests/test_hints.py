@@ -85,7 +85,6 @@ def test_flag_is_read_by_bash_as_the_value():
         assert (found, config.read(path, text)) == (path, value)
 
 
-LINEAR = {"masking.schedule": "linear", "masking.final_rate": 0.3}
 STEPS = {"masking.phases": ((0.5, 0.15, "step"),)}
 DIFFUSION = {"objectives.diffusion.weight": 1.0, "masking.draw": "uniform", "pairs": "none"}
 DIFFUSION |= {"objectives.nsp.weight": None, "checkpoints.best": "mlm_loss"}
@@ -96,8 +95,6 @@ REPLACED = {"objectives.replaced.weight": 50.0, "evals.validation.replace": (0.0
     ("settings", "hint"),
     [
         (STEPS | {"masking.draw": "uniform"}, "--config.masking.phases="),
-        (STEPS | LINEAR, "--config.masking.phases="),
-        ({"masking.final_rate": 0.3}, "--config.masking.final_rate=None"),
         ({"optim.weight_decay": 0.0, "optim.no_decay": "bias$"}, "--config.optim.weight_decay"),
         (DIFFUSION, "--config.masking.replace=1,0,0"),
         (REPLACED | {"masking.replace": (1.0, 0.0, 0.0)}, "--config.masking.replace=0,1,0"),

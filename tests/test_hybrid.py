@@ -20,8 +20,9 @@ from bert_jax.config import costs, devices, knobs, resolve
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.interop import runs
+from bert_jax.masking import corrupt, draws
 from bert_jax.models import backends
-from bert_jax.objectives import hybrid, masking, network
+from bert_jax.objectives import hybrid, network
 from bert_jax.objectives.causal_lm import CausalLm
 from bert_jax.objectives.mlm import Mlm
 from bert_jax.predictors import stream
@@ -49,7 +50,7 @@ def corrupted(b, inputs, apply=hybrid.apply):
         inputs,
         settings=settings,
         special=toy.SPECIAL,
-        replacements=masking.random_ids(settings, toy.SPECIAL, toy.VOCAB),
+        vocab_size=toy.VOCAB,
         slots=LENGTH,
     )
 
@@ -92,7 +93,7 @@ def close(ours, theirs) -> None:
 def test_with_nothing_causal_it_is_mlm(examples):
     b = toy.batch(16, LENGTH, seed=3, examples=examples)
     ours, ledger = corrupted(b, inputs(0.0))
-    theirs, their_ledger = corrupted(b, inputs(0.0), apply=masking.apply)
+    theirs, their_ledger = corrupted(b, inputs(0.0), apply=corrupt.corrupt_batch)
     for key in theirs:
         np.testing.assert_array_equal(ours[key], theirs[key], err_msg=key)
     for key in their_ledger:
@@ -249,7 +250,7 @@ def test_every_window_of_the_stream_has_its_share():
     b = {"places": places, "copies": np.zeros_like(places)}
     shares = (0.0, 0.1, 0.125, 0.5, 1.0)
     several = [np.asarray(hybrid.causal(b, np.uint32(7), np.float32(s)))[:, 0] for s in shares]
-    rates = np.asarray(masking.uniform(b, np.uint32(7)))[:, 0] / 2**32
+    rates = np.asarray(draws.spread_evenly(b, np.uint32(7)))[:, 0] / 2**32
     for share, causal in zip(shares, several, strict=True):
         for start in (0, 377, 9_999, 19_000):
             assert abs(causal[start : start + 1000].sum() - 1000 * share) <= 3

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from bert_jax import prepare, sharding, train
 from bert_jax.config import knobs
-from bert_jax.data import units
 from bert_jax.data.pipeline import Source
 from bert_jax.data.text import pmi
 from bert_jax.data.text import prepare as preparation
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.evaluation.corpus import Evaluator
+from bert_jax.masking import units
 from bert_jax.training.ledger import Ledger
 from tests import corpora, texts, toy
 
@@ -265,7 +265,7 @@ def run_unit(
 ) -> np.ndarray:
     numbers = np.arange(len(tokens))[:, None]
     found, _ = pmi.Search(prepared, masking).run()
-    return units.pmi(
+    return units.mark_collocations(
         units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, found)
     )
 
@@ -291,7 +291,9 @@ def test_without_collocations_units_are_words(tmp_path):
     prepared = planted(tmp_path)
     numbers = np.arange(9)[:, None]
     masking = knobs.Masking(unit="pmi", pmi_coverage=0.0)
-    words = units.word(units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers, 0))
+    words = units.mark_words(
+        units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers, 0)
+    )
     assert np.array_equal(run_unit(prepared, masking, tokens, eligible), words)
 
 

@@ -25,7 +25,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.models.bert import padded_vocab
-from bert_jax.objectives import masking, network, replaced
+from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flat
 from bert_jax.training import program
 from tests import outcomes, reference, test_step, texts, toy
@@ -46,7 +46,7 @@ def corrupter(generator: float):
     """The compiled masking of an update."""
     settings = config(generator)
     rules = {"settings": settings.masking, "special": toy.SPECIAL, "slots": LENGTH}
-    rules["replacements"] = masking.random_ids(settings.masking, toy.SPECIAL, toy.VOCAB)
+    rules["vocab_size"] = toy.VOCAB
     corrupt = objectives.corruption(objectives.of(settings.objectives))
     return jax.jit(lambda b, numbers: corrupt(b, numbers, **rules)[0])
 

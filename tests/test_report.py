@@ -393,15 +393,15 @@ def test_what_never_changes_is_a_sentence_and_no_chart(tmp_path):
     assert source.index("<details>") < source.index("Masking rate asked for</")
 
 
-@pytest.mark.parametrize("schedule", ["constant", "linear"])
-def test_charts_of_the_ledger_are_folded_where_the_table_says_it_all(schedule, tmp_path):
+@pytest.mark.parametrize("phases", [[], [[1.0, 0.3, "linear"]]])
+def test_charts_of_the_ledger_are_folded_where_the_table_says_it_all(phases, tmp_path):
     pretraining(tmp_path)
     recorded = json.loads((tmp_path / "config.json").read_text())
-    recorded["masking"]["schedule"] = schedule
+    recorded["masking"]["phases"] = phases
     (tmp_path / "config.json").write_text(json.dumps(recorded))
     source, _ = text_of(tmp_path)
     folded = "<summary>Charts over the steps</summary>" in source
-    assert folded == (schedule == "constant")
+    assert folded == (phases == [])
     assert "Tokens selected" in titles(source)
 
 

@@ -36,9 +36,8 @@ STEPS, SAVE = 24, 5
 KNOBS = {
     "steps": STEPS,
     "batch_size": 16,
-    "masking.schedule": "linear",
     "masking.rate": 0.3,
-    "masking.final_rate": 0.15,
+    "masking.phases": "((1.0,0.15,'linear'),)",
     "optim.accumulation": 2,
     "loader.prefetch": 4,
     "checkpoints.every": SAVE,

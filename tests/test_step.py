@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.config import laws, load_file, resolve
+from bert_jax.config import load_file, resolve
 from bert_jax.config.knobs import Parallel
+from bert_jax.masking import rates
 from bert_jax.objectives.base import cross_entropy
 from bert_jax.system.trees import flat
 from bert_jax.training import program as steps
@@ -338,8 +339,7 @@ def test_the_state_without_a_window_is_what_it_was():
 def test_the_traced_numbers_follow_their_schedules():
     config = toy.config(
         masking__rate=0.4,
-        masking__schedule="linear",
-        masking__final_rate=0.2,
+        masking__phases="((1.0,0.2,'linear'),)",
         optim__warmup_steps=10,
         steps=101,
     )
@@ -400,7 +400,7 @@ def test_every_config_builds_its_update(name):
     vocab = config.tokenizer.vocab_size
     state = jax.eval_shape(lambda: steps.init_state(config, vocab, np.uint32(0)))
     shapes = jax.eval_shape(lambda: toy.batch(config.batch_size, config.sequence_length))
-    shapes |= {"views": shapes["example_ids"]} if laws.views(config.masking) > 1 else {}
+    shapes |= {"views": shapes["example_ids"]} if rates.count_views(config.masking) > 1 else {}
     update = steps.make_step(config, toy.SPECIAL, vocab)
     inputs = steps.inputs_at(config, 0)
     after, metrics = jax.eval_shape(update, state, shapes, inputs)

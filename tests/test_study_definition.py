@@ -21,12 +21,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import config as configs
-from bert_jax.config import knobs, laws
+from bert_jax.config import knobs
 from bert_jax.config.costs import flops_per_step
 from bert_jax.data.tasks import TASKS
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
+from bert_jax.masking import rates
 from bert_jax.studies import actions, definition, measures, sources
 from bert_jax.studies.definition import (
     Axis,
@@ -292,7 +293,7 @@ def test_predicting_all_that_is_corrupted_is_the_same_run_however_it_is_said():
     assert len(silent) == len(said) > 0
     half = len(silent) // 2
     assert (silent[:half] == said[:half], silent[half:] == said[half:]) == (False, True)
-    rising = {"masking.rate": 0.15, "masking.schedule": "linear", "masking.final_rate": 0.4}
+    rising = {"masking.rate": 0.15, "masking.phases": ((1.0, 0.4, "linear"),)}
     cells = study(
         axes=(variants("x", {"a": rising, "b": rising | {"masking.prediction_rate": 0.15}}),)
     )
@@ -344,16 +345,16 @@ def predictions(config) -> float:
     m, total = config.masking, 0.0
     for step in range(config.steps):
         rate = (
-            laws.rate_at(m, step, config.steps) if m.prediction_rate is None else m.prediction_rate
+            rates.rate_at(m, step, config.steps) if m.prediction_rate is None else m.prediction_rate
         )
-        total += config.batch_size * config.sequence_length * rate / laws.views(m)
+        total += config.batch_size * config.sequence_length * rate / rates.count_views(m)
     return total
 
 
 ARMS = {
     "constant": {"masking.rate": 0.15},
     "high": {"masking.rate": 0.8},
-    "falling": {"masking.rate": 0.4, "masking.final_rate": 0.15, "masking.schedule": "linear"},
+    "falling": {"masking.rate": 0.4, "masking.phases": ((1.0, 0.15, "linear"),)},
     "few predicted": {"masking.rate": 0.4, "masking.prediction_rate": 0.05},
     "more predicted": {"masking.rate": 0.15, "masking.prediction_rate": 0.3},
     "other batch": {"masking.rate": 0.15, "batch_size": 48},

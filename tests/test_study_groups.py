@@ -168,12 +168,9 @@ def test_bands_part_rates_where_training_is_long_and_join_them_where_it_is_short
 MAY_DIFFER = {  # with another value than that of ONE
     "seed": 3,
     "masking.rate": 0.1,
-    "masking.final_rate": 0.3,
-    "masking.schedule": "linear",
     "masking.phases": ((0.5, 0.3, "step"),),
     "masking.draw_low": 0.1,
     "masking.draw_high": 0.5,
-    "masking.draw_share": 0.1,
     "masking.draw_alpha": 2.0,
     "masking.draw_beta": 2.0,
     "masking.prediction_rate": 0.05,
@@ -410,7 +407,7 @@ def test_activations_are_those_of_a_microbatch():
         ({"masking__rate": 0.4}, 0.4),
         ({"masking__rate": 0.4, "masking__prediction_rate": 0.1}, 0.1),
         ({"masking__rate": 0.15, "masking__prediction_rate": 0.3}, 0.15),
-        ({"masking__rate": 0.4, "masking__schedule": "linear", "masking__final_rate": 0.2}, 0.3),
+        ({"masking__rate": 0.4, "masking__phases": "((1.0,0.2,'linear'),)"}, 0.3),
         (LEFT_TO_RIGHT, 1.0),
     ],
 )

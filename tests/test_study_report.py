@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from bert_jax import config
-from bert_jax.config import costs, laws, quotas
+from bert_jax.config import costs
+from bert_jax.masking import quotas, rates
 from bert_jax.reporting import page, svg
 from bert_jax.reporting.figures import Chart, Heat
 from bert_jax.reporting.formats import HOLE, SPACE
@@ -185,9 +186,9 @@ def test_predictions_under_a_schedule_are_added_up_step_by_step(step):
     tree = study_workdir.base()
     tree.steps = 100
     tree.optim.warmup_steps = 0
-    tree.masking.update({"rate": 0.3, "schedule": "linear", "final_rate": 0.1})
+    tree.masking.update({"rate": 0.3, "phases": ((1.0, 0.1, "linear"),)})
     resolved = config.resolve(tree)
-    by_hand = math.fsum(32 * 64 * laws.rate_at(resolved.masking, one, 100) for one in range(step))
+    by_hand = math.fsum(32 * 64 * rates.rate_at(resolved.masking, one, 100) for one in range(step))
     assert collect.clock("predictions", resolved, 4_000)(step) == pytest.approx(by_hand)
     assert collect.clock("tokens", resolved, 4_000)(step) == step * 32 * 64
 
@@ -675,12 +676,12 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
 
 def test_the_ledger_is_beside_the_config(view):
     table = read(f"<table>{tables.ledger(view)}</table>").replace(SPACE, " ")
-    quota = quotas.table(0.15, 62, "nearest")[-1] / 62
+    quota = quotas.mean_quotas(0.15, 62, "nearest")[-1] / 62
     assert f"2 x 64, 15 % 15.0 % {100 * quota:.1f} % {100 * quota:.1f} % 80.0 %" in table
 
 
 def test_a_schedule_is_shown_from_end_to_end(tmp_path):
-    falling = {"masking.rate": 0.3, "masking.schedule": "linear", "masking.final_rate": 0.15}
+    falling = {"masking.rate": 0.3, "masking.phases": ((1.0, 0.15, "linear"),)}
     study = masking_rate(
         axes=(variants("rate", {"30 to 15 %": falling}),), seeds=(0,), comparisons=()
     )

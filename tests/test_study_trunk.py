@@ -97,7 +97,7 @@ def test_only_what_acts_after_the_fork_may_differ(study):
     assert forks(axes=(axis("optim.learning_rate", (1e-3, 2e-3)),)) == [0, FORK] * 2
     shares = variants("warm-up", {"share": {"optim.warmup_fraction": 0.1}})
     assert forks(axes=(shares,)) == [0, 0]  # other steps of warm-up
-    falling = {"masking.schedule": "linear", "masking.rate": 0.4, "masking.final_rate": 0.2}
+    falling = {"masking.rate": 0.4, "masking.phases": ((1.0, 0.2, "linear"),)}
     assert forks(axes=(variants("rate", {"falls": falling}),)) == [0, 0]
     kinds = axis("optim.schedule", ("linear", "wsd"))
     assert forks(axes=(kinds,)) == [0, 0, 0, FORK]

@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.objectives import masking
+from bert_jax.masking import draws
 from tests import texts
 
 TOUR = Path(__file__).resolve().parents[1] / "experiments" / "tour"
@@ -198,7 +198,7 @@ def test_masking_by_hand_is_that_of_a_run(stop):
 
     found, _ = stop("07_masking")
     batch, tokens, vocabulary = found["batch"], found["tokens"], found["vocabulary"]
-    words = jax.device_get(jax.jit(masking._draws)(batch, np.uint32(0)))
+    words = jax.device_get(jax.jit(draws.draw_words)(batch, np.uint32(0)))
     scores, _, coins, others = (draw[:, 1 : len(tokens) + 1] for draw in words)  # uint32 [B, L]
     size = len(vocabulary)
     numbers = np.stack([scores / 2**32, (coins >> 8) / 2**24, (others % size + 0.5) / size], 1)

@@ -17,13 +17,13 @@ import pytest
 
 from bert_jax import cli, evaluate, predict, sharding, suites, train
 from bert_jax.checkpoints import manager
-from bert_jax.config import costs, knobs, quotas, resolve, to_dict
+from bert_jax.config import costs, knobs, resolve, to_dict
 from bert_jax.data import pipeline
 from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
-from bert_jax.objectives import masking
+from bert_jax.masking import corrupt, quotas
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from bert_jax.system import trees
@@ -164,8 +164,9 @@ def test_baselines_equal_a_plain_count(base, trained):
         counts += np.bincount(np.asarray(shard.tokens), minlength=len(counts))
     logp = np.log((counts + 1) / (counts.sum() + len(counts)))
     targets, labels = [], []
-    settings = {"settings": knobs.Masking(), "replacements": np.arange(3), "slots": 32}
-    mask = jax.jit(functools.partial(masking.apply, special=run.tokenizer.special, **settings))
+    settings = {"settings": knobs.Masking(), "vocab_size": 3, "slots": 32}
+    settings["special"] = run.tokenizer.special
+    mask = jax.jit(functools.partial(corrupt.corrupt_batch, **settings))
     for index in range(-(-evaluator.source.examples_per_epoch // evaluator.rows)):
         b = evaluator.source.evaluation_batch(index, evaluator.rows)
         out, _ = mask(b, evaluator.traced)
@@ -494,8 +495,8 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(
 
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):
-    real = quotas.table
-    monkeypatch.setattr(quotas, "table", lambda *args: np.minimum(real(*args), 2))
+    real = quotas.mean_quotas
+    monkeypatch.setattr(quotas, "mean_quotas", lambda *args: np.minimum(real(*args), 2))
     with pytest.raises(DivergedError, match="realised masks"):
         train.run(configure(base, masking__rate=0.4), tmp_path, command=[])
 

@@ -16,9 +16,9 @@ from bert_jax import train
 from bert_jax.batch import HOST_KEYS
 from bert_jax.config import load_file, resolve
 from bert_jax.config.knobs import Masking
-from bert_jax.data import pipeline, units
+from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError
-from bert_jax.objectives import selection
+from bert_jax.masking import selection, units
 from bert_jax.planning import update
 from bert_jax.studies.groups import signature
 from bert_jax.studies.spec import Cell
@@ -37,7 +37,7 @@ unit_rows = st.builds(
 
 def weighted(b, power: float, counts=COUNTS):
     weights = units.frequency_weights(counts, power)
-    return b | {"unit_scales": units.scales(b["tokens"], b["unit_ids"], weights)}
+    return b | {"unit_scales": units.unit_scales(b["tokens"], b["unit_ids"], weights)}
 
 
 # --- times and weights ----------------------------------------------------------------------------
@@ -63,7 +63,7 @@ def test_times_are_exponential_and_never_fall():
 def test_times_are_those_of_a_plain_sum(monkeypatch):
     """No rounding but that of the last addition: fused or not, it is the same number."""
     scores = np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint32)
-    start, rise = selection._table().astype(np.float64).T
+    start, rise = selection._make_table().astype(np.float64).T
     cell, step = scores >> 20, (scores >> 8) & 4095
     product = rise[cell] * (2 * step + 1)
     np.testing.assert_array_equal(product, product.astype(np.float32))

@@ -13,8 +13,9 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.batch import Batch, Special, StepInputs
-from bert_jax.config import knobs, laws, quotas
-from bert_jax.objectives import masking, network
+from bert_jax.config import knobs
+from bert_jax.masking import corrupt, drawn_quotas, draws, quotas
+from bert_jax.objectives import network
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 VOCAB = 60
@@ -94,9 +95,9 @@ def traced(
     """The traced numbers of a masking."""
     fixed = settings.draw == "fixed"
     return StepInputs(
-        quotas=quotas.selected(settings, settings.rate, length) if fixed else None,
-        predict_quotas=quotas.predicted(settings, settings.rate, length) if fixed else None,
-        drawn=None if fixed else laws.drawn(settings, length),
+        quotas=quotas.selection_quotas(settings, settings.rate, length) if fixed else None,
+        predict_quotas=quotas.prediction_quotas(settings, settings.rate, length) if fixed else None,
+        drawn=None if fixed else drawn_quotas.make_drawn(settings, length),
         replace=np.asarray(settings.replace, np.float32),
         weights=dict.fromkeys(names, np.float32(1)),
         learning_rate=np.float32(1e-3),
@@ -107,9 +108,8 @@ def traced(
 
 @functools.partial(jax.jit, static_argnums=(2, 3))
 def _apply(b, numbers, settings, slots):
-    replacements = masking.random_ids(settings, SPECIAL, VOCAB)
-    return masking.apply(
-        b, numbers, settings=settings, special=SPECIAL, replacements=replacements, slots=slots
+    return corrupt.corrupt_batch(
+        b, numbers, settings=settings, special=SPECIAL, vocab_size=VOCAB, slots=slots
     )
 
 
@@ -135,7 +135,7 @@ def quota(n: int, rate: float, rounding: str, draw: int = 0) -> int:
 
 def rounding_draws(b: Batch, seed: int) -> np.ndarray:
     """The numbers by which quotas of a batch are rounded, uint32 [B, S]."""
-    return np.asarray(jax.jit(masking._rounding_draw)(b, np.uint32(seed)))
+    return np.asarray(jax.jit(draws.draw_roundings)(b, np.uint32(seed)))
 
 
 def chosen(out: Batch) -> np.ndarray:

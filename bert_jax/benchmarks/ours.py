@@ -16,14 +16,15 @@ import numpy as np
 from bert_jax import sharding
 from bert_jax.batch import SPECIAL, Batch, Special, StepInputs
 from bert_jax.benchmarks.worker import Ready
-from bert_jax.config import knobs, quotas, recorded
+from bert_jax.config import knobs, recorded
 from bert_jax.data import packing, pipeline
 from bert_jax.data.features import Features
 from bert_jax.data.task_stream import TaskStream
 from bert_jax.data.text import prepare
 from bert_jax.data.text.shards import Prepared
+from bert_jax.masking import corrupt, quotas
 from bert_jax.models.bert import Bert
-from bert_jax.objectives import masking, network
+from bert_jax.objectives import network
 from bert_jax.planning import matmuls as products
 from bert_jax.planning.matmuls import Matmul
 from bert_jax.training import program as step
@@ -270,19 +271,18 @@ def batches(config: dict[str, Any]) -> Ready:
     resolved, prepared = corpus_of(config)
     source = pipeline.Source(prepared, "train", resolved)
     settings, length = resolved.masking, resolved.sequence_length
-    replacements = masking.random_ids(settings, prepared.tokenizer.special, prepared.tokenizer.size)
-    slots = quotas.slots(settings, length, resolved.packing)
+    slots = quotas.count_slots(settings, length, resolved.packing)
     traced = step.inputs_at(resolved, 0)
     special = prepared.tokenizer.special
 
     @jax.jit
     def mask(batch: Batch, traced: StepInputs) -> Batch:
-        return masking.apply(
+        return corrupt.corrupt_batch(
             batch,
             traced,
             settings=settings,
             special=special,
-            replacements=replacements,
+            vocab_size=prepared.tokenizer.size,
             slots=slots,
         )[0]
 

@@ -37,7 +37,7 @@ FREE_ON_RESUME = (
 # Knobs that are traced numbers in the program (`batch.StepInputs`), and knobs that only the host
 # reads.
 TRACED = re.compile(
-    r"masking\.(rate|final_rate|schedule|phases|prediction_rate|replace|draw\w*)"
+    r"masking\.(rate|phases|prediction_rate|replace|draw\w*)"
     r"|objectives\.\w+\.(weight|share)|seed"
     r"|optim\.(learning_rate|weight_decay|schedule|warmup_steps|warmup_fraction|final_fraction"
     r"|decay_fraction|spike_sigmas)"
@@ -72,6 +72,9 @@ GONE = {
     "tokenizer.characters": "auto",
     "loader.threads": 1,
     "loader.workers": 0,
+    "masking.schedule": "constant",
+    "masking.final_rate": None,
+    "masking.draw_share": 0.5,
 }
 
 
@@ -154,7 +157,7 @@ def recorded(tree: dict[str, Any]) -> Config:
             section.setdefault(name, value)
     for path, value in GONE.items():
         section, name = _find_section(values, path)
-        if section.get(name) == value:
+        if name in section and section[name] == value:
             del section[name]
     return settle(values)[0]
 

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from packaging.version import Version
 
-from bert_jax.config import generators, knobs, laws, quotas
+from bert_jax.config import generators, knobs
+from bert_jax.masking import quotas, rates
 
 
 class Kept(NamedTuple):
@@ -73,7 +74,8 @@ def predicted(config: knobs.Config) -> float:
     if "mlm" not in config.heads:
         return 1.0
     rate, share = config.masking.prediction_rate, causal(config)
-    masked = laws.mean_rate(config.masking) if rate is None else rate / laws.views(config.masking)
+    views = rates.count_views(config.masking)
+    masked = rates.mean_rate(config.masking) if rate is None else rate / views
     return masked + share * (1 - masked) if share else masked
 
 
@@ -83,7 +85,7 @@ def own_slots(config: knobs.Config) -> int:
         return 1
     if "hybrid" in config.objectives:
         return config.sequence_length
-    return quotas.slots(config.masking, config.sequence_length, config.packing)
+    return quotas.count_slots(config.masking, config.sequence_length, config.packing)
 
 
 def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:

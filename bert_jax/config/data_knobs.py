@@ -23,7 +23,7 @@ SOURCES = {  # of a corpus
     "hub": Source("hub", (*_ROWS, "split", "revision")),
 }
 # Masking units, each with the knobs of `masking` that it reads, in training and in evaluations; the
-# unit itself is the function of its name in bert_jax/data/units.py.
+# unit itself is a row of MARKERS in bert_jax/masking/units.py.
 UNITS: dict[str, tuple[str, ...]] = {
     "token": (),
     "word": ("max_unit",),
@@ -32,13 +32,12 @@ UNITS: dict[str, tuple[str, ...]] = {
 }
 OF_UNITS = tuple(dict.fromkeys(knob for knobs in UNITS.values() for knob in knobs))
 # Laws of a rate that is drawn for each example, each with the knobs of `masking` that it reads; the
-# law itself is the function of its name in bert_jax/config/laws.py.
+# law itself is a row of LAWS in bert_jax/masking/rates.py.
 DRAWS: dict[str, tuple[str, ...]] = {
     "uniform": ("draw_low", "draw_high"),
     "cosine_low": (),
     "cosine_high": (),
     "beta": ("draw_alpha", "draw_beta"),
-    "bimodal": ("draw_low", "draw_high", "draw_share"),
 }
 OF_DRAWS = tuple(dict.fromkeys(knob for knobs in DRAWS.values() for knob in knobs))
 FORMATS = ("auto", "tsv", "csv", "jsonl", "json", "conll", "conllu", "parquet")  # of a task
@@ -281,16 +280,11 @@ class Masking:
         "length; nearest rounds half to even, as google does and as evaluations always do",
         choices=("unbiased", "nearest"),
     )
-    schedule: str = knob(
-        "constant",
-        "rate over training: constant, or linear to final_rate; phases say more",
-        choices=("constant", "linear"),
-    )
-    final_rate: float | None = knob(None, "linear: the rate at the last step", low=0.0, high=1.0)
     phases: tuple[tuple[float, float, str], ...] = knob(
         (),
         "from `rate` on: until which share of the steps, to which rate, and how: step (at once, "
-        "there), linear or cosine; such as ((0.5,0.15,'step'),(0.8,0.05,'step'))",
+        "there), linear or cosine; such as ((0.5,0.15,'step'),(0.8,0.05,'step')), or "
+        "((1.0,0.15,'linear'),) for one line down to 15 %",
     )
     draw: str = knob(
         "fixed",
@@ -298,9 +292,8 @@ class Masking:
         "stream: 1 - cos(pi u / 2) is cosine_low and cos(pi u / 2) cosine_high, of a uniform u",
         choices=("fixed", *DRAWS),
     )
-    draw_low: float = knob(0.0, "uniform, bimodal: the lowest rate", low=0, high=1)
-    draw_high: float = knob(1.0, "uniform, bimodal: the highest rate", low=0, high=1)
-    draw_share: float = knob(0.5, "bimodal: share of examples at the highest rate", low=0, high=1)
+    draw_low: float = knob(0.0, "uniform: the lowest rate", low=0, high=1)
+    draw_high: float = knob(1.0, "uniform: the highest rate", low=0, high=1)
     draw_alpha: float = knob(1.0, "beta: its first parameter", low=0.01, high=1_000)
     draw_beta: float = knob(1.0, "beta: its second parameter", low=0.01, high=1_000)
     weights: str = knob(

@@ -222,8 +222,6 @@ EFFECTS: dict[str, Where] = {
         lambda c, _: c.masking.unit != "token",
         "--config.masking.unit=word",
     ),
-    "masking.schedule": FIXED,
-    "masking.final_rate": _is("masking.schedule", "linear"),
     "masking.phases": FIXED,
     **{f"masking.{knob}": _drawn(knob) for knob in OF_DRAWS},
     "masking.weights_power": _is("masking.weights", "frequency"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from bert_jax.config import abilities, generators, laws
+from bert_jax.config import abilities, generators
 from bert_jax.config.knobs import BOUND, Config
 from bert_jax.errors import need
+from bert_jax.masking import drawn_quotas, rates
 
 
 def check(c: Config) -> None:
@@ -24,30 +25,15 @@ def _masking(c: Config) -> None:
             f"{name}.replace = {replace} sums to {sum(replace):g}",
             "mask + random + keep = 1",
         )
-    linear = k.schedule == "linear"
-    need(
-        not linear or k.final_rate is not None,
-        "masking.schedule = 'linear' needs masking.final_rate",
-        "set it",
-    )
-    need(
-        not linear or not k.phases,
-        "masking.schedule = 'linear' and masking.phases both say how the rate changes",
-        "--config.masking.phases= leaves the schedule alone",
-    )
-    fault = laws.fault_of_phases(k)
+    fault = _fault_of_phases(k.phases)
     need(not fault, f"masking.phases has {fault}", "((until, rate, how), …), until from 0 up to 1")
     need(
         k.draw_low <= k.draw_high and k.draw_high > 0,
         f"masking.draw_low = {k.draw_low:g} with masking.draw_high = {k.draw_high:g}",
         "rates above 0, from the lowest to the highest",
     )
-    rates = {
-        "masking.rate": k.rate,
-        "masking.prediction_rate": k.prediction_rate,
-        "masking.final_rate": k.final_rate,
-    }
-    for name, rate in (rates | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
+    asked = {"masking.rate": k.rate, "masking.prediction_rate": k.prediction_rate}
+    for name, rate in (asked | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
         need(
             rate != 0,
             f"{name} = 0 selects nothing",
@@ -62,19 +48,35 @@ def _masking(c: Config) -> None:
     )
 
 
+def _fault_of_phases(phases: tuple[tuple[float, float, str], ...]) -> str:
+    """Name what is wrong with masking.phases; return "" if nothing is."""
+    before = 0.0
+    for until, rate, how in phases:
+        if not before < until <= 1:
+            return f"a phase until {until:g} begins at {before:g}"
+        if not 0 < rate <= 1:
+            return f"a phase to the rate {rate:g}"
+        if how not in rates.COURSES:
+            return f"a phase by {how!r}, which is none of {', '.join(rates.COURSES)}"
+        if how == "step" and until == 1:
+            return "a step at the end of training"
+        before = until
+    return ""
+
+
 def _views(c: Config) -> None:
     """Refuse predictions above the rate where an example cannot be read in several views."""
     k = c.masking
-    lowest, wanted = laws.extremes(k)[0], k.prediction_rate
+    lowest, wanted = rates.rate_range(k)[0], k.prediction_rate
     if k.draw != "fixed" or wanted is None or wanted <= lowest:
         return
     need(
-        not laws.phases(k),
+        not k.phases,
         f"masking.prediction_rate = {wanted} exceeds the lowest rate, {lowest:g}, and a rate that "
         "changes would change in how many views an example is read",
         "lower it, or leave it out, or keep the rate constant",
     )
-    views = laws.views(k)
+    views = rates.count_views(k)
     of = f"ceil(prediction_rate / rate) = {views} views of an example"
     need(
         k.overflow == "fair",
@@ -118,7 +120,7 @@ def _diffusion(c: Config) -> None:
         f"at most {BOUND}, or --config.objectives.diffusion.gamma=0",
     )
     need(
-        laws.covers(k, c.sequence_length),
+        drawn_quotas.covers_quotas(k, c.sequence_length),
         f"under masking.draw = {k.draw!r} some numbers of masked tokens cannot occur, so there is "
         "no bound on the likelihood",
         "--config.masking.draw=uniform from 0 to 1, or --config.objectives.diffusion.gamma=0",
@@ -139,7 +141,7 @@ def _hybrid(c: Config) -> None:
         "--config.model.causal=false, or objectives.causal_lm in its place",
     )
     need(
-        laws.views(c.masking) == 1,
+        rates.count_views(c.masking) == 1,
         "objectives.hybrid reads an example once, and masking.prediction_rate above the rate asks "
         "for several views",
         "lower masking.prediction_rate to the rate, or leave it out",
@@ -195,7 +197,7 @@ def _generator(c: Config) -> None:
         "keep mlm, or --config.objectives.replaced.generator=0",
     )
     need(
-        wanted is None or c.masking.draw != "fixed" or wanted >= laws.extremes(c.masking)[1],
+        wanted is None or c.masking.draw != "fixed" or wanted >= rates.rate_range(c.masking)[1],
         f"{named} fills all masks, and masking.prediction_rate = {wanted} leaves some",
         "leave masking.prediction_rate out, or raise it to the rate",
     )

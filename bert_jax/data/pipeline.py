@@ -26,11 +26,12 @@ from typing import Any
 import numpy as np
 
 from bert_jax.batch import Batch
-from bert_jax.config import knobs, laws
-from bert_jax.data import hashing, packing, pairs, units
+from bert_jax.config import knobs
+from bert_jax.data import hashing, packing, pairs
 from bert_jax.data.text import pmi
 from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.errors import DataError
+from bert_jax.masking import rates, units
 
 _VERSION = 1  # part of the fingerprint: increase it when the construction of plans changes
 # Keep the hashes of the order of examples and of rows apart from all others.
@@ -65,7 +66,7 @@ class Source:
         pmi_unit = masking.unit == "pmi"
         self._collocations = pmi.collocations(prepared, masking) if pmi_unit else None
         self._copies = masking.dupe_factor if training else 1  # 0: a new copy each epoch
-        self.views = laws.views(masking) if training else 1
+        self.views = rates.count_views(masking) if training else 1
         self._weights: np.ndarray | None = None  # float64 [V]
         if training and masking.weights == "frequency":
             self._weights = units.frequency_weights(prepared.unigrams, masking.weights_power)
@@ -245,14 +246,14 @@ class Source:
         ids = examples.astype(np.int32)[:, None]  # [B, 1]
         copies = np.full_like(ids, copy)
         unit_of = (self._continuation, self._masking, ids, copies, self._seed, self._collocations)
-        unit_ids = getattr(units, self._masking.unit)(units.Rows(tokens, text, *unit_of))
+        unit_ids = units.mark_units(units.Rows(tokens, text, *unit_of))
         batch["tokens"][rows] = tokens
         batch["type_ids"][rows] = type_ids
         batch["positions"][rows] = np.where(real, columns, 0)
         batch["segment_ids"][rows] = real
         batch["unit_ids"][rows] = unit_ids
         if self._weights is not None:
-            batch["unit_scales"][rows] = units.scales(tokens, unit_ids, self._weights)
+            batch["unit_scales"][rows] = units.unit_scales(tokens, unit_ids, self._weights)
         batch["example_ids"][rows] = ids
         batch["copies"][rows] = copies
         places = examples if self._copies else places

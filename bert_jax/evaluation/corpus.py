@@ -17,14 +17,15 @@ from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, StepInputs
-from bert_jax.config import data_knobs, knobs, laws, quotas
+from bert_jax.config import data_knobs, knobs
 from bert_jax.data import hashing, pipeline
 from bert_jax.data.text.shards import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress
 from bert_jax.evaluation.metrics import EXAMPLES, Totals, digest, unigram_log_probabilities, wilson
-from bert_jax.objectives import masking, network, replaced
+from bert_jax.masking import drawn_quotas, draws, quotas, rates
+from bert_jax.objectives import network, replaced
 
 
 class Evaluator:
@@ -87,7 +88,7 @@ class Evaluator:
 
         The rate must not be above that of the settings, which decides how many slots there are.
         """
-        selected = quotas.selected(self.config.masking, rate, self.config.sequence_length)
+        selected = quotas.selection_quotas(self.config.masking, rate, self.config.sequence_length)
         return StepInputs(
             quotas=selected,
             predict_quotas=selected,
@@ -103,19 +104,21 @@ class Evaluator:
 
         Each has masks of its own; their rates have the same distance from one to the next.
         """
-        drawn = laws.drawn(self.config.masking, self.config.sequence_length, 1.0)
+        drawn = drawn_quotas.make_drawn(self.config.masking, self.config.sequence_length, 1.0)
+        # On the devices, or the weights of the bound would cross to them with every batch.
+        large = jax.device_put(drawn, sharding.replicated(self.mesh))
         seeds = [
             self.settings.seed,
             *(hashing.make_key(self.settings.seed, i) for i in range(1, count)),
         ]
-        shifts = [int(masking.shift(jnp.uint32(seed % 2**32), jnp.int32(0))) for seed in seeds]
+        shifts = [int(draws.draw_shift(jnp.uint32(seed % 2**32), jnp.int32(0))) for seed in seeds]
         inputs = []
         for number, (seed, shift) in enumerate(zip(seeds, shifts, strict=True)):
             ahead = (shifts[0] - shift) / 2**32 + number / count
-            rates = np.roll(drawn.rates, -round(ahead * laws.CELLS), axis=0)
+            turned = np.roll(drawn.rates, -round(ahead * rates.CELLS), axis=0)
             traced = self.at(1.0)._replace(quotas=None, predict_quotas=None)
             inputs.append(
-                traced._replace(seed=np.uint32(seed % 2**32), drawn=drawn._replace(rates=rates))
+                traced._replace(seed=np.uint32(seed % 2**32), drawn=large._replace(rates=turned))
             )
         return inputs
 
@@ -220,8 +223,7 @@ def _make_step(
     """Build the step: sums and counts of a batch, and [B] those of each of its rows."""
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
-    replacements = masking.random_ids(config.masking, special, vocab_size)
-    slots = quotas.slots(config.masking, config.sequence_length)
+    slots = quotas.count_slots(config.masking, config.sequence_length)
     table = objectives.of(config.objectives)
     causal: Any = table.get("causal_lm")  # reads the text as it is
     corrupt = objectives.corruption(table)
@@ -236,7 +238,7 @@ def _make_step(
                 traced,
                 settings=config.masking,
                 special=special,
-                replacements=replacements,
+                vocab_size=vocab_size,
                 slots=slots,
             )
             targets, weights = masked["predict_targets"], masked["predict_weights"]

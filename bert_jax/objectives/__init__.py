@@ -6,7 +6,7 @@ The file ends with OBJECTIVE, an instance of a frozen dataclass with
   `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
   `loss(outputs, batch) -> {metric: (sum, count)}` of the head's outputs; `<name>_loss` is trained.
 Of a loss in parts, `count` returns {part: scalar}, and each `<part>_loss` is trained. An objective
-that masks its batches in a way of its own has `corrupt`, with the arguments of `masking.apply`.
+that masks its batches in a way of its own has `corrupt`, with the arguments of `corrupt_batch`.
 `base.OverLabels` has the head of most, `base.CrossEntropy` the count and loss of nearly all.
 Fields of the dataclass that `knobs.Objective` has too are its options, which a config sets.
 """
@@ -20,7 +20,7 @@ from typing import Any
 
 from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
-from bert_jax.objectives import masking
+from bert_jax.masking import corrupt
 from bert_jax.objectives.base import Objective
 
 TABLE: dict[str, Objective] = {
@@ -46,9 +46,9 @@ def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
 
 
 def corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Batch, Metrics]]:
-    """Return the function that masks the batches of these objectives: see `masking.apply`."""
+    """Return the function that masks the batches of these objectives: see `corrupt_batch`."""
     own = (getattr(objective, "corrupt", None) for objective in table.values())
-    return next(filter(None, own), masking.apply)
+    return next(filter(None, own), corrupt.corrupt_batch)
 
 
 def counts(table: Mapping[str, Objective], batch: Batch) -> dict[str, Any]:

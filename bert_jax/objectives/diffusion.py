@@ -3,8 +3,8 @@
 An example of n tokens that may be masked has k of them masked, each set of k as likely as any
 other, and k has the probability P(k | n) under the law of the rate. Then the sum of its
 cross-entropies over k P(k | n) is, on average, at least the negative log-likelihood of the tokens
-(the mean over random orders), and over all n it is that of a token. `config/laws.py` computes P
-from the law and its rounding.
+(the mean over random orders), and over all n it is that of a token. `masking/drawn_quotas.py`
+computes P from the law and its rounding.
 """
 
 from __future__ import annotations

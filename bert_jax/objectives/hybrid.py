@@ -16,13 +16,13 @@ import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import knobs
+from bert_jax.masking import corrupt, draws
 from bert_jax.models.heads import MlmHead
-from bert_jax.objectives import masking
 from bert_jax.objectives.base import cross_entropy
 from bert_jax.objectives.causal_lm import CausalLm
 
 SPREAD = 0x6A09E667  # of 2**32, the fraction of the square root of 2
-CAUSAL = masking.NO_EXAMPLE - 1  # the draw of what is causal
+CAUSAL = draws.NO_EXAMPLE - 1  # the draw of what is causal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,19 +70,19 @@ class Hybrid:
 def causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
     """Tell which examples [B, S] are causal, by the seed, the copy and the place in its epoch.
 
-    As with drawn rates (`masking.uniform`), each window of the stream has nearly its share; the
+    As with drawn rates (`draws.spread_evenly`), each window of the stream has nearly its share; the
     two draws have nothing to do with each other. What is causal at a share is so at higher ones.
     """
-    u = masking.uniform(batch, seed, SPREAD, CAUSAL)
+    u = draws.spread_evenly(batch, seed, SPREAD, CAUSAL)
     return (u >> 8).astype(jnp.float32) * 2.0**-24 < share
 
 
 def apply(batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
-    """Mask the examples that are not causal: see `masking.apply`; add `causal` to the batch."""
+    """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""
     segments, units = batch["segment_ids"], batch["unit_ids"]
     examples = causal(batch, traced.seed, traced.share)
     tokens = jnp.take_along_axis(examples, jnp.maximum(segments - 1, 0), -1) & (segments > 0)
-    masked, ledger = masking.apply(
+    masked, ledger = corrupt.corrupt_batch(
         {**batch, "unit_ids": jnp.where(tokens, -1, units)}, traced, **rules
     )
     first = (batch["positions"] == 0) & (segments > 0)  # one token of each example

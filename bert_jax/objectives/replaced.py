@@ -19,8 +19,8 @@ import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Encoded, Metrics, Special, StepInputs
 from bert_jax.config import knobs
+from bert_jax.masking import corrupt
 from bert_jax.models.layers import ACTIVATIONS, Dense
-from bert_jax.objectives import masking
 
 BLOCK = 128  # tokens of the vocabulary whose probabilities are summed before any is looked at
 MEASURES = ("loss", "accuracy", "precision", "recall", "fraction")
@@ -64,9 +64,11 @@ class Replaced:
     def corrupt(
         self, batch: Batch, traced: StepInputs, *, special: Special, **rules: Any
     ) -> tuple[Batch, Metrics]:
-        """Mask a batch: see `masking.apply`; add `judged`, and with a generator `predict_draws`."""
+        """Mask a batch: see `corrupt_batch`; add `judged`, and with a generator `predict_draws`."""
         drawn = bool(self.generator)
-        masked, ledger = masking.apply(batch, traced, special=special, draws=drawn, **rules)
+        masked, ledger = corrupt.corrupt_batch(
+            batch, traced, special=special, token_draws=drawn, **rules
+        )
         judged = batch["segment_ids"] > 0
         if not drawn:
             judged &= masked["inputs"] != special.mask

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from bert_jax.config import devices, laws
+from bert_jax.config import devices
+from bert_jax.masking import rates
 from bert_jax.planning.update import Plan
 
 COMPILATIONS = 6  # at most, to find the largest batch
@@ -23,7 +24,7 @@ def largest_batch(plan: Plan, compile_with: Callable[[int], Plan]) -> int | None
       None if a row a device does not fit.
     """
     split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
-    unit = math.lcm(split, laws.views(plan.config.masking))
+    unit = math.lcm(split, rates.count_views(plan.config.masking))
     fits, fails = 0, plan.config.batch_size // unit  # rows of a device
     for _ in range(COMPILATIONS):
         if fails - fits <= 1:

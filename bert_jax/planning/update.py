@@ -16,8 +16,9 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import HOST_KEYS, SPECIAL, Batch
-from bert_jax.config import costs, devices, generators, knobs, laws
+from bert_jax.config import costs, devices, generators, knobs
 from bert_jax.errors import EXHAUSTED
+from bert_jax.masking import rates
 from bert_jax.models import backends
 from bert_jax.models.bert import padded_vocab
 from bert_jax.planning import hlo, matmuls
@@ -118,7 +119,7 @@ def batch_shapes(config: knobs.Config) -> Batch:
         key: config.sequence_length if key in per_token else config.packing for key in HOST_KEYS
     }
     shapes = {key: jax.ShapeDtypeStruct((rows, width), np.int32) for key, width in widths.items()}
-    if laws.views(config.masking) > 1:
+    if rates.count_views(config.masking) > 1:
         shapes["views"] = shapes["example_ids"]
     if config.masked and config.masking.weights != "none":
         shapes["unit_scales"] = jax.ShapeDtypeStruct((rows, config.sequence_length), np.float32)

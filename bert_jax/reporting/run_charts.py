@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable
 from typing import Any
 
-from bert_jax.config import knobs, laws
+from bert_jax.config import knobs
+from bert_jax.masking import rates
 from bert_jax.reporting.figures import Chart, Series, is_constant
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import (
@@ -171,12 +172,11 @@ def _constants(run: RunRecord, names: Iterable[str]) -> str:
 
 def _rate(masking: dict[str, Any]) -> float | None:
     """Return which share of an update the config selects; None where that is not one number."""
-    changes = masking.get("schedule") != "constant" or masking.get("phases")
-    if changes or masking.get("draw") not in (None, "fixed"):
+    if masking.get("phases") or masking.get("draw") not in (None, "fixed"):
         return None
     rate, wanted = masking.get("rate"), masking.get("prediction_rate")
     if isinstance(rate, float) and isinstance(wanted, float) and 0 < rate < wanted:
-        return wanted / laws.views(knobs.Masking(rate=rate, prediction_rate=wanted))
+        return wanted / rates.count_views(knobs.Masking(rate=rate, prediction_rate=wanted))
     return rate
 
 

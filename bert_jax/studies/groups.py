@@ -17,9 +17,10 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_jax.config import TRACED, flat, knobs, laws, to_dict
+from bert_jax.config import TRACED, flat, knobs, to_dict
 from bert_jax.config.costs import activation_bytes, flops_per_step, own_slots, state_bytes
 from bert_jax.errors import ConfigError
+from bert_jax.masking import rates
 from bert_jax.studies.spec import Cell
 
 COMPILE = 25.0  # seconds: a process, its data, and the compilation of its programs
@@ -124,7 +125,7 @@ def signature(cell: Cell) -> str:
         if not TRACED.fullmatch(path)
     }
     tree["drawn"] = cell.config.masking.draw != "fixed"
-    tree["views"] = laws.views(cell.config.masking)
+    tree["views"] = rates.count_views(cell.config.masking)
     return json.dumps([tree, cell.fork], sort_keys=True)
 
 

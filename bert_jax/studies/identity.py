@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import effects, forks, knobs, laws
+from bert_jax.config import effects, forks, knobs
 
 # Knobs that may change on resume, and yet change what is trained.
 COUNT = ("checkpoints.patience", "parallel.step")
@@ -33,7 +33,7 @@ def identity(config: knobs.Config) -> str:
 def trained_knobs(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs that name a run."""
     masking = config.masking
-    if not laws.phases(masking) and masking.prediction_rate == masking.rate:
+    if not masking.phases and masking.prediction_rate == masking.rate:
         config = dataclasses.replace(
             config, masking=dataclasses.replace(masking, prediction_rate=None)
         )

@@ -13,7 +13,7 @@ import itertools
 import json
 from collections.abc import Sequence
 
-from bert_jax.config import forks, laws
+from bert_jax.config import forks
 from bert_jax.errors import ConfigError
 from bert_jax.studies.identity import trained_knobs
 from bert_jax.studies.spec import Cell
@@ -66,7 +66,7 @@ def described(cells: Sequence[Cell]) -> str:
 def _beginning(cell: Cell) -> str:
     """Return a key of all that the stable phase depends on."""
     config = cell.config
-    length = config.steps if laws.phases(config.masking) else 0  # phases are shares of all steps
+    length = config.steps if config.masking.phases else 0  # phases are shares of all steps
     knobs = {path: value for path, value in trained_knobs(config).items() if path not in LATER}
     return json.dumps([knobs, config.optim.warmup_steps, length], sort_keys=True)
 

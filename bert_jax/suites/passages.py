@@ -23,13 +23,14 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs
 from bert_jax.data import hashing
 from bert_jax.data.text.sentences import GLUED, Tally, sentences
 from bert_jax.data.tokenizer import replace_surrogates
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
+from bert_jax.masking import quotas
 from bert_jax.suites import lines
 from bert_jax.suites.base import SuiteOptions
 
@@ -78,7 +79,7 @@ class Passage:
     def masked(self, rate: float) -> np.ndarray:
         """Return which words are masked at a rate; those of a lower rate are among them."""
         count = len(self.lengths)
-        return self.ranks < quotas.table(rate, count, "nearest")[count]
+        return self.ranks < quotas.mean_quotas(rate, count, "nearest")[count]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,8 +7,9 @@ import json
 import jax
 
 from bert_jax.batch import SPECIAL
-from bert_jax.config import forks, knobs, laws, to_dict, validation
+from bert_jax.config import forks, knobs, to_dict, validation
 from bert_jax.interop import vocabulary
+from bert_jax.masking import rates
 from bert_jax.training import branch, data, memory
 from bert_jax.training.program import Program, mesh_for
 
@@ -42,7 +43,7 @@ def summary(config: knobs.Config, with_config: bool = True) -> str:
         f"mesh {dict(mesh.shape)}",
         f"steps           {length}",
     ]
-    if (views := laws.views(config.masking)) > 1:
+    if (views := rates.count_views(config.masking)) > 1:
         read = (
             f"an update reads {config.batch_size // views} rows, the run {tokens // views:,} tokens"
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 
-from bert_jax.config import knobs, laws
-from bert_jax.config.laws import DECILES
+from bert_jax.config import knobs
 from bert_jax.errors import DivergedError
+from bert_jax.masking import drawn_quotas, rates
+from bert_jax.masking.drawn_quotas import DECILES
 
 
 class Ledger:
@@ -27,7 +28,7 @@ class Ledger:
         causal.
         """
         self.settings, self.distinct, self.length, self.share = settings, distinct, length, share
-        self.views = laws.views(settings)
+        self.views = rates.count_views(settings)
         names = (
             *("eligible", "selected", "quota", "shortfall"),
             *("predicted", "predict_quota", "predict_shortfall"),
@@ -132,7 +133,7 @@ class Ledger:
 
     def _fault_of_draws(self, repeats: float) -> str:
         """Name the tenth of the draws whose quotas sum to another number than the law says."""
-        mean, variance = laws.moments(self.settings, self.length)
+        mean, variance = drawn_quotas.quota_moments(self.settings, self.length)
         # At most so much variance for each token expected, whatever the lengths.
         most = (variance[:, 1:] / mean[:, 1:]).max(axis=1)
         for decile in range(DECILES):

@@ -19,10 +19,11 @@ from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
-from bert_jax.config import devices, knobs, laws, quotas
+from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
+from bert_jax.masking import drawn_quotas, quotas, rates
 from bert_jax.models.backends import batched
-from bert_jax.objectives import masking, network
+from bert_jax.objectives import network
 from bert_jax.training import optim
 
 # Keys: params, optimizer, step, skipped, skipped_in_row; and watched, where spikes are skipped.
@@ -55,12 +56,12 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
     law, length = config.masking, config.sequence_length
     selected = predicted = drawn = None
     if law.draw == "fixed":
-        rate = laws.rate_at(law, step, config.steps)
-        selected = quotas.selected(law, rate, length)
-        predicted = quotas.predicted(law, rate, length)
+        rate = rates.rate_at(law, step, config.steps)
+        selected = quotas.selection_quotas(law, rate, length)
+        predicted = quotas.prediction_quotas(law, rate, length)
     else:
         diffusion = config.objectives.get("diffusion")
-        drawn = laws.drawn(law, length, diffusion.gamma if diffusion else 0.0)
+        drawn = drawn_quotas.make_drawn(law, length, diffusion.gamma if diffusion else 0.0)
     weights, share = {name: o.weight or 0.0 for name, o in config.objectives.items()}, None
     if "hybrid" in weights:
         whole, share = weights["hybrid"], config.objectives["hybrid"].share
@@ -89,12 +90,13 @@ def make_step(
     """
     model = network.build(config, vocab_size, train=True)
     table = objectives.of(config.objectives)
+    needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     mask = functools.partial(
         objectives.corruption(table),
         settings=config.masking,
         special=special,
-        replacements=masking.random_ids(config.masking, special, vocab_size),
-        slots=max(slots, quotas.slots(config.masking, config.sequence_length, config.packing)),
+        vocab_size=vocab_size,
+        slots=max(slots, needed),
     )
 
     def over_devices(tree: Any) -> Any:
@@ -236,6 +238,10 @@ class Program:
         """
         self.config, self.mesh, self.vocab_size = config, mesh, vocab_size
         self._run_count = run_count
+        # Tables of drawn rates are large, and the same at every update.
+        self._laws = sharding.Resident(
+            sharding.inputs_layout(mesh, config.parallel, run_count > 1), run_count > 1
+        )
 
         def init(seed: jax.Array) -> State:
             return init_state(config, vocab_size, seed)
@@ -286,11 +292,13 @@ class Program:
         on_device = batch
         if self.config.parallel.step == "jit":
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
-        own: Any = inputs[0]
+        laws = self._laws.place([one.drawn for one in inputs])
+        small = [one._replace(drawn=None) for one in inputs]
+        own: Any = small[0]
         if self._run_count > 1:
-            own = jax.tree.map(lambda *leaves: np.stack(leaves), *inputs)
+            own = jax.tree.map(lambda *leaves: np.stack(leaves), *small)
         with self.context():
-            return self._update(state, on_device, own)
+            return self._update(state, on_device, own._replace(drawn=laws))
 
     def metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
         """Fetch the metrics of an update, a dict of (sum, count) for each run."""
@@ -350,7 +358,7 @@ def compile_step(
         config = dataclasses.replace(config, model=batched(config.model))
     update = make_step(config, special, vocab_size, slots=slots)
     batch_layout = jax.NamedSharding(mesh, sharding.BATCH)
-    inputs_layout = jax.NamedSharding(mesh, jax.P("arm") if run_axis else jax.P())
+    inputs_layout = sharding.inputs_layout(mesh, config.parallel, run_axis)
     return jax.jit(
         _over_runs(update, mesh, mapping) if run_axis else update,
         in_shardings=(layout, batch_layout, inputs_layout),

@@ -23,7 +23,6 @@ from bert_jax.config import (
     forks,
     free_on_resume,
     knobs,
-    laws,
     recorded,
     to_dict,
 )
@@ -31,6 +30,7 @@ from bert_jax.config.load import flag
 from bert_jax.errors import ConfigError, DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
+from bert_jax.masking import rates
 from bert_jax.training import branch, program
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
@@ -184,7 +184,7 @@ class Run:
         self.skipped["spikes"] += spiked
         check_learned(metrics, ids, step, self.config, str(self.workdir) if self.shared else "")
         if self.config.masked:
-            rate = laws.rate_at(self.config.masking, step - 1, self.config.steps)
+            rate = rates.rate_at(self.config.masking, step - 1, self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)

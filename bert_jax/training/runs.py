@@ -14,8 +14,9 @@ from jax.sharding import Mesh
 
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.checkpoints import manifest
-from bert_jax.config import knobs, quotas, validation
+from bert_jax.config import knobs, validation
 from bert_jax.errors import DivergedError, Stopped
+from bert_jax.masking import quotas
 from bert_jax.reporting import run_report
 from bert_jax.system import fault_points
 from bert_jax.training import data as training_data
@@ -71,7 +72,7 @@ class Runs:
     def build_program(self, mesh: Mesh, slots: int = 0) -> Program:
         """Build the program that trains the runs, with at least `slots` prediction slots a row."""
         length, packing = self.config.sequence_length, self.config.packing
-        needed = (quotas.slots(run.config.masking, length, packing) for run in self._runs)
+        needed = (quotas.count_slots(run.config.masking, length, packing) for run in self._runs)
         special, vocab_size = self.data.tokenizer.special, self.data.tokenizer.size
         return Program(self.config, special, vocab_size, mesh, len(self), max(slots, *needed))
 

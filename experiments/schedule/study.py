@@ -9,12 +9,11 @@ It falls from 30 to 15 %, or rises from 15 to 30 %.
 from bert_jax.config import load_file
 from bert_jax.studies.definition import Claimed, Suite, variants
 
-LINEAR = {"masking.schedule": "linear"}
 ARMS = {
     "15 %": {"masking.rate": 0.15},
     "22.5 %": {"masking.rate": 0.225},
-    "30 to 15 %": {"masking.rate": 0.3, "masking.final_rate": 0.15, **LINEAR},
-    "15 to 30 %": {"masking.rate": 0.15, "masking.final_rate": 0.3, **LINEAR},
+    "30 to 15 %": {"masking.rate": 0.3, "masking.phases": ((1.0, 0.15, "linear"),)},
+    "15 to 30 %": {"masking.rate": 0.15, "masking.phases": ((1.0, 0.3, "linear"),)},
 }
 # Stated when the cells at `cpu` scale had been run.
 CLAIMS = (

@@ -10,11 +10,11 @@ import numpy as np
 import walk
 
 from bert_jax.batch import Batch, Metrics
-from bert_jax.config import default, knobs, quotas, resolve
+from bert_jax.config import default, knobs, resolve
 from bert_jax.data import tokenizer
 from bert_jax.data.encoding import pad_rows
 from bert_jax.data.vocabulary import train_vocabulary
-from bert_jax.objectives import masking
+from bert_jax.masking import corrupt, quotas
 from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
 
@@ -50,10 +50,9 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     batch["unit_ids"] = np.where(words, np.arange(LENGTH, dtype=np.int32)[None], -1)
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)
     batch["copies"] = np.arange(COPIES, dtype=np.int32)[:, None]  # as if each were an epoch
-    replacements = masking.random_ids(config.masking, special, wordpiece.size)
-    slots = quotas.slots(config.masking, LENGTH)
-    options = {"special": special, "replacements": replacements, "slots": slots}
-    apply = jax.jit(functools.partial(masking.apply, settings=config.masking, **options))
+    slots = quotas.count_slots(config.masking, LENGTH)
+    options = {"special": special, "vocab_size": wordpiece.size, "slots": slots}
+    apply = jax.jit(functools.partial(corrupt.corrupt_batch, settings=config.masking, **options))
     return *jax.device_get(apply(batch, program.inputs_at(config, 0))), config
 
 

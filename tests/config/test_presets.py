@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from bert_jax import config
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs
 from bert_jax.config.presets import ABOUT, PRESETS
+from bert_jax.masking import quotas
 from bert_jax.system.trees import flat
 from bert_jax.training import optim
 from bert_jax.training import program as steps
@@ -267,7 +268,7 @@ def test_whole_words_of_google_fill_their_quota():
     tree = config.default("google_2018")
     config.override(tree, "masking.unit", "word")
     settings = config.resolve(tree)
-    assert quotas.slots(settings.masking, 128) == round(128 * 0.15)
+    assert quotas.count_slots(settings.masking, 128) == round(128 * 0.15)
     out, ledger = toy.mask(toy.batch(64, 128, longest_unit=5), settings.masking, slots=19)
     assert 0.98 < ledger["masked_fraction"][0] / ledger["quota_fraction"][0] <= 1
     assert out["predict_weights"].sum() == ledger["masked_fraction"][0]

@@ -14,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.batch import Batch
-from bert_jax.config import knobs, quotas
+from bert_jax.config import knobs
 from bert_jax.data import packing
 from bert_jax.data.pipeline import Source
+from bert_jax.masking import quotas
 from tests import corpora, toy
 from tests.corpora import same, source
 from tests.test_step import advance, flat
@@ -98,7 +99,7 @@ def test_slots_suffice_for_the_worst_row(masking):
             for k in range(1, most + 1)
         )
         worst = max(sum(need[n] for n in row) for row in rows if sum(row) <= length)
-        assert quotas.slots(settings, length, most) == max(1, worst)
+        assert quotas.count_slots(settings, length, most) == max(1, worst)
 
 
 # --- rows of a corpus -----------------------------------------------------------------------------

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from bert_jax import sharding
 from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.config import data_knobs, knobs
-from bert_jax.data import pairs, pipeline, units
+from bert_jax.data import pairs, pipeline
 from bert_jax.data.pipeline import Source
 from bert_jax.data.text import pmi
 from bert_jax.errors import DataError
+from bert_jax.masking import units
 from tests import corpora
 from tests.corpora import same, shards, source
 
@@ -84,7 +85,7 @@ def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
     rows = units.Rows(
         epoch["tokens"], text, of_words, settings, epoch["example_ids"], epoch["copies"], 0, *more
     )
-    assert np.array_equal(epoch["unit_ids"], getattr(units, unit)(rows))
+    assert np.array_equal(epoch["unit_ids"], units.mark_units(rows))
     assert np.array_equal(epoch["unit_ids"] >= 0, text)
 
 

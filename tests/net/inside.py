@@ -25,8 +25,8 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax import objectives
-from bert_jax.config import knobs, laws
-from bert_jax.objectives import masking
+from bert_jax.config import knobs
+from bert_jax.masking import rates
 from bert_jax.training import data, program
 
 Arrays = dict[str, np.ndarray]
@@ -63,7 +63,7 @@ class Stream:
     def _rules(self) -> Any:
         """The settings of masking that no traced number holds; the others are the defaults."""
         names = ["count", "overflow", "random_from", "rounding"]
-        if laws.views(self.config.masking) > 1:
+        if rates.count_views(self.config.masking) > 1:
             names += ["rate", "prediction_rate"]
         return knobs.Masking(**{name: getattr(self.config.masking, name) for name in names})
 
@@ -92,7 +92,7 @@ def _corrupt(
         traced,
         settings=settings,
         special=special,
-        replacements=masking.random_ids(settings, special, vocab_size),
+        vocab_size=vocab_size,
         slots=batch["tokens"].shape[1],
     )
 

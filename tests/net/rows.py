@@ -110,7 +110,7 @@ ROWS: dict[str, Row] = {
     "pmi": _masking(unit="pmi", pmi_count=3),
     "weights": _masking(weights="frequency"),
     "static_copies": Row({"masking.dupe_factor": 2, "batch_size": 128}),
-    "linear_rate": _masking(schedule="linear", rate=0.4, final_rate=0.1),
+    "linear_rate": _masking(phases="((1.0,0.1,'linear'),)", rate=0.4),
     "phases": _masking(phases="((0.5,0.15,'step'),(1.0,0.05,'cosine'))", rate=0.4),
     "uniform": _masking(draw="uniform", draw_low=0.1, draw_high=0.5),
     "beta": _masking(draw="beta", draw_alpha=2, draw_beta=3),

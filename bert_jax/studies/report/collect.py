@@ -10,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bert_jax.config import costs, laws
+from bert_jax.config import costs
 from bert_jax.config.knobs import Config
 from bert_jax.errors import DataError
+from bert_jax.masking import rates
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files
@@ -247,12 +248,12 @@ def clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
     Where the masking rate has phases, early steps predict another number of tokens than late ones.
     """
     per_step, masking = costs.per_step(kind, config, vocab_size), config.masking
-    fixed = not laws.phases(masking) or masking.prediction_rate is not None
+    fixed = not masking.phases or masking.prediction_rate is not None
     if kind != "predictions" or fixed:
         return lambda step: step * per_step
     tokens = per_step / costs.predicted(config)
     last = max(config.steps - 1, 1)
-    return lambda step: step * tokens * laws.mean_rate(masking, (step - 1) / last)
+    return lambda step: step * tokens * rates.mean_rate(masking, (step - 1) / last)
 
 
 # --- families ----------------------------------------------------------------------------------

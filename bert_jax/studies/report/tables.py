@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bert_jax.config import laws
+from bert_jax.masking import rates
 from bert_jax.reporting.figures import Figure, Series
 from bert_jax.reporting.formats import HOLE, number
 from bert_jax.reporting.metric_names import is_result, is_share, pretty
@@ -48,12 +48,12 @@ def ledger(view: View) -> str:
     lines = []
     for label, runs in view.points():
         masking = runs[0].entry.config.masking
-        rates = [masking.rate, *(to for _, to, _ in laws.phases(masking))]
-        rate = " to ".join(number(value, True) for value in rates)
+        shares = [masking.rate, *(to for _, to, _ in masking.phases)]
+        rate = " to ".join(number(value, True) for value in shares)
         if masking.draw != "fixed":
-            low, high = (number(value, True) for value in laws.extremes(masking))
+            low, high = (number(value, True) for value in rates.rate_range(masking))
             rate = f"{masking.draw}, {low} to {high}"
-        wanted, views = masking.prediction_rate, laws.views(masking)
+        wanted, views = masking.prediction_rate, rates.count_views(masking)
         if wanted is not None and views > 1:
             rate = f"{rate} in each of {views} views, {number(wanted, True)} in all"
         known = {name: _ledger_mean(runs, name) for name in LEDGER}

@@ -1,0 +1,300 @@
+"""Corruption of a batch on the device: a pure function of (seed, copy, example, position).
+
+Every unit has one random score. In the order of the scores, units are selected up to the quota of
+their example. A selected token becomes [MASK], a random token, or stays, and the model predicts it.
+
+If more is predicted than corrupted, an example is read in several views, and each view corrupts
+another slice of the score order (`quotas.selection_quotas`). The views of an example share the draw
+that rounds their quotas, so each view has its mean rate, and so have all views together.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.batch import Batch, Metrics, Special, StepInputs
+from bert_jax.config import knobs
+from bert_jax.masking import draws, rates, selection
+from bert_jax.masking.drawn_quotas import DECILES, Drawn, multiply_rates
+from bert_jax.masking.quotas import Quotas
+from bert_jax.masking.selection import Selection, Units
+
+
+def corrupt_batch(
+    batch: Batch,
+    traced: StepInputs,
+    *,
+    settings: knobs.Masking,
+    special: Special,
+    vocab_size: int,
+    slots: int,
+    token_draws: bool = False,
+) -> tuple[Batch, Metrics]:
+    """Corrupt a batch.
+
+    Args:
+      batch: the host keys of `bert_jax.batch`.
+      traced: quotas or the law of drawn rates, replacement shares and the seed.
+      settings: the tokens counted as length, the rounding of quotas, the rule for units that do
+        not fit, the source of random tokens, and the rates if a batch has views.
+      special: ids of the special tokens, of which [MASK] is used.
+      vocab_size: number of tokens, without the padding of the table.
+      slots: prediction slots a row, K.
+      token_draws: whether to add the random words by which a generator draws tokens.
+
+    Returns:
+      The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
+    """
+    tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
+    scores, boundary, replace_word, token_word = draws.draw_words(batch, traced.seed)  # [B, L]
+    units = selection.sort_units(batch, scores, boundary)
+
+    eligible = unit_ids >= 0  # [B, L]
+    counted = eligible if settings.count == "eligible" else batch["segment_ids"] > 0
+    lengths = sum_by_example(counted, batch)  # [B, S], the tokens that the rate multiplies
+    available = sum_by_example(eligible, batch)  # [B, S], an upper bound of the quota
+    asked = _ask_quotas(batch, traced, settings, lengths)
+    selected, predicted = _select_units(batch, units, settings, asked, available)
+    hit = selection.spread_over_tokens(units, selected.taken, unit_ids)  # [B, L]
+    wanted = selection.spread_over_tokens(units, predicted.taken, unit_ids)  # [B, L]
+
+    candidates = replacement_ids(settings, special, vocab_size)
+    random = jnp.asarray(candidates)[(token_word % len(candidates)).astype(jnp.int32)]  # [B, L]
+    as_mask, as_random = _split_replacements(hit, replace_word, traced.replace)
+    inputs = jnp.where(as_mask, special.mask, jnp.where(as_random, random, tokens))
+    masked = {**batch, "inputs": inputs, **_fill_slots(tokens, wanted, slots)}
+    if token_draws:
+        columns = masked["predict_positions"]
+        masked["predict_draws"] = jnp.take_along_axis(token_word, columns, -1)
+    if traced.drawn is not None and traced.drawn.weights is not None:
+        weights = traced.drawn.weights[available, jnp.minimum(asked.here, available)]  # [B, S]
+        masked["bound_weights"] = _spread_over_slots(weights, masked)
+
+    n_selected = _count(hit)
+    n_mask = _count(as_mask)
+    n_random = _count(as_random)
+    ledger = {
+        "masked_fraction": (n_selected, _count(eligible)),
+        "mask_token_fraction": (n_mask, n_selected),
+        "random_fraction": (n_random, n_selected),
+        "kept_fraction": (n_selected - n_mask - n_random, n_selected),
+        "asked_fraction": (_count(asked.here), _count(lengths)),
+        "predicted_fraction": (_count(masked["predict_weights"] > 0), n_selected),
+        "quota_fraction": (_count(selected.quota), _count(available)),
+        "predict_quota_fraction": (_count(predicted.quota), n_selected),
+    }
+    if settings.overflow == "skip":
+        ledger["shortfall_fraction"] = (_count(selected.shortfall), _count(available))
+        ledger["predict_shortfall_fraction"] = (_count(predicted.shortfall), n_selected)
+    if "views" in batch:
+        distinct = _count_all_views(batch, units, settings, asked, available)
+        ledger["distinct_fraction"] = (distinct, _count_tokens(units, selected.taken))
+    if "unit_scales" in batch:
+        ledger["weight_fraction"] = _share_of_weights(batch["unit_scales"], units, selected.taken)
+    if asked.mean is not None:
+        ledger["expected_fraction"] = (_count(asked.mean), _count(lengths))
+    if traced.drawn is not None:
+        own = sum_by_example(hit, batch)
+        ledger |= _count_by_decile(traced.drawn, asked, lengths, own, available)
+    if lengths.shape[1] > 1:
+        ledger["examples_per_row"] = (_count(lengths > 0), _count(jnp.any(lengths > 0, axis=1)))
+    return masked, ledger
+
+
+# --- how many tokens ------------------------------------------------------------------------------
+
+
+class Asked(NamedTuple):
+    """The quotas of each example, in tokens."""
+
+    earlier: jax.Array  # int32 [B, S], the quota of the views before this one
+    selected: jax.Array  # int32 [B, S], the quota of these views and this one
+    predicted: jax.Array  # int32 [B, S], how many of the selected tokens are predicted
+    mean: jax.Array | None = None  # float32 [B, S], of `here` over all draws of a rounding
+    u: jax.Array | None = None  # uint32 [B, S], by which a rate is drawn, times 2**32
+
+    @property
+    def here(self) -> jax.Array:
+        """The tokens that this view is to select."""
+        return self.selected - self.earlier
+
+
+def _ask_quotas(
+    batch: Batch, traced: StepInputs, settings: knobs.Masking, lengths: jax.Array
+) -> Asked:
+    """Return the quotas of examples of `lengths` tokens [B, S], rounded by the settings."""
+    word = draws.draw_roundings(batch, traced.seed) if settings.rounding == "unbiased" else None
+    if traced.drawn is not None:
+        u = draws.spread_evenly(batch, traced.seed)
+        quota = draw_quotas(traced.drawn, u, lengths, word)
+        return Asked(jnp.zeros_like(quota), quota, quota, u=u)
+    predicted = _look_up(traced.predict_quotas, lengths)
+    if "views" in batch:  # quotas are [V + 1, L + 1]
+        first = _look_up(traced.quotas, batch["views"], lengths)
+        last = _look_up(traced.quotas, batch["views"] + 1, lengths)
+    else:
+        first = Quotas(jnp.zeros_like(lengths), jnp.zeros_like(lengths, jnp.uint32))
+        last = _look_up(traced.quotas, lengths)
+    if word is None:
+        return Asked(first.whole, last.whole, predicted.whole)
+    # The quota 4.35 is 5 if the word lies in the first 35 % of its range, and 4 otherwise.
+    quotas = (first, last, predicted)
+    earlier, selected, among = (one.whole + (word < one.chance) for one in quotas)
+    start, end = (jnp.float32(q.whole) + jnp.float32(q.chance) * 2.0**-32 for q in (first, last))
+    return Asked(earlier, selected, among, mean=end - start)
+
+
+def _look_up(table: Quotas, *at: jax.Array) -> Quotas:
+    """Return the quotas of examples [B, S] that stand at these places of a table."""
+    return Quotas(jnp.asarray(table.whole)[at], jnp.asarray(table.chance)[at])
+
+
+def draw_quotas(
+    drawn: Drawn, u: jax.Array, lengths: jax.Array, word: jax.Array | None = None
+) -> jax.Array:
+    """Return quotas of drawn rates, int32 [B, S], at least 1 for an example with a token.
+
+    Args:
+      drawn: tables of the law.
+      u: draws of the rates, uint32 [B, S]: 12 bits name the cell, 20 the place in it.
+      lengths: tokens that the rates multiply [B, S].
+      word: by which quotas are rounded [B, S]; without a word they are rounded to the nearest.
+    """
+    cells = jnp.asarray(drawn.rates)[(u >> 20).astype(jnp.int32)]  # [B, S, 3]
+    within = (u & 0xFFFFF).astype(jnp.float32) * 2.0**-20
+    exact, rest = multiply_rates(lengths.astype(jnp.float32), cells, within)  # [B, S]
+    if word is None:
+        quotas = (exact + rest).round()
+    else:
+        # Whole numbers are taken off first: the fraction keeps its bits, whatever the length.
+        whole = jnp.floor(exact)
+        rest = (exact - whole) + rest
+        more = jnp.floor(rest)
+        fraction = jnp.minimum(rest - more, 1 - 2.0**-24)  # 1 would be beyond 32 bits
+        up = word < (fraction * 2.0**32).astype(jnp.uint32)  # 4.35 is 5 by a chance of 0.35
+        quotas = whole + more + up
+    return jnp.where(lengths > 0, quotas.clip(1), 0).astype(jnp.int32)
+
+
+# --- which tokens ---------------------------------------------------------------------------------
+
+
+def _select_units(
+    batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
+) -> tuple[Selection, Selection]:
+    """Return the units that are corrupted, and the units that are predicted."""
+    high = jnp.minimum(asked.selected, available)  # [B, S]
+    if "views" in batch:
+        low = jnp.minimum(asked.earlier, available)
+        corrupted = selection.select_slice(units, low, high)
+        return corrupted, corrupted
+    select = selection.RULES[settings.overflow]
+    corrupted = select(units, high, units.size > 0)
+    return corrupted, select(units, jnp.minimum(asked.predicted, available), corrupted.taken)
+
+
+def _count_all_views(
+    batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
+) -> jax.Array:
+    """Count the tokens that all views of the examples select together, in their last views.
+
+    They are counted apart from the slices: the ledger tells by them if the slices are disjoint.
+    """
+    high = jnp.minimum(asked.selected, available)
+    together = selection.select_slice(units, jnp.zeros_like(high), high).taken
+    last = batch["views"][:, :1] == rates.count_views(settings) - 1  # [B, 1]
+    return _count_tokens(units, together & last)
+
+
+# --- what stands in their place -------------------------------------------------------------------
+
+
+def replacement_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
+    """Return the ids a random replacement is drawn from, never the table's padding."""
+    ids = np.arange(vocab_size, dtype=np.int32)
+    if settings.random_from == "all":
+        return ids
+    return np.setdiff1d(ids, np.asarray(special, np.int32))
+
+
+def _split_replacements(
+    hit: jax.Array, word: jax.Array, shares: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Tell which selected tokens [B, L] become [MASK], and which become random tokens.
+
+    By shares of 0.8, 0.1 and 0.1, a token whose word is the share 0.85 of its range becomes random.
+    """
+    share = (word >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, same at all rates
+    as_mask = hit & (share < shares[0])
+    return as_mask, hit & ~as_mask & (share < shares[0] + shares[1])
+
+
+def _fill_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
+    """Put the predicted tokens [B, L] of each row into its K slots, in the order of the columns."""
+    length = tokens.shape[-1]
+    columns = jnp.arange(length, dtype=jnp.int32)[None, :]
+    # Columns that are not predicted become L and are sorted behind: of 6, 2 and 5 are 2 5 6 6 6 6.
+    order = jnp.sort(jnp.where(predicted, columns, length), axis=-1)[:, :slots]  # [B, K]
+    used = order < length
+    order = jnp.minimum(order, length - 1)
+    return {
+        "predict_positions": order,
+        "predict_targets": jnp.take_along_axis(tokens, order, -1),
+        "predict_weights": used.astype(jnp.float32),
+    }
+
+
+def _spread_over_slots(values: jax.Array, masked: Batch) -> jax.Array:
+    """Spread [B, S] over the prediction slots of each example: [B, K]."""
+    example = jnp.take_along_axis(masked["segment_ids"], masked["predict_positions"], -1)
+    return jnp.take_along_axis(values, jnp.maximum(example - 1, 0), -1)
+
+
+# --- the ledger -----------------------------------------------------------------------------------
+
+
+def sum_by_example(values: jax.Array, batch: Batch) -> jax.Array:
+    """Sum [B, L] over the tokens of each example: [B, S]."""
+    examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
+    member = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
+    return jnp.sum(values.astype(jnp.int32)[:, None, :] * member, -1)
+
+
+def _count(values: jax.Array) -> jax.Array:
+    """Sum an array, as float32."""
+    return jnp.sum(values, dtype=jnp.float32)
+
+
+def _count_tokens(units: Units, taken: jax.Array) -> jax.Array:
+    """Count the tokens of the units that are taken."""
+    return _count(jnp.where(taken, units.size, 0))
+
+
+def _count_by_decile(
+    drawn: Drawn, asked: Asked, lengths: jax.Array, selected: jax.Array, available: jax.Array
+) -> Metrics:
+    """Return for each tenth of u the tokens selected of all, and the tokens asked of the mean."""
+    assert asked.u is not None
+    decile = (asked.u // jnp.uint32(-(-(2**32) // DECILES))).astype(jnp.int32)  # [B, S]
+    expected = drawn.expected[decile, lengths]
+    ledger: Metrics = {}
+    for number in range(DECILES):
+        own = decile == number
+        counts = (selected, available, asked.here, expected)
+        sums = [_count(jnp.where(own, values, 0)) for values in counts]
+        ledger[f"masked_decile_{number}"] = (sums[0], sums[1])
+        ledger[f"asked_decile_{number}"] = (sums[2], sums[3])
+    return ledger
+
+
+def _share_of_weights(
+    scales: jax.Array, units: Units, taken: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Return the weights of the tokens of selected units, and of all."""
+    scales = jnp.take_along_axis(scales, units.column, -1)  # [B, L], in score order
+    weights = jnp.where(scales > 0, units.size / jnp.where(scales > 0, scales, 1.0), 0.0)
+    return _count(jnp.where(taken, weights, 0.0)), _count(weights)

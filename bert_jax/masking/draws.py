@@ -1,0 +1,69 @@
+"""Random words of masking, each a function of the seed and of what is drawn for.
+
+A word is drawn from a counter, never from a state: from (seed, copy, example, position) for a
+token. So a mask is the same in any batch, on any device and in any resume. The generator is always
+threefry, whose draws vmap does not change.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.batch import Batch
+
+NO_EXAMPLE = 0xFFFFFFFF  # beyond the numbers of examples: what is drawn for a whole copy
+NO_TOKEN = 0xFFFFFFFF  # beyond the positions of tokens: what is drawn for a whole example
+GOLDEN = 0x9E3779B9  # of 2**32, the golden ratio: its multiples are spread evenly in every window
+
+
+def draw_words(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
+    """Draw four independent words for each token, uint32 [B, L] each."""
+
+    def of_token(key: jax.Array, position: jax.Array) -> jax.Array:
+        key = jax.random.wrap_key_data(key, impl="threefry2x32")
+        return jax.random.bits(jax.random.fold_in(key, position), (4,))
+
+    # Each token takes the key of its example: [B, S, 2] by [B, L, 1] is [B, L, 2].
+    example = jnp.maximum(batch["segment_ids"] - 1, 0)[..., None]
+    keys = jnp.take_along_axis(_example_keys(batch, seed), example, 1)
+    words = jax.vmap(jax.vmap(of_token))(keys, batch["positions"])  # [B, L, 4]
+    return words[..., 0], words[..., 1], words[..., 2], words[..., 3]
+
+
+def draw_roundings(batch: Batch, seed: jax.Array) -> jax.Array:
+    """Draw the word by which the quota of an example is rounded at every rate, uint32 [B, S]."""
+
+    def of_example(key: jax.Array) -> jax.Array:
+        key = jax.random.wrap_key_data(key, impl="threefry2x32")
+        return jax.random.bits(jax.random.fold_in(key, NO_TOKEN))
+
+    return jax.vmap(jax.vmap(of_example))(_example_keys(batch, seed))
+
+
+def spread_evenly(
+    batch: Batch, seed: jax.Array, spread: int = GOLDEN, which: int = NO_EXAMPLE
+) -> jax.Array:
+    """Return the number u by which an example draws its rate, times 2**32, uint32 [B, S].
+
+    The u of consecutive examples of an epoch lie `spread` apart, so every window of the stream has
+    nearly its share of each rate. Another draw has another `spread` and another `which`.
+    """
+    shifts = jax.vmap(jax.vmap(lambda copy: draw_shift(seed, copy, which)))(batch["copies"])
+    return batch["places"].astype(jnp.uint32) * jnp.uint32(spread) + shifts
+
+
+def draw_shift(seed: jax.Array, copy: jax.Array, which: int = NO_EXAMPLE) -> jax.Array:
+    """Return the u of the first example of a copy, times 2**32."""
+    root = jax.random.key(seed, impl="threefry2x32")
+    return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), which))
+
+
+def _example_keys(batch: Batch, seed: jax.Array) -> jax.Array:
+    """Return the key of each example, a function of seed, copy and example: data [B, S, 2]."""
+    root = jax.random.key(seed, impl="threefry2x32")
+
+    def of_example(copy: jax.Array, example: jax.Array) -> jax.Array:
+        return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(root, copy), example))
+
+    return jax.vmap(jax.vmap(of_example))(batch["copies"], batch["example_ids"])

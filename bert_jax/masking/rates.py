@@ -1,0 +1,130 @@
+"""Masking rates: a number, phases over the steps of a run, or a draw for each example.
+
+A drawn rate is a quantile function of u, which is uniform from 0 to 1: a function of LAWS. The
+program reads it from a table of CELLS straight pieces. So the distribution is what the table says,
+in ledgers, costs and bounds alike. All of this is numpy: planning many runs needs no jax.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.config import knobs
+
+CELLS = 4096
+
+
+# --- rates that are drawn for each example --------------------------------------------------------
+
+
+def draw_beta(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
+    """Return rates of the beta distribution."""
+    from scipy import special  # 0.1 s, which other laws do not pay
+
+    return special.betaincinv(settings.draw_alpha, settings.draw_beta, u)
+
+
+LAWS: dict[str, Callable[[knobs.Masking, np.ndarray], np.ndarray]] = {  # values of masking.draw
+    "uniform": lambda knob, u: knob.draw_low + u * (knob.draw_high - knob.draw_low),
+    "cosine_low": lambda knob, u: 2 * np.sin(np.pi * u / 4) ** 2,  # 1 - cos(pi u / 2): mean 0.36
+    "cosine_high": lambda knob, u: np.cos(np.pi * u / 2),  # mean 0.64
+    "beta": draw_beta,
+}
+
+
+@functools.lru_cache(64)
+def law_table(settings: knobs.Masking) -> np.ndarray:
+    """Return the rates at both ends of each cell of a law, float64 [CELLS, 2].
+
+    With 4 cells, the uniform law has the rows (0, 1/4), (1/4, 1/2), (1/2, 3/4) and (3/4, 1).
+    """
+    edges = np.arange(CELLS + 1) / CELLS
+    inside = np.stack([np.nextafter(edges[:-1], 1), np.nextafter(edges[1:], 0)], axis=-1)
+    inside = np.clip(inside, 2.0**-64, None)  # nearer to 0 beta's quantiles are not computed
+    return np.clip(LAWS[settings.draw](settings, inside), 0.0, 1.0)
+
+
+# --- rates that change with the step --------------------------------------------------------------
+
+
+class Phase(NamedTuple):
+    """A part of training, from one share of the steps to another, and the rates at both ends."""
+
+    begin: float
+    end: float
+    rate: float
+    to: float
+    how: str
+
+
+# How far the rate has come from `rate` to `to` at a share x of a phase; and its mean from 0 to x.
+COURSES: dict[str, Callable[[float], float]] = {
+    "step": lambda x: 0.0,
+    "linear": lambda x: x,
+    "cosine": lambda x: (1 - math.cos(math.pi * x)) / 2,
+}
+MEANS: dict[str, Callable[[float], float]] = {
+    "step": lambda x: 0.0,
+    "linear": lambda x: x / 2,
+    "cosine": lambda x: (1 - math.sin(math.pi * x) / (math.pi * x)) / 2,
+}
+
+
+def list_phases(settings: knobs.Masking) -> Iterator[Phase]:
+    """Yield the phases of a schedule; the last phase keeps its rate and never ends.
+
+    A rate of 0.4 with phases ((0.5, 0.1, "linear"),) falls from 0.4 to 0.1 over the first half.
+    """
+    begin, rate = 0.0, settings.rate
+    for end, to, how in settings.phases:
+        yield Phase(begin, end, rate, to, how)
+        begin, rate = end, to
+    yield Phase(begin, math.inf, rate, rate, "step")
+
+
+def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
+    """Return the rate of the update with 0-based index `step`, or the mean rate if it is drawn."""
+    if settings.draw != "fixed":
+        return float(law_table(settings).mean())
+    share = min(step / max(steps - 1, 1), 1.0)
+    for phase in list_phases(settings):
+        if share < phase.end or (share == phase.end and phase.how != "step"):
+            break
+    done = (share - phase.begin) / (phase.end - phase.begin)
+    return phase.rate + COURSES[phase.how](done) * (phase.to - phase.rate)
+
+
+def mean_rate(settings: knobs.Masking, share: float = 1.0) -> float:
+    """Return the mean rate over the first `share` of training."""
+    if settings.draw != "fixed" or share <= 0:
+        return rate_at(settings, 0, 2)
+    total = 0.0
+    for phase in list_phases(settings):
+        part = min(share, phase.end) - phase.begin
+        if part <= 0:
+            break
+        done = part / (phase.end - phase.begin)
+        total += part * (phase.rate + (phase.to - phase.rate) * MEANS[phase.how](done))
+    return total / share
+
+
+def rate_range(settings: knobs.Masking) -> tuple[float, float]:
+    """Return the lowest and the highest rate that an example may have."""
+    if settings.draw != "fixed":
+        table = law_table(settings)
+        return float(table.min()), float(table.max())
+    every = [phase.to for phase in list_phases(settings)]
+    return min(settings.rate, *every), max(settings.rate, *every)
+
+
+def count_views(settings: knobs.Masking) -> int:
+    """Return in how many views a run reads an example: more if it predicts above its rate."""
+    most = settings.prediction_rate
+    if settings.draw != "fixed" or settings.phases or most is None or most <= settings.rate:
+        return 1
+    return math.ceil(most / settings.rate - 1e-9)  # 0.6 / 0.2 is not quite 3

@@ -1,0 +1,173 @@
+"""Units in score order, and which of them are selected.
+
+The units of an example are sorted by random scores, and the first units that fit the quota of the
+example are selected. So the set selected at 15 % lies inside the set selected at 40 %. Units of
+sizes 2 1 3 have 0 2 3 tokens before them: at a quota of 3 the first two are selected.
+
+If units have weights w, they are sorted by -log(1 - s) / w, where s is the score from 0 to 1. These
+are exponential times with the rates w. So at any quota a unit with twice the weight of another unit
+comes before it in two of three draws.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax.batch import Batch
+
+CELLS = 4096  # of the table that -log(1 - s) is read from
+_STEPS = 8192  # in a cell
+
+
+class Units(NamedTuple):
+    """Masking units of each row, sorted by example and then by score; unused places have size 0."""
+
+    column: jax.Array  # [B, L], where the unit begins
+    size: jax.Array  # [B, L], number of its tokens
+    boundary: jax.Array  # [B, L], its uniform draw, of 16 bits
+    first: jax.Array  # [B, L], whether it is the first of its example
+    member: jax.Array  # [B, S, L], whether it belongs to the example
+
+
+class Selection(NamedTuple):
+    """The units that a rule selects for given quotas."""
+
+    taken: jax.Array  # bool [B, L], in score order
+    quota: jax.Array  # [B, S]
+    shortfall: jax.Array  # [B, S], tokens by which the selection may miss its quota
+
+
+def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
+    """Sort the units of each example by their scores [B, L], or by times if they have weights.
+
+    Units of the same time are sorted by score, so that equal weights leave the order as it is.
+    """
+    unit_ids, segments = batch["unit_ids"], batch["segment_ids"]  # [B, L]
+    columns = jnp.arange(unit_ids.shape[1], dtype=jnp.int32)[None, :]
+    rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
+    # [B, L]: each token adds 1 at the first column of its unit. Ids of -1 1 1 3 give 0 2 0 1.
+    counted = (unit_ids >= 0).astype(jnp.int32)
+    size = jnp.zeros_like(unit_ids).at[rows, jnp.maximum(unit_ids, 0)].add(counted)
+    # Columns where no unit begins come last; the others by example, (time,) score and column.
+    last = jnp.iinfo(jnp.int32).max
+    keys = [jnp.where(size > 0, segments, last), scores]
+    if "unit_scales" in batch:
+        keys.insert(1, _times(scores) * batch["unit_scales"])
+    whole = jnp.broadcast_to(columns, unit_ids.shape)
+    example, *_, column = jax.lax.sort((*keys, whole), num_keys=len(keys), is_stable=True)
+    examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
+    return Units(
+        column,
+        jnp.take_along_axis(size, column, -1),
+        (jnp.take_along_axis(boundary, column, -1) >> 16).astype(jnp.int32),
+        jnp.diff(example, axis=-1, prepend=0) != 0,
+        example[:, None, :] == examples[None, :, None],
+    )
+
+
+def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection:
+    """Select the unit that crosses the quota's edge if its own draw, the same at any rate, says so.
+
+    With cum tokens in earlier units and the unit's uniform draw u, the condition is cum + u * size
+    < quota, in integers: exact for tokens, unbiased for larger units, and nested over rates. At a
+    quota of 4, a unit of 3 tokens after 3 others is taken if u < 1/3: 1 token on average. Both
+    sides are below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
+
+    Args:
+      units: of the rows.
+      quota: of each example [B, S].
+      among: the units that may be selected [B, L].
+    """
+    room = jnp.maximum(_by_unit(quota, units) - _tokens_before(units.size, units), 0)  # [B, L]
+    reach = units.boundary.astype(jnp.uint32) * units.size.astype(jnp.uint32)
+    taken = among & (reach < room.astype(jnp.uint32) << 16)
+    return Selection(taken, quota, jnp.zeros_like(quota))
+
+
+def select_slice(units: Units, low: jax.Array, high: jax.Array) -> Selection:
+    """Select what the quotas `high` [B, S] select fairly and the quotas `low` [B, S] do not."""
+    every = units.size > 0
+    below, up_to = (select_fairly(units, quota, every).taken for quota in (low, high))
+    return Selection(up_to & ~below, high - low, jnp.zeros_like(high))
+
+
+def select_skipping(units: Units, quota: jax.Array, among: jax.Array) -> Selection:
+    """Pass over a unit larger than what is left of the quota, and try the next ones.
+
+    The original does this with words, in a loop over the row: at a quota of 3, units of sizes 2 3 1
+    give the first and the third. Here all units are tried at once, and units that can never fit are
+    struck out, until the rest fits. Before the first unit that overflows all is right, and no later
+    unit finds more room than it did. The room at that point falls with every round. So there are at
+    most as many rounds as the largest unit present has tokens: two if all units are tokens.
+    """
+    quota = jnp.minimum(quota, _by_example(jnp.sum, jnp.where(among, units.size, 0), units, 0))
+
+    def strike(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        taken, _ = state
+        room = _by_unit(quota, units) - _tokens_before(jnp.where(taken, units.size, 0), units)
+        over = taken & (units.size > room)
+        # [B, S], the room at the first unit of the example that overflows: the most of all rooms.
+        left = _by_example(jnp.max, jnp.where(over, room, 0), units, 0)
+        over &= units.size > _by_unit(left, units)
+        return taken & ~over, jnp.any(over)
+
+    taken, _ = jax.lax.while_loop(lambda state: state[1], strike, (among, jnp.any(among)))
+    # No unit left out would fit: the selection misses its quota by less than the smallest of them.
+    none = jnp.iinfo(jnp.int32).max
+    smallest = _by_example(jnp.min, jnp.where(among & ~taken, units.size, none), units, none)
+    return Selection(taken, quota, jnp.where(smallest == none, 0, smallest - 1))
+
+
+RULES = {"fair": select_fairly, "skip": select_skipping}  # the values of masking.overflow
+
+
+def spread_over_tokens(units: Units, taken: jax.Array, unit_ids: jax.Array) -> jax.Array:
+    """Mark the tokens of the units that are taken, bool [B, L] by column."""
+    rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
+    begins = jnp.zeros_like(taken).at[rows, units.column].set(taken)
+    return jnp.take_along_axis(begins, jnp.maximum(unit_ids, 0), -1) & (unit_ids >= 0)
+
+
+def _tokens_before(size: jax.Array, units: Units) -> jax.Array:
+    """Count the tokens in earlier units of the same example [B, L]."""
+    # Sizes 2 1 | 3 2 of two examples: 0 2 3 6 in the row, less 0 0 3 3 where the examples begin.
+    before = jnp.cumsum(size, -1) - size
+    return before - jax.lax.cummax(jnp.where(units.first, before, 0), axis=1)
+
+
+def _by_unit(values: jax.Array, units: Units) -> jax.Array:
+    """Spread [B, S] over the units of each example: [B, L]."""
+    return jnp.sum(jnp.where(units.member, values[..., None], 0), 1)
+
+
+def _by_example(reduce: Any, values: jax.Array, units: Units, empty: int) -> jax.Array:
+    """Reduce [B, L] over the units of each example, [B, S]; other units count as `empty`."""
+    return reduce(jnp.where(units.member, values[:, None, :], empty), -1)
+
+
+def _times(scores: jax.Array) -> jax.Array:
+    """Return -log(1 - s) of scores s * 2**32, straight within a cell of the table.
+
+    Only the last sum is rounded, so the times are the same on every device.
+    """
+    start, rise = jnp.asarray(_make_table()).T
+    cell = (scores >> 20).astype(jnp.int32)
+    step = (scores >> 8) & (CELLS - 1)
+    return start[cell] + rise[cell] * (2 * step + 1).astype(jnp.float32)
+
+
+def _make_table() -> np.ndarray:
+    """Return where each cell begins and its rise in a step, float32 [CELLS, 2]; it never falls.
+
+    The last cell, which has no end, rises to the mean of what it stands for.
+    """
+    edges = -np.log1p(-np.arange(CELLS) / CELLS)
+    edges = np.append(edges, edges[-1] + 2).astype(np.float32)
+    rise = np.diff(edges) / np.float32(_STEPS)
+    # Eleven bits, so that the product with a number of steps is exact in float32.
+    rise = (rise.view(np.uint32) & 0xFFFFE000).view(np.float32)
+    return np.stack([edges[:-1], rise], axis=-1)

@@ -1,0 +1,258 @@
+"""Corruption against a plain loop over the examples, and its shares against chance."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config.knobs import Masking
+from bert_jax.masking import corrupt, draws, quotas
+from tests import toy
+from tests.masking.test_selection import (
+    BATCHES,
+    list_units,
+    mark,
+    take_as_the_original,
+    take_fairly,
+)
+
+MASK_ONLY = (1.0, 0.0, 0.0)
+RATES = (0.02, 0.15, 0.3, 0.5, 0.8, 1.0)
+SETTINGS = st.builds(
+    Masking,
+    rate=st.sampled_from(RATES),
+    replace=st.sampled_from([(0.8, 0.1, 0.1), MASK_ONLY, (0.0, 0.5, 0.5)]),
+    overflow=st.sampled_from(["fair", "skip"]),
+    rounding=st.sampled_from(["unbiased", "nearest"]),
+    count=st.sampled_from(["eligible", "all"]),
+    random_from=st.sampled_from(["all", "regular"]),
+    prediction_rate=st.sampled_from([None, 0.02]),
+    unit=st.just("word"),
+    max_unit=st.just(6),
+)
+
+
+def corrupt_by_hand(b, settings: Masking, seed: int):
+    """Return inputs, corrupted and predicted tokens [B, L], example by example in plain Python."""
+    scores, boundary, replace_word, token_word = map(
+        np.asarray, draws.draw_words(b, np.uint32(seed))
+    )
+    words = toy.rounding_draws(b, seed)
+    first, second = [], []
+    for row, slot, units in list_units(b, scores):
+        available = len([*chain(*units)])
+        length = available
+        if settings.count == "all":
+            length = int((b["segment_ids"][row] == slot + 1).sum())
+        taken = units
+        for rate, found in ((settings.rate, first), (settings.prediction_rate, second)):
+            if rate is None:
+                rate = settings.rate
+            quota = min(available, toy.quota(length, rate, settings.rounding, words[row, slot]))
+            if settings.overflow == "skip":
+                taken = take_as_the_original(taken, quota)
+            else:
+                taken = [u for u in take_fairly(units, quota, boundary[row]) if u in taken]
+            found.append((row, taken))
+    hit, predicted = mark(b, first), mark(b, second)
+    ids = np.arange(toy.VOCAB)
+    if settings.random_from == "regular":
+        ids = ids[len(toy.SPECIAL) :]
+    inputs = b["tokens"].copy()
+    for row, column in np.argwhere(hit):
+        share = (replace_word[row, column] >> 8) / 2**24
+        if share < np.float32(settings.replace[0]):
+            inputs[row, column] = toy.SPECIAL.mask
+        elif share < np.float32(settings.replace[0]) + np.float32(settings.replace[1]):
+            inputs[row, column] = ids[token_word[row, column] % len(ids)]
+    return inputs, hit, predicted
+
+
+@given(BATCHES, SETTINGS, st.integers(0, 2**31))
+def test_corrupt_batch_is_the_plain_loop(b, settings, seed):
+    out, ledger = toy.mask(b, settings, seed)
+    inputs, hit, predicted = corrupt_by_hand(b, settings, seed)
+    np.testing.assert_array_equal(out["inputs"], inputs)
+    np.testing.assert_array_equal(toy.chosen(out), predicted)
+    used = out["predict_weights"] > 0
+    np.testing.assert_array_equal(out["predict_targets"][used], b["tokens"][predicted])
+    eligible = b["unit_ids"] >= 0
+    assert ledger["masked_fraction"] == (hit.sum(), eligible.sum())
+    assert ledger["predicted_fraction"] == (predicted.sum(), hit.sum())
+    kept = ledger["kept_fraction"][0]
+    replaced = ledger["mask_token_fraction"][0] + ledger["random_fraction"][0]
+    assert kept + replaced == hit.sum()
+    if settings.overflow == "skip":
+        missing = ledger["quota_fraction"][0] - hit.sum()
+        assert 0 <= missing <= ledger["shortfall_fraction"][0]
+
+
+@given(BATCHES, st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5), st.integers(0, 2**31))
+def test_masks_are_nested_over_rates(b, grid, seed):
+    """And a token that two rates select is replaced alike."""
+    before, inputs = np.zeros(b["tokens"].shape, bool), b["tokens"]
+    for rate in sorted([*grid, min(1.0, grid[0] + 1e-4)]):
+        out, _ = toy.mask(b, Masking(rate=rate), seed)
+        hit = toy.chosen(out)
+        assert (hit | ~before).all()
+        np.testing.assert_array_equal(out["inputs"][before], inputs[before])
+        before, inputs = hit, out["inputs"]
+
+
+@given(BATCHES, st.permutations(range(3)), st.sampled_from(["fair", "skip"]))
+def test_a_mask_ignores_the_batch_around_it(b, order, overflow):
+    settings = Masking(rate=0.3, unit="word", overflow=overflow)
+    whole, _ = toy.mask(b, settings)
+    part, _ = toy.mask({key: value[order] for key, value in b.items()}, settings)
+    np.testing.assert_array_equal(part["inputs"], whole["inputs"][order])
+
+
+@pytest.mark.parametrize("overflow", ["fair", "skip"])
+def test_a_packed_example_is_masked_as_alone(overflow):
+    packed = toy.batch(6, 48, seed=3, examples=3, longest_unit=3)
+    settings = Masking(rate=0.3, unit="word", overflow=overflow)
+    together, _ = toy.mask(packed, settings)
+    for row, slot in np.ndindex(6, 3):
+        mine = packed["segment_ids"][row] == slot + 1
+        n, units = int(mine.sum()), packed["unit_ids"][row, mine]
+        alone = empty_rows(1, 48)
+        for key in ("tokens", "positions"):
+            alone[key][0, :n] = packed[key][row, mine]
+        alone["segment_ids"][0, :n] = 1
+        alone["unit_ids"][0, :n] = np.where(units >= 0, units - mine.argmax(), -1)
+        for key in ("example_ids", "copies"):
+            alone[key] = packed[key][row : row + 1, slot : slot + 1]
+        out, _ = toy.mask(alone, settings)
+        np.testing.assert_array_equal(out["inputs"][0, :n], together["inputs"][row, mine])
+
+
+def empty_rows(rows: int, length: int):
+    """Return rows of padding."""
+    b = toy.batch(rows, length)
+    return {k: np.full_like(v, -1 if k in ("unit_ids", "labels") else 0) for k, v in b.items()}
+
+
+def equal_rows(count: int, length: int):
+    """Return rows of the same length, whose tokens but the first and the last are eligible."""
+    b = empty_rows(count, length)
+    b["tokens"][:], b["segment_ids"][:] = 7, 1
+    b["positions"][:] = np.arange(length)
+    b["unit_ids"][:, 1:-1] = np.arange(1, length - 1)
+    return b | {"example_ids": np.arange(count, dtype=np.int32)[:, None]}
+
+
+@pytest.mark.fault(16)
+def test_padding_rows_count_nothing():
+    out, ledger = toy.mask(empty_rows(4, 32), Masking())
+    assert not out["predict_weights"].any()
+    assert ledger["masked_fraction"] == (0, 0)
+
+
+@pytest.mark.parametrize("overflow", ["fair", "skip"])
+def test_runs_under_vmap_are_those_alone(overflow):
+    b = toy.batch(8, 32, seed=5, longest_unit=4)
+    arms = [(Masking(rate=0.15), 0), (Masking(rate=0.4, replace=MASK_ONLY), 1)]
+    stacked = jax.tree.map(lambda *x: np.stack(x), *(toy.traced(m, 32, seed) for m, seed in arms))
+    rules = {"special": toy.SPECIAL, "vocab_size": toy.VOCAB, "slots": 32}
+
+    def mask(numbers):
+        settings = Masking(overflow=overflow)
+        return corrupt.corrupt_batch(b, numbers, settings=settings, **rules)[0]["inputs"]
+
+    together = np.asarray(jax.jit(jax.vmap(mask))(stacked))
+    for index, (settings, seed) in enumerate(arms):
+        alone = toy.mask(b, toy.replace(settings, overflow=overflow), seed)[0]["inputs"]
+        np.testing.assert_array_equal(together[index], alone)
+
+
+# --- shares ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split", [(0.8, 0.1, 0.1), (0.5, 0.5, 0.0), (0.0, 0.2, 0.8)])
+def test_replacements_have_their_shares(split):
+    """Counted from the tokens: a random token is the true token or [MASK] once in VOCAB."""
+    b = toy.batch(512, 64, seed=7)
+    out, ledger = toy.mask(b, Masking(rate=0.4, replace=split), seed=11)
+    hit = toy.chosen(out)
+    n = int(hit.sum())
+    shares = {
+        (out["inputs"][hit] == toy.SPECIAL.mask).mean(): split[0] + split[1] / toy.VOCAB,
+        (out["inputs"][hit] == b["tokens"][hit]).mean(): split[2] + split[1] / toy.VOCAB,
+    }
+    names = ("mask_token_fraction", "random_fraction", "kept_fraction")
+    shares |= {ledger[name][0] / n: share for name, share in zip(names, split, strict=True)}
+    for found, share in shares.items():
+        assert abs(found - share) <= 4.5 * math.sqrt(share * (1 - share) / n)
+
+
+@pytest.mark.parametrize(("rate", "nearest"), [(0.10, 3), (0.15, 4), (0.20, 6), (0.40, 12)])
+def test_short_rows_are_masked_at_the_rate(rate, nearest):
+    """Of 29 tokens: 15 % to the nearest is 13.8 %, and unbiased it is 15 %."""
+    b = equal_rows(20_000, 31)
+    found = []
+    for rounding in ("unbiased", "nearest"):
+        selected, eligible = toy.mask(b, Masking(rate=rate, rounding=rounding))[1][
+            "masked_fraction"
+        ]
+        found.append(selected / eligible)
+    error = 0.5 / 29 / math.sqrt(20_000)  # at most, of a mean whose quotas are off by a draw
+    assert abs(found[0] - rate) < 4.5 * error
+    assert found[1] == pytest.approx(nearest / 29)
+    assert abs(found[1] - rate) > 10 * error
+
+
+# --- views ----------------------------------------------------------------------------------------
+
+
+def repeat_views(b, count: int):
+    """Return each row in `count` views, one after the other."""
+    repeated = {key: np.repeat(value, count, axis=0) for key, value in b.items()}
+    numbers = np.tile(np.arange(count, dtype=np.int32), len(b["tokens"]))
+    return repeated | {"views": np.repeat(numbers[:, None], b["example_ids"].shape[1], axis=1)}
+
+
+@given(
+    BATCHES,
+    st.sampled_from([(0.15, 0.4), (0.15, 0.3), (0.2, 0.25)]),
+    st.sampled_from(["unbiased", "nearest"]),
+    st.integers(0, 2**31),
+)
+def test_views_are_disjoint_slices(b, pair, rounding, seed):
+    """View j has what (j + 1) times the quota selects of a batch without views, and j does not."""
+    settings = Masking(rate=pair[0], prediction_rate=pair[1], replace=MASK_ONLY, rounding=rounding)
+    count = math.ceil(pair[1] / pair[0])
+    out, ledger = toy.mask(repeat_views(b, count), settings, seed)
+    hits = toy.chosen(out).reshape(3, count, -1)
+    np.testing.assert_array_equal(out["inputs"].reshape(hits.shape) == toy.SPECIAL.mask, hits)
+    assert hits.sum(1).max() <= 1
+    once, most = (quotas.mean_quotas(rate, 32, rounding) for rate in pair)
+    plain = Masking(rounding=rounding)
+    below = np.zeros(b["tokens"].shape, bool)
+    for view in range(count):
+        table = quotas.split_means(np.minimum((view + 1) * once, most))
+        numbers = toy.traced(plain, 32, seed)._replace(quotas=table, predict_quotas=table)
+        up_to = toy.chosen(jax.device_get(toy._apply(b, numbers, plain, 32)[0]))
+        np.testing.assert_array_equal(hits[:, view], up_to & ~below)
+        below = up_to
+    assert ledger["distinct_fraction"] == (hits.sum(), hits.sum())
+    assert ledger["masked_fraction"][0] == ledger["predicted_fraction"][0] == hits.sum()
+
+
+@pytest.mark.parametrize("longest", [1, 5])
+def test_slots_hold_every_view(longest):
+    """A view may have tokens that the view before left, and more than its own quota."""
+    unit = "token" if longest == 1 else "word"
+    settings = Masking(rate=0.2, prediction_rate=0.6, unit=unit, max_unit=longest)
+    slots, most = quotas.count_slots(settings, 48, 2), 0
+    for seed in range(8):
+        b = repeat_views(toy.batch(64, 48, seed=seed, examples=2, longest_unit=longest), 3)
+        out, ledger = toy.mask(b, settings, seed, slots)
+        assert ledger["predicted_fraction"][0] == ledger["masked_fraction"][0]
+        most = max(most, int(toy.chosen(out).sum(1).max()))
+    assert most <= slots

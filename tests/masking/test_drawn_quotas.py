@@ -1,0 +1,180 @@
+"""Quotas of drawn rates: their tables against plain numpy, and how often the tables are sent."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.config.knobs import Masking
+from bert_jax.errors import DivergedError
+from bert_jax.masking import corrupt, drawn_quotas, draws, quotas, rates
+from bert_jax.training import program
+from bert_jax.training.ledger import Ledger
+from tests import toy
+from tests.masking.test_rates import LAWS, read_law
+
+DIFFUSION = {
+    "pairs": "none",
+    "objectives__diffusion__weight": 1,
+    "masking__draw": "uniform",
+    "masking__replace": "(1,0,0)",
+    "sequence_length": 64,
+}
+
+
+@pytest.mark.parametrize(("runs", "step"), [(1, "jit"), (2, "jit"), (1, "pmap")])
+def test_tables_cross_to_the_devices_once(runs, step):
+    """The weights of the bound alone are 65 x 65 float32; batches are 8 rows of int32."""
+    config = toy.config(**DIFFUSION, batch_size=8, parallel__step=step, model__layers=1)
+    made = program.Program(
+        config, toy.SPECIAL, toy.VOCAB, program.mesh_for(config, runs), run_count=runs
+    )
+    state = made.place([made.hold(made.init(seed)) for seed in range(runs)])
+    seen, update = [], made._update
+
+    def record(state, batch, inputs):
+        seen.append(inputs)
+        return update(state, batch, inputs)
+
+    made._update = record
+    batch = toy.batch(8, 64)
+    for index in range(3):
+        inputs = [program.inputs_at(config, index)] * runs
+        state, _ = made.update(state, batch, inputs)
+    host = [leaf.nbytes for leaf in jax.tree.leaves(seen[-1]) if not isinstance(leaf, jax.Array)]
+    assert sum(host) < 100 * runs
+    assert seen[-1].drawn.weights.shape[-2:] == (65, 65)
+    for first, last in zip(
+        *(jax.tree.leaves(one.drawn) for one in (seen[0], seen[-1])), strict=True
+    ):
+        assert first is last
+    expected = inputs[0].drawn.weights
+    np.testing.assert_array_equal(
+        np.asarray(seen[-1].drawn.weights).reshape(-1, 65, 65)[-1], expected
+    )
+
+
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+@pytest.mark.parametrize("name", LAWS)
+def test_draw_quotas_rounds_length_times_rate(name, rounding):
+    """At least 1; another rounding of float32 may tip what is almost between two numbers."""
+    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    b = toy.batch(512, 48, seed=1, examples=2)
+    u = np.asarray(jax.jit(draws.spread_evenly)(b, np.uint32(0))) / 2**32
+    lengths = count_by_example(b, b["unit_ids"] >= 0)
+    product = np.maximum(lengths * read_law(settings, u), 1)
+    if rounding == "unbiased":
+        border, word = product % 1, toy.rounding_draws(b, 0) / 2**32
+        expected, near = np.floor(product) + (word < border), np.abs(word - border)
+    else:
+        expected, near = np.round(product), np.abs(product % 1 - 0.5)
+    out, ledger = toy.mask(b, settings, slots=48)
+    selected = count_by_example(b, toy.chosen(out))
+    sure = (near > 1e-4) & (lengths > 0)
+    assert sure.mean() > 0.95
+    np.testing.assert_array_equal(selected[sure], expected[sure])
+    decile = np.minimum((u * 10).astype(int), 9)
+    by_hand = [selected[decile == d].sum() for d in range(10)]
+    assert [ledger[f"masked_decile_{d}"][0] for d in range(10)] == by_hand
+
+
+def count_by_example(b, hit: np.ndarray) -> np.ndarray:
+    """Count the tokens that are hit in each example, [B, S]."""
+    slots = range(1, b["example_ids"].shape[1] + 1)
+    return np.stack([(hit & (b["segment_ids"] == slot)).sum(1) for slot in slots], axis=1)
+
+
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+def test_a_law_without_width_is_a_fixed_rate(rounding):
+    """For every length, also if the product with 15 % is exactly between two numbers."""
+    same = Masking(draw="uniform", draw_low=0.15, draw_high=0.15, rounding=rounding)
+    lengths = np.arange(2049, dtype=np.int32)[:, None]
+    u = np.arange(2049, dtype=np.uint32)[:, None] * np.uint32(0x9E3779B9)
+    word = u * np.uint32(0x85EBCA6B) if rounding == "unbiased" else None
+    found = corrupt.draw_quotas(drawn_quotas.make_drawn(same, 2048), u, lengths, word)
+    fixed = quotas.selection_quotas(same, 0.15, 2048)
+    more = 0 if word is None else word[:, 0] < fixed.chance
+    np.testing.assert_array_equal(np.asarray(found)[:, 0], fixed.whole + more)
+
+
+@pytest.mark.parametrize("rate", [0.07, 0.14, 0.35, 0.55])
+def test_quota_moments_round_as_the_program(rate):
+    """A product with some length is almost between two whole numbers at these rates."""
+    settings = Masking(draw="uniform", draw_low=rate, draw_high=rate, rounding="nearest")
+    lengths, u = np.arange(513, dtype=np.int32)[:, None], np.zeros((513, 1), np.uint32)
+    made = drawn_quotas.make_drawn(settings, 512)
+    found = np.asarray(corrupt.draw_quotas(made, u, lengths))[:, 0]
+    np.testing.assert_array_equal(found, drawn_quotas.quota_moments(settings, 512)[0][0])
+    assert quotas.count_slots(settings, 512) >= found[-1]
+
+
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+@pytest.mark.parametrize("name", LAWS)
+def test_quota_moments_are_those_of_draws(name, rounding):
+    """Over 200,000 evenly spread draws, each rounded up by its chance."""
+    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    mean, variance = drawn_quotas.quota_moments(settings, 40)
+    exact = np.maximum(37 * read_law(settings, (np.arange(200_000) + 0.5) / 200_000), 1)
+    exact = exact.round() if rounding == "nearest" else exact
+    up = exact % 1
+    parts = exact.reshape(10, -1)
+    np.testing.assert_allclose(mean[:, 37], parts.mean(1), atol=2e-2)
+    by_hand = parts.var(1) + (up * (1 - up)).reshape(10, -1).mean(1)
+    np.testing.assert_allclose(variance[:, 37], by_hand, atol=4e-2)
+
+
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+@pytest.mark.parametrize("name", LAWS)
+def test_quota_probabilities_are_counts_of_draws(name, rounding):
+    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    chances = drawn_quotas.quota_probabilities(settings, 24)
+    exact = np.maximum(24 * read_law(settings, (np.arange(400_000) + 0.5) / 400_000), 1)
+    if rounding == "nearest":
+        by_hand = np.bincount(exact.round().astype(int), minlength=26)
+    else:
+        whole, up = exact.astype(int), exact % 1
+        by_hand = np.bincount(whole, 1 - up, 26) + np.bincount(whole + 1, up, 26)
+    np.testing.assert_allclose(chances[24], by_hand[:25] / 400_000, atol=1e-4)
+    np.testing.assert_allclose(chances[1:].sum(1), 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "covered"),
+    [
+        (Masking(draw="uniform"), True),
+        (Masking(draw="cosine_low"), True),
+        (Masking(draw="uniform", draw_high=0.5), False),
+        (Masking(draw="beta", draw_alpha=500.0, draw_beta=500.0), False),
+        (Masking(), False),
+    ],
+)
+def test_covers_quotas_up_to_the_length(settings, covered):
+    assert drawn_quotas.covers_quotas(settings, 24) == covered
+
+
+@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
+@pytest.mark.parametrize("name", LAWS)
+def test_the_ledger_knows_the_law(name, rounding):
+    """It accepts rates drawn by the law, and stops a run whose rates another law has drawn."""
+    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
+    other = dataclasses.replace(settings, draw="cosine_high" if name == "uniform" else "uniform")
+    expected = drawn_quotas.make_drawn(settings, 48).expected
+
+    def add_updates(drawn_by: Masking) -> Ledger:
+        ledger = Ledger(settings, length=48)
+        tables = drawn_quotas.make_drawn(drawn_by, 48)._replace(expected=expected)
+        numbers = toy.traced(settings, 48)._replace(drawn=tables)
+        for step in range(4):
+            b = toy.batch(256, 48, seed=step)
+            b["places"] += 256 * step
+            metrics = toy._apply(b, numbers, Masking(rounding=rounding), 48)[1]
+            ledger.add(jax.tree.map(float, metrics), rates.rate_at(settings, step, 4), 256, step)
+        return ledger
+
+    totals = add_updates(settings).totals
+    assert sum(totals[f"drawn_{d}"] for d in range(10)) == totals["asked"]
+    with pytest.raises(DivergedError, match=r"in decile \d of the draws"):
+        add_updates(other)

@@ -1,0 +1,54 @@
+"""Random words against calls of the generator for one token and one example at a time."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from bert_jax.masking import draws
+from tests import toy
+
+
+def key_of(seed: int, *counters: int) -> jax.Array:
+    key = jax.random.key(np.uint32(seed), impl="threefry2x32")
+    for counter in counters:
+        key = jax.random.fold_in(key, counter)
+    return key
+
+
+def test_draw_words_are_of_the_counters_alone():
+    b = toy.batch(3, 16, seed=3, examples=2)
+    b["copies"] += 5
+    words = np.stack(draws.draw_words(b, np.uint32(7)), axis=-1)
+    for row, column in np.argwhere(b["segment_ids"] > 0):
+        slot = b["segment_ids"][row, column] - 1
+        place = b["copies"][row, slot], b["example_ids"][row, slot], b["positions"][row, column]
+        alone = jax.random.bits(key_of(7, *map(int, place)), (4,))
+        np.testing.assert_array_equal(words[row, column], alone)
+
+
+def test_draw_roundings_are_apart_from_tokens():
+    b = toy.batch(5, 32, seed=3, examples=2)
+    found = toy.rounding_draws(b, 7)
+    for row, slot in np.ndindex(found.shape):
+        key = key_of(7, 0, int(b["example_ids"][row, slot]), 0xFFFFFFFF)
+        assert found[row, slot] == int(jax.random.bits(key))
+    others = [toy.rounding_draws(b, 8), toy.rounding_draws(b | {"copies": b["copies"] + 1}, 7)]
+    words = [np.asarray(word).ravel() for word in draws.draw_words(b, np.uint32(7))]
+    assert len(np.unique([found, *others])) == 3 * 5 * 2
+    assert not set(found.ravel()) & set(np.concatenate(words))
+
+
+def test_spread_evenly_steps_by_the_golden_ratio():
+    """Of 1,000 examples in a row each tenth of u has 100, but for a few."""
+    places = np.arange(20_000, dtype=np.int32)[:, None]
+    b = {"places": places, "copies": np.full_like(places, 3)}
+    u = np.asarray(draws.spread_evenly(b, np.uint32(7)))[:, 0]
+    shift = int(draws.draw_shift(np.uint32(7), np.int32(3)))
+    by_hand = [(place * 0x9E3779B9 + shift) % 2**32 for place in range(20_000)]
+    assert u.tolist() == by_hand
+    for start in (0, 377, 9_999, 19_000):
+        counts, _ = np.histogram(u[start : start + 1000] / 2**32, np.linspace(0, 1, 11))
+        assert np.abs(counts - 100).max() <= 3
+    for seed, copy in ((8, 3), (7, 4)):
+        assert int(draws.draw_shift(np.uint32(seed), np.int32(copy))) != shift

@@ -1,0 +1,103 @@
+"""Laws of drawn rates against scipy's distributions, and phases against values by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bert_jax.config import data_knobs
+from bert_jax.config.knobs import Masking
+from bert_jax.masking import rates
+
+PHASES = Masking(
+    rate=0.3, phases=((0.25, 0.15, "step"), (0.5, 0.45, "linear"), (1.0, 0.05, "cosine"))
+)
+LAWS = {  # settings, distribution function, mean
+    "uniform": (
+        Masking(draw="uniform", draw_low=0.1, draw_high=0.5),
+        stats.uniform(0.1, 0.4).cdf,
+        0.3,
+    ),
+    "beta": (Masking(draw="beta", draw_alpha=3.0, draw_beta=9.0), stats.beta(3, 9).cdf, 0.25),
+    "cosine_low": (
+        Masking(draw="cosine_low"),
+        lambda r: 2 / np.pi * np.arccos(1 - r),
+        1 - 2 / math.pi,
+    ),
+    "cosine_high": (
+        Masking(draw="cosine_high"),
+        lambda r: 1 - 2 / np.pi * np.arccos(r),
+        2 / math.pi,
+    ),
+}
+
+
+def read_law(settings: Masking, u: np.ndarray) -> np.ndarray:
+    """Return the rates at u, by the table of cells."""
+    cell = np.asarray(u) * rates.CELLS
+    start, end = np.moveaxis(rates.law_table(settings)[cell.astype(int)], -1, 0)
+    return start + cell % 1 * (end - start)
+
+
+def test_laws_are_the_choices_of_the_knob():
+    assert rates.LAWS.keys() == data_knobs.DRAWS.keys() == LAWS.keys()
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_law_table_has_the_distribution(name):
+    settings, distribution, mean = LAWS[name]
+    found = read_law(settings, (np.arange(200_000) + 0.5) / 200_000)
+    assert stats.kstest(found, distribution).statistic < 1 / rates.CELLS  # straight in a cell
+    assert found.mean() == pytest.approx(mean, abs=1e-4)
+    assert (
+        rates.mean_rate(settings) == rates.rate_at(settings, 3, 9) == pytest.approx(mean, abs=1e-4)
+    )
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 5.0])
+def test_law_table_of_beta_is_finite(alpha):
+    for beta in (0.5, 2.0, 5.0, 30.0):
+        table = rates.law_table(Masking(draw="beta", draw_alpha=alpha, draw_beta=beta))
+        assert np.isfinite(table).all()
+        assert table.mean() == pytest.approx(alpha / (alpha + beta), abs=2e-3)
+
+
+def test_rate_at_follows_the_phases():
+    """Over 401 steps a hundredth is four: values by hand."""
+    at = [rates.rate_at(PHASES, step, 401) for step in (0, 99, 100, 150, 200, 300, 400)]
+    assert at == pytest.approx([0.3, 0.3, 0.15, 0.3, 0.45, 0.25, 0.05])
+    falling = Masking(rate=0.3, phases=((0.5, 0.15, "step"), (0.8, 0.05, "step")))
+    assert {rates.rate_at(falling, step, 1001) for step in range(1001)} == {0.3, 0.15, 0.05}
+    for how in ("linear", "cosine"):
+        still = Masking(rate=0.15, phases=((1.0, 0.15, how),))
+        assert {rates.rate_at(still, step, 301) for step in range(301)} == {0.15}
+    assert rates.rate_at(Masking(rate=0.2), 0, 1) == 0.2  # a run of one step
+
+
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4, 0.7, 1.0])
+def test_mean_rate_is_the_mean_of_the_steps(share):
+    done = round(share * 100_000)
+    by_hand = np.mean([rates.rate_at(PHASES, step, 100_001) for step in range(0, done + 1, 10)])
+    assert rates.mean_rate(PHASES, share) == pytest.approx(by_hand, abs=1e-4)
+
+
+def test_rate_range_spans_all_rates():
+    assert rates.rate_range(PHASES) == (0.05, 0.45)
+    assert rates.rate_range(Masking(rate=0.2)) == (0.2, 0.2)
+    assert rates.rate_range(LAWS["uniform"][0]) == pytest.approx((0.1, 0.5))
+    assert rates.rate_range(LAWS["cosine_high"][0]) == pytest.approx((0, 1), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("rate", "wanted", "views"),
+    [
+        *((0.15, None, 1), (0.15, 0.15, 1), (0.4, 0.2, 1), (0.15, 0.3, 2), (0.15, 0.4, 3)),
+        *((0.2, 0.6, 3), (0.1, 0.3, 3), (0.1, 0.7, 7), (0.15, 0.16, 2), (0.05, 1.0, 20)),
+    ],
+)
+def test_count_views_is_the_quotient_rounded_up(rate, wanted, views):
+    assert rates.count_views(Masking(rate=rate, prediction_rate=wanted)) == views
+    assert rates.count_views(Masking(rate=rate, prediction_rate=wanted, draw="beta")) == 1

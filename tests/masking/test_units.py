@@ -1,0 +1,136 @@
+"""Units against the rule told token by token, and span lengths against their distribution."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config import data_knobs, knobs
+from bert_jax.masking import units
+
+VOCAB = 40
+CONTINUATION = np.arange(VOCAB) % 2 == 1  # odd ids go on with a word
+
+
+def make_rows(seed: int, batch: int, length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return ids of [CLS] A [SEP] B [SEP] and padding, and which of them are text."""
+    rng = np.random.default_rng(seed)
+    eligible = np.zeros((batch, length), bool)
+    for row in eligible:
+        n = rng.integers(3, length + 1)
+        row[1 : n - 1] = True
+        if n > 4 and rng.random() < 0.8:
+            row[rng.integers(2, n - 2)] = False
+    return rng.integers(0, VOCAB, (batch, length)), eligible
+
+
+def mark(unit, tokens, eligible, seed=0, ids=None, copies=None, **settings) -> np.ndarray:
+    ids = np.arange(len(tokens))[:, None] if ids is None else ids
+    copies = np.zeros_like(ids) if copies is None else copies
+    masking = knobs.Masking(unit=unit, **settings)
+    rows = units.Rows(tokens, eligible, CONTINUATION, masking, ids, copies, seed)
+    found = units.mark_units(rows)
+    assert found.dtype == np.int32
+    return found
+
+
+def list_words(tokens: np.ndarray, eligible: np.ndarray) -> list[list[list[int]]]:
+    """Return the segments of a row, each a list of words, each a list of columns."""
+    segments: list[list[list[int]]] = []
+    for column in np.flatnonzero(eligible).tolist():
+        if not eligible[column - 1]:
+            segments.append([])
+        if tokens[column] % 2 == 0 or not segments[-1]:
+            segments[-1].append([])
+        segments[-1][-1].append(column)
+    return segments
+
+
+def name_groups(groups: list[list[int]], length: int, longest: int) -> list[int]:
+    """Return the unit ids of groups of columns, cut after `longest`."""
+    ids = [-1] * length
+    for group in groups:
+        for place, column in enumerate(group):
+            ids[column] = group[place - place % longest]
+    return ids
+
+
+def test_markers_are_the_units_of_the_knob():
+    assert units.MARKERS.keys() == data_knobs.UNITS.keys()
+
+
+def test_mark_tokens_numbers_the_eligible():
+    tokens, eligible = make_rows(0, 9, 20)
+    assert (mark("token", tokens, eligible) == np.where(eligible, np.arange(20), -1)).all()
+
+
+@given(seed=st.integers(0, 10_000), length=st.integers(3, 40), longest=st.integers(1, 6))
+def test_mark_words_follows_the_rule(seed, length, longest):
+    tokens, eligible = make_rows(seed, 5, length)
+    found = mark("word", tokens, eligible, max_unit=longest)
+    for row in range(5):
+        words = [*chain(*list_words(tokens[row], eligible[row]))]
+        assert found[row].tolist() == name_groups(words, length, longest)
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    length=st.integers(3, 40),
+    longest=st.integers(1, 12),
+    most=st.integers(1, 7),
+)
+def test_mark_spans_joins_whole_words(seed, length, longest, most):
+    """Spans are read off the uncut ids; then they are checked, and cut by hand."""
+    tokens, eligible = make_rows(seed, 5, length)
+    settings = {"span_max": most, "span_mean": min(1.5, (most + 1) / 2)}
+    found = mark("span", tokens, eligible, seed, max_unit=length, **settings)
+    cut = mark("span", tokens, eligible, seed, max_unit=longest, **settings)
+    for row in range(5):
+        spans: list[list[list[int]]] = []
+        for segment in list_words(tokens[row], eligible[row]):
+            assert found[row, segment[0][0]] == segment[0][0]  # a segment begins a span
+            for word in segment:
+                if found[row, word[0]] == word[0]:
+                    spans.append([])
+                spans[-1].append(word)
+        assert all(len(span) <= most for span in spans)
+        columns = [[*chain(*span)] for span in spans]
+        assert found[row].tolist() == name_groups(columns, length, length)
+        assert cut[row].tolist() == name_groups(columns, length, longest)
+
+
+def test_mark_spans_ignores_the_batch_around():
+    tokens = np.zeros((8, 60), int)  # sixty words each
+    eligible = np.tile(np.arange(60) % 59 > 0, (8, 1))
+    ids = np.array([[3], [1], [4], [15], [9], [2], [6], [5]])
+    copies = np.array([[0], [0], [1], [1], [2], [2], [0], [7]])
+    together = mark("span", tokens, eligible, 5, ids, copies)
+    some = np.array([7, 3, 5])
+    alone = mark("span", tokens[some], eligible[some], 5, ids[some], copies[some])
+    assert (alone == together[some]).all()
+    for changed in ((6, ids, copies), (5, ids + 100, copies), (5, ids, copies + 1)):
+        assert (mark("span", tokens, eligible, *changed) != together).any(axis=1).all()
+
+
+@pytest.mark.parametrize(("mean", "most"), [(3.8, 10), (1.0, 10), (2.0, 4), (2.5, 4), (1.0, 1)])
+def test_span_lengths_are_a_clipped_geometric(mean, most):
+    shares = units.span_lengths(mean, most)
+    assert shares @ np.arange(1, most + 1) == pytest.approx(mean)
+    if mean > 1:
+        assert np.allclose(shares[1:] / shares[:-1], shares[1] / shares[0])
+    if mean == 3.8:  # SpanBERT's
+        weights = 0.2 * 0.8 ** np.arange(10)
+        assert np.allclose(shares, weights / weights.sum(), atol=1e-3)
+    tokens, eligible = np.zeros((400, 512), int), np.ones((400, 512), bool)  # words alone
+    found = mark("span", tokens, eligible, span_mean=mean, span_max=most)
+    lengths = np.concatenate([np.diff(np.unique(row)) for row in found])  # but the last, cut off
+    seen, expected = np.bincount(lengths, minlength=most + 1)[1:], shares * len(lengths)
+    possible = expected > 1e-6
+    chi_square = ((seen - expected)[possible] ** 2 / expected[possible]).sum()
+    freedom = possible.sum() - 1
+    assert chi_square <= freedom + 5 * np.sqrt(2 * freedom) + 1e-9
+    assert seen[~possible].sum() == 0
