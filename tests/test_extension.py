@@ -43,36 +43,24 @@ assert suites.TABLE["mine"].run(None, suites.SuiteOptions()) == {"answer": 42}
 """,
     ),
     "an objective": (
-        ("config/knobs.py", "OBJECTIVES", '    "mine": ObjectiveRow("text"),\n'),
+        ("config/knobs.py", "OBJECTIVES", '    "mine": ObjectiveRow("text", pooled=True),\n'),
         {
-            "objectives/mine.py": '''
-"""Distance of the pooled vector from zero: pulls all texts to one point."""
+            "objectives/__init__.py": '''
 
-import dataclasses
-
-import flax.linen as nn
-import jax.numpy as jnp
-
-from bert_jax.models.heads import label_head
-
-
-@dataclasses.dataclass(frozen=True)
-class Mine:
-    """The mean square of one output for each text."""
-
-    pooled = True
-
-    def head(self, cfg, vocab_size, labels, train, name):
-        return label_head(cfg, 1, pooled=True, dropout=False, train=train, name=name)
-
-    def count(self, batch):
-        return jnp.sum(batch["segment_ids"][:, 0] > 0, dtype=jnp.float32)
+class Mine(Objective):
+    """The mean square of one output for each text: pulls all texts to one point."""
 
     def loss(self, outputs, batch):
-        return {"mine_loss": (jnp.sum(outputs**2), self.count(batch))}
+        squares = (outputs**2).sum(-1)
+        _, weights = self.find_targets(batch)
+        return {"mine_loss": ((squares * weights).sum(), weights.sum())}
 
 
-OBJECTIVE = Mine()
+def find_texts(batch):
+    return labelled.keep_known(batch["segment_ids"][:, :1] - 1)
+
+
+TABLE["mine"] = Mine("mine", over_labels(pooled=True, outputs=1, dropout=False), find_texts)
 '''
         },
         """

@@ -13,17 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.config import costs
+from bert_jax import objectives
+from bert_jax.config import costs, knobs
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends, bert, layers, positions
-from bert_jax.objectives import hybrid, network
+from bert_jax.objectives import network
 from bert_jax.planning import matmuls
 from bert_jax.system.trees import flat
 from tests import gpt_bert, reference, toy
 from tests.test_knobs import parameters
 
-SHIFTED = hybrid.Hybrid(shift=True)
+SHIFTED = objectives.TABLE["hybrid"].configure(knobs.Objective(shift=True))
 
 # --- the authors' numbers -------------------------------------------------------------------------
 
@@ -48,7 +49,7 @@ def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
     """Gradients of the hybrid loss, and hidden states, logits and loss, by the authors' names."""
     b, vocab = gpt_bert.batch(), gpt_bert.VOCAB
     encoder = bert.Bert(config.model, vocab, pool=False, capture=True)
-    head = SHIFTED.head(config.model, vocab, 0, False, "mlm")
+    head = SHIFTED.make_head(config.model, vocab, 0, False, "mlm")
 
     def compute(params: Any) -> tuple[jax.Array, Any]:
         encoded = encoder.apply({"params": params["encoder"]}, b)

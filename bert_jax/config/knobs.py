@@ -26,7 +26,7 @@ from bert_jax.config.run_knobs import Checkpoints, Eval, Loader, Logging
 
 
 class ObjectiveRow(NamedTuple):
-    """Row of OBJECTIVES; the objective itself is the file of its name in `bert_jax/objectives`."""
+    """Row of OBJECTIVES; `bert_jax/objectives` has the objective itself."""
 
     targets: str  # from "text" alone, or from "labels" of a task's data
     default: bool = False  # trained where a config names no objective; nsp and sop with their pairs

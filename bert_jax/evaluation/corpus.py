@@ -204,7 +204,7 @@ class Evaluator:
                 metrics["majority_accuracy"] = max(first, 1 - first)
             elif name == "replaced":
                 metrics |= {f"{name}_{one}": values[f"{name}_{one}"] for one in replaced.MEASURES}
-                metrics |= replaced.baselines(values["replaced_fraction"])
+                metrics |= replaced.compute_baselines(values["replaced_fraction"])
         return metrics
 
 
@@ -224,14 +224,14 @@ def _make_step(
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
     slots = quotas.count_slots(config.masking, config.sequence_length)
-    table = objectives.of(config.objectives)
-    causal: Any = table.get("causal_lm")  # reads the text as it is
-    corrupt = objectives.corruption(table)
+    table = objectives.configure(config.objectives)
+    causal = table.get("causal_lm")  # reads the text as it is
+    corrupt = objectives.choose_corruption(table)
 
     def step(params: Any, batch: Batch, traced: StepInputs) -> tuple[Metrics, Metrics]:
         if causal:
             masked = batch
-            targets, weights = causal.targets(batch)
+            targets, weights = causal.find_targets(batch)
         else:
             masked, _ = corrupt(
                 batch,

@@ -107,12 +107,12 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
             "another vocabulary makes every prediction wrong",
         )
     config = recorded(meta["config"])
-    params = diffusion.as_read(config, params, vocabulary.special.mask)
+    params = diffusion.forbid_mask_token(config, params, vocabulary.special.mask)
     place = vocabulary, tokenizer_path
     model = TrainedModel(folder, config.as_read, *place, params, meta["step"], meta)
     if "hybrid" not in config.objectives:
         return model
-    read, head = hybrid.from_left(config), hybrid.head_from_left(params)
+    read, head = hybrid.read_causally(config), hybrid.rename_head(params)
     from_left = dataclasses.replace(model, config=read, params=head)
     return dataclasses.replace(model, from_left=from_left)
 

@@ -1,60 +1,66 @@
-"""Training objectives: a file here and a row of `knobs.OBJECTIVES` each, both under its name.
+"""Training objectives: a row of TABLE here and a row of `knobs.OBJECTIVES` each.
 
-The file ends with OBJECTIVE, an instance of a frozen dataclass with
-  `pooled`: whether its head reads the pooled vector,
-  `head(cfg, vocab_size, labels, train, name)`: the head, called with (Encoded, Batch),
-  `count(batch) -> scalar`: what its loss is divided by; it never depends on parameters,
-  `loss(outputs, batch) -> {metric: (sum, count)}` of the head's outputs; `<name>_loss` is trained.
-Of a loss in parts, `count` returns {part: scalar}, and each `<part>_loss` is trained. An objective
-that masks its batches in a way of its own has `corrupt`, with the arguments of `corrupt_batch`.
-`base.OverLabels` has the head of most, `base.CrossEntropy` the count and loss of nearly all.
-Fields of the dataclass that `knobs.Objective` has too are its options, which a config sets.
+`base.Objective` says what an objective does. Most are a head and the targets of a batch, from
+`words.py` or `labelled.py`. Objectives that differ in more have a file each.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 from collections.abc import Callable, Mapping
-from typing import Any
+
+import jax
 
 from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
-from bert_jax.masking import corrupt
-from bert_jax.objectives.base import Objective
+from bert_jax.masking.corrupt import corrupt_batch
+from bert_jax.objectives import labelled, words
+from bert_jax.objectives.base import Objective, make_full_word_head, make_word_head, over_labels
+from bert_jax.objectives.diffusion import Diffusion
+from bert_jax.objectives.hybrid import Hybrid
+from bert_jax.objectives.replaced import Replaced, judge_all, make_detector
 
-TABLE: dict[str, Objective] = {
-    name: importlib.import_module(f"{__name__}.{name}").OBJECTIVE for name in knobs.OBJECTIVES
-}
+OVER_PAIRS = over_labels(pooled=True, outputs=2, dropout=False)  # label 0 is the true order
+OBJECTIVES = (
+    Objective("mlm", make_word_head, words.find_masked_words),
+    Objective("nsp", OVER_PAIRS, labelled.find_labels),
+    Objective("sop", OVER_PAIRS, labelled.find_labels),
+    Diffusion("diffusion", make_word_head, words.find_masked_words),
+    Hybrid("hybrid", make_full_word_head, words.find_masked_words),
+    words.CausalLm("causal_lm", make_full_word_head, words.find_next_words),
+    Replaced("replaced", make_detector, judge_all),
+    Objective("classify", over_labels(pooled=True), labelled.find_labels),
+    labelled.Regress("regress", over_labels(pooled=True, outputs=1), labelled.find_values),
+    Objective("tag", over_labels(pooled=False), labelled.find_tags),
+    Objective(
+        "span",
+        over_labels(pooled=False, outputs=2, dropout=False),
+        labelled.find_spans,
+        labelled.arrange_spans,
+    ),
+    Objective(
+        "choice",
+        over_labels(pooled=True, outputs=1),
+        labelled.find_options,
+        labelled.arrange_options,
+    ),
+)
+TABLE = {objective.name: objective for objective in OBJECTIVES}
 
 
-def of(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
+def configure(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
     """Return the objectives of a config, with the config's options."""
-    table: dict[str, Any] = TABLE
-    options = {field.name for field in dataclasses.fields(knobs.Objective)}
-    return {
-        name: dataclasses.replace(
-            table[name],
-            **{
-                field.name: getattr(setting, field.name)
-                for field in dataclasses.fields(table[name])
-                if field.name in options
-            },
-        )
-        for name, setting in settings.items()
-    }
+    return {name: TABLE[name].configure(options) for name, options in settings.items()}
 
 
-def corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Batch, Metrics]]:
+def choose_corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Batch, Metrics]]:
     """Return the function that masks the batches of these objectives: see `corrupt_batch`."""
-    own = (getattr(objective, "corrupt", None) for objective in table.values())
-    return next(filter(None, own), corrupt.corrupt_batch)
+    own = (objective.corrupt for objective in table.values() if objective.masks_itself)
+    return next(own, corrupt_batch)
 
 
-def counts(table: Mapping[str, Objective], batch: Batch) -> dict[str, Any]:
+def count_targets(table: Mapping[str, Objective], batch: Batch) -> dict[str, jax.Array]:
     """Return what each loss is divided by, or each part of one."""
-    found: dict[str, Any] = {}
-    for name, objective in table.items():
-        count = objective.count(batch)
-        found |= count if isinstance(count, dict) else {name: count}
-    return found
+    counts: dict[str, jax.Array] = {}
+    for objective in table.values():
+        counts |= objective.count(batch)
+    return counts

@@ -1,45 +1,74 @@
-"""The interface of an objective, and the head and the cross-entropy that most of them share."""
+"""What an objective is: the head that it trains, and the loss of that head's outputs."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.batch import Batch, Metrics
+from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import knobs
-from bert_jax.models.heads import label_head
+from bert_jax.masking.corrupt import corrupt_batch
+from bert_jax.models.heads import MlmHead, label_head
+
+Targets = tuple[jax.Array, jax.Array]  # the right classes, and the weight of each in float32
 
 
-class Objective(Protocol):
-    """An objective, as the package's docstring describes it."""
+@dataclasses.dataclass(frozen=True)
+class Objective:
+    """An objective whose loss is a cross-entropy; subclasses replace what differs.
+
+    Attributes:
+      name: a key of `knobs.OBJECTIVES`.
+      make_head: makes the head from (model knobs, vocabulary size, number of labels, whether the
+        head trains, name). The head is called with (Encoded, Batch).
+      find_targets: returns the targets of a batch.
+      arrange: returns the logits [..., classes] for targets [...], given the head's outputs.
+      masks_itself: whether `corrupt` differs from `corrupt_batch`.
+    """
+
+    name: str
+    make_head: Callable[[knobs.Model, int, int, bool, str], nn.Module]
+    find_targets: Callable[[Batch], Targets]
+    arrange: Callable[[jax.Array, Batch], jax.Array] = lambda outputs, batch: outputs
+    masks_itself: ClassVar[bool] = False
 
     @property
     def pooled(self) -> bool:
-        """Return whether the head reads the pooled vector."""
+        """Tell whether the head reads one vector of a text, and not its tokens."""
+        return knobs.OBJECTIVES[self.name].pooled
 
-    def head(
-        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
-    ) -> nn.Module:
-        """Return the head, called with (Encoded, Batch), whose parameters are under `name`."""
+    def configure(self, options: knobs.Objective) -> Objective:
+        """Return the objective with the options of a config."""
+        return self
 
-    def count(self, batch: Batch) -> jax.Array | dict[str, jax.Array]:
-        """Return the number the loss is divided by, or that of each part of the loss."""
+    def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
+        """Mask a batch: see `corrupt_batch`."""
+        return corrupt_batch(batch, traced, **rules)
+
+    def count(self, batch: Batch) -> dict[str, jax.Array]:
+        """Return what the loss is divided by; it never depends on parameters.
+
+        A loss in parts has a number for each part. Each `<part>_loss` is trained.
+        """
+        return {self.name: jnp.sum(self.find_targets(batch)[1])}
 
     def loss(self, outputs: Any, batch: Batch) -> Metrics:
-        """Return each metric as its sum and its count, of what the head returned."""
+        """Return the sum and the count of each metric; `<name>_loss` is trained."""
+        logits = self.arrange(outputs, batch)
+        return cross_entropy(logits, *self.find_targets(batch), self.name)
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, name: str) -> Metrics:
     """Return loss and accuracy of `logits` [..., C] for `targets` [...], weighted by `weights`.
 
-    The target's logit is selected by a comparison and not by a gather, and the best class by a
-    maximum and not by an argmax, so that both fuse with the softmax, forwards and backwards: a
-    gather's gradient would scatter into an array of the logits' size, and an argmax over a
-    vocabulary took a fifth of a small model's step on a CPU.
+    A comparison selects the target's logit, and a maximum the best class, so that both fuse with
+    the softmax. The gradient of a gather would scatter into an array of the logits' size. An argmax
+    over a vocabulary took a fifth of a small model's step on a CPU.
     """
     index = jnp.broadcast_to(jnp.arange(logits.shape[-1], dtype=jnp.int32), logits.shape)
     at_target = index == targets[..., None]
@@ -56,45 +85,35 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, nam
     }
 
 
-@dataclasses.dataclass(frozen=True)
-class OverLabels:
-    """An objective whose head is one dense layer on each pooled vector, or else on each token."""
+# --- heads ----------------------------------------------------------------------------------------
 
-    pooled: ClassVar[bool]
-    outputs: ClassVar[int] = 0  # of the head; 0 is one for each label of the task
-    dropout: ClassVar[bool] = True
 
-    def head(
-        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+def make_word_head(
+    cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+) -> nn.Module:
+    """Return the head with vocabulary logits of the prediction slots."""
+    return MlmHead(cfg, vocab_size, name=name)
+
+
+def make_full_word_head(
+    cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+) -> nn.Module:
+    """Return the head with vocabulary logits of every token."""
+    return MlmHead(cfg, vocab_size, everywhere=True, name=name)
+
+
+def over_labels(
+    pooled: bool, outputs: int = 0, dropout: bool = True
+) -> Callable[[knobs.Model, int, int, bool, str], nn.Module]:
+    """Return the maker of a dense layer on each pooled vector, or on each token.
+
+    The layer has an output for each label of the task, or `outputs`.
+    """
+
+    def make_label_head(
+        cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
     ) -> nn.Module:
-        """Return the head."""
-        shape = {"pooled": self.pooled, "dropout": self.dropout}
-        return label_head(cfg, self.outputs or labels, **shape, train=train, name=name)
+        classes = outputs or labels
+        return label_head(cfg, classes, pooled=pooled, dropout=dropout, train=train, name=name)
 
-
-@dataclasses.dataclass(frozen=True)
-class CrossEntropy:
-    """An objective whose loss is the cross-entropy of weighted targets."""
-
-    name: ClassVar[str]
-
-    def targets(self, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        """Return the targets, and their weights in float32."""
-        raise NotImplementedError
-
-    def count(self, batch: Batch) -> jax.Array:
-        """Return the sum of the weights."""
-        return jnp.sum(self.targets(batch)[1])
-
-    def logits(self, outputs: jax.Array, batch: Batch) -> jax.Array:
-        """Return the logits of the classes, in the shape of the targets."""
-        return outputs
-
-    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return <name>_loss and <name>_accuracy."""
-        return cross_entropy(self.logits(outputs, batch), *self.targets(batch), self.name)
-
-
-def known(targets: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Return targets and their weights: a target below 0 is not counted."""
-    return jnp.maximum(targets, 0), (targets >= 0).astype(jnp.float32)
+    return make_label_head

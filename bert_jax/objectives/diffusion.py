@@ -3,8 +3,8 @@
 An example of n tokens that may be masked has k of them masked, each set of k as likely as any
 other, and k has the probability P(k | n) under the law of the rate. Then the sum of its
 cross-entropies over k P(k | n) is, on average, at least the negative log-likelihood of the tokens
-(the mean over random orders), and over all n it is that of a token. `masking/drawn_quotas.py`
-computes P from the law and its rounding.
+(the mean over random orders), and over all n it is the negative log-likelihood of a token.
+`masking/drawn_quotas.py` computes P from the law and its rounding.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import numpy as np
 
 from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
-from bert_jax.objectives.base import cross_entropy
-from bert_jax.objectives.mlm import Mlm
+from bert_jax.objectives.base import Objective, cross_entropy
 
 
 @dataclasses.dataclass(frozen=True)
-class Diffusion(Mlm):
+class Diffusion(Objective):
     """Cross-entropy at the prediction slots, by the weights of the bound to the power of `gamma`.
 
     With a gamma of 0 it is `mlm` under the same law. In between weights have a mean of 1.
@@ -31,13 +30,15 @@ class Diffusion(Mlm):
 
     gamma: float = 1.0
 
-    name = "diffusion"
+    def configure(self, options: knobs.Objective) -> Objective:
+        """Return the objective with the gamma of a config."""
+        return dataclasses.replace(self, gamma=options.gamma)
 
-    def count(self, batch: Batch) -> jax.Array:
+    def count(self, batch: Batch) -> dict[str, jax.Array]:
         """Return the number of tokens that may be masked, or that are predicted if gamma is < 1."""
         if self.gamma < 1:
             return super().count(batch)
-        return jnp.sum(batch["unit_ids"] >= 0, dtype=jnp.float32)
+        return {self.name: jnp.sum(batch["unit_ids"] >= 0, dtype=jnp.float32)}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """Return diffusion_loss, of a token, and the accuracy of the predictions."""
@@ -47,20 +48,18 @@ class Diffusion(Mlm):
         mask = jnp.take_along_axis(batch["inputs"], batch["predict_positions"], axis=1)
         words = jax.lax.broadcasted_iota(jnp.int32, outputs.shape, 2)
         logits = jnp.where(words == mask[..., None], -1e9, outputs)
-        targets, used = self.targets(batch)
+        targets, used = self.find_targets(batch)
+        metrics = cross_entropy(logits, targets, used, self.name)
         weighted = cross_entropy(logits, targets, used * batch["bound_weights"], self.name)
-        return {
-            "diffusion_loss": (weighted["diffusion_loss"][0], self.count(batch)),
-            "diffusion_accuracy": cross_entropy(logits, targets, used, self.name)[
-                "diffusion_accuracy"
-            ],
-        }
+        total, _ = weighted["diffusion_loss"]
+        return metrics | {"diffusion_loss": (total, self.count(batch)[self.name])}
 
 
-def as_read(config: knobs.Config, params: Any, mask: int) -> Any:
-    """Return the parameters of a trained model as its MLM head is read: [MASK] is no answer.
+def forbid_mask_token(config: knobs.Config, params: Any, mask: int) -> Any:
+    """Return the parameters with which an MLM head never predicts [MASK].
 
-    The bound never trains the logit of [MASK], which has probability 0 there.
+    The bound never trains the logit of [MASK], which has probability 0 there. Models of other
+    objectives stay as they are.
     """
     objective = config.objectives.get("diffusion")
     if objective is None or not objective.gamma:
@@ -69,6 +68,3 @@ def as_read(config: knobs.Config, params: Any, mask: int) -> Any:
     numpy: Any = jnp if isinstance(bias, jax.Array) else np
     without = numpy.where(numpy.arange(len(bias)) == mask, numpy.float32(-1e9), bias)
     return {**params, "mlm": {**params["mlm"], "bias": without}}
-
-
-OBJECTIVE = Diffusion()

@@ -1,7 +1,7 @@
 """Masked and causal examples in one batch: one network, one head and the loss of both.
 
-A causal example is read as it is, each token sees those up to itself, and the next one is
-predicted; the others are those of `mlm`. Both losses are means over their own tokens, weighted by
+A causal example is read as it is: each token sees the tokens up to itself, and the next token is
+predicted. The other examples are masked. Both losses are means over their own tokens, weighted by
 the share of examples, as the devices of GPT-BERT (Charpentier and Samuel, 2024) weigh theirs.
 """
 
@@ -10,91 +10,80 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, ClassVar
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import knobs
 from bert_jax.masking import corrupt, draws
-from bert_jax.models.heads import MlmHead
-from bert_jax.objectives.base import cross_entropy
-from bert_jax.objectives.causal_lm import CausalLm
+from bert_jax.objectives.base import Objective, Targets, cross_entropy
+from bert_jax.objectives.words import find_next_words
 
 SPREAD = 0x6A09E667  # of 2**32, the fraction of the square root of 2
 CAUSAL = draws.NO_EXAMPLE - 1  # the draw of what is causal
 
 
 @dataclasses.dataclass(frozen=True)
-class Hybrid:
+class Hybrid(Objective):
     """Cross-entropy of the masked tokens, and of every token that follows another."""
 
     end: bool = True
     shift: bool = False
+    masks_itself: ClassVar[bool] = True
 
-    pooled: ClassVar[bool] = False
-
-    def head(
-        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
-    ) -> nn.Module:
-        """Return vocabulary logits of every token."""
-        return MlmHead(cfg, vocab_size, everywhere=True, name=name)
+    def configure(self, options: knobs.Objective) -> Objective:
+        """Return the objective with the options of a config."""
+        return dataclasses.replace(self, end=options.end, shift=options.shift)
 
     def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
-        """Mask the examples that are not causal."""
-        return apply(batch, traced, **rules)
+        """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""
+        segments, units = batch["segment_ids"], batch["unit_ids"]
+        examples = draw_causal(batch, traced.seed, traced.share)  # [B, S]
+        tokens = jnp.take_along_axis(examples, jnp.maximum(segments - 1, 0), -1) & (segments > 0)
+        maskable = {**batch, "unit_ids": jnp.where(tokens, -1, units)}
+        masked, ledger = corrupt.corrupt_batch(maskable, traced, **rules)
+        first = (batch["positions"] == 0) & (segments > 0)  # one token of each example
+        count = jnp.sum(first, dtype=jnp.float32)
+        ledger["causal_fraction"] = (jnp.sum(tokens & first, dtype=jnp.float32), count)
+        if "examples_per_row" in ledger:
+            ledger["examples_per_row"] = (count, jnp.sum(jnp.any(first, 1), dtype=jnp.float32))
+        return {**masked, "unit_ids": units, "causal": tokens}, ledger
 
-    def targets(self, batch: Batch) -> dict[str, tuple[jax.Array, jax.Array]]:
-        """Return the tokens to predict in each column [B, L] and their weights, of both parts."""
+    def find_parts(self, batch: Batch) -> dict[str, Targets]:
+        """Return the targets of every column [B, L] by the name of the part that predicts them."""
         tokens = batch["tokens"]
         rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
         slots, used = batch["predict_positions"], batch["predict_weights"]
         hidden = jnp.zeros(tokens.shape, jnp.float32).at[rows, slots].max(used)
         if self.shift:  # the first column, [CLS], is never masked
             tokens, hidden = (jnp.roll(x, -1, axis=1) for x in (tokens, hidden))
-        following, predicted = CausalLm(self.end).targets(batch)
+        following, predicted = find_next_words(batch, self.end)
         return {"mlm": (tokens, hidden), "causal_lm": (following, predicted * batch["causal"])}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
         """Return what the loss of each part is divided by."""
-        return {name: jnp.sum(weights) for name, (_, weights) in self.targets(batch).items()}
+        return {name: jnp.sum(weights) for name, (_, weights) in self.find_parts(batch).items()}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return loss and accuracy of each part, by the names of the objectives they are of."""
-        masked, causal = (
-            cross_entropy(outputs, *of, name) for name, of in self.targets(batch).items()
-        )
-        return masked | causal
+        """Return loss and accuracy of each part."""
+        metrics: Metrics = {}
+        for name, (targets, weights) in self.find_parts(batch).items():
+            metrics |= cross_entropy(outputs, targets, weights, name)
+        return metrics
 
 
-def causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
+def draw_causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
     """Tell which examples [B, S] are causal, by the seed, the copy and the place in its epoch.
 
     As with drawn rates (`draws.spread_evenly`), each window of the stream has nearly its share; the
-    two draws have nothing to do with each other. What is causal at a share is so at higher ones.
+    two draws are independent. An example that is causal at a share is causal at higher shares.
     """
     u = draws.spread_evenly(batch, seed, SPREAD, CAUSAL)
     return (u >> 8).astype(jnp.float32) * 2.0**-24 < share
 
 
-def apply(batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
-    """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""
-    segments, units = batch["segment_ids"], batch["unit_ids"]
-    examples = causal(batch, traced.seed, traced.share)
-    tokens = jnp.take_along_axis(examples, jnp.maximum(segments - 1, 0), -1) & (segments > 0)
-    masked, ledger = corrupt.corrupt_batch(
-        {**batch, "unit_ids": jnp.where(tokens, -1, units)}, traced, **rules
-    )
-    first = (batch["positions"] == 0) & (segments > 0)  # one token of each example
-    count = jnp.sum(first, dtype=jnp.float32)
-    ledger["causal_fraction"] = (jnp.sum(tokens & first, dtype=jnp.float32), count)
-    if "examples_per_row" in ledger:
-        ledger["examples_per_row"] = (count, jnp.sum(jnp.any(first, 1), dtype=jnp.float32))
-    return {**masked, "unit_ids": units, "causal": tokens}, ledger
-
-
-def from_left(config: knobs.Config) -> knobs.Config:
-    """Return the config of a hybrid model as it reads causal examples."""
+def read_causally(config: knobs.Config) -> knobs.Config:
+    """Return the config with which a hybrid model reads causal examples."""
     objective = knobs.Objective(weight=1.0, end=config.objectives["hybrid"].end)
     return dataclasses.replace(
         config,
@@ -104,9 +93,6 @@ def from_left(config: knobs.Config) -> knobs.Config:
     )
 
 
-def head_from_left(params: Any) -> Any:
-    """Return the parameters of a hybrid model under the names of `from_left`."""
+def rename_head(params: Any) -> Any:
+    """Return the parameters of a hybrid model under the names of `read_causally`."""
     return {"encoder": params["encoder"], "causal_lm": params["mlm"]}
-
-
-OBJECTIVE = Hybrid()

@@ -41,7 +41,7 @@ class Network(nn.Module):
             generated = self._heads(narrow, small(batch, embedded), batch, of_generator=True)
             if "predict_draws" in batch:
                 (logits,) = generated.values()
-                batch = replaced.filled(batch, logits)
+                batch = replaced.fill_slots(batch, logits)
         return generated | self._heads(cfg, bert(batch), batch)
 
     def _heads(
@@ -52,7 +52,9 @@ class Network(nn.Module):
             places = jnp.maximum(batch["predict_positions"] - 1, 0)
             batch = {**batch, "predict_positions": places}
         return {
-            name: TABLE[name].head(cfg, self.vocab_size, labels, self.train, head)(encoded, batch)
+            name: TABLE[name].make_head(cfg, self.vocab_size, labels, self.train, head)(
+                encoded, batch
+            )
             for name, labels in self.heads
             for head in (head_of(name),)
             if (head == "mlm" and self.generator is not None) == of_generator

@@ -17,10 +17,11 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.batch import Batch, Encoded, Metrics, Special, StepInputs
+from bert_jax.batch import Batch, Encoded, Metrics, StepInputs
 from bert_jax.config import knobs
-from bert_jax.masking import corrupt
+from bert_jax.masking.corrupt import corrupt_batch
 from bert_jax.models.layers import ACTIVATIONS, Dense
+from bert_jax.objectives.base import Objective, Targets
 
 BLOCK = 128  # tokens of the vocabulary whose probabilities are summed before any is looked at
 MEASURES = ("loss", "accuracy", "precision", "recall", "fraction")
@@ -40,50 +41,55 @@ class Head(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> Detected:
-        cfg, x, tokens = self.cfg, encoded.hidden, batch["tokens"]
-        x = ACTIVATIONS[cfg.activation](Dense(cfg, (x.shape[-1],), name="dense")(x))
+        cfg, tokens = self.cfg, batch["tokens"]
+        width = encoded.hidden.shape[-1]
+        x = ACTIVATIONS[cfg.activation](Dense(cfg, (width,), name="dense")(encoded.hidden))
         exact = dataclasses.replace(cfg, dtype="float32")
         logits = Dense(exact, (1,), name="logits")(x)[..., 0]
         return Detected(logits, batch.get("inputs", tokens) != tokens)
 
 
+def make_detector(
+    cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+) -> nn.Module:
+    """Return the head."""
+    return Head(cfg, name=name)
+
+
+def judge_all(batch: Batch) -> Targets:
+    """Return the original tokens [B, L], and the weight of each place that is judged."""
+    return batch["tokens"], batch["judged"]
+
+
 @dataclasses.dataclass(frozen=True)
-class Replaced:
+class Replaced(Objective):
     """Cross-entropy of the two answers over all tokens that are judged."""
 
     generator: float = 0.0
+    masks_itself: ClassVar[bool] = True
 
-    pooled: ClassVar[bool] = False
+    def configure(self, options: knobs.Objective) -> Objective:
+        """Return the objective with a generator or without."""
+        return dataclasses.replace(self, generator=options.generator)
 
-    def head(
-        self, cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
-    ) -> nn.Module:
-        """Return the head."""
-        return Head(cfg, name=name)
-
-    def corrupt(
-        self, batch: Batch, traced: StepInputs, *, special: Special, **rules: Any
-    ) -> tuple[Batch, Metrics]:
+    def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
         """Mask a batch: see `corrupt_batch`; add `judged`, and with a generator `predict_draws`."""
         drawn = bool(self.generator)
-        masked, ledger = corrupt.corrupt_batch(
-            batch, traced, special=special, token_draws=drawn, **rules
-        )
+        masked, ledger = corrupt_batch(batch, traced, token_draws=drawn, **rules)
         judged = batch["segment_ids"] > 0
         if not drawn:
-            judged &= masked["inputs"] != special.mask
+            judged &= masked["inputs"] != rules["special"].mask
         return {**masked, "judged": judged.astype(jnp.float32)}, ledger
-
-    def count(self, batch: Batch) -> jax.Array:
-        """Return the number of tokens that are judged."""
-        return jnp.sum(batch["judged"])
 
     def loss(self, outputs: Detected, batch: Batch) -> Metrics:
         """Return the loss, and how often answers are right: of all, of yes, of the replaced."""
-        logits, replaced, judged = *outputs, batch["judged"]
+        logits, replaced = outputs
+        judged = batch["judged"]
         losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
         answer = logits > 0
-        total, yes, true = (jnp.sum(judged * which) for which in (1.0, answer, replaced))
+        total = jnp.sum(judged)
+        yes = jnp.sum(judged * answer)
+        true = jnp.sum(judged * replaced)
         found = jnp.sum(judged * (answer & replaced))
         return {
             "replaced_loss": (jnp.sum(losses * judged), total),
@@ -94,8 +100,8 @@ class Replaced:
         }
 
 
-def baselines(fraction: float) -> dict[str, float]:
-    """Return accuracy and loss of what knows but the share of tokens that are replaced."""
+def compute_baselines(fraction: float) -> dict[str, float]:
+    """Return accuracy and loss of a guess that knows only the share of replaced tokens."""
     shares = (fraction, 1 - fraction)
     return {
         "replaced_majority_accuracy": max(shares),
@@ -106,9 +112,9 @@ def baselines(fraction: float) -> dict[str, float]:
 # --- the generator's tokens -----------------------------------------------------------------------
 
 
-def filled(batch: Batch, logits: jax.Array) -> Batch:
+def fill_slots(batch: Batch, logits: jax.Array) -> Batch:
     """Return the batch with tokens drawn from the logits of the prediction slots [B, K, V]."""
-    tokens = drawn(jax.lax.stop_gradient(logits), batch["predict_draws"])
+    tokens = draw_tokens(jax.lax.stop_gradient(logits), batch["predict_draws"])
     rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
     inputs = jnp.asarray(batch["inputs"])
     # A spare slot lies beyond the row, and what is written there is dropped.
@@ -116,7 +122,7 @@ def filled(batch: Batch, logits: jax.Array) -> Batch:
     return {**batch, "inputs": inputs.at[rows, slots].set(tokens, mode="drop")}
 
 
-def drawn(logits: jax.Array, words: jax.Array) -> jax.Array:
+def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
     """Return the token [B, K] at which each distribution function passes a random number.
 
     First the block of the vocabulary is found, by the sums of its blocks, and then the token in it:
@@ -134,21 +140,15 @@ def drawn(logits: jax.Array, words: jax.Array) -> jax.Array:
     ends = jnp.cumsum(sums, axis=-1)  # [B, K, N]
     # Of 23 bits, so that the product is below the last end, however it is rounded.
     at = (words >> 9).astype(jnp.float32) * 2.0**-23 * ends[..., -1]  # [B, K]
-    block = _passed(ends, at)
-    begins = jnp.where(block > 0, _pick(ends, jnp.maximum(block - 1, 0)), 0.0)
+    block = _find_first_beyond(ends, at)
+    before = jnp.take_along_axis(ends, jnp.maximum(block - 1, 0)[..., None], axis=-1)[..., 0]
+    begins = jnp.where(block > 0, before, 0.0)
     own = jnp.take_along_axis(blocks, block[..., None, None], axis=2)[..., 0, :]  # [B, K, BLOCK]
-    token = block * BLOCK + _passed(jnp.cumsum(own, axis=-1), at - begins)
+    token = block * BLOCK + _find_first_beyond(jnp.cumsum(own, axis=-1), at - begins)
     return jnp.minimum(token, size - 1)
 
 
-def _passed(ends: jax.Array, at: jax.Array) -> jax.Array:
+def _find_first_beyond(ends: jax.Array, at: jax.Array) -> jax.Array:
     """Return the index of the first of the ends that lies beyond a number; the last at most."""
     index = jnp.sum(ends <= at[..., None], axis=-1, dtype=jnp.int32)
     return jnp.minimum(index, ends.shape[-1] - 1)
-
-
-def _pick(values: jax.Array, index: jax.Array) -> jax.Array:
-    return jnp.take_along_axis(values, index[..., None], axis=-1)[..., 0]
-
-
-OBJECTIVE = Replaced()

@@ -99,16 +99,16 @@ def _of_text(config: knobs.Config) -> TrainingData:
         if "diffusion" not in config.objectives:
             return evaluate
         mask = prepared.tokenizer.special.mask
-        return lambda params: evaluate(diffusion.as_read(config, params, mask))
+        return lambda params: evaluate(diffusion.forbid_mask_token(config, params, mask))
 
     def evaluator(name: str, mesh: Mesh) -> Evaluate:
         rest = prepared, config.evals[name], mesh
         masked = score = read(corpus.Evaluator(config.as_read, *rest))
         if "hybrid" in config.objectives:
-            causal = corpus.Evaluator(hybrid.from_left(config), *rest)
+            causal = corpus.Evaluator(hybrid.read_causally(config), *rest)
 
             def both(params: Any) -> Any:
-                return corpus.both(masked(params), causal(hybrid.head_from_left(params)))
+                return corpus.both(masked(params), causal(hybrid.rename_head(params)))
 
             score = both
         built = samples.build(config.as_read, prepared, mesh) if name == "validation" else None

@@ -89,10 +89,10 @@ def make_step(
     with higher masking rates take the same update.
     """
     model = network.build(config, vocab_size, train=True)
-    table = objectives.of(config.objectives)
+    table = objectives.configure(config.objectives)
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     mask = functools.partial(
-        objectives.corruption(table),
+        objectives.choose_corruption(table),
         settings=config.masking,
         special=special,
         vocab_size=vocab_size,
@@ -106,7 +106,7 @@ def make_step(
         masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
         # Denominators first: they do not depend on parameters, so that every microbatch and every
         # device divides by the same.
-        counts = over_devices(objectives.counts(table, masked))
+        counts = over_devices(objectives.count_targets(table, masked))
         key = jax.random.key(inputs.seed, impl=devices.prng(config.parallel))
         key = jax.random.fold_in(key, state["step"])
         key = jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key

@@ -47,8 +47,8 @@ class Stream:
     def corrupt(self, batch: Arrays, step: int) -> Arrays:
         """Return what the model reads of a batch at a step, and which tokens it predicts."""
         config, tokenizer = self.config, self.data.tokenizer
-        table = objectives.of(config.objectives).values()
-        function = _corruption(tuple(one for one in table if hasattr(one, "corrupt")))
+        table = objectives.configure(config.objectives).values()
+        function = _corruption(tuple(one for one in table if one.masks_itself))
         traced = program.inputs_at(config, step)._replace(weights={})
         vocabulary = tokenizer.special, tokenizer.size
         masked, _ = _corrupt(function, batch, traced, self._rules, *vocabulary)
@@ -74,7 +74,7 @@ def _corruption(table: tuple[Any, ...]) -> Callable[..., tuple[Any, Any]]:
 
     Only objectives that corrupt in a way of their own matter here.
     """
-    return objectives.corruption(dict(enumerate(table)))
+    return objectives.choose_corruption(dict(enumerate(table)))
 
 
 @functools.partial(jax.jit, static_argnums=(0, 3, 4, 5))

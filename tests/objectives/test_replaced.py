@@ -47,7 +47,7 @@ def corrupter(generator: float):
     settings = config(generator)
     rules = {"settings": settings.masking, "special": toy.SPECIAL, "slots": LENGTH}
     rules["vocab_size"] = toy.VOCAB
-    corrupt = objectives.corruption(objectives.of(settings.objectives))
+    corrupt = objectives.choose_corruption(objectives.configure(settings.objectives))
     return jax.jit(lambda b, numbers: corrupt(b, numbers, **rules)[0])
 
 
@@ -69,7 +69,7 @@ def test_tokens_are_drawn_by_their_probabilities(size):
     words = rng.integers(0, 2**32, (1, 8_000), dtype=np.uint32)
     words[0, :2] = 0, 2**32 - 1
     spread = np.broadcast_to(logits, (*words.shape, size))
-    found = np.asarray(jax.jit(replaced.drawn)(spread, words))[0]
+    found = np.asarray(jax.jit(replaced.draw_tokens)(spread, words))[0]
     chances = reference.softmax(logits.astype(np.float64))
     exact = np.searchsorted(chances.cumsum(), (words[0] >> 9) / 2**23, side="right")
     assert (found == exact).mean() > 0.999
@@ -110,7 +110,7 @@ def test_a_token_drawn_that_is_the_original_is_an_original():
     slots = {"predict_positions": [[3, 1, 3, 3]], "predict_weights": [[1.0, 1.0, 0.0, 0.0]]}
     b = {key: np.array(value) for key, value in slots.items()}
     b |= {"inputs": np.array([[2, 4, 5, 4]]), "predict_draws": np.full((1, 4), 2**31, np.uint32)}
-    read = replaced.filled(b, 50 * jax.nn.one_hot(np.array([[7, 8, 9, 10]]), 20))
+    read = replaced.fill_slots(b, 50 * jax.nn.one_hot(np.array([[7, 8, 9, 10]]), 20))
     np.testing.assert_array_equal(read["inputs"], [[2, 8, 5, 7]])
     settings, width = config().model, 4
     shapes = {"dense": (width, width), "logits": (width, 1)}
@@ -158,7 +158,7 @@ def computed(request):
     """
     settings = config(model__init_stddev=0.2, model__embedding=request.param)
     masked = corrupted(settings, toy.batch(3, LENGTH, seed=1, examples=2))
-    model, table = network.build(settings, toy.VOCAB), objectives.of(settings.objectives)
+    model, table = network.build(settings, toy.VOCAB), objectives.configure(settings.objectives)
     params = toy.init(settings)
 
     @jax.jit

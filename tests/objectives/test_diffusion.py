@@ -10,14 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import cli, suites, train
+from bert_jax import cli, objectives, suites, train
 from bert_jax import config as configs
 from bert_jax.config import knobs, resolve
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.masking import corrupt, drawn_quotas
-from bert_jax.objectives import diffusion, network
+from bert_jax.objectives import network
 from bert_jax.training import program
 from tests import markov, texts, toy
 from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
@@ -161,7 +161,7 @@ def test_the_loss_is_the_formula():
                 target = logits[row, slot, batch["predict_targets"][row, slot]]
                 entropy = np.log(np.exp(allowed).sum()) - target
                 total += entropy / (len(own) * chances[n, len(own)])
-    found = diffusion.Diffusion().loss(jnp.asarray(logits, jnp.float32), batch)
+    found = objectives.TABLE["diffusion"].loss(jnp.asarray(logits, jnp.float32), batch)
     assert float(found["diffusion_loss"][0]) == pytest.approx(total, rel=1e-5)
     assert float(found["diffusion_loss"][1]) == tokens
 
@@ -169,7 +169,7 @@ def test_the_loss_is_the_formula():
 @pytest.mark.parametrize("gamma", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
 def test_the_gradient_is_that_of_finite_differences(gamma):
     batch = masked_batch(gamma)
-    objective = diffusion.Diffusion(gamma=gamma)
+    objective = objectives.TABLE["diffusion"].configure(knobs.Objective(gamma=gamma))
     config = toy.config(
         objectives__diffusion__weight=1.0,
         masking__draw="uniform",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -22,7 +20,7 @@ def nll(logits: np.ndarray, target: int) -> float:
 def found(name: str, outputs: np.ndarray, batch: dict) -> dict[str, float]:
     objective = objectives.TABLE[name]
     metrics = {key: (float(a), float(b)) for key, (a, b) in objective.loss(outputs, batch).items()}
-    assert metrics[f"{name}_loss"][1] == float(objective.count(batch))
+    assert metrics[f"{name}_loss"][1] == float(objective.count(batch)[name])
     return {key: total / max(count, 1) for key, (total, count) in metrics.items()}
 
 
@@ -100,8 +98,5 @@ def test_a_batch_without_labels_counts_nothing_and_stays_finite(name):
     assert (float(total), float(count)) == (0.0, 0.0)
 
 
-def test_every_objective_is_one_file_and_one_row():
-    folder = Path(objectives.__file__).parent
-    shared = {"__init__", "base", "network"}
-    assert {file.stem for file in folder.glob("*.py")} - shared == knobs.OBJECTIVES.keys()
+def test_every_objective_has_its_two_rows():
     assert objectives.TABLE.keys() == knobs.OBJECTIVES.keys()

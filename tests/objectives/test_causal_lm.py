@@ -80,11 +80,11 @@ def test_the_loss_is_that_of_every_token_from_the_column_before_it(examples, end
     assert (
         len(losses) == (batch["unit_ids"] >= 0).sum() + ends
     )  # each once, the first of a text after [CLS]
-    objective = objectives.of(config(objectives__causal_lm__end=end).objectives)["causal_lm"]
+    objective = objectives.configure(config(objectives__causal_lm__end=end).objectives)["causal_lm"]
     found = {name: (float(a), float(n)) for name, (a, n) in objective.loss(logits, batch).items()}
     assert found["causal_lm_loss"] == (pytest.approx(sum(losses), rel=1e-6), len(losses))
     assert found["causal_lm_accuracy"] == (sum(hits), len(losses))
-    assert float(objective.count(batch)) == len(losses)
+    assert float(objective.count(batch)["causal_lm"]) == len(losses)
 
 
 def test_no_loss_depends_on_a_later_token():

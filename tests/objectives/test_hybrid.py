@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import cli, suites, train
+from bert_jax import cli, objectives, suites, train
 from bert_jax import config as configs
 from bert_jax.config import costs, devices, knobs, resolve
 from bert_jax.data import pipeline
@@ -23,8 +23,7 @@ from bert_jax.interop import runs
 from bert_jax.masking import corrupt, draws
 from bert_jax.models import backends
 from bert_jax.objectives import hybrid, network
-from bert_jax.objectives.causal_lm import CausalLm
-from bert_jax.objectives.mlm import Mlm
+from bert_jax.objectives.words import find_next_words
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.studies import groups
@@ -43,7 +42,7 @@ def config(share: float = 0.5, **overrides: object) -> knobs.Config:
 
 
 @functools.partial(jax.jit, static_argnames="apply")
-def corrupted(b, inputs, apply=hybrid.apply):
+def corrupted(b, inputs, apply=objectives.TABLE["hybrid"].corrupt):
     settings = knobs.Masking()
     return apply(
         b,
@@ -59,6 +58,10 @@ def inputs(share: float, seed: int = 0):
     return toy.traced(knobs.Masking(), LENGTH, seed)._replace(share=np.float32(share))
 
 
+def hybrid_of(**options: bool) -> hybrid.Hybrid:
+    return objectives.TABLE["hybrid"].configure(knobs.Objective(**options))
+
+
 def gradient(settings: knobs.Config, objective, params, b):
     """Loss and gradient of a network alone."""
     built, (name,) = network.build(settings, toy.VOCAB), settings.objectives
@@ -67,9 +70,8 @@ def gradient(settings: knobs.Config, objective, params, b):
     @jax.value_and_grad
     def loss(params):
         sums = objective.loss(network.outputs(built, params, b)[name], b)
-        counts = objective.count(b)
-        counts = counts if isinstance(counts, dict) else {name: counts}
-        return sum(sums[f"{part}_loss"][0] / jnp.maximum(n, 1) for part, n in counts.items())
+        parts = objective.count(b).items()
+        return sum(sums[f"{part}_loss"][0] / jnp.maximum(n, 1) for part, n in parts)
 
     return jax.device_get(loss(params))
 
@@ -103,8 +105,8 @@ def test_with_nothing_causal_it_is_mlm(examples):
     masked = toy.config(pairs="none", model__layers=1)
     params = toy.init(masked)
     close(
-        gradient(config(0.0), hybrid.Hybrid(), params, ours),
-        gradient(masked, Mlm(), params, theirs),
+        gradient(config(0.0), objectives.TABLE["hybrid"], params, ours),
+        gradient(masked, objectives.TABLE["mlm"], params, theirs),
     )
 
 
@@ -118,9 +120,9 @@ def test_with_all_causal_it_is_causal_lm(examples, end):
     assert float(ledger["masked_fraction"][0]) == 0
     assert float(ledger["causal_fraction"][0]) == float(ledger["causal_fraction"][1])
     assert float(ledger["causal_fraction"][1]) == 16 * examples
-    objective = hybrid.Hybrid(end=end)
+    objective = hybrid_of(end=end)
     for mine, other in zip(
-        objective.targets(ours)["causal_lm"], CausalLm(end).targets(b), strict=True
+        objective.find_parts(ours)["causal_lm"], find_next_words(b, end), strict=True
     ):
         np.testing.assert_array_equal(mine, other)
     causal = toy.config(
@@ -133,8 +135,13 @@ def test_with_all_causal_it_is_causal_lm(examples, end):
     params = toy.init(causal)
     renamed = {"encoder": params["encoder"], "mlm": params["causal_lm"]}
     loss, found = gradient(config(1.0), objective, renamed, ours)
-    found = hybrid.head_from_left(found)
-    close((loss, found), gradient(causal, CausalLm(end), params, b))
+    found = hybrid.rename_head(found)
+    close(
+        (loss, found),
+        gradient(
+            causal, objectives.TABLE["causal_lm"].configure(knobs.Objective(end=end)), params, b
+        ),
+    )
 
 
 # --- both kinds in one batch ----------------------------------------------------------------------
@@ -196,7 +203,7 @@ def test_a_shifted_mask_is_predicted_from_the_place_before_it():
     """In training by its targets; by every reader of the model through the network."""
     b = toy.batch(8, LENGTH, seed=4, examples=2)
     masked, _ = corrupted(b, inputs(0.5))
-    plain, shifted = (hybrid.Hybrid(shift=shift).targets(masked)["mlm"] for shift in (False, True))
+    plain, shifted = (hybrid_of(shift=shift).find_parts(masked)["mlm"] for shift in (False, True))
     hit = np.asarray(plain[1]) > 0
     assert hit.sum() == (np.asarray(masked["predict_weights"]) > 0).sum() > 0
     np.testing.assert_array_equal(np.asarray(shifted[1]) > 0, np.roll(hit, -1, 1))
@@ -225,7 +232,7 @@ def kinds_of(prepared, batches: int, size: int, **overrides):
     found: dict[tuple[int, int], bool] = {}
     for step in range(batches):
         b = source.batch(step)
-        causal = np.asarray(hybrid.causal(b, np.uint32(0), np.float32(0.3)))
+        causal = np.asarray(hybrid.draw_causal(b, np.uint32(0), np.float32(0.3)))
         slots = np.arange(causal.shape[1])
         for row, slot in np.argwhere(b["segment_ids"].max(1, keepdims=True) > slots):
             key = int(b["copies"][row, slot]), int(b["example_ids"][row, slot])
@@ -249,7 +256,7 @@ def test_every_window_of_the_stream_has_its_share():
     places = np.arange(20_000, dtype=np.int32)[:, None]
     b = {"places": places, "copies": np.zeros_like(places)}
     shares = (0.0, 0.1, 0.125, 0.5, 1.0)
-    several = [np.asarray(hybrid.causal(b, np.uint32(7), np.float32(s)))[:, 0] for s in shares]
+    several = [np.asarray(hybrid.draw_causal(b, np.uint32(7), np.float32(s)))[:, 0] for s in shares]
     rates = np.asarray(draws.spread_evenly(b, np.uint32(7)))[:, 0] / 2**32
     for share, causal in zip(shares, several, strict=True):
         for start in (0, 377, 9_999, 19_000):
@@ -259,7 +266,7 @@ def test_every_window_of_the_stream_has_its_share():
     assert not several[0].any()
     assert several[-1].all()
     assert all((low <= high).all() for low, high in itertools.pairwise(several))
-    other = np.asarray(hybrid.causal(b, np.uint32(8), np.float32(0.5)))[:, 0]
+    other = np.asarray(hybrid.draw_causal(b, np.uint32(8), np.float32(0.5)))[:, 0]
     assert (other != several[3]).any()
 
 

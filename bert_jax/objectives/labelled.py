@@ -1,0 +1,67 @@
+"""Targets of the objectives over labels; a target of -1, or a value of NaN, is not counted."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from bert_jax.batch import Batch, Metrics
+from bert_jax.objectives.base import Objective, Targets
+
+
+def keep_known(targets: jax.Array) -> Targets:
+    """Return targets with their weights: 0 for a target below 0."""
+    return jnp.maximum(targets, 0), (targets >= 0).astype(jnp.float32)
+
+
+def find_labels(batch: Batch) -> Targets:
+    """Return the class of each text or pair [B, S]."""
+    return keep_known(batch["labels"])
+
+
+def find_tags(batch: Batch) -> Targets:
+    """Return the tag of each token [B, L]."""
+    return keep_known(batch["tags"])
+
+
+def find_spans(batch: Batch) -> Targets:
+    """Return the columns of the start and the end of each answer [B, 2]; [CLS] is no answer."""
+    columns, weights = keep_known(batch["spans"])
+    return columns, 0.5 * weights
+
+
+def arrange_spans(outputs: jax.Array, batch: Batch) -> jax.Array:
+    """Return the logits of the columns for the start and the end [B, 2, L].
+
+    The original's softmax runs over padding too, so that a loss depends on the length to which rows
+    are padded. Here padding is left out.
+    """
+    return jnp.where(batch["segment_ids"][..., None] > 0, outputs, -1e9).swapaxes(1, 2)
+
+
+def find_options(batch: Batch) -> Targets:
+    """Return the right option of each question [B]."""
+    return keep_known(batch["labels"][:, 0])
+
+
+def arrange_options(outputs: jax.Array, batch: Batch) -> jax.Array:
+    """Return the scores of the options [B, S]; an option that a row lacks never wins."""
+    options = jnp.max(batch["segment_ids"], axis=1, keepdims=True)  # [B, 1], their number
+    scores = outputs[..., 0]
+    return jnp.where(jnp.arange(1, scores.shape[1] + 1)[None] <= options, scores, -1e9)
+
+
+def find_values(batch: Batch) -> Targets:
+    """Return the value of each text or pair [B, 1]."""
+    known = jnp.isfinite(batch["values"])
+    return jnp.where(known, batch["values"], 0.0), known.astype(jnp.float32)
+
+
+class Regress(Objective):
+    """Squared error."""
+
+    def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
+        """Return regress_loss."""
+        values, weights = self.find_targets(batch)
+        errors = outputs[..., 0] - values
+        return {"regress_loss": (jnp.sum(weights * errors**2), jnp.sum(weights))}

@@ -1,0 +1,49 @@
+"""Targets of MLM and of causal language modelling: the words of the text."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import jax.numpy as jnp
+
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.objectives.base import Objective, Targets
+
+
+def find_masked_words(batch: Batch) -> Targets:
+    """Return the true token of each prediction slot [B, K]; a spare slot weighs 0.
+
+    Google's code divides a loss by count + 1e-5. For 20 predictions that changes the loss by 5e-7
+    of itself, and the loss of a batch would depend on how the batch is split. So the count alone is
+    used here.
+    """
+    return batch["predict_targets"], batch["predict_weights"]
+
+
+def find_next_words(batch: Batch, end: bool = True) -> Targets:
+    """Return the token after each column [B, L]; it weighs 1 if it is predicted.
+
+    The first token after [CLS] is predicted too. With `end`, every token of the same example is,
+    each [SEP] included. A [SEP] between documents, or between the texts of a pair, ends a text. The
+    last [SEP] of a row ends what the row had room for, mostly of a document that goes on in another
+    row. So the model learns where a text may stop, and that a text stops at the row's length.
+    Without `end`, only tokens that may be masked are predicted: the tokens of `mlm`.
+    """
+    following = jnp.roll(batch["tokens"], -1, axis=1)
+    segments = batch["segment_ids"]
+    predicted = (segments == jnp.roll(segments, -1, axis=1)) & (segments > 0)
+    if not end:
+        predicted &= jnp.roll(batch["unit_ids"], -1, axis=1) >= 0
+    predicted = predicted.at[:, -1].set(False)  # nothing follows the last column
+    return following, predicted.astype(jnp.float32)
+
+
+class CausalLm(Objective):
+    """Cross-entropy of every token that follows another."""
+
+    def configure(self, options: knobs.Objective) -> Objective:
+        """Return the objective that predicts each [SEP] too, or not."""
+        targets = functools.partial(find_next_words, end=options.end)
+        return dataclasses.replace(self, find_targets=targets)
