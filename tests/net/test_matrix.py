@@ -30,10 +30,8 @@ QUICK = (
     *FEW,
     "predict_more",
     "causal",
-    "hybrid",
     "accumulation",
     "lamb",
-    "layer_decay",
     "classify",
 )
 LAYOUTS = ("parallel.data=2", "parallel.fsdp=2", "parallel.step=pmap")
@@ -110,7 +108,7 @@ def as_users(
     return train(place, choose(request, "as_users"), users_flags=True)
 
 
-@rows(("bfloat16",))
+@rows(())
 def test_row_is_the_same_with_the_flags_of_users(as_users, name):
     assert differences(name, as_users[name].read_numbers()) == []
 
