@@ -31,7 +31,6 @@ NEEDED = (
 )
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")
-COUNTS = ("documents", "sentences", "tokens")
 # What reading a corpus may raise: its files may have any content.
 UNREADABLE = (DataError, OSError, ValueError, KeyError, TypeError, AttributeError)
 LOW_DISK, LOW_MEMORY = 5 * 2**30, 3 * 2**30
@@ -83,7 +82,7 @@ def examine() -> dict[str, Any]:
 def corpora(cache: Path) -> list[dict[str, Any]]:
     """List every finished corpus below the cache as its manifest describes it, or its error."""
     try:
-        from bert_jax.data.text import shards
+        from bert_jax.data import corpus as prepared
     except ImportError as error:
         problem = {"folder": str(cache), "error": f"cannot be read: {error}"}
         return [problem] if cache.is_dir() else []
@@ -91,13 +90,10 @@ def corpora(cache: Path) -> list[dict[str, Any]]:
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
         try:
-            manifest = shards.read_manifest(file.parent)
+            manifest = prepared.read_manifest(file.parent)
             audit = jsons.read(file.parent / "audit.json", DataError)
             entry |= {key: audit[key] for key in FACTS}
-            entry["splits"] = {
-                split: {"shards": len(parts)} | {k: sum(p[k] for p in parts) for k in COUNTS}
-                for split, parts in manifest["splits"].items()
-            }
+            entry["splits"] = manifest["splits"]
         except UNREADABLE as error:
             entry["error"] = f"{type(error).__name__}: {error}"
         entries.append(entry)

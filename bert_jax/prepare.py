@@ -29,7 +29,8 @@ def main(call: cli.Call) -> None:
 
 def run(config: knobs.Config) -> None:
     """Prepare a corpus; print its audit on standard error and its folder on standard output."""
-    from bert_jax.data.text import audit, pmi, prepare
+    from bert_jax.data import audit, prepare
+    from bert_jax.data.text import pmi
 
     need(
         not config.task.source,
@@ -37,10 +38,10 @@ def run(config: knobs.Config) -> None:
         "prepared",
         "bert-jax train reads the task when it starts",
     )
-    prepared = prepare.prepare(config, log=logger.info)
+    prepared = prepare.prepare_corpus(config, log=logger.info)
     if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
         pmi.collocations(prepared, config.masking)
-    logger.info(audit.table(jsons.read(prepared.folder / "audit.json", DataError)))
+    logger.info(audit.format_audit(jsons.read(prepared.folder / "audit.json", DataError)))
     print(prepared.folder)
 
 

@@ -12,20 +12,20 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.batch import HOST_KEYS, Batch, Special
 from bert_jax.config import knobs
+from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import Source
-from bert_jax.data.text.shards import Prepared, Shard
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
 
 
-def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Shard:
+def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Split:
     """Documents as lists of sentence lengths. Token t of the shard has the id FIRST + t (modulo a
     vocabulary).
     """
     lengths = [length for document in documents for length in document]
     ids = np.arange(sum(lengths))
-    return Shard(
+    return Split(
         tokens=(FIRST + (ids if vocab is None else ids * 7919 % (vocab - FIRST))).astype(np.uint32),
         sentence_ends=np.cumsum(lengths).astype(np.uint32),
         document_ends=np.cumsum([len(document) for document in documents]).astype(np.uint32),
@@ -42,8 +42,22 @@ def random_documents(
     ]
 
 
+def joined(parts: Sequence[Split]) -> Split:
+    """Documents of several parts, one part after the other."""
+    tokens = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    sentences = np.cumsum([0, *(len(part.sentence_ends) for part in parts)])
+    empty = Split(*(np.zeros(0, np.int64) for _ in range(3)))
+    ends = [part.sentence_ends + n for part, n in zip(parts, tokens, strict=False)]
+    documents = [part.document_ends + n for part, n in zip(parts, sentences, strict=False)]
+    return Split(
+        np.concatenate([empty.tokens, *(part.tokens for part in parts)]).astype(np.uint32),
+        np.concatenate([empty.tokens, *ends]),
+        np.concatenate([empty.tokens, *documents]),
+    )
+
+
 def prepared(
-    folder: Path, shards: Sequence[Shard], on_disk: bool = False, **splits: Sequence[Shard]
+    folder: Path, shards: Sequence[Split], on_disk: bool = False, **splits: Sequence[Split]
 ) -> Prepared:
     """A prepared corpus without a tokenizer that could read text; every third id goes on with a
     word.
@@ -52,27 +66,22 @@ def prepared(
     size = FIRST + max(len(s.tokens) for s in shards)
     continuation = np.arange(size) % 3 == 1
     continuation[:FIRST] = False
-    found: dict[str, list[Shard]] = {
-        "train": list(shards),
-        **{k: list(v) for k, v in splits.items()},
-    }
+    parts = {"train": shards, "validation": (), **splits}
+    found = {name: joined(of) for name, of in parts.items()}
     if on_disk:
-        found = {
-            name: [_mapped(folder / f"{name}-{i}", s) for i, s in enumerate(v)]
-            for name, v in found.items()
-        }
+        found = {name: _mapped(folder / name, split) for name, split in found.items()}
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=continuation)
     return Prepared(folder, {}, tokenizer, found, np.zeros(size, np.int64), "fingerprint")
 
 
-def _mapped(folder: Path, shard: Shard) -> Shard:
+def _mapped(folder: Path, split: Split) -> Split:
     folder.mkdir(parents=True, exist_ok=True)
     arrays = []
     for name in ("tokens", "sentence_ends", "document_ends"):
         if not (folder / f"{name}.npy").exists():
-            np.save(folder / f"{name}.npy", getattr(shard, name))
+            np.save(folder / f"{name}.npy", getattr(split, name))
         arrays.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
-    return Shard(*arrays)
+    return Split(*arrays)
 
 
 def config(**overrides: Any) -> knobs.Config:
@@ -83,7 +92,7 @@ def config(**overrides: Any) -> knobs.Config:
     return configs.settle(tree)[0]  # what has no effect in a test is no matter
 
 
-def shards(count: int = 3, documents: int = 12) -> list[Shard]:
+def shards(count: int = 3, documents: int = 12) -> list[Split]:
     """A small corpus in several shards."""
     return [shard(random_documents(documents, seed)) for seed in range(count)]
 

@@ -22,8 +22,8 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.config import knobs
+from bert_jax.data.corpus import Split
 from bert_jax.data.pipeline import Source
-from bert_jax.data.text.shards import Shard
 from bert_jax.masking import corrupt, quotas
 from bert_jax.training import program as steps
 from tests import corpora, published
@@ -41,7 +41,7 @@ ROWS = 512  # of a batch
 class Text:
     """Documents in shards, and what is known of each token by its place in the text."""
 
-    shards: list[Shard]
+    shards: list[Split]
     begins: np.ndarray  # bool [T + 1], a sentence begins here
     document: np.ndarray  # int [T]
     continues: np.ndarray  # bool [V], of ids: a piece that goes on with a word
@@ -50,18 +50,18 @@ class Text:
     def vocabulary(self) -> int:
         return len(self.continues)
 
-    def documents(self, shard: Shard) -> list[list[list[int]]]:
+    def documents(self, shard: Split) -> list[list[list[int]]]:
         ends = [0, *shard.sentence_ends.tolist()]
         sentences = [shard.tokens[a:b].tolist() for a, b in itertools.pairwise(ends)]
         return [sentences[a:b] for a, b in itertools.pairwise([0, *shard.document_ends.tolist()])]
 
 
-def text_of(structure: Sequence[Shard], continues: np.ndarray) -> Text:
+def text_of(structure: Sequence[Split], continues: np.ndarray) -> Text:
     """The same sentences and documents, with ids that tell tokens apart; `continues` is by place,
     [T].
     """
     shards, begins, document, start, documents = [], [], [], 0, 0
-    for shard in structure:
+    for shard in [corpora.joined(structure)]:
         lengths = np.diff(shard.sentence_ends.astype(int), prepend=0)
         sentences = np.diff(shard.document_ends.astype(int), prepend=0)
         shards.append(
@@ -80,7 +80,7 @@ def text_of(structure: Sequence[Shard], continues: np.ndarray) -> Text:
 
 
 def made_up(documents: int, sentences: float, tokens: float, seed: int = 0) -> Text:
-    """Geometric numbers of sentences and tokens, in two shards; two tokens of five go on with a
+    """Geometric numbers of sentences and tokens, in two parts; two tokens of five go on with a
     word.
     """
     structure = [
@@ -172,7 +172,7 @@ class Plant:
     """A bug: what it changes on the way of an example."""
 
     knobs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    shard: Callable[[Shard], Shard] = lambda shard: shard
+    shard: Callable[[Split], Split] = lambda shard: shard
     batch: Callable[[dict], dict] = lambda batch: batch
     quotas: Callable[[np.ndarray], np.ndarray] = lambda table: table
     output: Callable[[dict], dict] = lambda output: output

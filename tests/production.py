@@ -22,8 +22,7 @@ import numpy as np
 
 from bert_jax import export, suites, train
 from bert_jax.config import knobs
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 from bert_jax.errors import Stopped
 from bert_jax.interop import runs
 from bert_jax.models.bert import Bert
@@ -116,7 +115,7 @@ def packed(folder: Path) -> None:
     stop_and_go_on(asked["packed"], folder / "resumed")
     train.train([(asked[str(rate)], folder / str(rate)) for rate in RATES], command=[])
     run = runs.open_run(str(folder / "packed"))
-    source = pipeline.Source(prepare.prepare(asked["packed"]), "train", asked["packed"])
+    source = pipeline.Source(prepare.prepare_corpus(asked["packed"]), "train", asked["packed"])
     batch = source.batch(0)
     encode = jax.jit(Bert(run.config.model, run.tokenizer.size).apply)
     hidden = encode({"params": run.params["encoder"]}, batch).hidden

@@ -13,7 +13,7 @@ from bert_jax.benchmarks import around, harness, ours, parts, table
 from bert_jax.benchmarks import setup as contestants_of
 from bert_jax.benchmarks.harness import Contestant, Result
 from bert_jax.config import costs
-from bert_jax.data.text import prepare
+from bert_jax.data import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.masking import quotas
 from bert_jax.models.bert import padded_vocab
@@ -381,7 +381,7 @@ def test_preparing_is_done_anew_each_time_and_gives_the_ids_of_the_rival(tmp_pat
     base = texts.configure(texts.config_file(tmp_path))
     made = []
     monkeypatch.setattr(
-        around.prepare, "_make", lambda *a, real=prepare._make: made.append(a[2]) or real(*a)
+        around.prepare, "_prepare", lambda *a, real=prepare._prepare: made.append(a[2]) or real(*a)
     )
     ready = around.preparing(config.to_dict(base))
     made.clear()  # the vocabulary's, unless it was there
@@ -394,7 +394,7 @@ def test_preparing_is_done_anew_each_time_and_gives_the_ids_of_the_rival(tmp_pat
     rival = around.encoding(config.to_dict(base), alone=False)
     rival.call()
     assert rival.units == ready.units > 0
-    monkeypatch.setattr(around.encode, "sentences", lambda *a: iter([(5, "not what was prepared")]))
+    monkeypatch.setattr(around, "_sentences", lambda *a: iter([(0, "not what was prepared")]))
     with pytest.raises(AssertionError, match="other ids of train"):
         around.encoding(config.to_dict(base), alone=False)
 

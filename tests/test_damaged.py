@@ -18,10 +18,11 @@ import pytest
 from bert_jax import cli, config, inspect
 from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import knobs
+from bert_jax.data import corpus as prepared
+from bert_jax.data import files
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.row_formats import Row
 from bert_jax.data.task_files import read_rows
-from bert_jax.data.text import files, readers, sentences, shards
 from bert_jax.errors import CheckpointError, DataError, UserError
 from bert_jax.interop import runs
 from bert_jax.reporting import page, records, run_report
@@ -45,28 +46,15 @@ def task(path: Path) -> list[Row]:
     return read_rows(knobs.Task(source=f"files:{path}", text="text"), "train")
 
 
-def parquet(path: Path) -> Any:
-    return list(
-        readers.read(
-            sentences.Item("a", 1, (str(path), "parquet", 0, 1)), corpus(path), sentences.Tally()
-        )
-    )
+def read(path: Path) -> Any:
+    return list(files.read_file(str(path), "text"))
 
 
 OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and what opens it
-    "a corpus": ("a.txt", lambda path: files.find(corpus(path))),
-    "JSON lines of a corpus": ("a.jsonl", lambda path: files.items(corpus(path))),
-    "a packed corpus": (
-        "a.txt.gz",
-        lambda path: files.identity(corpus(path), path.parent / "cache"),
-    ),
-    "a corpus in parquet": ("a.parquet", lambda path: files.items(corpus(path))),
-    "a corpus that was a file when it was listed": (
-        "a.txt",
-        lambda path: readers.opened(str(path)),
-    ),
-    "a packed one": ("a.txt.zst", lambda path: readers.opened(str(path))),
-    "one in parquet": ("a.parquet", parquet),
+    "a corpus": ("a.txt", lambda path: files.identify(corpus(path), path.parent / "cache")),
+    "a corpus that was a file when it was listed": ("a.txt", read),
+    "a packed one": ("a.txt.zst", read),
+    "one in parquet": ("a.parquet", read),
     "a task": ("a.tsv", task),
     "a split of a task": ("train.jsonl", lambda path: task(path.parent)),
     "texts of a suite": ("a.jsonl", lambda path: list(lines.objects(path, ["text"]))),
@@ -84,7 +72,7 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
     "a lock": (folder_locks.NAME, lambda path: folder_locks.hold(path.parent).__enter__()),
     "a checkpoint's manifest": (manifest.NAME, lambda path: manifest.load(path.parent)),
-    "a prepared corpus": ("manifest.json", lambda path: shards.open(path.parent)),
+    "a prepared corpus": ("manifest.json", lambda path: prepared.open_corpus(path.parent)),
 }
 
 
@@ -119,11 +107,11 @@ def test_a_corpus_folder_with_what_is_no_file_is_refused_by_its_name(kind, tmp_p
     make(kind, tmp_path / "b.txt")
     for given in (tmp_path, tmp_path / "*.txt"):
         with pytest.raises(DataError) as caught:
-            files.identity(corpus(given), tmp_path / "cache")
+            files.identify(corpus(given), tmp_path / "cache")
         assert str(tmp_path / "b.txt") in str(caught.value)
         assert SPECIAL[kind] in str(caught.value)
     (tmp_path / "b.txt").rename(tmp_path / "b.other")  # which is not read
-    assert [name for name, _ in files.find(corpus(tmp_path))[0]] == ["a.txt"]
+    assert [name for name, _ in files.find_files(corpus(tmp_path))[0]] == ["a.txt"]
 
 
 @pytest.mark.fault(44)
@@ -176,24 +164,12 @@ def put(path: Path, content: str) -> None:
 @pytest.mark.parametrize("content", OTHER)
 def test_what_is_remembered_of_files_is_found_anew_where_it_is_damaged(content, tmp_path):
     (tmp_path / "a.txt").write_text("One sentence.\n")
-    wanted = files.identity(corpus(tmp_path / "a.txt"), tmp_path / "cache")
+    wanted = files.identify(corpus(tmp_path / "a.txt"), tmp_path / "cache")
     put(tmp_path / "cache" / "file-hashes.json", content)
-    assert files.identity(corpus(tmp_path / "a.txt"), tmp_path / "cache") == wanted
+    assert files.identify(corpus(tmp_path / "a.txt"), tmp_path / "cache") == wanted
     assert str(tmp_path / "a.txt") in json.loads(
         (tmp_path / "cache" / "file-hashes.json").read_text()
     )
-
-
-@pytest.mark.parametrize("content", OTHER)
-def test_what_was_verified_is_verified_again_where_the_stamp_is_damaged(content, tmp_path):
-    file = tmp_path / "a.npy"
-    np.save(file, np.arange(3))
-    listed = {"a.npy": {"bytes": file.stat().st_size, "sha256": shards.sha256(file)}}
-    put(tmp_path / shards.VERIFIED, content)
-    with shards._verified(tmp_path, listed) as anew:
-        assert anew == ["a.npy"]
-    with shards._verified(tmp_path, listed) as anew:
-        assert anew == []
 
 
 STUDY_FILES: dict[str, Callable[[StudyFolder], Any]] = {
@@ -377,7 +353,7 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
     (tmp_path / "b.npy").write_bytes(pickle.dumps(Payload(marker)))
     for name in ("a.npy", "b.npy"):
         with pytest.raises(DataError, match=f"{name} is not an array"):
-            shards._array(tmp_path / name)
+            prepared.open_array(tmp_path / name, 1)
     place = written(tmp_path / "study")
     entry = place.read_cell(CELL.id)
     place.write_result(entry, "validation", {}, 1.0, {"loss.sum": np.ones(2)})
@@ -442,31 +418,3 @@ def test_a_checkpoint_holds_plain_json_and_arrays(made):
     for path in made.rglob("*"):
         assert path.suffix not in (".py", ".pkl", ".pickle", ".bin", ".pt"), path
         assert path.is_dir() or not path.read_bytes().startswith(b"\x80"), path
-
-
-@pytest.mark.fault(30)
-@pytest.mark.parametrize(
-    "name", ["../secret.npy", "/etc/passwd", "a/../../secret.npy", "..", "a\\b.npy"]
-)
-def test_a_prepared_corpus_names_no_file_outside_its_folder(name, tmp_path):
-    made = tmp_path / "data"
-    made.mkdir()
-    listed = {"bytes": 1, "sha256": ""}
-    value = {"format": shards.FORMAT, "fingerprint": "f", "splits": {}, "tokenizer": {"hash": "h"}}
-    (made / "manifest.json").write_text(json.dumps(value | {"files": {name: listed}}))
-    with pytest.raises(DataError, match="names a file outside its folder"):
-        shards.open(made)
-
-
-@pytest.mark.fault(30)
-def test_a_link_out_of_a_prepared_corpus_is_refused(tmp_path):
-    (tmp_path / "secret.npy").write_bytes(b"x")
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "unigrams.npy").symlink_to("../secret.npy")
-    listed = {"bytes": 1, "sha256": shards.sha256(tmp_path / "secret.npy")}
-    value = {"format": shards.FORMAT, "fingerprint": "f", "splits": {}, "tokenizer": {"hash": "h"}}
-    (tmp_path / "data" / "manifest.json").write_text(
-        json.dumps(value | {"files": {"unigrams.npy": listed}})
-    )
-    with pytest.raises(DataError, match="outside its folder"):
-        shards.open(tmp_path / "data")

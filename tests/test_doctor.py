@@ -19,7 +19,7 @@ import pytest
 from bert_jax import cli, config, doctor
 from bert_jax.config import knobs
 from bert_jax.config.presets import ABOUT, PRESETS
-from bert_jax.data.text import prepare, shards
+from bert_jax.data import corpus
 from bert_jax.system import machine
 
 HEALTHY = {
@@ -45,31 +45,20 @@ HEALTHY = {
 }
 
 
+SPLITS = {
+    "train": {"documents": 3, "sentences": 5, "tokens": 12},
+    "validation": {"documents": 1, "sentences": 2, "tokens": 4},
+}
+
+
 def _write_corpus(folder, fingerprint):
-    """Two training shards and a validation shard, by the writer that prepare uses; a manifest by
-    hand.
-    """
-    sizes = {"train-00000": (7, 3, 2), "train-00001": (5, 2, 1), "validation-00000": (4, 2, 1)}
-    entries = {
-        name: shards.write(
-            folder,
-            name,
-            np.arange(tokens, dtype=np.uint16),
-            np.linspace(1, tokens, sentences).astype(np.uint32),
-            np.linspace(1, sentences, documents).astype(np.uint32),
-        )
-        for name, (tokens, sentences, documents) in sizes.items()
-    }
-    splits = {
-        split: [e for n, e in entries.items() if n.startswith(split)]
-        for split in ("train", "validation")
-    }
+    """The manifest and audit of a prepared corpus."""
+    folder.mkdir()
     manifest = {
-        "format": shards.FORMAT,
+        "format": corpus.FORMAT,
         "fingerprint": fingerprint,
-        "splits": splits,
-        "tokenizer": {"hash": "h"},
-        "files": {},
+        "splits": SPLITS,
+        "tokenizer": {"hash": "h", "size": 99},
     }
     audit = {
         "fingerprint": fingerprint,
@@ -98,15 +87,15 @@ def test_the_json_is_one_object_with_the_facts(capsys, cache):
 
 def test_the_text_has_every_fact_of_the_json(capsys):
     report = copy.deepcopy(HEALTHY) | {"warnings": ["one", "two"]}
-    counts = {"shards": 2, "documents": 3, "sentences": 5, "tokens": 1200}
-    corpus = {
+    counts = {"documents": 3, "sentences": 5, "tokens": 1200}
+    facts = {
         "folder": "/cache/abc",
         "source": "files",
         "vocab_size": 8000,
         "unigram_entropy": 6.314,
     }
     report["corpora"] = [
-        corpus | {"splits": {"train": counts}},
+        facts | {"splits": {"train": counts}},
         {"folder": "/cache/bad", "error": "DataError: bad"},
     ]
     lines = doctor.as_text(report).splitlines()
@@ -122,7 +111,7 @@ def test_the_text_has_every_fact_of_the_json(capsys):
     assert any(
         "/cache/abc (files): 8,000 tokens of vocabulary, 6.31 nats" in line for line in lines
     )
-    assert any("train: 2 shards, 3 documents, 5 sentences, 1,200 tokens" in line for line in lines)
+    assert any("train: 3 documents, 5 sentences, 1,200 tokens" in line for line in lines)
     assert [line.split()[-1] for line in lines if line.startswith("warning")] == ["one", "two"]
     report["devices"] = {"error": "RuntimeError: none", "backend": None, "count": 0, "kinds": []}
     assert "0 x" in doctor.as_text(report)
@@ -136,21 +125,20 @@ def test_prepared_corpora_are_found_with_their_counts(tmp_path):
     (tmp_path / "odd" / "manifest.json").write_text(
         json.dumps(
             {
-                "format": shards.FORMAT,
+                "format": corpus.FORMAT,
                 "fingerprint": "f",
-                "splits": {"train": [3]},
-                "tokenizer": {"hash": "h"},
-                "files": {},
+                "splits": {"train": 3},
+                "tokenizer": {"hash": "h", "size": 99},
             }
         )
     )
     (tmp_path / "odd" / "audit.json").write_text((tmp_path / "one" / "audit.json").read_text())
-    (tmp_path / "unfinished" / "train-00000").mkdir(parents=True)
+    (tmp_path / "unfinished" / "train").mkdir(parents=True)
     broken, odd, one = doctor.corpora(
         tmp_path
     )  # in the order of their names; an unfinished one has no manifest
     assert "not JSON" in broken["error"]
-    assert "splits.train[0] is 3, not an object" in odd["error"]
+    assert "splits.train is 3, not an object" in odd["error"]
     assert doctor.warnings(HEALTHY | {"corpora": [one]}, {}) == [f"{tmp_path / 'one'}: w"]
     assert one == {
         "folder": str(tmp_path / "one"),
@@ -159,17 +147,14 @@ def test_prepared_corpora_are_found_with_their_counts(tmp_path):
         "vocab_size": 99,
         "unigram_entropy": 3.5,
         "warnings": ["w"],
-        "splits": {
-            "train": {"shards": 2, "documents": 3, "sentences": 5, "tokens": 12},
-            "validation": {"shards": 1, "documents": 1, "sentences": 2, "tokens": 4},
-        },
+        "splits": SPLITS,
     }
 
 
 @pytest.mark.parametrize("value", ["", "~/somewhere", "/tmp/elsewhere"])
 def test_the_cache_is_where_prepare_puts_things(monkeypatch, value):
     monkeypatch.setenv("BERT_JAX_DATA", value)
-    assert machine.cache_folder() == prepare.cache_folder(knobs.Corpus())
+    assert machine.cache_folder() == corpus.find_cache(knobs.Corpus())
 
 
 def test_no_cache_means_no_corpora(tmp_path):

@@ -13,14 +13,14 @@ import pytest
 from bert_jax import cli
 from bert_jax.checkpoints import manifest
 from bert_jax.config import load_file, resolve
-from bert_jax.data.text import prepare
+from bert_jax.data import prepare
 from tests import texts
 
 
 @pytest.fixture(scope="module")
 def vocabulary(base) -> Path:
     """A vocabulary that runs are given."""
-    prepared = prepare.prepare(resolve(load_file(str(base))), log=lambda _: None)
+    prepared = prepare.prepare_corpus(resolve(load_file(str(base))), log=lambda _: None)
     prepared.tokenizer.save(base.parent / "given")
     return base.parent / "given" / "vocab.txt"
 
@@ -120,8 +120,8 @@ def test_train_names_blank_lines_for_one_document(base, tmp_path, capsys):
     assert "blank lines" in hint
     text.write_text("\n\n".join(sentences) + "\n")  # the hint, followed
     settings = {"corpus__path": str(text), "corpus__validation_fraction": 0.5}
-    prepared = prepare.prepare(texts.configure(base, **settings), log=lambda _: None)
-    assert sum(len(shard.document_ends) for shard in prepared.splits["validation"])
+    prepared = prepare.prepare_corpus(texts.configure(base, **settings), log=lambda _: None)
+    assert len(prepared.splits["validation"].document_ends)
 
 
 @pytest.mark.parametrize("command", ["train", "prepare"])

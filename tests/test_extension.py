@@ -120,26 +120,31 @@ assert engines.make("mine", ".", 0, {}).room.parallel == 1
 """,
     ),
     "a corpus source": (
-        ("config/data_knobs.py", "SOURCES", '    "mine": Source("mine", ("path",)),\n'),
+        ("config/data_knobs.py", "SOURCES", '    "mine": Source(("path",)),\n'),
         {
-            "data/text/mine.py": '''
+            "data/mine.py": '''
 """Corpus source `mine`: as many documents as its path says."""
 
-from bert_jax.data.text.sentences import Chunk, Item
+from bert_jax.data.sentences import Item, Text
 
 
-def identity(settings, cache):
+def identify(settings, cache):
     return settings.path
 
 
-def items(settings):
+def list_items(settings, cache):
     return [Item("mine", 1, (int(settings.path),))], []
 
 
-def read(item, settings, tally):
+def read_texts(item, settings):
     for i in range(*item.spec):
-        yield Chunk([f"The document with number {i} ends here."])
-'''
+        yield Text(f"The document with number {i} ends here.", "")
+''',
+            "data/corpus.py": """
+from bert_jax.data import mine
+
+SOURCES["mine"] = mine
+""",
         },
         """
 import json, pathlib
@@ -173,12 +178,11 @@ MARKERS["halves"] = halves
         """
 import numpy as np
 from pathlib import Path
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 from tests import texts
 changes = {"masking__unit": "halves", "masking__span_max": 3, "evals__validation__unit": "halves"}
 config = texts.configure(texts.config_file(Path.cwd()), **changes)
-source = pipeline.Source(prepare.prepare(config, log=print), "train", config)
+source = pipeline.Source(prepare.prepare_corpus(config, log=print), "train", config)
 assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_length // 2}
 """,
     ),

@@ -104,9 +104,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from bert_jax.data import pairs
-from bert_jax.data.text import prepare
-from bert_jax.data.text.shards import Shard
+from bert_jax.data import pairs, prepare
+from bert_jax.data.corpus import Split
 from bert_jax.training import program as steps
 from tests import corpora, test_step, texts, toy
 from tests.corpora import FIRST, SPECIAL
@@ -227,11 +226,11 @@ def rounding(function: Callable[[np.ndarray], np.ndarray]) -> Plant:
     return Plant(quotas=table)
 
 
-def one_document(shard: Shard) -> Shard:
+def one_document(shard: Split) -> Split:
     return dataclasses.replace(shard, document_ends=shard.document_ends[-1:])
 
 
-def a_document_a_line(shard: Shard) -> Shard:
+def a_document_a_line(shard: Split) -> Split:
     return dataclasses.replace(
         shard, document_ends=np.arange(1, len(shard.sentence_ends) + 1, dtype=np.uint32)
     )
@@ -259,7 +258,7 @@ def swap_sides(plan: Callable) -> Callable:
 def random_where_alone(plan: Callable) -> Callable:
     """A chunk of one sentence gets its B from anywhere, and a label of another task."""
 
-    def mixed(shard: Shard, *rest: Any) -> np.ndarray:
+    def mixed(shard: Split, *rest: Any) -> np.ndarray:
         records = plan(shard, *rest).copy()
         rng = np.random.default_rng(rest[-2])
         alone = np.flatnonzero(records["label"] == -1)
@@ -500,7 +499,7 @@ def test_repeated_documents_are_dropped(tmp_path: Path) -> None:
             "deduplicate": deduplicate,
         }
         settings = {f"corpus__{name}": value for name, value in chosen.items()}
-        prepared = prepare.prepare(
+        prepared = prepare.prepare_corpus(
             corpora.config(tokenizer__vocab_size=120, **settings), lambda _: None
         )
         audit = json.loads((prepared.folder / "audit.json").read_bytes())
@@ -548,12 +547,12 @@ def real_text(shared: Path, folder: Path) -> Text:
             corpus__cache=folder,
             tokenizer__path=shared / "vocab" / "bert_base_uncased_vocab.txt",
         )
-        prepared = prepare.prepare(config, lambda _: None)
-        shard = prepared.splits["train"][0]
+        prepared = prepare.prepare_corpus(config, lambda _: None)
+        shard = prepared.splits["train"]
         sentences = int(shard.document_ends[documents - 1])
         tokens = int(shard.sentence_ends[sentences - 1])
         structure.append(
-            Shard(
+            Split(
                 shard.tokens[:tokens],
                 shard.sentence_ends[:sentences],
                 shard.document_ends[:documents],

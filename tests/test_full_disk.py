@@ -23,7 +23,7 @@ import tensorstore
 
 from bert_jax import cli
 from bert_jax.checkpoints import manager, manifest, storage
-from bert_jax.data.text import pool
+from bert_jax.data import encode, prepare, spool, worker
 from bert_jax.system import disk, fault_points
 from tests import outcomes, saved, texts
 
@@ -160,27 +160,39 @@ def test_no_inodes_left_is_said_as_such(base, mount, capsys):
 
 
 @pytest.mark.fault(42)
-@pytest.mark.parametrize("point", ["prepare_read:0", "prepare_encode:0", "prepare_pack:0"])
-def test_prepare_with_a_cache_that_fills_up(point, tmp_path, base, mount, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("module", "step"),
+    [(spool, "read_task"), (encode, "encode_part"), (prepare, "write_array")],
+)
+def test_prepare_with_a_cache_that_fills_up(
+    module, step, tmp_path, base, mount, monkeypatch, capsys
+):
     folder = mount("4m")
     words = ["prepare", f"--config={base}", f"--config.corpus.cache={folder}"]
-    arm(monkeypatch, point, folder)
-    refused(capsys, *words)
+
+    real = getattr(module, step)
+
+    def fill_first(*arguments):
+        fault_points.fill(folder)
+        return real(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, step, fill_first)
+        refused(capsys, *words)
     (folder / "filler").unlink()
-    monkeypatch.setattr(fault_points, "_armed", lambda: None)
     assert cli.execute(words) == 0
     made = Path(capsys.readouterr().out.strip())
     monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "other"))
     assert cli.execute(["prepare", f"--config={base}"]) == 0
     wanted = Path(capsys.readouterr().out.strip())
-    for file in (p for p in wanted.rglob("*") if p.is_file() and p.name != "verified.json"):
+    for file in (path for path in wanted.rglob("*") if path.is_file()):
         assert (made / file.relative_to(wanted)).read_bytes() == file.read_bytes(), file
 
 
 def test_pool_passes_the_system_errors_of_its_workers_on(tmp_path):
     """Of a full disk above all, whose number is what tells it from a damaged file."""
-    with pool.Pool(2) as workers:
-        found = workers.map("bert_jax.data.corpus:records", [(tmp_path, "missing")] * 2)
+    with worker.Workers(2) as workers:
+        found = workers.run(spool.read_records, [(tmp_path, "missing")] * 2)
         with pytest.raises(FileNotFoundError) as error:
             next(found)
     assert error.value.errno == errno.ENOENT

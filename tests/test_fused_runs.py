@@ -16,8 +16,7 @@ import pytest
 
 from bert_jax import sharding, train
 from bert_jax.config import knobs, resolve, to_dict
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
 from bert_jax.evaluation.metrics import Totals
@@ -279,7 +278,7 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
     several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(arms)]
     mesh = make_mesh(config.parallel, arms)
     assert dict(mesh.shape) == {"arm": arms, "data": 8 // arms, "fsdp": 1, "tensor": 1}
-    prepared = prepare.prepare(config, log=lambda line: None)
+    prepared = prepare.prepare_corpus(config, log=lambda line: None)
     source, special, size = (
         pipeline.Source(prepared, "train", config),
         prepared.tokenizer.special,

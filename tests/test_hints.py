@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax import cli, config, predict
 from bert_jax.config import load, resolve
-from bert_jax.data.text import tfds_text
+from bert_jax.data import tfds
 from bert_jax.errors import ConfigError, MissingError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream as predictions
@@ -49,9 +49,9 @@ def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp
 
     place = tmp_path / ("texts" if there else "nowhere")
     made = types.SimpleNamespace(data_dir=str(place), as_data_source=refuse)
-    monkeypatch.setattr(tfds_text, "builder", lambda name, data_dir: made)
+    monkeypatch.setattr(tfds, "builder", lambda name, data_dir: made)
     with pytest.raises(Exception, match=said) as caught:
-        tfds_text.examples_of.__wrapped__("wiki", "", "train")
+        tfds.examples_of.__wrapped__("wiki", "", "train")
     assert hint in caught.value.hint
     assert isinstance(caught.value, MissingError) != there
 

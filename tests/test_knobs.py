@@ -25,8 +25,7 @@ from bert_jax import config as configs
 from bert_jax import sharding, train
 from bert_jax.batch import Encoded
 from bert_jax.config import knobs, load_file, override, resolve
-from bert_jax.data import corpus, pipeline
-from bert_jax.data.text import files, prepare, sentences, tfds_text
+from bert_jax.data import corpus, files, pipeline, prepare, sentences, tfds
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus as evaluation
@@ -64,23 +63,17 @@ COVERED = {
     "init_vocab": (
         "test_train.py::test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces"
     ),
-    "corpus.source": "test_prepare.py::test_a_dataset_built_from_local_text_is_read_in_ranges",
-    "corpus.path": "test_corpus.py::test_a_path_is_a_file_a_folder_or_a_glob",
+    "corpus.source": "test_tfds.py::test_a_data_set_is_read_in_ranges",
+    "corpus.path": "test_files.py::test_a_path_is_a_file_a_folder_or_a_glob",
     "corpus.tfds_dir": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
-    "corpus.revision": "test_hub.py::test_a_pinned_commit_is_trained_on_without_a_network",
+    "corpus.revision": "test_hub.py::test_a_prepared_dataset_needs_no_network",
     "corpus.split": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
     "corpus.text_field": "test_knobs.py::test_the_field_that_holds_the_text",
-    "corpus.sentences": "test_corpus.py::test_auto_finds_out_whether_a_line_is_a_sentence",
+    "corpus.sentences": "test_prepare.py::test_auto_finds_whether_a_line_is_a_sentence",
     "corpus.language": "test_knobs.py::test_the_language_decides_where_sentences_end",
-    "corpus.deduplicate": "test_corpus.py::test_copies_are_dropped_before_the_split",
-    "corpus.validation_fraction": "test_corpus.py::test_the_split_follows_the_text_alone",
-    "corpus.on_bad_text": "test_corpus.py::test_bad_text_follows_the_policy",
-    "corpus.on_bad_row": "test_corpus.py::test_malformed_rows_name_file_and_line",
-    "corpus.max_document_tokens": (
-        "test_prepare.py::test_long_documents_are_cut_at_sentences_and_long_sentences_hard"
-    ),
-    "corpus.shard_tokens": "test_prepare.py::test_shards_are_even_and_within_the_limit",
-    "corpus.cache": "test_prepare.py::test_the_cache_is_the_knob_the_variable_or_the_home",
+    "corpus.deduplicate": "test_sides.py::test_copies_are_dropped_before_the_split",
+    "corpus.validation_fraction": "test_sides.py::test_the_split_follows_the_text_alone",
+    "corpus.cache": "test_corpus.py::test_the_cache_is_the_knob_the_variable_or_the_home",
     "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
     "task.name": "test_suite_task.py::test_glue_is_every_task_whose_classes_the_head_knows",
     "task.pad": "test_finetune.py::test_padding_changes_shapes",
@@ -119,7 +112,7 @@ COVERED = {
         "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for"
     ),
     "tokenizer.train_characters": (
-        "test_prepare.py::test_the_vocabulary_is_trained_on_a_bounded_sample_of_train"
+        "test_prepare.py::test_a_vocabulary_is_trained_on_a_share_of_train"
     ),
     "examples.short_probability": "test_pairs.py::test_plan_short_targets_are_uniform",
     "examples.random_next_probability": (
@@ -703,9 +696,9 @@ def test_the_field_that_holds_the_text(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"text": "one", "body": "two"}\n')
     for field, expected in (("text", "one"), ("body", "two")):
         settings = knobs.Corpus(source="files", path=str(tmp_path), text_field=field)
-        (item,) = files.items(settings)[0]
-        (chunk,) = corpus.SOURCES["files"].read(item, settings, sentences.Tally())
-        assert chunk.lines == [expected]
+        (item,) = files.list_items(settings, tmp_path)[0]
+        (text,) = files.read_texts(item, settings)
+        assert text.text == expected
 
 
 def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
@@ -714,7 +707,7 @@ def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
     def rows(name: str, folder: str, split: str) -> list[dict]:
         return [{"text": f"{name} of {folder}, {split}", "body": "another field"}]
 
-    monkeypatch.setattr(tfds_text, "examples_of", rows)
+    monkeypatch.setattr(tfds, "examples_of", rows)
     item = sentences.Item("", 1, (0, 1))
     for changes, expected in (
         ({}, "set of , train"),
@@ -723,24 +716,15 @@ def test_a_dataset_is_read_from_its_folder_split_and_field(monkeypatch):
         ({"text_field": "body"}, "another field"),
     ):
         settings = knobs.Corpus(source="tfds", path="set", **changes)  # type: ignore[arg-type]  # names of strings
-        (chunk,) = corpus.SOURCES["tfds"].read(item, settings, sentences.Tally())
-        assert chunk.lines == [expected]
+        (text,) = tfds.read_texts(item, settings)
+        assert text.text == expected
 
 
-def test_the_language_decides_where_sentences_end(tmp_path):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text(
-        "Am 3. Oktober kam Herr Meier bzw. sein Sohn. Dann gingen sie.\n"
-    )
-    found = {}
-    for language in ("de", "en"):
-        settings = knobs.Corpus(source="files", path=str(tmp_path / "in"), language=language)
-        folder = tmp_path / language
-        folder.mkdir()
-        corpus.extract(0, files.items(settings)[0], settings, False, folder)
-        found[language] = [line.strip() for line in corpus.read_sentences(folder, "00000-0000")]
-    assert found["de"] == ["Am 3. Oktober kam Herr Meier bzw. sein Sohn.", "Dann gingen sie."]
-    assert found["en"][0] == "Am 3."  # an English ordinal has no point
+def test_the_language_decides_where_sentences_end():
+    line = "Am 3. Oktober kam Herr Meier bzw. sein Sohn. Dann gingen sie."
+    german = sentences.split_sentences(line, "de")
+    assert german == [" Am 3. Oktober kam Herr Meier bzw. sein Sohn.", " Dann gingen sie."]
+    assert sentences.split_sentences(line, "en")[0] == " Am 3."  # an English ordinal has no point
 
 
 def test_as_many_workers_prepare_as_are_asked_for(tmp_path, monkeypatch):
@@ -748,9 +732,9 @@ def test_as_many_workers_prepare_as_are_asked_for(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare.machine, "cores", lambda: 7)
     asked = []
     monkeypatch.setattr(
-        prepare.pool,
-        "Pool",
-        lambda count, real=prepare.pool.Pool: asked.append(count) or real(min(count, 1)),
+        prepare,
+        "Workers",
+        lambda count, real=prepare.Workers: asked.append(count) or real(min(count, 1)),
     )
     for workers in (2, 0):
         settings = knobs.Corpus(
@@ -760,7 +744,7 @@ def test_as_many_workers_prepare_as_are_asked_for(tmp_path, monkeypatch):
             workers=workers,
         )
         config = knobs.Config(corpus=settings, tokenizer=knobs.Tokenizer(vocab_size=60))
-        prepare.prepare(config, lambda _: None)
+        prepare.prepare_corpus(config, lambda _: None)
     assert asked == [2, 7]
 
 
@@ -774,7 +758,7 @@ def test_a_vocabulary_has_the_size_and_word_length_asked_for(tmp_path):
         assert ids.count(found.special.unk) == (longest == 3)  # garden alone is longer
         found.save(tmp_path / "t")
         for again in (3, 200):
-            given = prepare.given_tokenizer(
+            given = corpus.load_vocabulary(
                 knobs.Tokenizer(path=str(tmp_path / "t"), max_word_length=again)
             )
             assert given.encode_batch(["cat dog garden"])[0].count(found.special.unk) == (
@@ -843,7 +827,7 @@ def evaluator(ran: Path, **settings: object) -> evaluation.Evaluator:
     config = runs.open_run(str(ran)).config
     chosen = knobs.Eval(**settings)  # type: ignore[arg-type]  # any of its fields
     return evaluation.Evaluator(
-        config, prepare.prepare(config), chosen, sharding.make_mesh(knobs.Parallel())
+        config, prepare.prepare_corpus(config), chosen, sharding.make_mesh(knobs.Parallel())
     )
 
 
@@ -862,7 +846,7 @@ def test_an_evaluation_predicts_the_share_it_names(ran):
 
 def test_an_evaluation_has_units_pairs_and_masks_of_its_own(ran):
     config = runs.open_run(str(ran)).config
-    prepared = prepare.prepare(config)
+    prepared = prepare.prepare_corpus(config)
     for unit, seed in (("token", 0), ("word", 0), ("span", 5)):
         found = evaluator(ran, unit=unit, seed=seed)
         units = dataclasses.replace(config, masking=knobs.Masking(unit=unit))
@@ -886,7 +870,7 @@ def test_an_evaluation_without_a_size_takes_what_an_update_takes_at_once(ran):
     config = configs.recorded(configs.to_dict(configs.resolve(tree)))
     assert config.evals["validation"].batch_size is None
     assert training_data.finalize(config, training_data.Facts()).evals == config.evals
-    prepared, mesh = prepare.prepare(config), sharding.make_mesh(knobs.Parallel())
+    prepared, mesh = prepare.prepare_corpus(config), sharding.make_mesh(knobs.Parallel())
     found = evaluation.Evaluator(config, prepared, config.evals["validation"], mesh)
     assert found.rows == 24
     assert definition.identity(config) == definition.identity(

@@ -323,8 +323,8 @@ class Dataset:
 
 
 def test_pairs_of_tensorflow_datasets(run, monkeypatch, one_device):
-    monkeypatch.setattr("bert_jax.data.text.tfds_text.builder", lambda *named: Dataset)
-    monkeypatch.setattr("bert_jax.data.text.tfds_text.examples_of", Dataset.examples_of)
+    monkeypatch.setattr("bert_jax.data.tfds.builder", lambda *named: Dataset)
+    monkeypatch.setattr("bert_jax.data.tfds.examples_of", Dataset.examples_of)
     found = ask(run, "blimp", source="tfds:blimp")
     assert (found["pairs"], found["ties"], list(found["paradigm"])) == (
         2,

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from bert_jax import prepare, sharding, train
 from bert_jax.config import knobs
+from bert_jax.data import prepare as preparation
+from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import Source
 from bert_jax.data.text import pmi
-from bert_jax.data.text import prepare as preparation
-from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.masking import units
 from bert_jax.training.ledger import Ledger
@@ -47,7 +47,7 @@ def corpus(folder: Path, documents: list[list[Gram]]) -> Prepared:
             [piece for document in several for word in document for piece in word], np.uint32
         )
         ends = np.cumsum(lengths).astype(np.uint32)
-        shards.append(Shard(tokens, ends, np.arange(1, len(ends) + 1, dtype=np.uint32)))
+        shards.append(Split(tokens, ends, np.arange(1, len(ends) + 1, dtype=np.uint32)))
     prepared = corpora.prepared(folder, shards)
     prepared.tokenizer.continuation = CONTINUATION
     vocab = [f"{'##' if CONTINUATION[i] else ''}{i}" for i in range(20)]
@@ -426,7 +426,7 @@ def test_a_run_on_collocations_that_prepare_has_found(tmp_path, monkeypatch):
         patch.setattr(pmi, "Search", None)
         train.run(dataclasses.replace(config, evals={}), tmp_path / "run", command=[])
     assert '"train/masked_fraction": 0.' in (tmp_path / "run" / "metrics.jsonl").read_text()
-    (list_,) = (preparation.prepare(config).folder / "collocations").glob(
+    (list_,) = (preparation.prepare_corpus(config).folder / "collocations").glob(
         f"{pmi.name(config.masking)}.tsv"
     )
     assert "on the long road" in list_.read_text()

@@ -27,8 +27,7 @@ from orbax.checkpoint._src.serialization import jax_array_handlers
 from bert_jax import cli
 from bert_jax.checkpoints import manager, manifest
 from bert_jax.config import load_file, override, resolve
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 from bert_jax.system import signals
 from tests import outcomes, texts
 
@@ -76,7 +75,8 @@ class Case:
             0.1,
             "nsp",
         )
-        source = pipeline.Source(prepare.prepare(config, log=lambda _: None), "train", config)
+        stream = prepare.prepare_corpus(config, log=lambda _: None)
+        source = pipeline.Source(stream, "train", config)
         read = config.steps * config.batch_size
         assert source.examples_per_epoch < read, "an epoch ends inside the run"
         self.reference = folder / "reference"

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.data.text import docstrings, prepare
+from bert_jax.data import corpus, prepare
+from bert_jax.data.text import docstrings
 from bert_jax.errors import ConfigError
 from bert_jax.studies import actions
 from bert_jax.studies.definition import Comparison, Suite
@@ -25,7 +26,9 @@ def made(tmp_path_factory) -> Path:
     """A run on a text, with a vocabulary that it was given; to be copied, not changed."""
     folder = tmp_path_factory.mktemp("text")
     base = texts.config_file(folder)
-    prepare.prepare(texts.configure(base), log=lambda _: None).tokenizer.save(folder / "vocabulary")
+    prepare.prepare_corpus(texts.configure(base), log=lambda _: None).tokenizer.save(
+        folder / "vocabulary"
+    )
     config = texts.configure(
         base, batch_size=8, model__hidden=16, tokenizer__path=folder / "vocabulary/vocab.txt"
     )
@@ -122,9 +125,9 @@ def test_evaluate_goes_on_with_the_text_while_only_the_libraries_that_cut_it_cha
 ):
     assert evaluate(folder) == 0
     before = json.loads(capsys.readouterr().out)
-    version = prepare.importlib.metadata.version
+    version = corpus.importlib.metadata.version
     with monkeypatch.context() as patch:
-        patch.setattr(prepare.importlib.metadata, "version", lambda name: f"{version(name)}.post1")
+        patch.setattr(corpus.importlib.metadata, "version", lambda name: f"{version(name)}.post1")
         assert evaluate(folder) == 0
     out, err = capsys.readouterr()
     assert json.loads(out) == before
@@ -137,13 +140,13 @@ def test_evaluate_goes_on_with_the_text_while_only_the_libraries_that_cut_it_cha
 @pytest.fixture
 def documented(tmp_path, monkeypatch) -> Path:
     """A run on the docstrings of a few modules."""
-    items = docstrings.items
+    list_items = docstrings.list_items
 
-    def few(settings):
-        found, notes = items(settings)
+    def few(settings, cache):
+        found, notes = list_items(settings, cache)
         return found[:1], notes
 
-    monkeypatch.setattr(docstrings, "items", few)
+    monkeypatch.setattr(docstrings, "list_items", few)
     base = texts.config_file(tmp_path)
     config = texts.configure(
         base,

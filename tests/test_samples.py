@@ -19,9 +19,8 @@ import pytest
 
 from bert_jax import sharding, train
 from bert_jax.config import knobs
-from bert_jax.data import encoding
-from bert_jax.data.text import prepare
-from bert_jax.data.text.shards import Prepared
+from bert_jax.data import encoding, prepare
+from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -45,15 +44,13 @@ SMALL = {
 
 @functools.cache
 def corpus(base: Path) -> Prepared:
-    return prepare.prepare(configure(base), log=lambda text: None)
+    return prepare.prepare_corpus(configure(base), log=lambda text: None)
 
 
 def held_out(base: Path) -> list[list[int]]:
-    found = []
-    for shard in corpus(base).splits["validation"]:
-        bounds = [0, *shard.sentence_ends.tolist()]
-        found += [shard.tokens[a:b].tolist() for a, b in itertools.pairwise(bounds)]
-    return found
+    split = corpus(base).splits["validation"]
+    bounds = [0, *split.sentence_ends.tolist()]
+    return [split.tokens[a:b].tolist() for a, b in itertools.pairwise(bounds)]
 
 
 def chosen(
@@ -80,10 +77,7 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
     mesh = sharding.make_mesh(knobs.Parallel())
     assert samples.build(configure(base, logging__samples=0), corpus(base), mesh) is None
     held = corpus(base).splits["validation"]
-    words = [
-        dataclasses.replace(shard, sentence_ends=np.arange(1, len(shard.tokens) + 1))
-        for shard in held
-    ]
+    words = dataclasses.replace(held, sentence_ends=np.arange(1, len(held.tokens) + 1))
     short = dataclasses.replace(corpus(base), splits={"validation": words})
     assert (
         samples.build(configure(base, logging__samples=12), short, mesh) is None

@@ -23,8 +23,8 @@ from hypothesis import strategies as st
 from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.config.costs import flops_per_step
+from bert_jax.data import prepare
 from bert_jax.data.tasks import TASKS
-from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
@@ -430,7 +430,7 @@ def test_a_budget_of_flops_waits_for_a_vocabulary_that_is_trained(tmp_path):
     assert "prepare" in caught.value.hint
     assert not list((tmp_path / "cache").rglob("manifest.json"))
     (cell,) = expand(made, functools.partial(vocabulary.vocabulary_size, make=True))
-    real = prepare.prepare(cell.config).tokenizer.size
+    real = prepare.prepare_corpus(cell.config).tokenizer.size
     assert cell.vocab_size == real < 300
     assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
     vocabulary._trained_size.cache_clear()

@@ -17,8 +17,8 @@ import pytest
 import scipy.stats
 
 from bert_jax import cli, sharding, suites
+from bert_jax.data import prepare
 from bert_jax.data.tasks import TASKS
-from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
@@ -40,7 +40,7 @@ WORDS = ["cat", "dog", "friend", "river", "child", "bird", "garden", "sea", "tre
 def run(base) -> runs.TrainedModel:
     """A run as it is before its first update, with weights large enough to matter."""
     config = configure(base, model__init_stddev=0.2, sequence_length=32)
-    found = prepare.prepare(config)
+    found = prepare.prepare_corpus(config)
     params = toy.init(config, vocab=found.tokenizer.size)
     return runs.TrainedModel(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
@@ -194,11 +194,9 @@ def test_nsp_on_the_corpus_is_that_part_of_the_evaluation(run, usual, one_device
 def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(
     run, capsys, monkeypatch, one_device
 ):
-    shards = prepare.prepare(run.config).splits["validation"]
-    sentences = []
-    for shard in shards:
-        ends = [0, *np.asarray(shard.sentence_ends).tolist()]
-        sentences += [tuple(shard.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+    split = prepare.prepare_corpus(run.config).splits["validation"]
+    ends = [0, *split.sentence_ends.tolist()]
+    sentences = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
     drawn: list[list[tuple[int, ...]]] = []
 
     class Remember(Scorer):

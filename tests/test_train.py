@@ -18,8 +18,7 @@ import pytest
 from bert_jax import cli, evaluate, predict, sharding, suites, train
 from bert_jax.checkpoints import manager
 from bert_jax.config import costs, knobs, resolve, to_dict
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
@@ -133,7 +132,7 @@ def test_a_finished_run_is_left_as_it_is(base, trained):
 
 def test_evaluation_is_exact_at_any_batch_size_and_device_count(base, trained):
     run = runs.open_run(str(trained))
-    prepared = prepare.prepare(run.config)
+    prepared = prepare.prepare_corpus(run.config)
     found = []
     for rows_a_batch, devices in ((1, 1), (7, 1), (7, 8), (64, 8)):
         settings = knobs.Eval(batch_size=rows_a_batch)
@@ -155,13 +154,12 @@ def test_evaluation_is_exact_at_any_batch_size_and_device_count(base, trained):
 
 def test_baselines_equal_a_plain_count(base, trained):
     run = runs.open_run(str(trained))
-    prepared = prepare.prepare(run.config)
+    prepared = prepare.prepare_corpus(run.config)
     mesh = sharding.make_mesh(knobs.Parallel())
     evaluator = corpus.Evaluator(run.config, prepared, knobs.Eval(replace=(1.0, 0.0, 0.0)), mesh)
     found = evaluator(jax.device_put(run.params, sharding.replicated(mesh)))
     counts = np.zeros(run.tokenizer.size)
-    for shard in prepared.splits["train"]:
-        counts += np.bincount(np.asarray(shard.tokens), minlength=len(counts))
+    counts += np.bincount(prepared.splits["train"].tokens, minlength=len(counts))
     logp = np.log((counts + 1) / (counts.sum() + len(counts)))
     targets, labels = [], []
     settings = {"settings": knobs.Masking(), "vocab_size": 3, "slots": 32}
@@ -515,7 +513,9 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         )
         return sum(
             memory.estimate(
-                changed, prepare.prepare(config).tokenizer.size, sharding.make_mesh(config.parallel)
+                changed,
+                prepare.prepare_corpus(config).tokenizer.size,
+                sharding.make_mesh(config.parallel),
             )
         )
 
@@ -545,7 +545,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
 @pytest.mark.parametrize("large", ["model.layers=1000", "optim.accumulation=1"])
 def test_train_refuses_what_no_memory_can_hold(base, tmp_path, monkeypatch, capsys, large):
     """At once: nothing is prepared, compiled or written."""
-    monkeypatch.setattr(prepare, "prepare", None)
+    monkeypatch.setattr(prepare, "prepare_corpus", None)
     monkeypatch.setattr(memory, "device_bytes", lambda: 2**30)
     size = "model.hidden=65536" if "layers" in large else "batch_size=1048576"
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]

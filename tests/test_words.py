@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bert_jax import train
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError
 from bert_jax.training.data import Facts, finalize, gather, steps_of_words
 from bert_jax.training.dry_run import summary
@@ -22,7 +21,7 @@ WORDS = 17  # the cat s well known 3rd hat and the 2 dogs many other people saw 
 
 
 def source(config):
-    prepared = prepare.prepare(config, log=lambda line: None)
+    prepared = prepare.prepare_corpus(config, log=lambda line: None)
     return prepared, pipeline.Source(prepared, "train", config)
 
 

@@ -20,8 +20,7 @@ from bert_jax.benchmarks import ours
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.checkpoints.manager import Checkpoints
 from bert_jax.config import knobs, recorded
-from bert_jax.data import corpus
-from bert_jax.data.text import dedup, encode, prepare, shards
+from bert_jax.data import corpus, prepare, sides, spool
 
 SLICE = 10_000  # sentences in a call of `encode_batch`
 
@@ -40,7 +39,7 @@ def preparing(config: dict[str, Any]) -> Ready:
     uncached = dataclasses.replace(resolved, tokenizer=known, corpus=empty)
 
     def call() -> None:
-        prepare.prepare(uncached, log=ours.say)
+        prepare.prepare_corpus(uncached, log=ours.say)
 
     def forget() -> None:
         shutil.rmtree(folder)
@@ -64,13 +63,11 @@ def encoding(config: dict[str, Any], alone: bool) -> Ready:
     # Without added tokens, a literal [MASK] is text, as in a corpus.
     plain = saved | {"added_tokens": [], "post_processor": None}
     engine = tokenizers.Tokenizer.from_str(json.dumps(plain))
-    texts = list(_sentences(resolved.corpus))
-    for side, name in encode.SIDES.items():
-        lists = [engine.encode(text).ids for mark, text in texts if mark & 3 == side]
+    texts = list(_sentences(resolved))
+    for side, name in enumerate(corpus.SPLITS):
+        lists = [engine.encode(text).ids for own, text in texts if own == side]
         ids = np.fromiter(itertools.chain.from_iterable(lists), int)
-        parts = [shard.tokens for shard in prepared.splits[name]]
-        expected = np.concatenate([np.zeros(0, int), *parts])
-        assert np.array_equal(ids, expected), f"other ids of {name}"
+        assert np.array_equal(ids, prepared.splits[name].tokens), f"other ids of {name}"
     sentences = [text for _, text in texts]
 
     def call() -> None:
@@ -81,27 +78,30 @@ def encoding(config: dict[str, Any], alone: bool) -> Ready:
     return Ready(call, _tokens(prepared), "tokens", {"tokenizers": tokenizers.__version__})
 
 
-def _tokens(prepared: shards.Prepared) -> int:
-    return sum(
-        entry["tokens"] for side in shards.SPLITS for entry in prepared.manifest["splits"][side]
-    )
+def _tokens(prepared: corpus.Prepared) -> int:
+    return sum(counts["tokens"] for counts in prepared.manifest["splits"].values())
 
 
-def _sentences(settings: knobs.Corpus) -> Iterator[tuple[int, str]]:
-    """Yield every kept sentence with its mark, as `prepare` has them before it tokenizes."""
-    source = corpus.SOURCES[settings.source]
-    items, _ = source.items(settings)
-    lines, _ = corpus.one_sentence_lines(items, settings)
-    with tempfile.TemporaryDirectory() as folder:
-        spool = Path(folder)
-        extracted = [
-            corpus.extract(i, task, settings, lines, spool)
-            for i, task in enumerate(corpus.tasks(items))
-        ]
-        names = [volume["name"] for record in extracted for volume in record["volumes"]]
-        marks, _ = dedup.marks(spool, names, settings)
-        for name, mark in zip(names, marks, strict=True):
-            yield from encode.sentences(spool, name, mark)
+def _sentences(config: knobs.Config) -> Iterator[tuple[int, str]]:
+    """Yield every kept sentence with its side, as `prepare` has them before it tokenizes."""
+    settings = config.corpus
+    items, _ = corpus.SOURCES[settings.source].list_items(settings, corpus.find_cache(settings))
+    lines, _ = prepare.has_sentence_lines(items, config)
+    language = None if lines else settings.language
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        done = spool.read_task(0, items, settings, language, folder)
+        names = [part["name"] for part in done["parts"]]
+        records = np.concatenate([spool.read_records(folder, name) for name in names])
+        bands = None
+        if settings.source in spool.NEAR_COPIES:
+            bands = np.concatenate([spool.read_bands(folder, name) for name in names])
+        chosen, _, _ = sides.choose_sides(records, bands, settings)
+        side = np.repeat(chosen, records["sentences"]).tolist()
+        texts = itertools.chain.from_iterable(spool.read_sentences(folder, n) for n in names)
+        for own, text in zip(side, texts, strict=True):
+            if own != sides.DROPPED:
+                yield own, text.lstrip(" ")
 
 
 # --- saving ---------------------------------------------------------------------------------------

@@ -17,11 +17,10 @@ from bert_jax import sharding
 from bert_jax.batch import SPECIAL, Batch, Special, StepInputs
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import knobs, recorded
-from bert_jax.data import packing, pipeline
+from bert_jax.data import packing, pipeline, prepare
+from bert_jax.data.corpus import Prepared
 from bert_jax.data.features import Features
 from bert_jax.data.task_stream import TaskStream
-from bert_jax.data.text import prepare
-from bert_jax.data.text.shards import Prepared
 from bert_jax.masking import corrupt, quotas
 from bert_jax.models.bert import Bert
 from bert_jax.objectives import network
@@ -309,7 +308,7 @@ def assembly(config: dict[str, Any]) -> Ready:
 def corpus_of(config: dict[str, Any]) -> tuple[knobs.Config, Prepared]:
     """Return the resolved config and its corpus; log to stderr, for stdout is the worker's."""
     resolved = recorded(config)
-    return resolved, prepare.prepare(resolved, log=say)
+    return resolved, prepare.prepare_corpus(resolved, log=say)
 
 
 def fed(config: dict[str, Any], loader: bool) -> Ready:

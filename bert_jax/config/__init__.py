@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import effects, script, validation
+from bert_jax.config.gone import GONE
 from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Logging, Masking, Objective
 from bert_jax.config.load import build, knob_at, parse
 from bert_jax.config.presets import PRESETS
@@ -62,20 +63,6 @@ POOLING = ("model.pooling", "model.pooler", "model.pooler_bias")
 
 # A key beside the knobs: the (path, value) pairs that were set by a preset, a task or a model.
 TAKEN = "taken"
-
-
-# Knobs that committed records of studies hold and no longer exist: left out at these values.
-GONE = {
-    "task.quoting": False,
-    "task.extra_columns": False,
-    "task.on_bad_row": "fail",
-    "tokenizer.characters": "auto",
-    "loader.threads": 1,
-    "loader.workers": 0,
-    "masking.schedule": "constant",
-    "masking.final_rate": None,
-    "masking.draw_share": 0.5,
-}
 
 
 def default(preset: str = "") -> ml_collections.ConfigDict:

@@ -9,18 +9,17 @@ from typing import Any, NamedTuple
 
 
 class Source(NamedTuple):
-    """A row of SOURCES."""
+    """A row of SOURCES; `data/corpus.py` has the module."""
 
-    module: str  # in bert_jax/data/text: see data/corpus.py for what it holds
     knobs: tuple[str, ...] = ()  # of `corpus`, that not every source reads, but this one
 
 
-_ROWS = ("path", "text_field", "on_bad_text", "on_bad_row")
+_ROWS = ("path", "text_field")
 SOURCES = {  # of a corpus
-    "docstrings": Source("docstrings"),
-    "files": Source("files", _ROWS),
-    "tfds": Source("tfds_text", (*_ROWS, "tfds_dir", "split")),
-    "hub": Source("hub", (*_ROWS, "split", "revision")),
+    "docstrings": Source(),
+    "files": Source(_ROWS),
+    "tfds": Source((*_ROWS, "tfds_dir", "split")),
+    "hub": Source((*_ROWS, "split", "revision")),
 }
 # Masking units, each with the knobs of `masking` that it reads, in training and in evaluations; the
 # unit itself is a row of MARKERS in bert_jax/masking/units.py.
@@ -73,7 +72,9 @@ class Corpus:
         "commas between, such as wikimedia/wikipedia:20231101.en,emozilla/pg19",
     )
     revision: str = knob(
-        "", "hub: a commit, branch or tag for each dataset; empty is the newest commit"
+        "",
+        "hub: a commit, branch or tag for each dataset; empty is the newest commit when it was "
+        "first prepared in this cache",
     )
     tfds_dir: str = knob("", "tfds: its data_dir; empty is the library's default")
     split: str = knob("train", "tfds, hub: which split to read")
@@ -87,18 +88,6 @@ class Corpus:
     deduplicate: bool = knob(True, "drop exact copies of a document, before the validation split")
     validation_fraction: float = knob(
         0.02, "share of documents, by hash, held out", low=0, high=0.5
-    )
-    on_bad_text: str = knob(
-        "replace",
-        "binary text, NUL or invalid UTF-8; replaced where it is at most half of the text",
-        choices=("replace", "skip", "fail"),
-    )
-    on_bad_row: str = knob(
-        "fail", "malformed rows; skip aborts above 1 %", choices=("fail", "skip")
-    )
-    max_document_tokens: int = knob(1_000_000, "a longer document is cut into several", low=512)
-    shard_tokens: int = knob(
-        16_000_000, "tokens a shard holds at most", low=1_000, high=4_000_000_000
     )
     cache: str = knob(
         "", "folder of prepared corpora; empty is $BERT_JAX_DATA, else ~/.cache/bert_jax"

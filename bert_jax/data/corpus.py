@@ -1,219 +1,207 @@
-"""Raw text to documents of sentences: the table of sources, and the spool of text to be tokenised.
+"""Prepared corpora: memory-mapped arrays in a folder that is named by a fingerprint.
 
-A source lists items of work and reads the records of one item lazily, so that work spreads over
-processes and no text stays in memory. It is a module of `data/text`, and a row of SOURCES in
-`config/data_knobs.py`, with
+The fingerprint is a digest of everything that shapes the corpus: text, knobs, library versions.
 
-    identity(settings, cache)    -> JSON that names the text
-    items(settings)              -> items, warnings
-    read(item, settings, tally)  -> an iterator of chunks
-    bands(text)                  -> digests that near-identical records share; not every source
+<fingerprint>/
+    manifest.json  audit.json  tokenizer.json  vocab.txt  unigrams.npy
+    train/       tokens.npy         uint16 or uint32 [T]
+                 sentence_ends.npy  int64 [N]  where each sentence ends in the tokens
+                 document_ends.npy  int64 [D]  where each document ends in the sentences
+    validation/  ...
 
-`Item`, `Chunk` and `Tally` are those of `data/text/sentences.py`; `cache` is the folder of prepared
-corpora, where a source may keep what is slow to find out.
+Text comes from a source: a module in SOURCES, which is also a row of SOURCES in
+`config/data_knobs.py`. A source lists items of work, so that reading spreads over processes:
+
+    identify(settings, cache)    -> JSON that names the text
+    list_items(settings, cache)  -> items, notes of what is left out
+    read_texts(item, settings)   -> an iterator of texts
+
+`Item` and `Text` are in `sentences.py`. `cache` is the folder of prepared corpora, in which a
+source may keep what is slow to find out.
 """
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import hashlib
-import importlib
-import io
+import importlib.metadata
+import json
 import os
-from collections.abc import Callable, Iterator
-from itertools import islice
+import unicodedata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import zstandard
 
-from bert_jax.config import data_knobs, knobs
-from bert_jax.data.text import docstrings, shards
-from bert_jax.data.text.sentences import GLUED, REPLACED, Chunk, Item, Tally, sentences
+from bert_jax.config import knobs
+from bert_jax.data import files, hub, tfds
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.text import docstrings
 from bert_jax.errors import DataError
-from bert_jax.system import disk, jsons
-
-TASK = 8 << 20  # bytes of small items that one call reads
-VOLUME = 4 << 20  # characters of a spool volume, which one call tokenises: small, to use all cores
-SAMPLE = 40  # chunks of each sampled item that decide whether lines are sentences
-SAMPLED = 16  # items sampled
-ONE_SENTENCE = 0.2  # lines are sentences if at most this share of them splits into several
-
+from bert_jax.system import jsons, opening
 
 SOURCES: dict[str, Any] = {
-    name: importlib.import_module(f"bert_jax.data.text.{row.module}")
-    for name, row in data_knobs.SOURCES.items()
+    "docstrings": docstrings,
+    "files": files,
+    "tfds": tfds,
+    "hub": hub,
 }
-
-RECORD = np.dtype(
-    [
-        ("digest", np.uint64),  # of the text, spaces normalised
-        ("sentences", np.uint32),
-        ("characters", np.uint64),
-        ("joins", bool),  # continues the document of the previous record
-        ("bad", bool),
-        ("bands", np.uint64, docstrings.BANDS),  # zeros where the source has no `bands`
-    ]
-)
-
-
-def tasks(items: list[Item]) -> list[list[Item]]:
-    """Group consecutive items into tasks of about TASK bytes."""
-    groups: list[list[Item]] = []
-    size = TASK
-    for item in items:
-        if size >= TASK:
-            groups.append([])
-            size = 0
-        groups[-1].append(item)
-        size += item.weight
-    return groups
-
-
-def one_sentence_lines(items: list[Item], settings: knobs.Corpus) -> tuple[bool, float]:
-    """Tell whether lines are sentences already, and the share of lines that split into several.
-
-    The share is measured on evenly spaced items. It is small for lm1b and Google's sample text, and
-    large for prose in paragraphs.
-    """
-    if settings.sentences != "auto":
-        return settings.sentences == "lines", float("nan")
-    several = lines = 0
-    step = max(1, len(items) // SAMPLED)
-    for item in items[::step][:SAMPLED]:
-        tally = Tally()
-        for chunk in islice(SOURCES[settings.source].read(item, settings, tally), SAMPLE):
-            for line in chunk.lines[:1000]:
-                count = len(sentences(line, settings.language, tally))
-                lines, several = lines + (count > 0), several + (count > 1)
-    share = several / max(lines, 1)
-    return share <= ONE_SENTENCE, share
-
-
-DONE = {  # schema of the JSON of a finished task
-    "volumes": [{"name": str, "records": range(2**63), "characters": range(2**63)}],
-    "counts": {str: int},
-    "first": {str: str},
+FORMAT = 2  # of the folder
+SPLITS = ("train", "validation")
+HINT = "delete the folder and prepare again"
+COUNTS = dict.fromkeys(("documents", "sentences", "tokens"), range(2**63))
+MANIFEST = {
+    "format": int,
+    "fingerprint": str,
+    "splits": dict.fromkeys(SPLITS, COUNTS),
+    "tokenizer": {"hash": str, "size": int},
+}
+# Knobs of the corpus that do not change the result by themselves.
+FREE = ("path", "tfds_dir", "revision", "cache", "workers")
+# What fingerprints hold besides, so that those in committed records stay valid.
+CONSTANTS = {
+    "on_bad_text": "replace",
+    "on_bad_row": "fail",
+    "max_document_tokens": 1_000_000,
+    "shard_tokens": 16_000_000,
 }
 
 
-# --- the spool: a volume is <name>.zst, one sentence a line, and <name>.npy, one RECORD each ------
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """Documents of sentences of tokens, as three flat arrays."""
+
+    tokens: np.ndarray  # [T]
+    sentence_ends: np.ndarray  # [N], in the tokens
+    document_ends: np.ndarray  # [D], in the sentences
 
 
-def extract(
-    index: int, items: list[Item], settings: knobs.Corpus, lines: bool, folder: Path
-) -> dict[str, Any]:
-    """Read the items of one task into volumes; its JSON, written last, marks the task as done."""
-    source = SOURCES[settings.source]
-    bands = getattr(source, "bands", None)
-    tally = Tally()
-    volumes: list[dict[str, Any]] = []
-    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", bands)
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A finished corpus."""
+
+    folder: Path
+    manifest: dict[str, Any]
+    tokenizer: tokenizers.Tokenizer
+    splits: Mapping[str, Split]
+    unigrams: np.ndarray  # int64 [V], how often each token occurs in train
+    fingerprint: str
+
+
+# --- opening --------------------------------------------------------------------------------------
+
+
+def open_corpus(folder: Path) -> Prepared:
+    """Open a prepared corpus; check that its files belong together and are whole."""
+    manifest = read_manifest(folder)
+    tokenizer = tokenizers.load(folder)
+    if tokenizer.hash != manifest["tokenizer"]["hash"]:
+        raise DataError(f"{folder}: tokenizer.json is not the one that the text was cut by", HINT)
+    splits = {name: open_split(folder / name, manifest["splits"][name]) for name in SPLITS}
+    unigrams = open_array(folder / "unigrams.npy", tokenizer.size)
+    return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest["fingerprint"])
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a prepared folder, checked for what `open_corpus` relies on."""
+    file = folder / "manifest.json"
+    if not os.path.lexists(file):
+        raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare")
+    number = jsons.read(file, DataError, {"format": int}, hint=HINT)["format"]
+    if number != FORMAT:
+        raise DataError(f"{file} has format {number}, not {FORMAT}", HINT)
+    return jsons.read(file, DataError, MANIFEST, hint=HINT)
+
+
+def open_array(file: Path, length: int) -> np.ndarray:
+    """Map an array of a known length; refuse a file that is missing, cut short or another's."""
     try:
-        for item in items:
-            for chunk in source.read(item, settings, tally):
-                if volume.characters >= VOLUME and not volume.begun and not chunk.joins:
-                    volumes.append(volume.close())
-                    volume = _Volume(folder, f"{index:05d}-{len(volumes):04d}", bands)
-                lines_of_text = [line for line in chunk.lines if line.strip()]
-                tally.counts["lines"] += len(lines_of_text)
-                tally.counts["bad_lines"] += sum(REPLACED in line for line in lines_of_text)
-                cut = None if lines else settings.language
-                volume.add([s for line in chunk.lines for s in sentences(line, cut, tally)], chunk)
-        volumes.append(volume.close())
-    finally:
-        volume.drop()
-    done = {"volumes": volumes, "counts": dict(tally.counts), "first": tally.first}
-    shards.write_json(folder / f"{index:05d}.json", done)
-    return done
+        array = np.load(file, mmap_mode="r", allow_pickle=False)
+    except FileNotFoundError as error:
+        raise DataError(f"{file} is missing", HINT) from error
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{file} is not an array: {error}", HINT) from error
+    if array.shape != (length,):
+        raise DataError(f"{file} has shape {array.shape}, not ({length},)", HINT)
+    return array
 
 
-class _Volume:
-    """Writer of one volume."""
-
-    def __init__(self, folder: Path, name: str, bands: Callable[[str], np.ndarray] | None):
-        self.folder, self.name, self.bands = folder, name, bands
-        self.characters = 0
-        self.records: list[tuple] = []
-        self.part = folder / f".{name}.{os.getpid()}"
-        self.file = self.part.open("wb")
-        self.stream = zstandard.ZstdCompressor(level=1).stream_writer(self.file)
-        self._begin()
-
-    def _begin(self) -> None:
-        self.digest = hashlib.blake2b(digest_size=8)
-        self.count = self.size = 0
-        self.bad = self.begun = False
-        self.text: list[str] = []
-
-    def add(self, sentences: list[str], chunk: Chunk) -> None:
-        """Append the sentences of a chunk to the current record; end it with its last chunk."""
-        self.begun = True
-        data = "".join(f"{sentence}\n" for sentence in sentences).encode()
-        self.stream.write(data)
-        if (mark := GLUED.encode()) in data:
-            data = data.replace(mark, b"")
-            sentences = [sentence.removeprefix(GLUED) for sentence in sentences]
-        self.digest.update(data.replace(b"\n", b" "))  # the same text in other lines is a copy too
-        self.count += len(sentences)
-        self.size += sum(map(len, sentences))
-        self.bad = self.bad or chunk.bad
-        if self.bands:
-            self.text += sentences
-        if chunk.last:
-            number = int.from_bytes(self.digest.digest(), "little")
-            bands = self.bands(" ".join(self.text)) if self.bands else 0
-            self.records.append((number, self.count, self.size, chunk.joins, self.bad, bands))
-            self.characters += self.size
-            self._begin()
-
-    def drop(self) -> None:
-        """Close the file of an unfinished volume, which nothing reads."""
-        with contextlib.suppress(OSError):  # a full disk has no room for the buffered rest
-            self.file.close()
-
-    def close(self) -> dict[str, Any]:
-        """Finish the volume and return its manifest entry."""
-        self.stream.close()
-        records = np.array(self.records, RECORD)
-        table = io.BytesIO()
-        np.save(table, records)
-        disk.write(self.folder / f"{self.name}.npy", table.getvalue())
-        self.part.replace(self.folder / f"{self.name}.zst")
-        return {
-            "name": self.name,
-            "records": len(records),
-            "characters": int(records["characters"].sum()),
-        }
+def open_split(folder: Path, counts: dict[str, int]) -> Split:
+    """Open the arrays of a split, and check the last end of each."""
+    split = Split(
+        open_array(folder / "tokens.npy", counts["tokens"]),
+        open_array(folder / "sentence_ends.npy", counts["sentences"]),
+        open_array(folder / "document_ends.npy", counts["documents"]),
+    )
+    for name, ends, total in (
+        ("sentence_ends", split.sentence_ends, counts["tokens"]),
+        ("document_ends", split.document_ends, counts["sentences"]),
+    ):
+        if ends[-1:].sum() != total:
+            raise DataError(f"{folder / name}.npy does not end at {total}", HINT)
+    return split
 
 
-def records(folder: Path, name: str) -> np.ndarray:
-    """Return the RECORDs of a volume."""
-    return np.load(folder / f"{name}.npy", allow_pickle=False)
+# --- names ----------------------------------------------------------------------------------------
 
 
-def read_sentences(folder: Path, name: str) -> Iterator[str]:
-    """Yield the sentences of a volume, each with its newline."""
-    with _text(folder, name) as stream:
-        yield from stream
+def find_cache(settings: knobs.Corpus) -> Path:
+    """Return the folder of prepared corpora."""
+    folder = settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax"
+    opening.local(folder, "the folder of prepared corpora")
+    return Path(folder).expanduser()
 
 
-def read_blocks(folder: Path, name: str, size: int) -> Iterator[str]:
-    """Yield the text of a volume in blocks of `size` characters, and up to the end of a line."""
-    with _text(folder, name) as stream:
-        while block := stream.read(size):
-            yield block + stream.readline()
+def find_prepared(settings: knobs.Corpus, fingerprint: str) -> Prepared | None:
+    """Return the corpus with a fingerprint if it is in the cache, even if its text is gone."""
+    folder = find_cache(settings) / fingerprint[:16]
+    if not (folder / "manifest.json").is_file():
+        return None
+    prepared = open_corpus(folder)
+    return prepared if prepared.fingerprint == fingerprint else None
 
 
-@contextlib.contextmanager
-def _text(folder: Path, name: str) -> Iterator[io.TextIOWrapper]:
-    with (folder / f"{name}.zst").open("rb") as packed:
-        raw = zstandard.ZstdDecompressor().stream_reader(packed)
-        yield io.TextIOWrapper(io.BufferedReader(raw, 1 << 20), "utf-8", newline="\n")
+def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
+    """Return a sha256 of everything that shapes the result: text, knobs and library versions."""
+    settings = {k: v for k, v in dataclasses.asdict(config.corpus).items() if k not in FREE}
+    libraries = {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")}
+    if config.tokenizer.path:
+        tokenizer = load_vocabulary(config.tokenizer)
+        vocabulary: Any = tokenizer.hash
+        kind = tokenizer.kind
+    elif config.tokenizer.kind == "bpe":
+        learned = ("kind", "vocab_size", "train_characters")
+        vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
+        kind = "bpe"
+    else:
+        learned = ("vocab_size", "lowercase", "train_characters")
+        vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
+        vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
+        kind = "wordpiece"
+    if kind == "wordpiece":  # so do the fingerprints in committed records
+        libraries["unicode"] = unicodedata.unidata_version
+    shape = {
+        "format": 1,  # as it was when records were committed
+        "text": SOURCES[config.corpus.source].identify(config.corpus, cache),
+        "corpus": settings | CONSTANTS,
+        "tokenizer": vocabulary,
+        "libraries": libraries,
+    }
+    return _digest(shape)
 
 
-def finished(folder: Path, index: int) -> dict[str, Any] | None:
-    """Return what `extract` returned for a task, or None where the task is not done."""
-    file = folder / f"{index:05d}.json"
-    return jsons.read(file, DataError, DONE, hint=shards.HINT) if file.exists() else None
+def digest_text(settings: knobs.Corpus, cache: Path) -> str:
+    """Return a digest of the text alone."""
+    return _digest(SOURCES[settings.source].identify(settings, cache))
+
+
+def load_vocabulary(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
+    """Load the vocabulary that `tokenizer.path` names."""
+    path = Path(settings.path).expanduser()
+    length = None if settings.kind == "bpe" else settings.max_word_length  # a preset's for words
+    return tokenizers.load(path, settings.kind, length)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

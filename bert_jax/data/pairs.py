@@ -37,7 +37,7 @@ import numpy as np
 from bert_jax.config import knobs
 
 if TYPE_CHECKING:
-    from bert_jax.data.text.shards import Shard
+    from bert_jax.data.corpus import Split
 
 TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
 
@@ -46,9 +46,9 @@ TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pa
 PAIR = np.dtype(
     [
         ("shard", "<u2"),
-        ("a_start", "<u4"),
+        ("a_start", "<u8"),
         ("a_length", "<u2"),
-        ("b_start", "<u4"),
+        ("b_start", "<u8"),
         ("b_length", "<u2"),
         ("label", "i1"),
     ]
@@ -58,7 +58,7 @@ PAIR = np.dtype(
 ROW = np.dtype(
     [
         ("shard", "<u2"),
-        ("a_start", "<u4"),
+        ("a_start", "<u8"),
         ("a_length", "<u2"),
         ("document", "<u4"),
         ("breaks", "<u2"),
@@ -73,7 +73,7 @@ def is_paired(mode: str) -> bool:
 
 
 def plan_split(
-    shards: Sequence[Shard],
+    shards: Sequence[Split],
     mode: str,
     settings: knobs.Examples,
     sequence_length: int,
@@ -87,7 +87,7 @@ def plan_split(
 
 
 def plan_shard(
-    shard: Shard,
+    shard: Split,
     mode: str,
     settings: knobs.Examples,
     sequence_length: int,

@@ -28,8 +28,8 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.data import hashing, packing, pairs
+from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.text import pmi
-from bert_jax.data.text.shards import Prepared, Shard
 from bert_jax.errors import DataError
 from bert_jax.masking import rates, units
 
@@ -48,7 +48,7 @@ class Source:
 
         Then an example has one view, and its units have no weights.
         """
-        self._shards = list(prepared.splits.get(split, ()))
+        self._shards = [prepared.splits[split]]
         if not sum(len(shard.tokens) for shard in self._shards):
             raise _no_documents(prepared, split)
         training = seed is None
@@ -267,7 +267,7 @@ class Source:
         return [(self._shards[shard], np.flatnonzero(number == shard)) for shard in shards]
 
 
-_Groups = list[tuple[Shard, np.ndarray]]  # each shard with the rows that come from it
+_Groups = list[tuple[Split, np.ndarray]]  # each shard with the rows that come from it
 
 
 def _identify_plan(
@@ -288,7 +288,7 @@ def _identify_plan(
 
 def _no_documents(prepared: Prepared, split: str) -> DataError:
     """Return the error for a split without documents, with the reason if it is known."""
-    trained = sum(len(shard.document_ends) for shard in prepared.splits.get("train", ()))
+    trained = len(prepared.splits["train"].document_ends)
     message = f"{prepared.folder} holds no documents for {split}"
     hint = "check corpus.source and path"
     if split == "validation" and trained == 1:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config.knobs import LINE, Task
-from bert_jax.data.text.readers import BROKEN, opened
+from bert_jax.data.files import open_packed
 from bert_jax.errors import DataError
 from bert_jax.system import jsons
 
@@ -62,7 +62,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """Yield the number, from 1, and the text of each line."""
     number = 0
     try:
-        with opened(str(path)) as stream:
+        with open_packed(str(path)) as stream:
             for number, data in enumerate(stream, 1):
                 line = data.removesuffix(b"\n").removesuffix(b"\r").decode()
                 yield number, line.removeprefix("\ufeff") if number == 1 else line
@@ -70,9 +70,6 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         problem = f"{path}:{number}: invalid UTF-8 at byte {error.start} of the line"
         hint = "convert the file, for example: iconv -f LATIN1 -t UTF-8 FILE"
         raise DataError(problem, hint) from error
-    except BROKEN as error:
-        hint = "it may be cut short; fetch it again"
-        raise DataError(f"{path} is damaged: {error}", hint) from error
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}", "check task.source") from error
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config.knobs import Task
+from bert_jax.data import tfds
 from bert_jax.data.row_formats import SUFFIXES, Row, pick_column, read_file
-from bert_jax.data.text import tfds_text
 from bert_jax.errors import MissingError, suggest_path
 
 SPLITS = (
@@ -153,13 +153,13 @@ def _hash_text(row: Row, task: Task) -> bytes:
 
 def _read_tfds(task: Task, name: str, split: str) -> Iterator[Row]:
     """Read rows of a TFDS data set, with the names of classes in place of their numbers."""
-    info = tfds_text.builder(name, task.tfds_dir, "config.task.source").info
+    info = tfds.builder(name, task.tfds_dir, "config.task.source").info
     splits = list(info.splits)
     actual = next((name for name in _list_names(split) if name in splits), None)
     if splits and not actual:
         raise _describe_missing(task, split, ", ".join(_list_names(split)), splits)
     classes = {key: getattr(feature, "names", None) for key, feature in info.features.items()}
-    source = tfds_text.examples_of(name, task.tfds_dir, actual or split)
+    source = tfds.examples_of(name, task.tfds_dir, actual or split)
     for number in range(len(source)):
         fields = {
             key: _make_plain(value, classes.get(key)) for key, value in source[number].items()

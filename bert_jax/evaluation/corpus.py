@@ -19,7 +19,7 @@ from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import data_knobs, knobs
 from bert_jax.data import hashing, pipeline
-from bert_jax.data.text.shards import Prepared
+from bert_jax.data.corpus import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress

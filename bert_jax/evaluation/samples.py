@@ -18,7 +18,7 @@ from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.data import encoding, hashing
-from bert_jax.data.text.shards import Prepared, Shard
+from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.evaluation import inference
 from bert_jax.objectives import network
@@ -111,14 +111,14 @@ def build(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | Non
 
 
 def choose(
-    shards: Sequence[Shard], tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
+    split: Split, tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
     """Choose up to `count` different sentences, those of an easily read length first."""
     make = _beginning if causal else _masked
     chosen: dict[str, Sample] = {}
     seen: set[tuple[int, ...]] = set()
 
-    drawn = draw(shards, TRIES * count, hashing.make_key(seed, _CHOICE))
+    drawn = draw(split, TRIES * count, hashing.make_key(seed, _CHOICE))
 
     def off_length(candidate: tuple[int, list[int]]) -> int:
         length = len(candidate[1])
@@ -132,16 +132,13 @@ def choose(
     return list(chosen.values())
 
 
-def draw(shards: Sequence[Shard], most: int, key: int) -> Iterator[tuple[int, list[int]]]:
+def draw(split: Split, most: int, key: int) -> Iterator[tuple[int, list[int]]]:
     """Yield the numbers and tokens of up to `most` sentences, in the random order of a key."""
-    ends = np.cumsum([0, *(len(shard.sentence_ends) for shard in shards)])
-    total = int(ends[-1])
+    total = len(split.sentence_ends)
     numbers = hashing.permute_index(np.arange(min(most, total)), total, key)
     for number in numbers.tolist():
-        at = int(np.searchsorted(ends, number, side="right")) - 1
-        shard, index = shards[at], number - int(ends[at])
-        start = int(shard.sentence_ends[index - 1]) if index else 0
-        yield number, np.asarray(shard.tokens[start : int(shard.sentence_ends[index])]).tolist()
+        start = int(split.sentence_ends[number - 1]) if number else 0
+        yield number, split.tokens[start : int(split.sentence_ends[number])].tolist()
 
 
 def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 
 from bert_jax.config import knobs
+from bert_jax.data import corpus as corpora
+from bert_jax.data import prepare
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.text import prepare, shards
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.system.log import line
 
@@ -18,7 +19,7 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
 
         return tokenizers.load(described(config.init_from)[1]).size
     if config.tokenizer.path:
-        return prepare.given_tokenizer(config.tokenizer).size
+        return corpora.load_vocabulary(config.tokenizer).size
     return _trained_size(config.corpus, config.tokenizer, make)
 
 
@@ -36,9 +37,9 @@ def assumed_size(config: knobs.Config) -> int:
 def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
     config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
-        return prepare.prepare(config, log=line).tokenizer.size
-    cache = prepare.cache_folder(source)
-    folder = cache / prepare.fingerprint(config, cache)[:16]
+        return prepare.prepare_corpus(config, log=line).tokenizer.size
+    cache = corpora.find_cache(source)
+    folder = cache / corpora.fingerprint_corpus(config, cache)[:16]
     if not (folder / "manifest.json").is_file():
         raise ConfigError(
             "a trained vocabulary may have fewer than tokenizer.vocab_size = "
@@ -46,4 +47,4 @@ def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -
             "bert-jax prepare with this config, then the same command; a study that is run "
             "prepares by itself. Or give tokenizer.path",
         )
-    return int(shards.read_manifest(folder)["tokenizer"]["size"])
+    return int(corpora.read_manifest(folder)["tokenizer"]["size"])

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from bert_jax.config import recorded
 from bert_jax.config.knobs import Config
+from bert_jax.data import corpus as corpora
 from bert_jax.data import examples
-from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import jsons
@@ -110,14 +110,14 @@ def _changed(run: Trained) -> str:
     """Return the source of a run's data that has changed; empty if none, or if it is not here."""
     task, settings, tokenizer = run.config.task, run.config.corpus, run.config.tokenizer
     with contextlib.suppress(DataError):
-        if tokenizer.path and prepare.given_tokenizer(tokenizer).hash != run.vocabulary:
+        if tokenizer.path and corpora.load_vocabulary(tokenizer).hash != run.vocabulary:
             return tokenizer.path
     with contextlib.suppress(DataError):
         if task.source.startswith("files:"):
             return task.source if examples.hash_training_data(run.config) != run.data else ""
         if task.source or settings.source != "files":
             return ""
-        if kept := prepare.kept_text(settings, run.data):
-            now = prepare.text_digest(settings, prepare.cache_folder(settings))
+        if kept := corpora.find_prepared(settings, run.data):
+            now = corpora.digest_text(settings, corpora.find_cache(settings))
             return settings.path if kept.manifest.get("text", now) != now else ""
     return ""

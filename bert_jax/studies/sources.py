@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from bert_jax.config import knobs
-from bert_jax.data import task_files
-from bert_jax.data.text import files
+from bert_jax.data import files, task_files
 from bert_jax.errors import ConfigError, DataError, UserError
 from bert_jax.studies.definition import finetunings
 from bert_jax.studies.spec import Study, Suite
@@ -45,7 +44,7 @@ def _check_config(config: knobs.Config) -> None:
         splits = ("train", *dict.fromkeys(settings.split for settings in config.evals.values()))
         task_files.check_files(config.task, splits)
     elif config.corpus.source == "files":
-        files.find(config.corpus)
+        files.find_files(config.corpus)
     path = config.tokenizer.path
     if path and not Path(path).expanduser().exists():
         raise ConfigError(

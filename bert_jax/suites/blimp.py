@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.config import knobs
+from bert_jax.data import tfds
 from bert_jax.data.task_files import read_rows
-from bert_jax.data.text import tfds_text
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
 from bert_jax.interop import runs
@@ -106,7 +106,7 @@ def _paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str,
         return
     names = [name]
     if "/" not in name:
-        builder = tfds_text.builder(name, "", "--source")
+        builder = tfds.builder(name, "", "--source")
         names = [f"{name}/{config}" for config in sorted(builder.builder_configs)]
     for full_name in names:
         task = knobs.Task(source=f"tfds:{full_name}")

@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 from bert_jax.config import changed, derive, knobs, validation
-from bert_jax.data.text import prepare
-from bert_jax.data.text.shards import Prepared
+from bert_jax.data import corpus as corpora
+from bert_jax.data import prepare
+from bert_jax.data.corpus import Prepared
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation.corpus import Evaluator, both
 from bert_jax.interop import runs
@@ -74,7 +75,7 @@ def prepared(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config
     named = any(path.startswith("corpus.") for path, _ in options.changes)
     if "corpus" in run.meta and not named and _text(config.corpus) == _text(run.config.corpus):
         return _trained_on(run)
-    corpus = prepare.prepare(config, log=log.line)
+    corpus = prepare.prepare_corpus(config, log=log.line)
     if corpus.tokenizer.hash != run.tokenizer.hash:
         raise ConfigError(
             "the corpus is prepared with another vocabulary than the checkpoint's",
@@ -96,17 +97,17 @@ def _trained_on(run: runs.TrainedModel) -> Prepared:
     is used, if it still exists. Changed files of the user are always an error.
     """
     settings, saved = run.config.corpus, run.meta["corpus"]
-    cache = prepare.cache_folder(settings)
-    if prepare.fingerprint(run.config, cache) == saved:
-        return prepare.prepare(run.config, log=log.line)
+    cache = corpora.find_cache(settings)
+    if corpora.fingerprint_corpus(run.config, cache) == saved:
+        return prepare.prepare_corpus(run.config, log=log.line)
     tokenizer = run.config.tokenizer
-    if tokenizer.path and prepare.given_tokenizer(tokenizer).hash != run.tokenizer.hash:
+    if tokenizer.path and corpora.load_vocabulary(tokenizer).hash != run.tokenizer.hash:
         raise ConfigError(
             f"{run.folder} was trained with another vocabulary than {tokenizer.path} has now",
             "put the file back",
         )
-    kept = prepare.kept_text(settings, saved)
-    text = prepare.text_digest(settings, cache)
+    kept = corpora.find_prepared(settings, saved)
+    text = corpora.digest_text(settings, cache)
     if kept is not None and (settings.source != "files" or kept.manifest.get("text") == text):
         log.line(
             f"{run.folder}: the text as it was prepared in {kept.folder}; "

@@ -25,7 +25,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import hashing
-from bert_jax.data.text.sentences import GLUED, Tally, sentences
+from bert_jax.data.sentences import split_sentences
 from bert_jax.data.tokenizer import replace_surrogates
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import digest
@@ -159,13 +159,13 @@ def words_of(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
 
 def _encoded(run: runs.TrainedModel, options: SuiteOptions, suite: str, most: int) -> list[Encoded]:
     """Encode passages of at most `most` words."""
-    tally = Tally()
-    found = _passages(options.source, suite, most, tally)
+    left_out: list[str] = []  # words
+    found = _passages(options.source, suite, most, left_out)
     passages = list(itertools.islice(found, options.limit or None))
-    if left_out := tally.counts["long"]:
+    if left_out:
         logger.info(
-            f"{suite}: {left_out:,} sentences with a word of more than {LONGEST} characters "
-            f"are left out, first {tally.first['long']}"
+            f"{suite}: {len(left_out):,} sentences with a word of more than {LONGEST} characters "
+            f"are left out, first {left_out[0][:20]}…"
         )
     encodings = run.tokenizer.encode_with_offsets([passage.text for passage in passages])
     if not any(ids for ids, _ in encodings):
@@ -177,14 +177,14 @@ def _encoded(run: runs.TrainedModel, options: SuiteOptions, suite: str, most: in
     ]
 
 
-def _passages(source: str, suite: str, most: int, tally: Tally) -> Iterator[Passage]:
+def _passages(source: str, suite: str, most: int, left_out: list[str]) -> Iterator[Passage]:
     """Yield the passages of all files."""
     number = itertools.count()
     for path in lines.find(source, suite, EXAMPLE, lines.TEXTS):
         for document in lines.documents(path):
             at = next(number)
             held: list[str] = []
-            for words in _sentences(document, most, tally):
+            for words in _sentences(document, most, left_out):
                 if held and len(held) + len(words) > most:
                     yield Passage("".join(held).lstrip(" "), at)
                     held = []
@@ -193,13 +193,12 @@ def _passages(source: str, suite: str, most: int, tally: Tally) -> Iterator[Pass
                 yield Passage("".join(held).lstrip(" "), at)
 
 
-def _sentences(document: Sequence[str], most: int, tally: Tally) -> Iterator[list[str]]:
+def _sentences(document: Sequence[str], most: int, left_out: list[str]) -> Iterator[list[str]]:
     """Yield the words of each sentence with the blanks before them, of a longer one `most`."""
     for line in document:
-        for sentence in sentences(replace_surrogates(line), LANGUAGE, tally):
-            joins = sentence.startswith(GLUED)
-            words = WORD.findall(sentence[1:] if joins else f" {sentence}")
+        for sentence in split_sentences(replace_surrogates(line), LANGUAGE):
+            words = WORD.findall(sentence)
             if longest := next((w for w in words if len(w.lstrip(" ")) > LONGEST), ""):
-                tally.add("long", f"{longest.lstrip(' ')[:20]}…")
+                left_out.append(longest.lstrip(" "))
                 continue
             yield from (words[at : at + most] for at in range(0, len(words), most))

@@ -75,12 +75,12 @@ def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> list[list[int]]
             f"--source={EXAMPLE}",
         )
     prepared = corpus.prepared(run, options, corpus.chosen(run, options))
-    shards = prepared.splits["validation"]
-    total = sum(len(shard.sentence_ends) for shard in shards)
+    split = prepared.splits["validation"]
+    total = len(split.sentence_ends)
     if not total:
         raise DataError("the validation split is empty", f"name texts: --source={EXAMPLE}")
     count = min(options.limit or SENTENCES, total)
     logger.info(
         f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time"
     )
-    return [ids for _, ids in samples.draw(shards, count, hashing.make_key(_ORDER))]
+    return [ids for _, ids in samples.draw(split, count, hashing.make_key(_ORDER))]

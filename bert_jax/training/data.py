@@ -17,9 +17,9 @@ from jax.sharding import Mesh
 from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import derive, knobs
-from bert_jax.data import examples, features, pipeline, task_stream
+from bert_jax.data import corpus as corpora
+from bert_jax.data import examples, features, pipeline, prepare, task_stream
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.text import prepare, shards
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError, need
 from bert_jax.evaluation import corpus, inference, mistakes, samples, scores, task_evaluator
@@ -86,7 +86,7 @@ def gather(config: knobs.Config) -> TrainingData:
 
 
 def _of_text(config: knobs.Config) -> TrainingData:
-    prepared = prepare.prepare(config, log=log.line)
+    prepared = prepare.prepare_corpus(config, log=log.line)
     source = pipeline.Source(prepared, "train", config)
     if config.packing > 1:
         examples_per_row, real, real_unpacked = source.measure_packing()
@@ -123,7 +123,7 @@ def _of_text(config: knobs.Config) -> TrainingData:
 
 
 def steps_of_words(
-    config: knobs.Config, prepared: shards.Prepared, source: pipeline.Source
+    config: knobs.Config, prepared: corpora.Prepared, source: pipeline.Source
 ) -> tuple[int, ...]:
     """Return the first steps by which as many words are read as `checkpoints.at_words` says.
 
@@ -134,7 +134,7 @@ def steps_of_words(
     tokenizer, steps = prepared.tokenizer, []
     if not config.checkpoints.at_words:
         return ()
-    documents = sum(len(shard.document_ends) for shard in prepared.splits["train"])
+    documents = len(prepared.splits["train"].document_ends)
     total = tokenizer.words(prepared.unigrams, documents)
     need(
         tokenizer.has_words and total > 0,
@@ -219,7 +219,7 @@ def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
 def vocabulary(config: knobs.Config) -> Tokenizer:
     """Load the tokenizer of a task: the one the config names, or that of the model in init_from."""
     if config.tokenizer.path:
-        return prepare.given_tokenizer(config.tokenizer)
+        return corpora.load_vocabulary(config.tokenizer)
     return tokenizers.load(runs.described(config.init_from)[1])
 
 

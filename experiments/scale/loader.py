@@ -18,8 +18,7 @@ from collections.abc import Iterator
 
 from bert_jax import cli
 from bert_jax.batch import Batch
-from bert_jax.data import pipeline
-from bert_jax.data.text import prepare
+from bert_jax.data import pipeline, prepare
 
 
 def main() -> None:
@@ -31,7 +30,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0)
     args = parser.strict(argv)
     config = cli.read_config(args.config, overrides)
-    prepared = prepare.prepare(config)
+    prepared = prepare.prepare_corpus(config)
     for size in map(int, args.batches.split(",")):
         sized = dataclasses.replace(config, batch_size=size)
         source = pipeline.Source(prepared, "train", sized)

@@ -128,7 +128,7 @@ class Usage:
 
 def _step(cache: Path) -> str:
     """Tell by the files how far the preparation is."""
-    found = {"pack": "*.work/result/*train-*", "encode": "*.work/tokenizer"}
+    found = {"join": "*.work/result/train", "encode": "*.work/tokenizer"}
     return next((step for step, name in found.items() if any(cache.glob(name))), "read")
 
 

@@ -61,16 +61,16 @@ def build_row(shard: Any, example: np.void, mode: str) -> tuple[list[int], list[
 @pytest.mark.parametrize("unit", list(data_knobs.UNITS))
 def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
     s = source(tmp_path, pairs=mode, masking__unit=unit)
-    plan = pairs.plan_split(shards(), mode, corpora.config().examples, 32, 0, 0)
+    plan = pairs.plan_split([corpora.joined(shards())], mode, corpora.config().examples, 32, 0, 0)
     assert s.examples_per_epoch == len(plan)
     prepared = corpora.prepared(tmp_path, shards())
     more = [pmi.collocations(prepared, knobs.Masking())] if unit == "pmi" else []
-    epoch = read_epoch(s, 0)
+    epoch, text_of_split = read_epoch(s, 0), corpora.joined(shards())
     shape = {key: (len(plan), 32 if key in HOST_KEYS[:5] else 1) for key in HOST_KEYS}
     assert {key: value.shape for key, value in epoch.items()} == shape
     assert {value.dtype for value in epoch.values()} == {np.dtype(np.int32)}
     for row, number in enumerate(epoch["example_ids"][:, 0].tolist()):
-        tokens, types = build_row(shards()[plan["shard"][number]], plan[number], mode)
+        tokens, types = build_row(text_of_split, plan[number], mode)
         size, padding = len(tokens), [0] * (32 - len(tokens))
         assert epoch["tokens"][row].tolist() == tokens + padding  # [PAD] is 0
         assert epoch["type_ids"][row].tolist() == types + padding
@@ -90,17 +90,14 @@ def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
 
 
 @MODES
-def test_number_documents_counts_over_shards(tmp_path, mode):
+def test_number_documents_counts_documents(tmp_path, mode):
     s = source(tmp_path, pairs=mode)
     first = s.evaluation_batch(0, s.examples_per_epoch)["tokens"][:, 1]  # of the text of A
-    found, before = s.number_documents(), 0
-    plan = pairs.plan_split(shards(), mode, corpora.config().examples, 32, 0, 0)
-    for number, shard in enumerate(shards()):
-        mine = plan["shard"] == number
-        tokens = shard.sentence_ends[shard.document_ends - 1]  # where documents end
-        wanted = [int((tokens <= token - corpora.FIRST).sum()) for token in first[mine]]
-        assert found[mine].tolist() == [before + document for document in wanted]
-        before += len(shard.document_ends)
+    split = corpora.joined(shards())
+    ends = split.sentence_ends[split.document_ends - 1]  # tokens, where documents end
+    starts = np.concatenate([[0], ends[:-1]])
+    for token, document in zip(first, s.number_documents(), strict=True):
+        assert token in split.tokens[starts[document] : ends[document]]
 
 
 # --- the stream -----------------------------------------------------------------------------------
@@ -244,7 +241,7 @@ def test_evaluation_batch_follows_its_seed_and_split(tmp_path):
 
 def test_source_refuses_a_split_without_text(tmp_path):
     prepared = corpora.prepared(tmp_path, shards(), validation=[], other=[corpora.shard([])])
-    for split in ("validation", "other", "missing"):
+    for split in ("validation", "other"):
         with pytest.raises(DataError, match=split):
             Source(prepared, split, corpora.config())
 

@@ -47,10 +47,10 @@ def test_list_knobs_makes_a_config(name):
 @pytest.mark.filterwarnings("ignore")  # the library's own
 @pytest.mark.parametrize("name", [name for name, row in TASKS.items() if row.source_tfds])
 def test_columns_and_labels_have_the_names_of_tfds(name):
-    from bert_jax.data.text import tfds_text
+    from bert_jax.data import tfds
 
     row = TASKS[name]
-    features = tfds_text.builder(row.source_tfds.removeprefix("tfds:"), "").info.features
+    features = tfds.builder(row.source_tfds.removeprefix("tfds:"), "").info.features
     for knob in {"text", "text_pair", "label"} & row.task.keys():
         assert pick_column(row.task[knob], features), knob
     if row.labels:

@@ -21,9 +21,8 @@ from tokenizers import BertWordPieceTokenizer, models, normalizers, pre_tokenize
 
 from bert_jax.batch import Special, TwoSeparators
 from bert_jax.config import knobs
-from bert_jax.data import encoding, tokenizer
+from bert_jax.data import corpus, encode, encoding, tokenizer
 from bert_jax.data.engines import SPECIALS, build_wordpiece
-from bert_jax.data.text import encode, prepare
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError, UserError
 
@@ -232,7 +231,7 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     assert (found.kind, found.lowercase, found.special) == ("unigram", True, (0, 1, 2, 3, 4))
     assert pieces(found, "The an") == ["▁the", "▁a", "n"] == engine.encode("The an").tokens
     assert found.continuation.tolist() == [False] * 7 + [True, False, True]
-    words = encode.Words(found).encode(["the an", "an"])
+    words = encode.Words(found).encode([" the an", " an"], np.ones(2, bool))
     assert words[0].tolist() == [i for ids in found.encode_batch(["the an", "an"]) for i in ids]
     found.save(tmp_path / "saved")
     assert tokenizer.load(tmp_path / "saved").hash == found.hash
@@ -326,12 +325,12 @@ def test_load_refuses_huge_and_missing_files(tmp_path):
 def test_given_tokenizer_refuses_knobs_of_another_kind(tmp_path):
     small().save(tmp_path)
     with pytest.raises(ConfigError, match=r"kind = bpe, and .* is no bpe vocabulary"):
-        prepare.given_tokenizer(knobs.Tokenizer(path=str(tmp_path), kind="bpe"))
+        corpus.load_vocabulary(knobs.Tokenizer(path=str(tmp_path), kind="bpe"))
     path = str(GOLDEN / "roberta")
     with pytest.raises(ConfigError, match="max_word_length = 100 does nothing"):
-        prepare.given_tokenizer(knobs.Tokenizer(path=path, max_word_length=100))
+        corpus.load_vocabulary(knobs.Tokenizer(path=path, max_word_length=100))
     preset = knobs.Tokenizer(path=path, kind="bpe", max_word_length=100)
-    assert prepare.given_tokenizer(preset).hash == golden("roberta").hash
+    assert corpus.load_vocabulary(preset).hash == golden("roberta").hash
 
 
 # --- byte-level BPE -------------------------------------------------------------------------------
@@ -419,8 +418,7 @@ def test_readable_text_of_byte_pairs():
 def test_word_by_word_gives_ids_of_whole_documents(found, kind):
     texts = [" ".join(text.split()) for text in found]
     starts = np.array([len(text) % 2 for text in texts], bool)
-    lines = "".join(f"{text}\n" for text in texts)
-    ids, lengths = encode.Words(golden(kind)).encode_lines(lines, starts)
+    ids, lengths = encode.Words(golden(kind)).encode([f" {text}" for text in texts], starts)
     spaced = [text if start else f" {text}" for text, start in zip(texts, starts, strict=True)]
     wanted = golden(kind).encode_batch(spaced)
     assert golden(kind).divides_at_blanks
@@ -438,5 +436,5 @@ def test_pieces_across_blanks_are_read_whole(tmp_path):
     edit(rename)(tmp_path)
     found = tokenizer.load(tmp_path)
     assert not found.divides_at_blanks
-    ids, _ = encode.Words(found).encode(["one of the dogs"])
+    ids, _ = encode.Words(found).encode([" one of the dogs"], np.ones(1, bool))
     assert "of the" in [found.vocab[i] for i in ids]

@@ -75,7 +75,6 @@ ROWS |= {
     "lines_are_sentences": {"corpus.sentences": "lines"},
     "with_duplicates": {"corpus.deduplicate": False},
     "several_files": {"corpus.path": "*/corpus.*", "corpus.deduplicate": False},
-    "long_documents_cut": {"corpus.max_document_tokens": 512},
     "short_words": {"tokenizer.max_word_length": 10},
     "other_field": {"corpus.path": "other.jsonl", "corpus.text_field": "body"},
 }

@@ -18,9 +18,8 @@ import pytest
 from bert_jax import config as configs
 from bert_jax import objectives, suites, train
 from bert_jax.config import costs, knobs
-from bert_jax.data import pipeline
+from bert_jax.data import pipeline, prepare
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.text import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, runs
 from bert_jax.models.bert import pooled_positions
@@ -229,7 +228,7 @@ def trained(tmp_path_factory) -> Path:
 
 def test_the_unigram_knows_how_often_a_text_ends(trained):
     run = runs.open_run(str(trained))
-    prepared = prepare.prepare(run.config, log=lambda text: None)
+    prepared = prepare.prepare_corpus(run.config, log=lambda text: None)
     source = pipeline.Source(prepared, "validation", run.config, seed=0)
     batch = source.evaluation_batch(0, source.examples_per_epoch)
     text = batch["tokens"][batch["unit_ids"] >= 0]

@@ -1,1 +1,1 @@
-"""Preparation of a corpus: raw text to tokenised, checksummed shards."""
+"""The embedded corpus and its prose, and collocations of words."""

@@ -24,8 +24,8 @@ import numpy as np
 from packaging.requirements import Requirement
 
 from bert_jax.config import knobs
+from bert_jax.data.sentences import Item, Text
 from bert_jax.data.text import prose
-from bert_jax.data.text.sentences import Chunk, Item, Tally
 
 PROJECT = "bert-jax"
 # Dependencies added after the corpus was fixed; not read, so that it stays the same.
@@ -88,14 +88,14 @@ def _own_requirements() -> list[Requirement]:
     return [Requirement(f"{PROJECT}[dev]")]
 
 
-def identity(settings: knobs.Corpus, cache: Path) -> Any:
+def identify(settings: knobs.Corpus, cache: Path) -> Any:
     """Return the versions of Python, of the packages and of the rules here."""
     return {"rules": RULES, "python": platform.python_version()} | {
         name: d.version for name, d in packages().items()
     }
 
 
-def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
+def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[str]]:
     """Group source files, in an order that does not depend on the machine."""
     standard = Path(sysconfig.get_path("stdlib"))
     files = [("python", path) for path in _walk(standard)]
@@ -126,15 +126,15 @@ def _walk(root: Path) -> Iterator[Path]:
         yield from (Path(top) / name for name in sorted(names) if name.endswith(".py"))
 
 
-def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
-    """Yield the documents of a group of files."""
+def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
+    """Yield the docstrings of a group of files."""
     for path in item.spec:
         source = Path(path).read_bytes()
         if b'"""' not in source and b"'''" not in source:
             continue
         tree = _parse(source)
         if tree is not None:
-            yield from _document(tree, tally)
+            yield from _read_module(tree, path)
 
 
 def _parse(source: bytes) -> ast.Module | None:
@@ -152,16 +152,15 @@ def _parse(source: bytes) -> ast.Module | None:
             gc.enable()
 
 
-def _document(tree: ast.Module, tally: Tally) -> Iterator[Chunk]:
+def _read_module(tree: ast.Module, path: str) -> Iterator[Text]:
     """Yield the docstrings of a module in source order: one document, about one subject."""
-    joins = False
+    starts = True
     for node in _objects(tree):
         raw = _docstring(node)
-        tally.counts["docstrings"] += raw is not None
         lines = prose.paragraphs(raw) if raw else []
         if lines:
-            yield Chunk(lines, joins=joins)
-            joins = True
+            yield Text("\n".join(lines), path, starts)
+            starts = False
 
 
 def _docstring(node: ast.AST) -> str | None:

@@ -9,8 +9,8 @@ N-grams above a count are ranked separately for each n, and the best are taken: 
 a quarter triples and so on, as many as are needed for a share of the text to lie in collocations.
 The paper's list has 800,000, which cover half of its text; the lists that its authors published
 use a score that counts frequency twice, and are not used here. The text is streamed, in as many
-passes as memory requires. The list depends on nothing but the training shards and the settings, and
-is kept beside the shards.
+passes as memory requires. The list depends on nothing but the training text and the settings, and
+is kept beside its arrays.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import contextlib
 import io
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,10 +27,9 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import hashing
-from bert_jax.data.text import pool
+from bert_jax.data.corpus import Prepared
 from bert_jax.data.text.ngrams import Hashes, grams, word_hashes
-from bert_jax.data.text.shards import Prepared, Shard
-from bert_jax.system import disk
+from bert_jax.system import disk, folder_locks
 from bert_jax.system.log import line
 
 VERSION = 1  # of the construction: raise it when a list would come out different
@@ -53,11 +52,11 @@ class Search:
     """A search for collocations, which counts, scores and ranks n-grams."""
 
     def __init__(self, prepared: Prepared, settings: knobs.Masking):
-        self.shards: Sequence[Shard] = prepared.splits["train"]
+        self.split = prepared.splits["train"]
         self.tokenizer = prepared.tokenizer
         self.most, self.often = settings.pmi_words, settings.pmi_count
         self.coverage = settings.pmi_coverage
-        tokens = sum(len(shard.tokens) for shard in self.shards)
+        tokens = len(self.split.tokens)
         self.share = min(1.0, settings.pmi_tokens / max(tokens, 1))
         self.passes = -(-min(tokens, settings.pmi_tokens) // HELD)
         self.counts: list[np.ndarray] = []  # counts of the frequent n-grams, at n - 1
@@ -84,19 +83,17 @@ class Search:
 
     def blocks(self) -> Iterator[Block]:
         """Yield the text that is counted: all documents, or a share drawn by their numbers."""
-        for number, shard in enumerate(self.shards):
-            ends = np.asarray(shard.sentence_ends)[np.asarray(shard.document_ends) - 1]
-            ends = ends.astype(np.int64)
-            starts = np.concatenate([[0], ends[:-1]])
-            key = np.uint64(hashing.make_key(_DRAW, number))
-            draw = hashing.mix_words(np.arange(len(ends), dtype=np.uint64) ^ key)
-            chosen = np.flatnonzero((draw >> 11) * 2.0**-53 < self.share)
-            sizes = (ends - starts)[chosen]
-            groups = (np.cumsum(sizes) - sizes) // BLOCK
-            for group in np.unique(groups).tolist():
-                documents = chosen[groups == group].tolist()
-                parts = [shard.tokens[starts[i] : ends[i]] for i in documents]
-                yield self._block(np.concatenate(parts), np.cumsum([0, *map(len, parts[:-1])]))
+        ends = self.split.sentence_ends[self.split.document_ends - 1]
+        starts = np.concatenate([[0], ends[:-1]])
+        key = np.uint64(hashing.make_key(_DRAW, 0))
+        draw = hashing.mix_words(np.arange(len(ends), dtype=np.uint64) ^ key)
+        chosen = np.flatnonzero((draw >> 11) * 2.0**-53 < self.share)
+        sizes = (ends - starts)[chosen]
+        groups = (np.cumsum(sizes) - sizes) // BLOCK
+        for group in np.unique(groups).tolist():
+            documents = chosen[groups == group].tolist()
+            parts = [self.split.tokens[starts[i] : ends[i]] for i in documents]
+            yield self._block(np.concatenate(parts), np.cumsum([0, *map(len, parts[:-1])]))
 
     def _block(self, tokens: np.ndarray, documents: np.ndarray) -> Block:
         first = np.zeros(len(tokens), bool)
@@ -171,7 +168,7 @@ class Search:
     def _limit(self, keys: list[np.ndarray]) -> float:
         """Return how long the list must be to cover the share `coverage` of the words."""
         least = []
-        every = max(1, sum(len(shard.tokens) for shard in self.shards) // SAMPLE)
+        every = max(1, len(self.split.tokens) // SAMPLE)
         for number, block in enumerate(self.blocks()):
             if number % every:
                 continue
@@ -228,9 +225,9 @@ def name(settings: knobs.Masking) -> str:
 def collocations(
     prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = line
 ) -> Hashes:
-    """Return the collocations of a prepared corpus, read from beside its shards if they are there.
+    """Return the collocations of a prepared corpus, read from beside its arrays if they are there.
 
-    Otherwise find them, and write them beside the shards, together with a list to read.
+    Otherwise find them, and write them there, together with a list to read.
     """
     folder = prepared.folder / "collocations"
     file = folder / f"{name(settings)}.npz"
@@ -240,7 +237,8 @@ def collocations(
         # Without permission to write, as in a corpus of another user, each process makes its list.
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)
-            stack.enter_context(pool.lock(file.with_suffix(".lock"), log))
+            waiting = f"waiting for another process that looks for collocations in {folder}"
+            stack.enter_context(folder_locks.wait(file.with_suffix(".lock"), lambda: log(waiting)))
             if (existing := _read(file)) is not None:
                 return existing
         log(f"looking for collocations in {prepared.folder}")

@@ -1,4 +1,4 @@
-"""Corpus source `tfds`: any text dataset of TFDS, read as array records without TensorFlow."""
+"""Corpus source `tfds`: any text data set of TFDS, read as array records without TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from bert_jax.config import knobs
-from bert_jax.data.text.readers import text_of
-from bert_jax.data.text.sentences import Chunk, Item, Tally, chunks
+from bert_jax.data.files import convert_text
+from bert_jax.data.sentences import Item, Text
 from bert_jax.errors import DataError, MissingError
 
 RANGE = 16 << 20  # bytes of examples read as one item
@@ -75,13 +75,13 @@ def _on_hub(name: str) -> str:
     return f"--config.corpus.path={path}"
 
 
-def identity(settings: knobs.Corpus, cache: Any) -> Any:
-    """Return the name and version of the dataset, the split and its size."""
+def identify(settings: knobs.Corpus, cache: Any) -> Any:
+    """Return the name and version of the data set, the split and its size."""
     rows = len(examples_of(settings.path, settings.tfds_dir, settings.split))
     return [builder(settings.path, settings.tfds_dir).info.full_name, settings.split, rows]
 
 
-def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
+def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str]]:
     """Divide the examples into ranges."""
     source = examples_of(settings.path, settings.tfds_dir, settings.split)
     info = builder(settings.path, settings.tfds_dir).info
@@ -94,22 +94,17 @@ def items(settings: knobs.Corpus) -> tuple[list[Item], list[str]]:
     known = info.splits.get(settings.split)
     size = max(1, (known.num_bytes if known else 0) // max(1, len(source))) or 1000
     step = max(1, RANGE // size)
-    starts = range(0, len(source), step)
-    return [
-        Item(settings.path, step * size, (start, min(start + step, len(source))))
-        for start in starts
-    ], []
+    items = []
+    for start in range(0, len(source), step):
+        items.append(Item(settings.path, step * size, (start, min(start + step, len(source)))))
+    return items, []
 
 
-def read(item: Item, settings: knobs.Corpus, tally: Tally) -> Iterator[Chunk]:
+def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
     """Yield the documents of a range of examples."""
     source = examples_of(settings.path, settings.tfds_dir, settings.split)
-    start, stop = item.spec
     wiki40b = settings.path.startswith("wiki40b")
-    for index in range(start, stop):
+    for index in range(*item.spec):
         where = f"{settings.path}, split {settings.split}, example {index}"
-        tally.counts["rows"] += 1
-        document = text_of(source[index][settings.text_field], settings, where, tally)
-        if document is not None:
-            text, bad = document
-            yield from chunks(WIKI40B.sub("\n", text) if wiki40b else text, bad)
+        text = convert_text(source[index][settings.text_field], settings.text_field, where)
+        yield Text(WIKI40B.sub("\n", text) if wiki40b else text, where)

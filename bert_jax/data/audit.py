@@ -1,0 +1,148 @@
+"""Audit a prepared corpus: counts, and warnings of what would spoil training on it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from bert_jax.data import hashing
+from bert_jax.data.corpus import SPLITS, Split
+
+BLOCK = 1 << 20  # sentences that are compared with one another
+HASHED = 1 << 15  # sentences hashed at once
+TOKENS = 1 << 22  # tokens counted at once
+# Shares above which `find_problems` warns:
+MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP are random ones
+REPEATED = 0.3  # tokens in sentences that occurred before in their block, which a model memorises
+BAD = 0.001  # lines with U+FFFD, which stands for bytes that are no UTF-8
+UNKNOWN = 0.01  # [UNK] tokens; with more, the vocabulary does not fit the text
+
+
+def count_tokens(split: Split, size: int) -> np.ndarray:
+    """Count how often each token of a vocabulary occurs: int64 [V]."""
+    counts = np.zeros(size, np.int64)
+    for start in range(0, len(split.tokens), TOKENS):
+        counts += np.bincount(split.tokens[start : start + TOKENS], minlength=size)
+    return counts
+
+
+def describe_split(split: Split, unknown: int) -> dict[str, Any]:
+    """Return counts of a split that has `unknown` [UNK] tokens."""
+    single = np.diff(split.document_ends, prepend=0) == 1
+    return {
+        "documents": len(split.document_ends),
+        "sentences": len(split.sentence_ends),
+        "tokens": len(split.tokens),
+        "one_sentence_documents": int(single.sum()),
+        "repeated_tokens": count_repeated(split),
+        "unknown_share": unknown / max(1, len(split.tokens)),
+    }
+
+
+def count_repeated(split: Split) -> int:
+    """Count the tokens of sentences that occur earlier among the BLOCK around them."""
+    count = 0
+    for first in range(0, len(split.sentence_ends), BLOCK):
+        hashes = []
+        lengths = []
+        for start in range(first, min(first + BLOCK, len(split.sentence_ends)), HASHED):
+            found, sizes = _hash_sentences(split, start)
+            hashes.append(found)
+            lengths.append(sizes)
+        seen = np.unique(np.concatenate(hashes), return_index=True)[1]
+        sizes = np.concatenate(lengths)
+        count += int(sizes.sum() - sizes[seen].sum())
+    return count
+
+
+def _hash_sentences(split: Split, first: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return 64-bit hashes and lengths of the HASHED sentences from `first` on, both [N]."""
+    begin = split.sentence_ends[first - 1] if first else 0
+    ends = split.sentence_ends[first : first + HASHED] - begin
+    lengths = np.diff(ends, prepend=0)
+    starts = ends - lengths
+    # The hash of a sentence is the sum of hashes of its tokens, each with its place. [T] -> [N]
+    tokens = np.asarray(split.tokens[begin : begin + ends[-1]], np.uint64)
+    places = np.arange(len(tokens)) - np.repeat(starts, lengths)
+    mixed = hashing.mix_words(tokens + (places.astype(np.uint64) << np.uint64(32)))
+    return np.add.reduceat(mixed, starts), lengths
+
+
+def measure_entropy(counts: np.ndarray) -> float:
+    """Return the entropy in nats of a vector of counts."""
+    shares = counts[counts > 0] / max(1, counts.sum())
+    return -math.fsum((shares * np.log(shares)).tolist()) + 0.0
+
+
+def find_problems(audit: dict[str, Any]) -> list[str]:
+    """Return warnings of what in the audit would spoil training on the corpus."""
+    texts = []
+    train = audit["train"]
+    if train["documents"] == 1:
+        texts.append(
+            "one training document: NSP has no other document for a random next; "
+            "set --config.pairs=none"
+        )
+    single = train["one_sentence_documents"] / max(1, train["documents"])
+    if train["documents"] > 1 and single > MANY:
+        texts.append(
+            f"{single:.0%} of training documents have one sentence: NSP finds no true next in "
+            "them; separate documents by blank lines, or set --config.pairs=none"
+        )
+    repeated = train["repeated_tokens"] / max(1, train["tokens"])
+    if repeated > REPEATED:
+        texts.append(
+            f"{repeated:.0%} of training tokens are in sentences that came before: the loss of "
+            "such text says little; are lines repeated in the files?"
+        )
+    if not audit["validation"]["documents"] and audit["validation_fraction"]:
+        texts.append("no validation documents: one document cannot be divided")
+    for side in SPLITS:
+        share = audit[side]["unknown_share"]
+        if share > UNKNOWN:
+            texts.append(
+                f"{share:.1%} of {side} tokens are [UNK]: does the tokenizer fit this text?"
+            )
+    if audit["bad_lines"] > BAD * audit["lines"]:
+        texts.append(
+            f"{audit['bad_lines']} lines with bytes that are no text, first {audit['first_bad']}"
+        )
+    return texts
+
+
+ROWS = (
+    ("documents read", "documents"),
+    ("  empty", "empty"),
+    ("  exact duplicates", "duplicates"),
+    ("  near duplicates", "near_duplicates"),
+    ("lines with bad text", "bad_lines"),
+    ("sentences without tokens", "empty_sentences"),
+)
+
+
+def format_audit(audit: dict[str, Any]) -> str:
+    """Format an audit as a table for people."""
+    lines = [
+        f"{'corpus':<26}{audit['source']:>14}",
+        f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}",
+    ]
+    # Several docstrings make one document, and the rows count docstrings.
+    unit = "docstrings" if audit["source"] == "docstrings" else "documents"
+    for label, key in ROWS:
+        lines.append(f"{label.replace('documents', unit):<26}{audit[key]:>14,}")
+    decided = "one a line" if audit["one_sentence_lines"] else "found by sentencex"
+    measured = audit["lines_with_several"]
+    share = "" if measured is None else f", {measured:.0%} of sampled lines hold several"
+    lines.append(f"sentences: {decided}{share}")
+    lines.append(f"{'':<26}{'train':>14}{'validation':>14}")
+    for key in ("documents", "one_sentence_documents", "sentences", "tokens"):
+        train, validation = (audit[side][key] for side in SPLITS)
+        lines.append(f"{key.replace('_', ' '):<26}{train:>14,}{validation:>14,}")
+    train, validation = (audit[side]["unknown_share"] for side in SPLITS)
+    lines.append(f"{'[UNK] share':<26}{train:>14.3%}{validation:>14.3%}")
+    lines.append(
+        f"vocabulary {audit['vocab_size']:,}; unigram entropy {audit['unigram_entropy']:.3f} nats"
+    )
+    return "\n".join([*lines, *(f"warning: {text}" for text in audit["warnings"])])

@@ -1,0 +1,69 @@
+"""Small texts on disk, the config that prepares them, and what was made of them."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import random
+from pathlib import Path
+
+from bert_jax.config import knobs
+from bert_jax.data import prepare
+from bert_jax.data.corpus import Prepared
+
+WORDS = [a + b for a in "bcdfgklmnprst" for b in ("a", "en", "ir", "ost", "u")]
+Documents = list[list[str]]
+
+
+def make_documents(count: int, seed: int = 0) -> Documents:
+    """Documents of two to six sentences."""
+    draw = random.Random(seed)
+    return [
+        [
+            " ".join(draw.choices(WORDS, k=draw.randint(3, 9))) + "."
+            for _ in range(draw.randint(2, 6))
+        ]
+        for _ in range(count)
+    ]
+
+
+def write_text(folder: Path, documents: Documents, name: str = "a.txt") -> Path:
+    """Write documents with a sentence a line; return the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = "\n\n".join("\n".join(lines) for lines in documents) + "\n"
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def configure(folder: Path, vocab_size: int = 150, vocabulary: str = "", **options) -> knobs.Config:
+    """A config that prepares folder/in in folder/cache, by one worker."""
+    usual = {"source": "files", "path": str(folder / "in"), "cache": str(folder / "cache")}
+    usual |= {"sentences": "lines", "workers": 1, "validation_fraction": 0.1}
+    return knobs.Config(
+        corpus=knobs.Corpus(**(usual | options)),
+        tokenizer=knobs.Tokenizer(path=vocabulary, vocab_size=vocab_size),
+    )
+
+
+def run(folder: Path, **options) -> Prepared:
+    """Prepare folder/in."""
+    return prepare.prepare_corpus(configure(folder, **options), lambda message: None)
+
+
+def read_split(prepared: Prepared, name: str) -> Documents:
+    """The documents of a split, as text."""
+    split = prepared.splits[name]
+    ends = [0, *split.sentence_ends.tolist()]
+    tokens = split.tokens.tolist()
+    sentences = [prepared.tokenizer.decode(tokens[a:b]) for a, b in itertools.pairwise(ends)]
+    edges = [0, *split.document_ends.tolist()]
+    return [sentences[a:b] for a, b in itertools.pairwise(edges)]
+
+
+def digest_files(folder: Path) -> dict[str, str]:
+    """The digest of every file of a folder."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file())
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }

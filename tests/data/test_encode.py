@@ -1,0 +1,63 @@
+"""Word by word gives the ids of whole sentences, for every kind of vocabulary."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bert_jax.data import encode
+from bert_jax.data import tokenizer as tokenizers
+from bert_jax.data.engines import build_wordpiece
+from tests import reactions
+from tests.data.small import WORDS
+
+SENTENCES = st.lists(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(WORDS), max_size=8)
+)
+BUILDERS = {
+    "uncased": lambda pieces: tokenizers.Tokenizer(build_wordpiece(pieces)),
+    "cased": lambda pieces: tokenizers.Tokenizer(build_wordpiece(pieces, lowercase=False)),
+    "reactions": reactions.build_tokenizer,
+}
+
+
+def encode_each(words: encode.Words, sentences: list[str]) -> list[list[int]]:
+    """The ids of each sentence, each the beginning of a document."""
+    ids, sizes = words.encode([f" {text}" for text in sentences], np.ones(len(sentences), bool))
+    return [part.tolist() for part in np.split(ids, np.cumsum(sizes)[:-1])] if sentences else []
+
+
+@given(SENTENCES, st.sampled_from([*BUILDERS]))
+@settings(max_examples=200)
+def test_word_by_word_gives_the_ids_of_sentences(found, name):
+    sentences = [" ".join(" ".join(words).split()) for words in found]
+    pieces = [*tokenizers.SPECIALS, *WORDS, *(f"##{w}" for w in WORDS), *"aeé字.[]"]
+    tokenizer = BUILDERS[name](pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(encode, "WORDS", 5)
+        patch.setattr(encode, "BLOCK", 2)
+        words = encode.Words(tokenizer)
+        for _ in range(2):
+            assert encode_each(words, sentences) == tokenizer.encode_batch(sentences)
+
+
+@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multilingual_cased"])
+def test_word_by_word_gives_the_ids_of_google(copies, name):
+    words = encode.Words(tokenizers.load(copies / "vocab" / f"bert_base_{name}_vocab.txt"))
+    file = copies / "golden_tokenization" / "bert_tokenization.jsonl"
+    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
+    spaces = set("\x1c\x1d\x1e\x1f\x85\x0b\x0c")  # here, and nothing to google
+    rows = [row for row in rows if not spaces & set(row["text"])]
+    found = encode_each(words, [" ".join(row["text"].split()) for row in rows])
+    assert found == [row[name] for row in rows]
+
+
+def test_marks_are_apart_only_if_the_vocabulary_cuts_there():
+    pieces = [*tokenizers.SPECIALS, "a", "C"]
+    for name, build in BUILDERS.items():
+        marks = [] if name == "reactions" else [*encode.MARKS]
+        assert encode.Words(build(pieces)).marks == marks

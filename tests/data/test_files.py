@@ -1,0 +1,209 @@
+"""Documents come out as they stand in the files, whatever the format and the bytes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config import knobs
+from bert_jax.data import files
+from bert_jax.errors import DataError
+
+TEXT = b"One here. Two there.\nThree.\n\nFour.\n\n\n \nFive.\nSix."
+DOCUMENTS = [["One here. Two there.", "Three."], ["Four."], ["Five.", "Six."]]
+ROWS = b"".join(json.dumps({"text": "\n".join(d)}).encode() + b"\n" for d in DOCUMENTS)
+PACK = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}
+
+
+def read(path: Path, field: str = "text") -> list[list[str]]:
+    """The lines of each document."""
+    documents: list[list[str]] = []
+    for text in files.read_file(str(path), field):
+        if text.starts:
+            documents.append([])
+        documents[-1] += text.text.removesuffix("\n").split("\n")
+    return documents
+
+
+def write(path: Path, data: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", PACK)
+@pytest.mark.parametrize(("kind", "data"), [("txt", TEXT), ("jsonl", ROWS), ("json", ROWS)])
+def test_formats_hold_the_same_documents(tmp_path, kind, data, suffix):
+    assert read(write(tmp_path / f"a.{kind}{suffix}", PACK[suffix](data))) == DOCUMENTS
+
+
+def write_parquet(path: Path, values: list) -> Path:
+    pyarrow.parquet.write_table(pyarrow.table({"text": values}), path, row_group_size=1)
+    return path
+
+
+def test_parquet_holds_text_or_bytes(tmp_path):
+    joined = ["\n".join(lines) for lines in DOCUMENTS]
+    assert read(write_parquet(tmp_path / "a.parquet", joined)) == DOCUMENTS
+    assert read(write_parquet(tmp_path / "b.parquet", [b"Caf\xc3\xa9."])) == [["Café."]]
+    with pytest.raises(DataError, match=r"c.parquet, row 2: field 'text' is NoneType"):
+        read(write_parquet(tmp_path / "c.parquet", ["one", None]))
+    with pytest.raises(DataError, match="no column 'body'") as caught:
+        read(tmp_path / "a.parquet", "body")
+    assert "text" in caught.value.hint
+
+
+def test_a_damaged_page_is_blamed_on_its_file(tmp_path):
+    lines = [f"Sentence {random.random()}." for _ in range(3000)]
+    file = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"text": lines}), file, use_dictionary=False)
+    data = bytearray(file.read_bytes())
+    data[200 : len(data) // 2] = bytes(len(data) // 2 - 200)
+    for damaged in (bytes(data), b"PAR1 no"):
+        with pytest.raises(DataError, match=rf"{file} is a damaged parquet file: ") as caught:
+            read(write(file, damaged))
+        assert "fetch it again" in caught.value.hint
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_frames_that_follow_one_another_are_read(tmp_path, suffix):
+    data = b"".join(map(PACK[suffix], (b"One.\n\nTw", b"o.\n")))
+    assert read(write(tmp_path / f"a.txt{suffix}", data)) == [["One."], ["Two."]]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_damaged_compression_is_named(tmp_path, suffix):
+    data = PACK[suffix](random.Random(0).randbytes(5000).hex().encode())
+    for damaged in (b"not compressed", data[:20] + b"\0\xff\0" + data[23:], data[: len(data) // 2]):
+        with pytest.raises(DataError, match=f"a.txt{suffix} is damaged"):
+            read(write(tmp_path / f"a.txt{suffix}", damaged))
+
+
+@pytest.mark.fault(20)
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_only_a_newline_ends_a_line(tmp_path, end):
+    lines = ["One\u2028still one.", "Two\x85\x0b\x0c\x1c too.", "Three\rhere."]
+    data = "\ufeff" + end.join(lines) + end  # the byte order mark is dropped
+    (found,) = read(write(tmp_path / "a.txt", data.encode()))
+    assert [line.removesuffix("\r") for line in found] == lines
+    row = json.dumps({"text": "\n".join(lines)}, ensure_ascii=False)
+    assert read(write(tmp_path / "a.jsonl", ("\ufeff" + row + end).encode())) == [lines]
+
+
+LINES = st.text("abc é字\u2028", min_size=1).filter(lambda line: line.strip(files.BLANK))
+
+
+@given(st.lists(st.lists(LINES, min_size=1, max_size=4), max_size=6), st.integers(1, 40))
+def test_parts_of_documents_lose_nothing(tmp_path_factory, documents, size):
+    file = tmp_path_factory.mktemp("parts") / "a.txt"
+    write(file, "\n \n\n".join("\n".join(lines) for lines in documents).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "PART", size)
+        assert read(file) == documents
+
+
+@pytest.mark.fault(19)
+@given(st.lists(st.binary(max_size=30), max_size=5))
+def test_any_bytes_are_read(tmp_path_factory, lines):
+    file = tmp_path_factory.mktemp("fuzz") / "a.txt"
+    for document in read(write(file, b"\n".join(lines) + b"x")):
+        for line in document:
+            line.encode()
+
+
+@pytest.mark.fault(27)
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (b'{"text": ', "not JSON"),
+        (b'{"text": "a", "text": "b"}', "'text' stands twice"),
+        (b"[1, 2]", "a JSON list, not an object"),
+        (b'{"body": "x"}', r"field 'text' is NoneType, not text \(fields: body\)"),
+        (b'{"text": 7}', "is int"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b'{"text": "a\0b"}', "not JSON"),
+    ],
+)
+def test_malformed_rows_are_named_by_file_and_line(tmp_path, row, says):
+    data = b'{"text": "one"}\n\n{"text": ["two", "lines"]}\n{"text": "three"}\n'
+    assert read(write(tmp_path / "a.jsonl", data)) == [["one"], ["two", "lines"], ["three"]]
+    with pytest.raises(DataError, match=f"a.jsonl:5: .*{says}") as caught:
+        read(write(tmp_path / "a.jsonl", data + row + b'\n{"text": "x"}\n'))
+    assert caught.value.code == 3
+
+
+def test_a_text_says_where_it_stands(tmp_path):
+    path = write(tmp_path / "a.txt", b"\n\none\ntwo\n\n\nthree\n")
+    assert [text.where for text in files.read_file(str(path), "")] == [f"{path}:3", f"{path}:7"]
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
+def names(path: Path | str) -> tuple[list[str], list[str]]:
+    found, notes = files.find_files(knobs.Corpus(source="files", path=str(path)))
+    return [name for name, _ in found], notes
+
+
+def test_a_path_is_a_file_a_folder_or_a_glob(tmp_path):
+    kept = ("b.txt", "a.TXT", "sub/c.jsonl", "sub/e.txt.gz")
+    for name in (*kept, ".hidden/d.txt", "readme.md", "LICENSE", "f.gz", "g.parquet.gz"):
+        write(tmp_path / name, b"x")
+    assert names(tmp_path / "b.txt") == (["b.txt"], [])
+    found, notes = names(tmp_path)
+    assert found == sorted(kept)
+    assert notes[0].startswith("4 files of other kinds were skipped")
+    assert names(tmp_path / "*.txt")[0] == ["b.txt"]
+    assert names(tmp_path / "**" / "*.jsonl")[0] == ["sub/c.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [("", "is empty"), ("none", "does not exist"), ("none/*.txt", "does not exist")],
+)
+def test_missing_paths_are_named(tmp_path, monkeypatch, path, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=says) as caught:
+        names(path)
+    assert caught.value.hint
+    (tmp_path / "nones").mkdir()
+    with pytest.raises(DataError, match=says) as caught:
+        names(path)
+    assert (caught.value.hint == "did you mean 'nones'?") == (path == "none")
+
+
+def test_folders_without_text_are_refused(tmp_path):
+    with pytest.raises(DataError, match="holds no files"):
+        names(tmp_path)
+    write(tmp_path / "a.bin", b"x")
+    with pytest.raises(DataError, match=r"holds no \.txt"):
+        names(tmp_path)
+    with pytest.raises(DataError, match="not a kind of file"):
+        names(tmp_path / "a.bin")
+
+
+def test_digests_of_files_are_remembered(tmp_path, monkeypatch):
+    cache = tmp_path / "cache"
+    settings = knobs.Corpus(source="files", path=str(tmp_path / "in"))
+    write(tmp_path / "in" / "a.txt", b"one")
+    first = files.identify(settings, cache)
+    read_files: list[str] = []
+    digest = files._digest_file
+    monkeypatch.setattr(files, "_digest_file", lambda path: read_files.append(path) or digest(path))
+    assert files.identify(settings, cache) == first
+    assert read_files == []
+    write(tmp_path / "in" / "a.txt", b"two more")
+    assert files.identify(settings, cache) != first
+    assert len(read_files) == 1

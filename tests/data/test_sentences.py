@@ -1,0 +1,48 @@
+"""A line is cut into sentences that keep the blank before them."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.data import sentences
+from bert_jax.data.sentences import LONGEST, clean_text, split_sentences
+
+
+def test_sentences_of_prose_are_found():
+    line = "Mr. Smith came, e.g. by train.  He left!"
+    assert split_sentences(line, "en") == [" Mr. Smith came, e.g. by train.", " He left!"]
+    assert split_sentences(line, None) == [" Mr. Smith came, e.g. by train. He left!"]
+    assert split_sentences(" \t", "en") == split_sentences("", None) == []
+
+
+@pytest.mark.fault(20)
+def test_other_separators_are_spaces():
+    line = "One\u2028still one.\x85\x0b\x0c\x1c Two\rtoo."
+    assert split_sentences(line, "en") == [" One still one.", " Two too."]
+
+
+@given(st.text("ab. 。é字\t", max_size=60), st.integers(4, 20), st.sampled_from(["en", "zh", None]))
+def test_sentences_make_up_the_line(line, longest, language):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentences, "LONGEST", longest)
+        found = split_sentences(line, language)
+    assert "".join(found).lstrip(" ") == " ".join(line.split())
+    assert all(len(sentence.lstrip(" ")) <= longest for sentence in found)
+    assert all(sentence.strip(" ") for sentence in found)
+
+
+def test_a_sentence_without_an_end_is_cut_at_a_space():
+    long = "word " * 10_000
+    found = split_sentences(long, "en")
+    assert all(sentence.startswith(" ") for sentence in found)
+    assert " ".join(found).split() == long.split()
+    assert len(split_sentences("x" * 40_000, None)) == math.ceil(40_000 / LONGEST)
+
+
+@pytest.mark.fault(19)
+def test_what_is_no_character_is_replaced():
+    assert clean_text("a\0b\ud800c\ud83d\ude00") == "a\ufffdb\ufffdc\U0001f600"

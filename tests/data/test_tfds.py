@@ -1,0 +1,88 @@
+"""Prepared data sets of TFDS are read in ranges, and what is missing is explained."""
+
+from __future__ import annotations
+
+import pytest
+
+from bert_jax.data import spool, tfds
+from bert_jax.errors import DataError
+from tests.data import small
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
+
+
+@pytest.mark.parametrize("name", ["wikipedia/20230601.en", "wiki40b/en", "lm1b"])
+def test_published_data_sets_are_read(tmp_path, name):
+    import tensorflow_datasets  # seconds: only where it is used
+
+    place = {"source": "tfds", "path": name, "tfds_dir": str(tmp_path / "tfds")}
+    with tensorflow_datasets.testing.mock_data(num_examples=12):
+        found = small.run(tmp_path, sentences="auto", **place)
+    assert sum(split["documents"] for split in found.manifest["splits"].values()) == 12
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    """A data set that the library itself prepared from local text."""
+    import tensorflow_datasets as library
+
+    folder = tmp_path_factory.mktemp("built")
+    given = small.make_documents(60)
+
+    class LocalText(library.core.GeneratorBasedBuilder):
+        VERSION = library.core.Version("1.0.0")
+
+        def _info(self):
+            features = library.features.FeaturesDict({"text": library.features.Text()})
+            return self.dataset_info_from_configs(features=features)
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples()}
+
+        def _generate_examples(self):
+            yield from ((i, {"text": "\n".join(lines)}) for i, lines in enumerate(given))
+
+    LocalText(data_dir=str(folder / "tfds"), file_format="array_record").download_and_prepare()
+    return folder, given
+
+
+def test_a_data_set_is_read_in_ranges(built, tmp_path, monkeypatch):
+    folder, given = built
+    monkeypatch.setattr(tfds, "RANGE", 1)
+    monkeypatch.setattr(spool, "TASK", 1)
+    place = {"source": "tfds", "path": "local_text", "tfds_dir": str(folder / "tfds")}
+    settings = small.configure(tmp_path, **place).corpus
+    assert len(tfds.list_items(settings, tmp_path)[0]) == 60
+    found = small.run(tmp_path, **place)
+    both = small.read_split(found, "train") + small.read_split(found, "validation")
+    assert sorted(both) == sorted([line.lower() for line in lines] for lines in given)
+    again = small.run(tmp_path, workers=2, cache=str(tmp_path / "other"), **place)
+    assert small.digest_files(again.folder) == small.digest_files(found.folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "says", "hint"),
+    [
+        ("", "is empty", "lm1b"),
+        ("no_such_thing", "no_such_thing", "tfds_dir"),
+        ("lm1b", "lm1b is not prepared: there is no folder", "download_and_prepare"),
+        ("wikipedia/20230601.de", "with Apache Beam only", "=wikimedia/wikipedia:20231101.de"),
+        ("wiki40b/en", "with Apache Beam only", "=wikimedia/wikipedia:20231101.en"),
+        ("c4/en", "with Apache Beam only", "source=hub --config.corpus.path=OWNER/NAME:FOLDER"),
+    ],
+)
+def test_missing_data_sets_are_explained(tmp_path, name, says, hint):
+    with pytest.raises(DataError, match=says) as caught:
+        small.run(tmp_path, source="tfds", path=name, tfds_dir=str(tmp_path / "tfds"))
+    assert hint in caught.value.hint
+    assert "\n" not in str(caught.value) + caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [({"text_field": "body"}, "no 'body'"), ({"split": "none"}, "split 'none' cannot be read")],
+)
+def test_fields_and_splits_are_checked(built, tmp_path, options, says):
+    place = {"source": "tfds", "path": "local_text", "tfds_dir": str(built[0] / "tfds")}
+    with pytest.raises(DataError, match=says):
+        small.run(tmp_path, **place, **options)
