@@ -180,7 +180,7 @@ TABLE: Mapping[str, Row] = {
     "attention": Row(_attention, "the attention of one layer, and its gradients"),
     "compile": Row(_compile, "compiling an update"),
     "prepare": Row(
-        _prepare, "raw text to shards, and its sentences through `encode_batch` of tokenizers"
+        _prepare, "raw text to arrays, and its sentences through `encode_batch` of tokenizers"
     ),
     "saving": Row(
         _saving,
