@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.data import corpus, prepare
-from bert_jax.data.text import docstrings
+from bert_jax.data import corpus, docstrings, prepare
 from bert_jax.errors import ConfigError
 from bert_jax.studies import actions
 from bert_jax.studies.definition import Comparison, Suite

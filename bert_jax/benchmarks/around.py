@@ -93,10 +93,7 @@ def _sentences(config: knobs.Config) -> Iterator[tuple[int, str]]:
         done = spool.read_task(0, items, settings, language, folder)
         names = [part["name"] for part in done["parts"]]
         records = np.concatenate([spool.read_records(folder, name) for name in names])
-        bands = None
-        if settings.source in spool.NEAR_COPIES:
-            bands = np.concatenate([spool.read_bands(folder, name) for name in names])
-        chosen, _, _ = sides.choose_sides(records, bands, settings)
+        chosen, _, _ = sides.choose_sides(records, settings)
         side = np.repeat(chosen, records["sentences"]).tolist()
         texts = itertools.chain.from_iterable(spool.read_sentences(folder, n) for n in names)
         for own, text in zip(side, texts, strict=True):

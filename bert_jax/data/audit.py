@@ -116,7 +116,6 @@ ROWS = (
     ("documents read", "documents"),
     ("  empty", "empty"),
     ("  exact duplicates", "duplicates"),
-    ("  near duplicates", "near_duplicates"),
     ("lines with bad text", "bad_lines"),
     ("sentences without tokens", "empty_sentences"),
 )
@@ -128,8 +127,8 @@ def format_audit(audit: dict[str, Any]) -> str:
         f"{'corpus':<26}{audit['source']:>14}",
         f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}",
     ]
-    # Several docstrings make one document, and the rows count docstrings.
-    unit = "docstrings" if audit["source"] == "docstrings" else "documents"
+    # Several paragraphs of docstrings make one document, and the rows count paragraphs.
+    unit = "paragraphs" if audit["source"] == "docstrings" else "documents"
     for label, key in ROWS:
         lines.append(f"{label.replace('documents', unit):<26}{audit[key]:>14,}")
     decided = "one a line" if audit["one_sentence_lines"] else "found by sentencex"

@@ -35,9 +35,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.config import knobs
-from bert_jax.data import files, hub, tfds
+from bert_jax.data import docstrings, files, hub, tfds
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.data.text import docstrings
 from bert_jax.errors import DataError
 from bert_jax.system import jsons, opening
 

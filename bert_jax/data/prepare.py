@@ -218,10 +218,7 @@ def _choose(
     """Return for each part the sides of its texts and where documents start; count what goes."""
     of_parts = [spool.read_records(work.spool, name) for name in names]
     records = np.concatenate([np.zeros(0, spool.RECORD), *of_parts])
-    bands = None
-    if work.settings.source in spool.NEAR_COPIES:
-        bands = np.concatenate([spool.read_bands(work.spool, name) for name in names])
-    chosen, starts, counts = sides.choose_sides(records, bands, work.settings)
+    chosen, starts, counts = sides.choose_sides(records, work.settings)
     facts |= counts
     edges = np.cumsum([len(part) for part in of_parts])[:-1]
     return np.split(chosen, edges), np.split(starts, edges)

@@ -10,13 +10,12 @@ DROPPED, TRAIN, VALIDATION = -1, 0, 1  # the latter two are indices of corpus.SP
 
 
 def choose_sides(
-    records: np.ndarray, bands: np.ndarray | None, settings: knobs.Corpus
+    records: np.ndarray, settings: knobs.Corpus
 ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
     """Drop copies, and divide documents into train and validation by the digest of their text.
 
     Args:
       records: of all texts [R], see `spool.RECORD`.
-      bands: digests [R, bands] that near-identical texts share; None if those are kept.
       settings: whether to drop copies, and the share of documents for validation.
 
     Returns:
@@ -25,17 +24,11 @@ def choose_sides(
     """
     kept = np.flatnonzero(records["sentences"] > 0)
     counts = {"documents": len(records), "empty": len(records) - len(kept)}
-    counts |= {"duplicates": 0, "near_duplicates": 0}
+    counts["duplicates"] = 0
     if settings.deduplicate:
         first = find_first(records["digest"][kept])
         counts["duplicates"] = int((~first).sum())
         kept = kept[first]
-        if bands is not None:
-            unlike = np.ones(len(kept), bool)
-            for column in bands[kept].T:
-                unlike &= find_first(column)
-            counts["near_duplicates"] = int((~unlike).sum())
-            kept = kept[unlike]
     # [R], the text with which the document of each text begins. It decides the side, even if it is
     # dropped itself.
     opening = np.maximum.accumulate(np.where(records["starts"], np.arange(len(records)), 0))

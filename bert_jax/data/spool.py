@@ -21,7 +21,6 @@ import zstandard
 from bert_jax.config import knobs
 from bert_jax.data.corpus import HINT, SOURCES
 from bert_jax.data.sentences import REPLACED, Item, Text, clean_text, split_sentences
-from bert_jax.data.text import docstrings
 from bert_jax.errors import DataError
 from bert_jax.system import disk, jsons
 
@@ -36,8 +35,6 @@ RECORD = np.dtype(
         ("starts", bool),  # begins a document
     ]
 )
-# Sources whose texts have near-identical copies, and the function for digests that these share.
-NEAR_COPIES = {"docstrings": docstrings.bands}
 
 
 def group_items(items: list[Item]) -> list[list[Item]]:
@@ -70,7 +67,7 @@ def read_task(
     done: dict[str, Any] = {"parts": [], "lines": 0, "bad_lines": 0, "first_bad": ""}
     for group in _group_texts(texts):
         name = f"{number:05d}-{len(done['parts']):04d}"
-        characters = _write_part(folder, name, group, settings.source, language, done)
+        characters = _write_part(folder, name, group, language, done)
         done["parts"].append({"name": name, "characters": characters})
     disk.write(folder / f"{number:05d}.json", json.dumps(done))
     return done
@@ -85,11 +82,6 @@ def read_done(folder: Path, number: int) -> dict[str, Any] | None:
 def read_records(folder: Path, name: str) -> np.ndarray:
     """Return the RECORDs of a part."""
     return np.load(folder / f"{name}.npy", allow_pickle=False)
-
-
-def read_bands(folder: Path, name: str) -> np.ndarray:
-    """Return the digests that near-identical texts of a part share, uint64 [texts, bands]."""
-    return np.load(folder / f"{name}.bands.npy", allow_pickle=False)
 
 
 def read_sentences(folder: Path, name: str) -> list[str]:
@@ -117,15 +109,12 @@ def _write_part(
     folder: Path,
     name: str,
     texts: list[Text],
-    source: str,
     language: str | None,
     done: dict[str, Any],
 ) -> int:
     """Write a part, count its lines in `done`, and return the number of its characters."""
-    bands_of = NEAR_COPIES.get(source)
     written: list[str] = []
     records: list[tuple] = []
-    bands: list[np.ndarray] = []
     for text in texts:
         clean = clean_text(text.text)
         lines = clean.split("\n")
@@ -144,10 +133,6 @@ def _write_part(
         number = int.from_bytes(digest, "little")
         characters = len(spaced) - len(sentences)
         records.append((number, len(sentences), characters, text.starts))
-        if bands_of:
-            bands.append(bands_of(spaced))
-    if bands_of:
-        disk.write(folder / f"{name}.bands.npy", _dump(np.array(bands)))
     table = np.array(records, RECORD)
     disk.write(folder / f"{name}.npy", _dump(table))
     content = "\n".join([*written, ""]).encode()

@@ -1,8 +1,6 @@
-"""The embedded corpus: the prose of docstrings, by module, from all that is required."""
+"""The embedded corpus: the prose of docstrings, by module."""
 
 from __future__ import annotations
-
-import ast
 
 import numpy as np
 import pytest
@@ -10,28 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
+from bert_jax.data import docstrings
 from bert_jax.data.sentences import Item
-from bert_jax.data.text import docstrings, prose
-
-
-def test_near_copies_share_a_band_and_others_do_not():
-    base = (
-        "The quick brown fox jumps over the lazy dog while seven wizards mix a potion of "
-        "great power in the old tower"
-    )
-    near = base.replace("seven", "eleven") + " again"
-    bands = docstrings.bands(base)
-    assert len(set(bands.tolist())) == docstrings.BANDS
-    assert (bands == docstrings.bands(base.upper() + "!")).all()
-    assert (bands == docstrings.bands(near)).any()
-    assert not (
-        bands
-        == docstrings.bands("Return the number of characters that were written to the given stream")
-    ).any()
-    assert (docstrings.bands("Return x.") == docstrings.bands("return X")).all()
-
-
-# --- docstrings -----------------------------------------------------------------------------------
 
 SAMPLE = """
     Compute the mean of the given values along an axis.
@@ -80,21 +58,22 @@ SAMPLE = """
     """
 
 
-def test_prose_keeps_english_and_nothing_else():
-    assert prose.paragraphs(SAMPLE) == [
+def test_clean_keeps_english_and_nothing_else():
+    assert docstrings.clean(SAMPLE) == [
         "Compute the mean of the given values along an axis.",
-        "The mean is taken over the flattened array by default, see sum or the guide.",
+        "The mean is taken over the flattened array by default, see numpy.sum or the guide.",
         "The values whose mean is computed, as an array of numbers.",
         "Further arguments that are passed to the function.",
         "Array containing numbers whose mean is desired.",
         "The mean of the values, in the type of the input.",
-        "The result may be inexact on some machines.",
+        "This is fenced code that reads as a sentence of the text.",
+        "Here we compute the mean of some of the values.",
     ]
 
 
 @given(st.text("ab \n`*:.>-=|[]()_~^ \t", max_size=200))
-def test_prose_takes_any_docstring(source):
-    for paragraph in prose.paragraphs(source):
+def test_clean_takes_any_docstring(source):
+    for paragraph in docstrings.clean(source):
         assert paragraph
         assert "\n" not in paragraph
 
@@ -119,13 +98,21 @@ def long():
 add_newdoc("module", "name", """Return the name of the thing.""")
 add_newdoc("module", "name", ("part", """Return the part of the thing."""))
 add_newdoc(*names)
+if x:
+    def last():
+        """Return the last of the thing."""
 '''
 
 
-def test_a_module_is_a_document_in_the_order_of_its_source():
-    texts = list(docstrings._read_module(ast.parse(SOURCE), "a.py"))
-    assert [text.starts for text in texts] == [True] + [False] * (len(texts) - 1)
-    assert [line.split(".")[0] for text in texts for line in text.text.split("\n")] == [
+def test_a_module_is_a_document_in_the_order_of_its_source(tmp_path):
+    path = tmp_path / "a.py"
+    path.write_text(SOURCE)
+    (tmp_path / "b.py").write_text("x = 1")
+    (tmp_path / "c.py").write_text("a template: {{ x }}")
+    spec = tuple(str(tmp_path / name) for name in ("b.py", "a.py", "c.py", "a.py"))
+    texts = list(docstrings.read_texts(Item("x", 0, spec), knobs.Corpus()))
+    assert [text.starts for text in texts] == ([True] + [False] * 10) * 2
+    assert [text.text.split(".")[0] for text in texts[:11]] == [
         "The module does a thing for you",
         "Return the short of the thing",
         "A class that is large",
@@ -136,15 +123,14 @@ def test_a_module_is_a_document_in_the_order_of_its_source():
         "Return the inner of the function",
         "Return the name of the thing",
         "Return the part of the thing",
+        "Return the last of the thing",
     ]
-    assert not list(docstrings._read_module(ast.parse("x = 1"), "a.py"))
 
 
-def test_docstring_items_cover_python_and_the_requirements_but_not_this_project():
+def test_items_are_files_of_python_and_of_packages():
     items, _ = docstrings.list_items(knobs.Corpus(), None)
     owners = {item.name for item in items}
-    assert {"python", "numpy", "jax", "flax", "pytest"} <= owners
-    assert "bert-jax" not in owners
+    assert owners == {"python", *docstrings.PACKAGES}
     paths = [path for item in items for path in item.spec]
     assert len(paths) == len(set(paths))
     assert not any("/tests/" in path for path in paths)
@@ -152,23 +138,13 @@ def test_docstring_items_cover_python_and_the_requirements_but_not_this_project(
     assert identity["numpy"] == np.__version__
     argparse = next(path for path in paths if path.endswith("/argparse.py"))
     texts = list(docstrings.read_texts(Item("python", 0, (argparse,)), knobs.Corpus()))
-    assert any(
-        line.startswith("The main entry point for command-line parsing.")
-        for line in texts[0].text.split("\n")
-    )
+    assert any("The main entry point for command-line" in text.text for text in texts)
     assert len(texts) > 10
 
 
 @pytest.mark.slow
 def test_the_whole_corpus_is_large_enough_to_learn_from():
     settings = knobs.Corpus()
-    seen: set[tuple[int, int]] = set()
-    kept = words = 0
-    for item in docstrings.list_items(settings, None)[0]:
-        for text in docstrings.read_texts(item, settings):
-            bands = set(enumerate(docstrings.bands(text.text).tolist()))
-            if not seen & bands:
-                kept, words = kept + 1, words + len(text.text.split())
-            seen |= bands
-    assert kept > 33_000
-    assert words > 1_300_000
+    items, _ = docstrings.list_items(settings, None)
+    found = {text.text for item in items for text in docstrings.read_texts(item, settings)}
+    assert sum(len(text.split()) for text in found) > 900_000

@@ -25,7 +25,7 @@ def choose(tmp_path, texts: list[str], **options):
     items, _ = files.list_items(settings, tmp_path)
     done = spool.read_task(0, items, settings, None, tmp_path)
     records = np.concatenate([spool.read_records(tmp_path, p["name"]) for p in done["parts"]])
-    sides, _, counts = choose_sides(records, None, settings)
+    sides, _, counts = choose_sides(records, settings)
     return sides, counts
 
 
@@ -39,7 +39,7 @@ def test_the_first_of_equal_values_is_found(values):
 def test_copies_are_dropped_before_the_split(tmp_path):
     texts = [f"Document {i % 60}.\nSame." for i in range(100)] + ["", "Document  0. Same."]
     sides, counts = choose(tmp_path / "a", texts, validation_fraction=0.3)
-    assert counts == {"documents": 102, "empty": 1, "duplicates": 41, "near_duplicates": 0}
+    assert counts == {"documents": 102, "empty": 1, "duplicates": 41}
     assert (sides[60:] == DROPPED).all()
     assert {*sides[:60].tolist()} == {TRAIN, VALIDATION}
     options = {"validation_fraction": 0.3, "deduplicate": False}
@@ -67,17 +67,16 @@ def test_few_documents_leave_one_on_each_side(tmp_path, count, fraction, expecte
 
 
 def test_texts_of_a_document_share_its_side():
-    """Also if the first text of a document is dropped; near copies go too."""
+    """Also if the first text of a document is dropped."""
     records = np.zeros(6, spool.RECORD)
-    records["digest"] = [2**63, 1, 2**63, 3, 2**62, 9]
+    records["digest"] = [2**63, 1, 2**63, 1, 2**62, 9]
     records["sentences"] = 1
     records["starts"] = [True, False, True, False, True, False]
-    bands = np.array([[1], [2], [3], [2], [4], [5]], np.uint64)  # text 3 is like text 1
     settings = knobs.Corpus(validation_fraction=0.3)
-    sides, starts, counts = choose_sides(records, bands, settings)
+    sides, starts, counts = choose_sides(records, settings)
     assert sides.tolist() == [TRAIN, TRAIN, DROPPED, DROPPED, VALIDATION, VALIDATION]
     assert starts.tolist() == [True, False, False, False, True, False]
-    assert (counts["duplicates"], counts["near_duplicates"]) == (1, 1)
+    assert counts["duplicates"] == 2
 
 
 def test_texts_of_a_document_stay_in_one_part(tmp_path, monkeypatch):

@@ -1,1 +1,1 @@
-"""The embedded corpus and its prose, and collocations of words."""
+"""Collocations of words."""
