@@ -29,8 +29,7 @@ def main(call: cli.Call) -> None:
 
 def run(config: knobs.Config) -> None:
     """Prepare a corpus; print its audit on standard error and its folder on standard output."""
-    from bert_jax.data import audit, prepare
-    from bert_jax.data.text import pmi
+    from bert_jax.data import audit, pmi, prepare
 
     need(
         not config.task.source,

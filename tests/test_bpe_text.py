@@ -19,13 +19,12 @@ from bert_jax import config as configs
 from bert_jax import train
 from bert_jax.batch import TwoSeparators
 from bert_jax.config import knobs
-from bert_jax.data import corpus, features, pairs, prepare, tokenizer
+from bert_jax.data import corpus, features, pairs, pmi, prepare, tokenizer
 from bert_jax.data.corpus import Prepared
 from bert_jax.data.examples import Example
 from bert_jax.data.pipeline import Source
 from bert_jax.data.row_fields import Answer
 from bert_jax.data.sentences import LONGEST, split_sentences
-from bert_jax.data.text import pmi
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
@@ -213,7 +212,7 @@ def test_two_separators_stand_between_the_texts_of_a_pair(tmp_path, mode):
     plans = [
         (shard.tokens.tolist(), example)
         for shard in [corpora.joined(corpora.shards())]
-        for example in pairs.plan_shard(shard, mode, examples, 31, 0, 0)
+        for example in pairs.plan_split(shard, mode, examples, 31, 0, 0)
     ]
     longest = 0
     for number, (text, example) in enumerate(plans):

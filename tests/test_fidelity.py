@@ -286,7 +286,7 @@ def rewritten(module: types.ModuleType, *changes: tuple[str, str]) -> types.Modu
 
 def planning(*changes: tuple[str, str]) -> Callable:
     """A plan by `pairs` with some of its text replaced."""
-    return lambda _: rewritten(pairs, *changes).plan_shard
+    return lambda _: rewritten(pairs, *changes).plan_split
 
 
 class Bug(NamedTuple):
@@ -438,7 +438,7 @@ QUICK = (  # a bug of each kind: selection, replacement, quota, documents, trunc
 def test_a_bug_is_caught(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = BUGS[name]
     if bug.plan:
-        monkeypatch.setattr(pairs, "plan_shard", bug.plan(pairs.plan_shard))
+        monkeypatch.setattr(pairs, "plan_split", bug.plan(pairs.plan_split))
     found = compare(tmp_path, bug.case, bug.plant)
     assert bug.caught <= set(found), found
 
@@ -479,7 +479,7 @@ def test_one_document_makes_no_false_label(tmp_path: Path, monkeypatch: pytest.M
 
         return wrong
 
-    monkeypatch.setattr(pairs, "plan_shard", labelled(pairs.plan_shard))
+    monkeypatch.setattr(pairs, "plan_split", labelled(pairs.plan_split))
     assert measure(ours(tmp_path / "wrong", text, case), text, case)[1][rule] > 50
 
 

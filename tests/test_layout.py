@@ -38,7 +38,7 @@ ROOMS = (
     {"sharding"},
     {"config"},
     {"masking"},
-    {"data.text.ngrams"},
+    {"data.ngrams"},
     {"data.hashing"},
     {"config.knobs"},
     {"config.model_knobs", "config.run_knobs"},

@@ -3,7 +3,7 @@
 A plan is an array of indices; no token is read to make it.
 
 `nsp` is the construction of the original (google-research/bert, create_pretraining_data.py), the
-same in distribution, with one deviation: if a shard holds a single document, there is no other
+same in distribution, with one deviation: if a split holds a single document, there is no other
 document to draw from, and the original then labels text of the same document as random. Here no
 such example is labelled random: a chunk takes at least two sentences if the document has them, and
 is a true pair.
@@ -29,7 +29,6 @@ Evaluations of such a run read rows of `none`, filled across documents.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,10 +41,9 @@ if TYPE_CHECKING:
 TRUE, OTHER, UNPAIRED = 0, 1, -1  # labels: true order; random or swapped; no pair
 
 # An example of nsp and sop: [CLS] A [SEP] B [SEP], or [CLS] A [SEP] if b_length is 0. Starts are
-# token offsets in the shard.
+# token offsets in the split.
 PAIR = np.dtype(
     [
-        ("shard", "<u2"),
         ("a_start", "<u8"),
         ("a_length", "<u2"),
         ("b_start", "<u8"),
@@ -53,11 +51,10 @@ PAIR = np.dtype(
         ("label", "i1"),
     ]
 )
-# An example of none or documents: [CLS] text [SEP]. The text begins in `document` of the shard, and
+# An example of none or documents: [CLS] text [SEP]. The text begins in `document` of the split, and
 # has a [SEP] where each of `breaks` further documents begins.
 ROW = np.dtype(
     [
-        ("shard", "<u2"),
         ("a_start", "<u8"),
         ("a_length", "<u2"),
         ("document", "<u4"),
@@ -73,58 +70,38 @@ def is_paired(mode: str) -> bool:
 
 
 def plan_split(
-    shards: Sequence[Split],
+    split: Split,
     mode: str,
     settings: knobs.Examples,
     sequence_length: int,
     seed: int,
     copy: int,
 ) -> np.ndarray:
-    """Return the examples of one copy of a split, shard after shard; see `plan_shard`."""
-    numbered = enumerate(shards)
-    shape = (mode, settings, sequence_length, seed, copy)
-    return np.concatenate([plan_shard(shard, *shape, number) for number, shard in numbered])
-
-
-def plan_shard(
-    shard: Split,
-    mode: str,
-    settings: knobs.Examples,
-    sequence_length: int,
-    seed: int,
-    copy: int,
-    number: int = 0,
-) -> np.ndarray:
-    """Return the examples of one copy of a shard, in the order of its documents.
+    """Return the examples of one copy of a split, in the order of its documents.
 
     Args:
-      shard: token offsets of sentences and documents; neither may be empty.
+      split: token offsets of sentences and documents; neither may be empty.
       mode: nsp, sop, none or documents.
       settings: short_probability, random_next_probability (nsp only) and truncate; for pairs only.
       sequence_length: tokens a row, special ones included.
       seed: data seed.
       copy: which copy; another copy is an independent draw.
-      number: of the shard in its split, so that shards draw independently.
 
     Returns:
       An array of PAIR for nsp and sop, else of ROW.
     """
-    ends = np.asarray(shard.sentence_ends).astype(np.int64)  # [N]
-    document_ends = np.asarray(shard.document_ends).astype(np.int64)  # [D]
+    ends = np.asarray(split.sentence_ends).astype(np.int64)  # [N]
+    document_ends = np.asarray(split.document_ends).astype(np.int64)  # [D]
     if not len(ends):
         return np.zeros(0, PAIR if is_paired(mode) else ROW)
     if mode == "none":
-        examples = _plan_full_rows(ends, document_ends, sequence_length - 2)
-    elif mode == "documents":
-        examples = _plan_documents(ends[document_ends - 1], sequence_length - 2)
-    else:
-        key = np.random.SeedSequence([seed, copy, number])
-        random = np.random.Generator(np.random.Philox(key))
-        room = sequence_length - 3
-        drawn = _draw_pairs(ends, document_ends, mode, settings, room, random)
-        examples = _truncate_pairs(drawn, room, settings.truncate, random)
-    examples["shard"] = number
-    return examples
+        return _plan_full_rows(ends, document_ends, sequence_length - 2)
+    if mode == "documents":
+        return _plan_documents(ends[document_ends - 1], sequence_length - 2)
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, copy, 0])))
+    room = sequence_length - 3
+    drawn = _draw_pairs(ends, document_ends, mode, settings, room, random)
+    return _truncate_pairs(drawn, room, settings.truncate, random)
 
 
 def _draw_pairs(

@@ -27,9 +27,8 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
-from bert_jax.data import hashing, packing, pairs
+from bert_jax.data import hashing, packing, pairs, pmi
 from bert_jax.data.corpus import Prepared, Split
-from bert_jax.data.text import pmi
 from bert_jax.errors import DataError
 from bert_jax.masking import rates, units
 
@@ -48,8 +47,8 @@ class Source:
 
         Then an example has one view, and its units have no weights.
         """
-        self._shards = [prepared.splits[split]]
-        if not sum(len(shard.tokens) for shard in self._shards):
+        self._split = prepared.splits[split]
+        if not len(self._split.tokens):
             raise _no_documents(prepared, split)
         training = seed is None
         self.batch_size, self.length = config.batch_size, config.sequence_length
@@ -113,16 +112,9 @@ class Source:
 
     def number_documents(self) -> np.ndarray:
         """Return the number of the document in which each example of the first plan begins."""
-        plan = self._plan(0)
-        documents = np.zeros(len(plan), np.int64)
-        before = 0
-        for shard, group in self._divide_by_shard(plan):
-            starts = plan["a_start"][group]
-            sentence = np.searchsorted(shard.sentence_ends, starts, side="right")
-            document = np.searchsorted(shard.document_ends, sentence, side="right")
-            documents[group] = before + document
-            before += len(shard.document_ends)
-        return documents
+        starts = self._plan(0)["a_start"]
+        sentence = np.searchsorted(self._split.sentence_ends, starts, side="right")
+        return np.searchsorted(self._split.document_ends, sentence, side="right")
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
         """Return the given rows of the global batch of a step."""
@@ -153,7 +145,7 @@ class Source:
 
     def _make_plan(self, copy: int) -> np.ndarray:
         shape = (self._mode, self._settings, self._room, self._seed)
-        return pairs.plan_split(self._shards, *shape, copy)
+        return pairs.plan_split(self._split, *shape, copy)
 
     def _make_groups(self, plan: int) -> list[packing.RowGroup]:
         """Plan the rows that the examples of a plan are packed into."""
@@ -229,17 +221,14 @@ class Source:
         static copies a rate belongs to the example, and the example's number decides it.
         """
         plan = self._plan(self._plan_of(copy))[examples]
-        shards = self._divide_by_shard(plan)
         columns = np.arange(self.length, dtype=np.int64)
         if self._paired:
             text, index, length, type_ids = _lay_out_pairs(plan, columns, self._special.separators)
         else:
-            text, index, length = _lay_out_rows(plan, columns, shards)
+            text, index, length = _lay_out_rows(plan, columns, self._split)
             type_ids = np.zeros_like(index, np.int32)
-        tokens = np.full(text.shape, self._special.sep, np.int32)  # [B, L]
-        for shard, group in shards:
-            words = np.asarray(shard.tokens)[index[group]]
-            tokens[group] = np.where(text[group], words, tokens[group])
+        words = np.asarray(self._split.tokens)[index]
+        tokens = np.where(text, words, self._special.sep).astype(np.int32)  # [B, L]
         real = columns < length  # [B, L]
         tokens[:, 0] = self._special.cls
         tokens[~real] = self._special.pad
@@ -259,15 +248,6 @@ class Source:
         places = examples if self._copies else places
         batch["places"][rows] = places.astype(np.uint32).view(np.int32)[:, None]
         batch["labels"][rows] = plan["label"][:, None]
-
-    def _divide_by_shard(self, plan: np.ndarray) -> _Groups:
-        """Return each shard from which examples come, with the numbers of these examples."""
-        number = plan["shard"]
-        shards = np.unique(number).tolist()
-        return [(self._shards[shard], np.flatnonzero(number == shard)) for shard in shards]
-
-
-_Groups = list[tuple[Split, np.ndarray]]  # each shard with the rows that come from it
 
 
 def _identify_plan(
@@ -326,7 +306,7 @@ def _lay_out_pairs(
 
 
 def _lay_out_rows(
-    plan: np.ndarray, columns: np.ndarray, shards: _Groups
+    plan: np.ndarray, columns: np.ndarray, split: Split
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Lay out rows of [CLS] text [SEP], with a [SEP] between documents: see `_lay_out_pairs`."""
     start, tokens, document, breaks = (
@@ -334,15 +314,14 @@ def _lay_out_rows(
         for name in ("a_start", "a_length", "document", "breaks")
     )
     length = tokens + breaks + 2  # [B, 1]
+    count = breaks[:, 0]
+    row = np.repeat(np.arange(len(plan)), count)  # [S], of each separator
+    # The number of each separator in its row: rows with 2 and 3 of them give 0 1 0 1 2.
+    number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    last = np.asarray(split.document_ends)[document[row, 0] + number].astype(np.int64) - 1
+    end = np.asarray(split.sentence_ends)[last].astype(np.int64)
     separator = np.zeros((len(plan), len(columns)), bool)  # [B, L]
-    for shard, group in shards:
-        count = breaks[group, 0]
-        row = np.repeat(group, count)  # [S], of each separator
-        # The number of each separator in its row: rows with 2 and 3 of them give 0 1 0 1 2.
-        number = np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-        last = np.asarray(shard.document_ends)[document[row, 0] + number].astype(np.int64) - 1
-        end = np.asarray(shard.sentence_ends)[last].astype(np.int64)
-        separator[row, 1 + end - start[row, 0] + number] = True
+    separator[row, 1 + end - start[row, 0] + number] = True
     text = (columns > 0) & (columns < length - 1) & ~separator
     # Each separator before a column moves its text one column on.
     index = np.where(text, start + columns - 1 - np.cumsum(separator, axis=1), 0)

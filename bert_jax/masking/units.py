@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import hashing
-from bert_jax.data.text.ngrams import Hashes, longest
+from bert_jax.data.ngrams import Hashes, longest
 
 _SPAN = 0x5350414E  # keeps the hashes of the lengths of spans apart from all others
 

@@ -18,7 +18,7 @@ COLUMNS = ("a_start", "a_length", "b_start", "b_length", "label")
 
 def plan(documents: list[list[int]], mode: str, length: int, copy: int = 0, **settings: float):
     """The plan of documents given as the tokens of their sentences."""
-    return pairs.plan_shard(
+    return pairs.plan_split(
         corpora.shard(documents), mode, knobs.Examples(**settings), length, 3, copy
     )
 
@@ -207,21 +207,9 @@ def test_plan_full_sentences_fill_their_rows(documents, length):
 
 
 @pytest.mark.parametrize("mode", ["nsp", "sop", "none", "documents"])
-def test_plan_draws_by_seed_copy_and_shard(mode):
-    shard = corpora.shard(corpora.random_documents(50, 0))
-    keys = [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1), (0, 0, 0)]
-    plans = [pairs.plan_shard(shard, mode, knobs.Examples(), 32, *key) for key in keys]
-    content = [found[[n for n in found.dtype.names if n != "shard"]].tolist() for found in plans]
-    assert content[0] == content[-1]
-    assert len({str(one) for one in content}) == (4 if pairs.is_paired(mode) else 1)
-    assert plans[3]["shard"].tolist() == [1] * len(plans[3])
-
-
-def test_plan_split_joins_its_shards():
-    shards = corpora.shards()
-    whole = pairs.plan_split(shards, "nsp", knobs.Examples(), 32, 5, 2)
-    parts = [
-        pairs.plan_shard(shard, "nsp", knobs.Examples(), 32, 5, 2, number)
-        for number, shard in enumerate(shards)
-    ]
-    assert whole.tolist() == [example for part in parts for example in part.tolist()]
+def test_plan_draws_by_seed_and_copy(mode):
+    split = corpora.shard(corpora.random_documents(50, 0))
+    keys = [(0, 0), (1, 0), (0, 1), (0, 0)]
+    plans = [pairs.plan_split(split, mode, knobs.Examples(), 32, *key).tolist() for key in keys]
+    assert plans[0] == plans[-1]
+    assert len({str(one) for one in plans}) == (3 if pairs.is_paired(mode) else 1)

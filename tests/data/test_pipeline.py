@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from bert_jax import sharding
 from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.config import data_knobs, knobs
-from bert_jax.data import pairs, pipeline
+from bert_jax.data import pairs, pipeline, pmi
 from bert_jax.data.pipeline import Source
-from bert_jax.data.text import pmi
 from bert_jax.errors import DataError
 from bert_jax.masking import units
 from tests import corpora
@@ -61,7 +60,7 @@ def build_row(shard: Any, example: np.void, mode: str) -> tuple[list[int], list[
 @pytest.mark.parametrize("unit", list(data_knobs.UNITS))
 def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
     s = source(tmp_path, pairs=mode, masking__unit=unit)
-    plan = pairs.plan_split([corpora.joined(shards())], mode, corpora.config().examples, 32, 0, 0)
+    plan = pairs.plan_split(corpora.joined(shards()), mode, corpora.config().examples, 32, 0, 0)
     assert s.examples_per_epoch == len(plan)
     prepared = corpora.prepared(tmp_path, shards())
     more = [pmi.collocations(prepared, knobs.Masking())] if unit == "pmi" else []

@@ -28,7 +28,7 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data import hashing
 from bert_jax.data.corpus import Prepared
-from bert_jax.data.text.ngrams import Hashes, grams, word_hashes
+from bert_jax.data.ngrams import Hashes, grams, word_hashes
 from bert_jax.system import disk, folder_locks
 from bert_jax.system.log import line
 

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 from bert_jax import prepare, sharding, train
 from bert_jax.config import knobs
+from bert_jax.data import pmi
 from bert_jax.data import prepare as preparation
 from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import Source
-from bert_jax.data.text import pmi
 from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.masking import units
 from bert_jax.training.ledger import Ledger

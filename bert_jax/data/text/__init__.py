@@ -1,1 +1,0 @@
-"""Collocations of words."""
