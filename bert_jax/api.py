@@ -282,10 +282,10 @@ class Run:
 
     def report(self) -> Page:
         """Return the run's report as it is now; the run may still train."""
-        from bert_jax.checkpoints import manifest
+        from bert_jax.checkpoints import steps
         from bert_jax.reporting import run_record, run_report
 
-        html = run_report.build(run_record.read(self.workdir, manifest.kept))
+        html = run_report.build(run_record.read(self.workdir, steps.list_metrics))
         return Page(html, f"report of {self.workdir}")
 
     def load(self) -> Model:

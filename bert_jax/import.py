@@ -44,7 +44,7 @@ def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
 
     `allowed` are `allow_missing`, `allow_unused` and `resize_vocab` of `runs.foreign`.
     """
-    from bert_jax.checkpoints.manager import Checkpoints
+    from bert_jax.checkpoints.saving import Checkpoints
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
 

@@ -31,7 +31,7 @@ def main(call: cli.Call) -> None:
 
 def run(paths: Sequence[Path], output: Path | None = None) -> None:
     """Write the page of runs and evaluations and print its path."""
-    from bert_jax.checkpoints import manifest
+    from bert_jax.checkpoints import steps
     from bert_jax.reporting import comparison, evaluations, page, run_record, run_report
 
     comparison.names(paths)  # refuses one that is given twice
@@ -45,9 +45,9 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
         raise ConfigError(f"--output={path} is a folder", f"--output={path / 'report.html'}")
     disk.check_output(path)
     if alone:
-        run_report.write(runs[0], manifest.kept, output)
+        run_report.write(runs[0], steps.list_metrics, output)
     else:
-        records = [run_record.read(folder, manifest.kept) for folder in runs]
+        records = [run_record.read(folder, steps.list_metrics) for folder in runs]
         scores = evaluations.read_all(itertools.chain.from_iterable(files.values()))
         page.write(path, comparison.build(records, scores), named=True)
     print(path)

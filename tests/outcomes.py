@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
+import orbax.checkpoint as ocp
 
 from bert_jax import train
-from bert_jax.checkpoints import manifest, storage
+from bert_jax.checkpoints import steps
 from bert_jax.config import knobs
 from bert_jax.training import clock
 from tests import texts
@@ -31,17 +31,19 @@ def state(workdir: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, An
 
 def read(folder: Path) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """What one checkpoint holds, whole."""
-    wanted = {
-        item: {
-            n: jax.ShapeDtypeStruct(tuple(d["shape"]), jnp.dtype(d["dtype"]))
-            for n, d in leaves.items()
-        }
-        for item, leaves in manifest.load(folder)["arrays"].items()
-    }
-    orbax = storage.checkpointer()
-    arrays, meta = storage.load(orbax, folder, wanted)
-    orbax.close()
-    return {f"{item}/{n}": x for item, leaves in arrays.items() for n, x in leaves.items()}, meta
+    found: dict[str, np.ndarray] = {}
+    for group in ("params", "rest"):
+        if (folder / group).is_dir():
+            handler = ocp.PyTreeCheckpointHandler()
+            places = jax.tree.map(
+                lambda _: ocp.RestoreArgs(restore_type=np.ndarray),
+                handler.metadata(folder / group).tree,
+            )
+            tree = handler.restore(folder / group, args=ocp.args.PyTreeRestore(restore_args=places))
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+                name = jax.tree_util.keystr(path, simple=True, separator="/")
+                found[f"{group}/{name}"] = leaf
+    return found, json.loads((folder / "meta" / "metadata").read_text())
 
 
 def metrics(workdir: Path) -> list[dict[str, Any]]:
@@ -76,7 +78,7 @@ def assert_same(workdir: Path, reference: Path, step: int) -> None:
     assert meta == wanted
     assert metrics(workdir) == metrics(reference)
     assert samples(workdir) == samples(reference)
-    finished = [manifest.finished(Path(folder) / "checkpoints") for folder in (workdir, reference)]
+    finished = [steps.list_steps(Path(folder) / "checkpoints") for folder in (workdir, reference)]
     assert finished[0] == finished[1], "the same latest and best steps are kept"
 
 

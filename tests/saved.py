@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from bert_jax.checkpoints import manager
+from bert_jax.checkpoints import saving
 from bert_jax.config import knobs, to_dict
 from bert_jax.training import data, environment
 from bert_jax.training import program as steps
@@ -28,7 +28,7 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
         "tokenizer": given.tokenizer.hash,
         "batches": given.source.fingerprint,
     }
-    made = manager.Checkpoints(workdir / "checkpoints", keep=len(metrics), keep_best=False)
+    made = saving.Checkpoints(workdir / "checkpoints", keep=len(metrics), keep_best=False)
     for step, metric in metrics.items():
         state = init(np.uint32(step))
         made.save(step, state, meta, metric)

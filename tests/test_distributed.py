@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import train
-from bert_jax.checkpoints import manifest
+from bert_jax.checkpoints.steps import list_steps
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import supervisor
 from bert_jax.training import stop
@@ -132,7 +132,7 @@ def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
     codes, errors = two(words(base, tmp_path, **knobs))
     assert codes == [0, 0], errors
     assert_close(tmp_path, reference)
-    assert manifest.finished(tmp_path / "checkpoints") == [4, 8]
+    assert list_steps(tmp_path / "checkpoints") == [4, 8]
     assert f"report: {tmp_path / 'report.html'}" in errors[0]
     assert not errors[1], "process 0 alone speaks"
     files = sorted(p.name for p in tmp_path.iterdir())
@@ -170,7 +170,7 @@ def test_the_number_of_processes_may_change(step, base, tmp_path):
     command = words(base, tmp_path / "run", steps=24, parallel__step=step)
     codes, errors = two(command, ("", "step:5:term"))
     assert codes == [75, 75], errors
-    stopped = manifest.finished(tmp_path / "run" / "checkpoints")[-1]
+    stopped = list_steps(tmp_path / "run" / "checkpoints")[-1]
     assert 5 <= stopped <= 12
     assert all(f"stopped at step {stopped} of 24, saved" in err for err in errors), errors
 
@@ -274,7 +274,7 @@ def test_a_cut_link_ends_both_processes_and_the_run_goes_on(base, tmp_path):
     with networks.two_hosts(tmp_path) as hosts:
         there = {"hosts": hosts.commands, "address": networks.ADDRESSES[0]}
         processes = start_two(words(base, workdir, steps=10**6), **there)
-        wait_for(lambda: manifest.finished(workdir / "checkpoints"), processes)
+        wait_for(lambda: list_steps(workdir / "checkpoints"), processes)
         hosts.cable("down")
         begun = time.monotonic()
         codes, errors = ends(processes)
@@ -282,7 +282,7 @@ def test_a_cut_link_ends_both_processes_and_the_run_goes_on(base, tmp_path):
         for code, err in zip(codes, errors, strict=True):
             assert_lost(code, err, workdir)
         hosts.cable("up")
-        saved = manifest.finished(workdir / "checkpoints")[-1]
+        saved = list_steps(workdir / "checkpoints")[-1]
         command = [*words(base, workdir, steps=saved + 2), "--allow-change=steps"]
         codes, errors = ends(start_two(command, **there))
         assert codes == [0, 0], errors
@@ -320,17 +320,17 @@ def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_
             return texts.start(*command, devices=2, within=srun, **variables)
 
         process = start(10**6)
-        wait_for(lambda: manifest.finished(workdir / "checkpoints"), [process])
+        wait_for(lambda: list_steps(workdir / "checkpoints"), [process])
         signal_all = ["scancel", "--name=bert", "--signal=TERM"]
         subprocess.run(signal_all, env={**os.environ, **variables}, check=True)
         (code,), (err,) = ends([process])
         assert code == 75, err
-        saved = manifest.finished(workdir / "checkpoints")[-1]
+        saved = list_steps(workdir / "checkpoints")[-1]
         assert err.count(f"error: stopped at step {saved} of 1000000, saved") == 2, err
         assert "second" not in err
 
         process = start(10**6)
-        wait_for(lambda: manifest.finished(workdir / "checkpoints")[-1] > saved, [process])
+        wait_for(lambda: list_steps(workdir / "checkpoints")[-1] > saved, [process])
         os.kill(trainers(workdir)[0], signal.SIGKILL)
         begun = time.monotonic()
         (code,), (err,) = ends([process])
@@ -340,7 +340,7 @@ def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_
         assert "error: another process of this run has ended, or the link to it is cut" in err
         assert "stack trace" not in err
 
-        saved = manifest.finished(workdir / "checkpoints")[-1]
+        saved = list_steps(workdir / "checkpoints")[-1]
         (code,), (err,) = ends([start(saved + 2)])
         assert code == 0, err
         assert f"resuming {workdir} at step {saved}" in err
@@ -402,7 +402,7 @@ def test_the_job_script_goes_on_after_a_kill_and_at_the_end_of_its_time(base, tm
         script = [str(ROOT / "experiments" / "scale" / "slurm.sbatch"), str(base), str(workdir)]
         knobs = [f"--config.{k}={v}" for k, v in {**KNOBS, "steps": LONG}.items()]
         job = slurm("sbatch", "--parsable", f"--output={log}", *options, *script, *knobs).strip()
-        until(lambda: manifest.finished(workdir / "checkpoints"))
+        until(lambda: list_steps(workdir / "checkpoints"))
         os.kill(trainers(workdir)[-1], signal.SIGKILL)
         for restart, minutes in (1, 1), (2, 20):
             until(lambda count=restart: restarts() == count)

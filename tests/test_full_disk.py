@@ -4,28 +4,28 @@ and it goes on.
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import errno
+import functools
 import gc
 import json
 import os
 import shutil
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 import pytest
-import tensorstore
 
 from bert_jax import cli
-from bert_jax.checkpoints import manager, manifest, storage
+from bert_jax.checkpoints import saving
+from bert_jax.checkpoints.steps import list_steps
 from bert_jax.data import encode, prepare, spool, worker
 from bert_jax.system import disk, fault_points
 from tests import outcomes, saved, texts
+from tests.checkpoints import interrupts
 
 pytestmark = [
     pytest.mark.usefixtures("one_device"),
@@ -60,9 +60,18 @@ def mount(tmp_path) -> Iterator[Mount]:
         libc.umount2(os.fsencode(folder), 2)  # also while something still holds it
 
 
+def fill_once(folder: Path) -> None:
+    if not (folder / "filler").exists():
+        fault_points.fill(folder)
+
+
 def arm(monkeypatch: pytest.MonkeyPatch, point: str, folder: Path) -> None:
-    """Let a disk fill up when a point is first passed."""
+    """Let a disk fill up when a point, or a place inside a save, is first passed."""
     name, step = point.split(":")
+    if name in interrupts.PLACES:
+        fill = functools.partial(fill_once, folder)
+        interrupts.interrupt_save(name, int(step), fill, monkeypatch.setattr)
+        return
 
     def once() -> tuple[str, int | None, str] | None:
         return None if (folder / "filler").exists() else (name, int(step), f"fill={folder}")
@@ -100,11 +109,11 @@ def whole(base, tmp_path_factory) -> Path:
 @pytest.mark.parametrize(
     "point",
     [
-        "save-running:8",
+        "arrays:8",
         "step:1",
-        "save-start:8",
-        "save-committed:8",
-        "manifest-ready:12",
+        "begun:8",
+        "files:8",
+        "hashed:12",
         "evaluation:0",
     ],
 )
@@ -114,42 +123,46 @@ def test_train_with_a_disk_that_fills_up(point, base, mount, monkeypatch, capsys
     arm(monkeypatch, point, folder)
     workdir = folder / "run"
     refused(capsys, *train(base, workdir))
-    before = manifest.finished(workdir / "checkpoints")
+    before = list_steps(workdir / "checkpoints")
     assert before == {"8": [4], "2": [4, 8]}.get(point[-1], [])
     (folder / "filler").write_bytes(b"")
     assert cli.execute(train(base, workdir)) == 0
-    assert max(manifest.finished(workdir / "checkpoints")) == 12
-    if point != "save-running:8":
+    assert max(list_steps(workdir / "checkpoints")) == 12
+    if point != "arrays:8":
         outcomes.assert_same(workdir, request.getfixturevalue("whole"), 12)
 
 
+def save_and(made: saving.Checkpoints, state: Any, end: str) -> None:
+    """Save step 2, and wait or close."""
+    made.save(2, state, {})
+    if end == "wait":
+        made.wait()
+    else:
+        made.close()
+
+
 @pytest.mark.fault(5)
-@pytest.mark.parametrize(
-    "point", ["save-start", "save-running", "save-committed", "manifest-ready"]
-)
-def test_close_raises_the_error_of_a_failed_save_and_not_that_of_its_library(point, mount):
+@pytest.mark.parametrize("end", ["wait", "close"])
+@pytest.mark.parametrize("place", ["begun", "arrays", "files", "hashed"])
+def test_a_save_that_fills_the_disk_is_one_error(place, end, mount):
     folder = mount("5m")
     noise = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     state = jax.device_put({"params": {"w": noise}, "n": np.int32(0)})
-    made = manager.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    made = saving.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
     made.save(1, state, {})
     made.wait()
-    for end in (made.wait, made.close):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fault_points, "_armed", lambda: (point, 2, f"fill={folder}"))
-            made.save(2, state, {})
-            with pytest.raises(
-                disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are free in"
-            ):
-                end()
-        assert manifest.step_folders(made.folder) == [
-            1
-        ]  # a thread of Orbax's may still make its temporary one
-        (folder / "filler").unlink()
-    made = manager.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    with pytest.MonkeyPatch.context() as patch:
+        arm(patch, f"{place}:2", folder)
+        with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are"):
+            save_and(made, state, end)
+    made.close()
+    assert list_steps(made.folder) == [1]
+    (folder / "filler").unlink()
+    made = saving.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
+    made.restore(state)
     made.save(3, state, {})
     made.close()
-    assert made.steps() == [1, 3]
+    assert list_steps(made.folder) == [1, 3]
 
 
 @pytest.mark.fault(5)
@@ -315,7 +328,7 @@ def get_study(scale="cpu"):
 
 @pytest.mark.slow
 @pytest.mark.fault(5, 42)
-@pytest.mark.parametrize("point", ["save-running:10", "step:2", "evaluation:0"])
+@pytest.mark.parametrize("point", ["step:2", "evaluation:0"])
 def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypatch, capfd):
     folder = mount("12m")
     (tmp_path / "room").mkdir()
@@ -339,51 +352,3 @@ def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypat
     assert cli.execute(words) == 0
     assert "2 done of 2 cells" in capfd.readouterr().err
     shutil.rmtree(folder / "w")
-
-
-class Broken:
-    """What fails where nobody can be told by an exception."""
-
-    def __del__(self) -> None:
-        raise RuntimeError("of our own")
-
-
-def test_writes_that_end_after_a_failed_save_print_no_traceback(tmp_path, monkeypatch):
-    """TensorStore reports each of them where the loop that waited for it has ended; all else is
-    still reported.
-    """
-    heard: list[str] = []
-    monkeypatch.setattr(sys, "unraisablehook", lambda found: heard.append(str(found.exc_value)))
-    storage.silence_late_writes.__wrapped__()
-    spec = {
-        "driver": "zarr",
-        "kvstore": {"driver": "file", "path": str(tmp_path / "array")},
-        "metadata": {"shape": [1000, 1000], "dtype": "<f4", "chunks": [100, 100]},
-        "create": True,
-    }
-
-    async def write() -> None:
-        array = await tensorstore.open(spec)
-        pending = [array.write(np.ones((1000, 1000), np.float32)) for _ in range(3)]
-
-        async def fail() -> None:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-        async def each(one: tensorstore.WriteFutures) -> None:
-            await one
-
-        writes.extend(pending)
-        await asyncio.gather(*map(each, pending), fail())
-
-    writes: list[tensorstore.WriteFutures] = []
-    loop = asyncio.new_event_loop()
-    with pytest.raises(OSError, match="No space left"):
-        loop.run_until_complete(write())
-    loop.close()
-    for one in writes:
-        one.result()
-    time.sleep(0.1)  # for the callback of the last one
-
-    assert heard == []
-    Broken()
-    assert heard == ["of our own"]

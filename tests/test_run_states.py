@@ -12,6 +12,7 @@ import pytest
 import bert_jax
 from bert_jax import config
 from bert_jax.checkpoints import manifest
+from bert_jax.checkpoints.steps import list_metrics
 from bert_jax.config import knobs
 from bert_jax.errors import DataError
 from bert_jax.objectives import replaced
@@ -86,10 +87,10 @@ def test_the_steps_kept_are_those_of_the_manifests(tmp_path):
     base = texts.config_file(tmp_path)
     settings = texts.configure(base, batch_size=8, model__hidden=16)
     run = saved.run(tmp_path / "run", settings, {10: 2.0, 20: 1.0, 30: 3.0})
-    assert manifest.kept(run) == [(20, 1.0), (10, 2.0), (30, 3.0)]
+    assert list_metrics(run) == [(20, 1.0), (10, 2.0), (30, 3.0)]
     (run / "checkpoints" / "20" / manifest.NAME).write_text("{}")
-    assert manifest.kept(run) == [(10, 2.0), (30, 3.0)]
-    assert manifest.kept(tmp_path) == []
+    assert list_metrics(run) == [(10, 2.0), (30, 3.0)]
+    assert list_metrics(tmp_path) == []
 
 
 # --- how far --------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,6 @@ import numpy as np
 import pytest
 
 from bert_jax import config as configs
-from bert_jax.checkpoints import manifest
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError
 from bert_jax.studies import actions, groups, launch, plan, worker
@@ -168,7 +168,6 @@ def test_a_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypa
         if not cell.trunk:
             folder = place.cell(cell.id) / "checkpoints" / str(FORK)
             folder.mkdir(parents=True)
-            (folder / manifest.NAME).write_text("{}")
             done = cell is cells[5]
             assert submitted(launcher) == [by_steps[20], *([by_steps[40]] if done else [])]
 
@@ -179,7 +178,7 @@ def test_a_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypa
     )
     for cell in cells:
         if not cell.trunk:
-            (place.cell(cell.id) / "checkpoints" / str(FORK) / manifest.NAME).unlink()
+            shutil.rmtree(place.cell(cell.id) / "checkpoints" / str(FORK))
     assert submitted(given_up) == [by_steps[40]]  # nobody will bring them there
 
 
@@ -221,7 +220,7 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
                 for cell in group.cells:
                     found = place.saved(cell.trunk)
                     assert found is not None
-                    (found / manifest.NAME).unlink()
+                    shutil.rmtree(found)
             worker.work(place, group.id, train)
     assert made.keys() == {(0, 2), (1, 2)}
     assert set(made.values()) == {sum(STEPS) - (FORK if reached else 0)}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.checkpoints import manager, manifest
+from bert_jax.checkpoints import reading, saving
+from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import measures, worker
@@ -212,6 +214,12 @@ def test_interrupted_anywhere_it_ends_the_same(
     place, cells = prepare(tmp_path, whole_study)
     seen = []
 
+    save = saving.Checkpoints.save
+
+    def die_saving(self: Any, step: int, *args: Any, **kwargs: Any) -> None:
+        die("save-start", step)
+        save(self, step, *args, **kwargs)
+
     def die(name: str, index: int) -> None:
         if (name, index) == where:
             seen.append(index)
@@ -221,6 +229,7 @@ def test_interrupted_anywhere_it_ends_the_same(
 
     with monkeypatch.context() as patch:
         patch.setattr(fault_points, "point", die)
+        patch.setattr(saving.Checkpoints, "save", die_saving)
         with pytest.raises(KeyboardInterrupt):
             worker.work(place, "g", train)
     assert place.attempts(cells[0].id)[-1]["outcome"] == "stopped"
@@ -290,7 +299,7 @@ def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):
     worker.work(place, "g", train)
     assert [place.state(cell).name for cell in cells] == ["done", "diverged"]
     assert "5 updates in a row" in place.state(cells[1]).error
-    assert manifest.finished(place.cell(cells[1].id) / "checkpoints") == [5]
+    assert list_steps(place.cell(cells[1].id) / "checkpoints") == [5]
     assert not (place.cell(cells[1].id) / "results").exists()
     count = len(place.attempts(cells[1].id))
     worker.work(place, "g", train)
@@ -380,4 +389,4 @@ def test_cells_that_share_a_step_go_on_together():
 def test_the_last_step_counts_and_not_the_best_one(done):
     place, cells = done
     assert place.checkpoint(cells[0].id).name == "12"
-    assert manager.read(place.checkpoint(cells[0].id))[1]["step"] == 12
+    assert reading.read_model(place.checkpoint(cells[0].id).parent, 12)[1]["step"] == 12

@@ -19,8 +19,8 @@ import jax
 import pytest
 
 from bert_jax import cli, config, sharding
-from bert_jax.checkpoints import manager
-from bert_jax.errors import ConfigError, PeerLost, Stopped
+from bert_jax.checkpoints import saving
+from bert_jax.errors import ConfigError, PeerLost, Stopped, UserError
 from bert_jax.system import signals, supervisor
 from tests.texts import ROOT
 
@@ -289,14 +289,14 @@ def test_error_of_the_network_between_processes_is_a_lost_peer(monkeypatch):
 @pytest.mark.fault(46)
 @pytest.mark.parametrize("processes", [1, 2])
 def test_save_whose_other_half_never_comes_is_a_lost_peer(processes, tmp_path, monkeypatch):
-    checkpoints = manager.Checkpoints(tmp_path, keep=1, keep_best=False)
+    checkpoints = saving.Checkpoints(tmp_path, keep=1, keep_best=False)
     late = TimeoutError("Timed out while waiting for async_write_complete barrier.")
-    with monkeypatch.context() as patch:
-        patch.setattr(jax, "process_count", lambda: processes)
-        assert checkpoints._failed(4, 0, late).code == (4 if processes == 1 else 75)
-        full = checkpoints._failed(4, 0, OSError(errno.ENOSPC, "No space left on device"))
-        assert full.code == 4, "a full disk is this process's own"
-    checkpoints.close()
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(jax, "process_count", lambda: processes)
+    for raised, code in ((late, 4 if processes == 1 else 75), (full, 4)):
+        with pytest.raises(UserError) as error, checkpoints._explain_failure():
+            raise raised
+        assert error.value.code == code
 
 
 @pytest.mark.parametrize("variables", [{}, {"JAX_NUM_PROCESSES": "two"}])

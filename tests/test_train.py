@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from bert_jax import cli, evaluate, predict, sharding, suites, train
-from bert_jax.checkpoints import manager
+from bert_jax.checkpoints import reading
 from bert_jax.config import costs, knobs, resolve, to_dict
 from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError, DivergedError
@@ -489,7 +489,7 @@ def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
         train.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
-    assert manager.read(tmp_path / "checkpoints")[1]["step"] == 10
+    assert reading.read_model(tmp_path / "checkpoints")[1]["step"] == 10
 
 
 def test_masks_that_are_not_as_configured_stop_the_run(base, tmp_path, monkeypatch, one_device):

@@ -116,16 +116,22 @@ def start(
     devices: int = 1,
     within: Sequence[str] = (),
     user: bool = False,
+    killed_at: str = "",
     **variables: str,
 ) -> subprocess.Popen:
     """`bert-jax WORDS` as a process of its own; `within` is a command that starts it.
+
+    `killed_at` is a place in a save and a step, as tests/checkpoints/interrupts.py has them.
 
     It has the flags of compilers of these tests, or those of a `user`.
     """
     flags = f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}"
     inherited = as_a_user() if user else {**os.environ, "XLA_FLAGS": flags}
     environment = {**inherited, "PYTHONPATH": str(ROOT), **variables}
-    command = [*within, sys.executable, "-m", "bert_jax.cli", *map(str, words)]
+    program = ["bert_jax.cli"]
+    if killed_at:
+        program = ["tests.checkpoints.interrupts", *killed_at.split(":")]
+    command = [*within, sys.executable, "-m", *program, *map(str, words)]
     return subprocess.Popen(
         command,
         env=environment,

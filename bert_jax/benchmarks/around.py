@@ -18,7 +18,7 @@ import tokenizers
 
 from bert_jax.benchmarks import ours
 from bert_jax.benchmarks.worker import Ready
-from bert_jax.checkpoints.manager import Checkpoints
+from bert_jax.checkpoints.saving import Checkpoints
 from bert_jax.config import knobs, recorded
 from bert_jax.data import corpus, prepare, sides, spool
 

@@ -1,1 +1,1 @@
-"""Checkpoints of a run: saved asynchronously, and restored only as their manifest confirms."""
+"""Checkpoints of a run: saved by Orbax in the background, read only as their manifest confirms."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.checkpoints import manager
+from bert_jax.checkpoints import reading
 from bert_jax.config import knobs, recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
@@ -93,7 +93,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
         raise ConfigError(
             f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out"
         )
-    params, meta = manager.read(folder / "checkpoints", step)
+    params, meta = reading.read_model(folder / "checkpoints", step)
     if problem := jsons.wrong(meta, META):
         raise CheckpointError(
             f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP

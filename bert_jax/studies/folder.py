@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.checkpoints import manifest
 from bert_jax.config import recorded, to_dict
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.studies import files
@@ -143,7 +142,7 @@ class StudyFolder:
         """Return the checkpoint CELL@STEP, or None while it is not there."""
         cell, _, step = trunk.rpartition("@")
         folder = self.cell(cell) / "checkpoints" / step
-        return folder if cell and (folder / manifest.NAME).is_file() else None
+        return folder if cell and folder.is_dir() else None
 
     # --- the plan: study, cells, groups -----------------------------------------------------------
 

@@ -97,10 +97,10 @@ def _evaluate(place: StudyFolder, group: str, cells: Sequence[Entry], train: Tra
 def _train(
     place: StudyFolder, group: str, cells: Sequence[Entry], slots: int, train: Train
 ) -> None:
-    from bert_jax.checkpoints import manifest
+    from bert_jax.checkpoints.steps import list_steps
 
     left = [cell for cell in cells if not place.trained(cell.id)]
-    saved = {cell.id: set(manifest.finished(place.cell(cell.id) / "checkpoints")) for cell in left}
+    saved = {cell.id: set(list_steps(place.cell(cell.id) / "checkpoints")) for cell in left}
     configs = {cell.id: _branched(place, cell, bool(saved[cell.id])) for cell in left}
     for together in in_step(left, saved, {name: forks.trunk(c)[1] for name, c in configs.items()}):
         folders = {place.cell(cell.id): cell for cell in together}
@@ -117,7 +117,7 @@ def _train(
             stop = _train_together(runs, slots, train, on_diverged)
             for cell in together:
                 step, seconds = place.progress(cell.id)
-                saved_steps = manifest.finished(place.cell(cell.id) / "checkpoints")
+                saved_steps = list_steps(place.cell(cell.id) / "checkpoints")
                 step = max([step, *saved_steps])  # metrics may be lost
                 if not place.trained(cell.id):  # each clock ran while all cells were trained
                     place.write_trained(cell.id, step, seconds / len(together), "done")

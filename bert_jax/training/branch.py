@@ -10,7 +10,6 @@ depend on. It follows from the branch's own config and data, so a branch resumes
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -21,7 +20,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from bert_jax.checkpoints.manager import Checkpoints
+from bert_jax.checkpoints import reading
 from bert_jax.config import (
     TRACED,
     costs,
@@ -82,9 +81,9 @@ def start(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
 ) -> tuple[program.State, dict[str, Any]]:
     """Return the state at the fork, placed as in `like`, and the record to go on with."""
-    with _opened(run) as checkpoints:
-        _check(config, fingerprints, run, _meta(checkpoints, forks.trunk(config)[1]))
-        restored = checkpoints.restore(like, forks.trunk(config)[1])
+    step = forks.trunk(config)[1]
+    _check(config, fingerprints, run, _read_meta(run, step))
+    restored = reading.read_state(run / "checkpoints", like, step)
     assert restored is not None
     state, meta, _ = restored
     return state, {name: meta[name] for name in CARRIED if name in meta}
@@ -93,20 +92,16 @@ def start(
 def check(config: knobs.Config) -> None:
     """Refuse a branch whose trunk is missing, damaged or another run; data is not compared."""
     run, step = forks.trunk(config)
-    with _opened(Path(run)) as checkpoints:
-        _check(config, {}, Path(run), _meta(checkpoints, step))
+    reading.choose_together(Path(run) / "checkpoints", step)  # the arrays are sound too
+    _check(config, {}, Path(run), _read_meta(Path(run), step))
 
 
-def _opened(run: Path) -> contextlib.AbstractContextManager[Checkpoints]:
-    return contextlib.closing(Checkpoints(run / "checkpoints", keep=1, keep_best=False))
-
-
-def _meta(checkpoints: Checkpoints, step: int) -> dict[str, Any]:
-    peeked = checkpoints.peek(step)
-    assert peeked is not None
-    if problem := jsons.wrong(peeked[0], META):
-        raise CheckpointError(f"{checkpoints.folder / str(step)}: of a trunk's meta, {problem}")
-    return peeked[0]
+def _read_meta(run: Path, step: int) -> dict[str, Any]:
+    found = reading.read_meta(run / "checkpoints", step)
+    assert found is not None
+    if problem := jsons.wrong(found[0], META):
+        raise CheckpointError(f"{run / 'checkpoints' / str(step)}: of a trunk's meta, {problem}")
+    return found[0]
 
 
 def _check(

@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.batch import StepInputs
-from bert_jax.checkpoints.manager import Checkpoints
+from bert_jax.checkpoints import reading
+from bert_jax.checkpoints.saving import Checkpoints
 from bert_jax.config import (
     BEFORE,
     differences,
@@ -93,7 +94,7 @@ class Run:
 
     def check_resume(self, allowed: tuple[str, ...]) -> bool:
         """Refuse to continue the folder of another run; tell whether there is one to continue."""
-        latest = self.checkpoints.peek()
+        latest = reading.read_meta(self.checkpoints.folder)
         if latest is None:
             return False
         record, saved_step = latest
@@ -120,8 +121,6 @@ class Run:
         restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
         if restored is not None:
             state, meta, restored_step = restored
-            if step is None:
-                self.checkpoints.tidy(restored_step)
             if restored_step != self.saved.get("step"):
                 self.saved = meta
             return state, restored_step

@@ -13,9 +13,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import Batch, Metrics, StepInputs
-from bert_jax.checkpoints import manifest
+from bert_jax.checkpoints import reading
+from bert_jax.checkpoints.steps import list_metrics, list_steps
 from bert_jax.config import knobs, validation
-from bert_jax.errors import DivergedError, Stopped
+from bert_jax.errors import CheckpointError, DivergedError, Stopped
 from bert_jax.masking import quotas
 from bert_jax.reporting import run_report
 from bert_jax.system import fault_points
@@ -213,14 +214,26 @@ class Runs:
                 text = f"ended early: {run.misses} evaluations in a row without a better {best}"
                 logger.info(text)
             run.writer.finished = True
-            report = run_report.write(run.workdir, manifest.kept)
+            report = run_report.write(run.workdir, list_metrics)
             if len(self) == 1:
                 logger.info(f"report: {report}")
 
 
 def last_common_step(runs: Sequence[Run]) -> int:
-    """Return the last step that all runs have saved, 0 if there is none."""
-    return max(set.intersection(*(set(run.checkpoints.steps()) for run in runs)), default=0)
+    """Return the last step that all runs have saved and that is sound in each, 0 without any."""
+    folders = [run.checkpoints.folder for run in runs]
+    common = sorted(set.intersection(*({*list_steps(folder)} for folder in folders)))
+    while common:
+        step = common.pop()
+        try:
+            for folder in folders:
+                reading.choose_together(folder, step)
+            return step
+        except CheckpointError as damage:
+            if not common:
+                raise
+            logger.warning(f"{damage}; all runs fall back to step {common[-1]}")
+    return 0
 
 
 class Evaluations:

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.checkpoints.manager import Checkpoints, bytes_needed
+from bert_jax.checkpoints.saving import Checkpoints, bytes_needed
 from bert_jax.system import allocator
 from bert_jax.training.program import init_state
 

@@ -1,0 +1,126 @@
+"""Checkpoints are read: verified first, the parameters with or without the other arrays."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+from bert_jax.checkpoints import steps
+from bert_jax.errors import CheckpointError
+from bert_jax.system import jsons
+
+PyTree = Any
+Meta = dict[str, Any]
+
+# Orbax logs how long it waits, and the errors that it raises, with tracebacks.
+logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
+
+
+def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
+    """Read parameters, as numpy arrays, and meta of the best step, else the latest, or of `step`.
+
+    The arrays of the optimizer are neither read nor hashed.
+    """
+
+    def read(source: Path) -> tuple[PyTree, Meta]:
+        params = source / "params"
+        return _read_arrays(params, _read_shapes(params)), _read_meta(source)
+
+    found = steps.choose_step(folder, step, ("params", "meta"), read, best_first=True)
+    if found is None:
+        raise CheckpointError(
+            f"no checkpoint in {folder.absolute()}",
+            "give the folder of a run, or of one of its steps",
+        )
+    return found[1]
+
+
+def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
+    """Read the meta of the newest step, or of `step`, and the step; arrays are not even hashed."""
+    chosen = choose_together(folder, step, ("meta",))
+    return None if chosen is None else (_read_meta(folder / str(chosen)), chosen)
+
+
+def read_state(
+    folder: Path, like: dict[str, PyTree], step: int | None = None
+) -> tuple[dict[str, PyTree], Meta, int] | None:
+    """Read the newest sound state, or that of `step`, placed as in `like`; its meta and its step.
+
+    None means that there is no step.
+    """
+    chosen = choose_together(folder, step)
+    if chosen is None:
+        return None
+    source = folder.absolute() / str(chosen)
+    groups = split_state(like)
+    for name, tree in groups.items():
+        _refuse_other_arrays(tree, source / name)
+        groups[name] = _read_arrays(source / name, tree)
+    return {**groups.pop("rest", {}), **groups}, _read_meta(source), chosen
+
+
+def split_state(state: dict[str, PyTree]) -> dict[str, PyTree]:
+    """Separate the parameters from the rest, so that they can be read without the rest."""
+    rest = {key: value for key, value in state.items() if key != "params"}
+    return {"params": state["params"], **({"rest": rest} if rest else {})}
+
+
+def choose_together(
+    folder: Path, step: int | None, groups: tuple[str, ...] = ("params", "rest", "meta")
+) -> int | None:
+    """Choose a sound step on process 0, so that hosts neither hash twice nor disagree."""
+    nothing, refused = -1, -2
+    number, error = nothing, CheckpointError("process 0 found no sound checkpoint")
+    if jax.process_index() == 0:
+        try:
+            found = steps.choose_step(folder, step, groups, lambda source: None)
+            number = nothing if found is None else found[0]
+        except CheckpointError as problem:
+            number, error = refused, problem
+    if jax.process_count() > 1:
+        number = int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+    if number == refused:
+        raise error
+    return None if number == nothing else number
+
+
+def _read_shapes(folder: Path) -> PyTree:
+    """Read the shape and the dtype of each array that was saved."""
+    saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
+    return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), saved)
+
+
+def _read_arrays(folder: Path, like: PyTree) -> PyTree:
+    """Read a tree of arrays, placed as in `like`, or as numpy arrays where it has no sharding."""
+    placed = ocp.checkpoint_utils.construct_restore_args(like)
+    request = ocp.args.PyTreeRestore(item=like, restore_args=placed)
+    return ocp.PyTreeCheckpointHandler().restore(folder, args=request)
+
+
+def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
+    """Refuse a checkpoint with other arrays than the run's, naming the first that differs."""
+    ours, theirs = (
+        {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
+        for leaves in map(jax.tree_util.tree_leaves_with_path, (like, _read_shapes(folder)))
+    )
+    for name in [*ours, *theirs]:
+        here, there = (
+            f"{arrays[name].dtype}{[*arrays[name].shape]}" if name in arrays else "absent"
+            for arrays in (ours, theirs)
+        )
+        if here != there:
+            raise CheckpointError(
+                f"{folder} does not fit: {name} is {there} in the checkpoint "
+                f"and {here} in this run",
+                "model, tokenizer and optimizer must be those it was trained with",
+            )
+
+
+def _read_meta(folder: Path) -> Meta:
+    return jsons.read(folder / "meta" / "metadata", CheckpointError)

@@ -1,0 +1,212 @@
+"""Checkpoints are saved: Orbax writes them in the background and deletes what is not kept.
+
+Orbax writes a step into a temporary folder and renames it last. The manifest is written just before
+that, so every folder with the name of a step is whole, whenever the process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+from bert_jax.checkpoints import manifest, reading, steps
+from bert_jax.errors import CheckpointError, DivergedError, PeerLost
+from bert_jax.system import disk, trees
+
+logger = logging.getLogger(__name__)
+
+PyTree = Any
+DRAFT = ".orbax-checkpoint-tmp"  # which Orbax adds to the name of a step that it writes
+WHAT = "a checkpoint"
+SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
+
+
+class Checkpoints:
+    """The checkpoints of one run: the `keep` latest, the best by the lowest metric, and those `at`.
+
+    Only the process that holds the lock of the run may save and restore: both delete what a killed
+    process left behind.
+    """
+
+    def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
+        self.folder, self._keep, self._keep_best = Path(folder).absolute(), keep, keep_best
+        self._at = frozenset(at)
+        self._manager: Manager | None = None  # opened by the first save
+        self._step = -1  # the step that was restored or saved last
+        self._metric: float | None = None  # of that step, if it is being saved
+        self._needed = 0  # bytes of the last save
+
+    def save(
+        self, step: int, state: dict[str, PyTree], meta: dict[str, Any], metric: float | None = None
+    ) -> None:
+        """Begin to save; block only while an earlier save runs and while arrays are copied.
+
+        Call `wait` or `close` before the process ends, or the last save is lost.
+        """
+        self.wait()
+        if step == self._step:
+            return  # it is on disk already, and replacing it would leave a moment without it
+        if jax.default_backend() == "cpu":
+            state = _copy(state)  # Orbax keeps views, and the caller's next update is in place
+        check_finite(state["params"])
+        groups = reading.split_state(state)
+        items: dict[str, Any] = {name: ocp.args.PyTreeSave(tree) for name, tree in groups.items()}
+        meta = json.loads(json.dumps({"step": step, **meta}))  # a copy: the caller changes it
+        previous, self._step = self._step, step
+        self._metric = metric if metric is not None and math.isfinite(metric) else None
+        self._needed = bytes_needed(state)
+        with self._explain_failure():
+            if self._manager is None:
+                self._manager = self._open_manager(previous)
+            disk.check_space(self.folder, self._needed, WHAT)
+            everything = ocp.args.Composite(**items, meta=ocp.args.JsonSave(meta))
+            self._manager.save(step, args=everything, force=True)
+
+    def restore(
+        self, like: dict[str, PyTree], step: int | None = None
+    ) -> tuple[dict[str, PyTree], dict[str, Any], int] | None:
+        """Restore the newest sound step, or `step`; see `reading.read_state`."""
+        self.wait()
+        restored = reading.read_state(self.folder, like, step)
+        if restored is not None:
+            self._step = restored[2]
+            # A kill may have come before the steps that are not kept were deleted.
+            metrics, _ = steps.read_metrics(self.folder)
+            older = {step: metrics[step] for step in metrics if step <= self._step}
+            self._remove(str(step) for step in older.keys() - self._choose_kept(older))
+        return restored
+
+    def rank(self, step: int, metric: float) -> None:
+        """Give a saved step the metric of an evaluation that came after the save."""
+        self.wait()
+        if jax.process_index() == 0:
+            manifest.write_metric(self.folder / str(step), metric)
+
+    def wait(self) -> None:
+        """Block until the last save is on the disk; raise its error if it failed."""
+        if self._manager is not None:
+            with self._explain_failure():
+                self._manager.wait_until_finished()
+
+    def close(self) -> None:
+        """Wait for the last save, then end Orbax's threads."""
+        try:
+            self.wait()
+        finally:
+            if self._manager is not None:
+                with contextlib.suppress(Exception):  # `wait` has raised it
+                    self._manager.close()
+
+    def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
+        """Tell Orbax, as its preservation policy, which steps stay once a save has ended."""
+        metrics, damaged = steps.read_metrics(self.folder)
+        metrics[self._step] = self._metric
+        kept = self._choose_kept(metrics)
+        for step in {*damaged} - kept:
+            path = self.folder / str(step) / manifest.NAME
+            logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
+        return [checkpoint.step in kept for checkpoint in checkpoints]
+
+    def _choose_kept(self, metrics: steps.Metrics) -> set[int]:
+        """Choose the latest steps, the best and those `at`."""
+        best = steps.sort_best_first(metrics)[: int(self._keep_best)]
+        return {*sorted(metrics)[-self._keep :], *best, *self._at}
+
+    def _open_manager(self, previous: int) -> Manager:
+        """Delete steps after the `previous` one, of an abandoned attempt; open Orbax's manager."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._remove(str(step) for step in steps.list_steps(self.folder) if step > previous)
+        self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("nothing is left to delete")
+        together = ocp.options.MultiprocessingOptions(
+            barrier_sync_key_prefix=self.folder.parent.name  # or two runs meet at one barrier
+        )
+        options = ocp.CheckpointManagerOptions(
+            preservation_policy=self,
+            async_options=ocp.AsyncOptions(post_finalization_callback=self._write_manifest),
+            multiprocessing_options=together,
+            lightweight_initialize=True,
+            save_root_metadata=False,
+        )
+        return Manager(self.folder, options=options)
+
+    def _write_manifest(self) -> None:
+        """Write the manifest of a save that is complete, before Orbax renames its folder."""
+        (draft,) = self.folder.glob(f"{self._step}{DRAFT}*")
+        manifest.write_manifest(draft, self._step, self._metric)
+
+    def _remove(self, names: Iterable[str]) -> None:
+        if jax.process_index() == 0:
+            for name in names:
+                shutil.rmtree(self.folder / name)
+
+    @contextlib.contextmanager
+    def _explain_failure(self) -> Iterator[None]:
+        """Turn an error of a save into the user's error; remove what the save left behind."""
+        try:
+            yield
+        except Exception as error:
+            self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))
+            if disk.is_full(error):
+                raise disk.full(self.folder, self._needed, WHAT) from error
+            if jax.process_count() > 1 and PeerLost.explains(error):  # hosts wait for each other
+                raise PeerLost() from error
+            raise CheckpointError(
+                f"cannot write the checkpoint of step {self._step} in {self.folder}: "
+                f"{type(error).__name__}: {error}",
+                "earlier steps are intact",
+            ) from error
+
+
+class Manager(ocp.CheckpointManager):
+    """Orbax's manager, which does not ask for preemptions: the loop does.
+
+    Orbax would ask in a thread and with a step that the loop is past. The service that makes all
+    hosts stop at one step would count back.
+    """
+
+    def reached_preemption(self, step: int) -> bool:
+        """Tell Orbax that there is none."""
+        return False
+
+
+def bytes_needed(state: PyTree) -> int:
+    """Return an upper bound of a checkpoint's bytes on disk; `state` has arrays or shapes."""
+    leaves = jax.tree.leaves(state)
+    return SPARE + sum(math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in leaves)
+
+
+def check_finite(params: PyTree) -> None:
+    """Refuse parameters that are not finite: they must never become the latest checkpoint."""
+    finite = trees.flat(jax.device_get(_find_finite(params)))
+    bad = [name for name in finite if not finite[name]]
+    if bad:
+        raise DivergedError(
+            f"not saved: {len(bad)} of {len(finite)} parameters are not finite, "
+            f"the first is {bad[0]}",
+            "go on from the last checkpoint with a lower optim.learning_rate, "
+            "or optim.clip_norm set",
+        )
+
+
+@jax.jit
+def _copy(tree: PyTree) -> PyTree:
+    return jax.tree.map(jnp.copy, tree)
+
+
+@jax.jit
+def _find_finite(tree: PyTree) -> PyTree:
+    """Tell of each array whether all of its numbers are finite."""
+    return jax.tree.map(lambda array: jnp.isfinite(array).all(), tree)

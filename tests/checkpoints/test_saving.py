@@ -1,0 +1,383 @@
+"""What is saved comes back to the bit, whatever kills the save, fills the disk or joins runs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import types
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from orbax.checkpoint._src.serialization import jax_array_handlers
+
+from bert_jax.checkpoints import manifest, reading
+from bert_jax.checkpoints.steps import list_metrics, list_steps
+from bert_jax.errors import CheckpointError, DivergedError
+from bert_jax.system import disk
+from tests import texts
+from tests.checkpoints.interrupts import PLACES
+from tests.checkpoints.states import (
+    list_bits,
+    make_state,
+    open_folder,
+    restore_state,
+    save_steps,
+)
+
+
+def shard_over(devices: int) -> NamedSharding:
+    mesh = jax.make_mesh((devices,), ("x",), (AxisType.Auto,), devices=jax.devices()[:devices])
+    return NamedSharding(mesh, PartitionSpec("x"))
+
+
+def test_restore_returns_the_bits_that_were_saved(tmp_path):
+    state, meta, step = restore_state(save_steps(tmp_path, 10, 20))
+    assert (meta, step) == ({"step": 20, "seen": 20}, 20)
+    assert jax.tree.structure(state) == jax.tree.structure(make_state())
+    assert list_bits(state) == list_bits(make_state(20))
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(make_state())]
+    assert [leaf.dtype for leaf in jax.tree.leaves(state)] == dtypes
+
+
+def test_restore_of_an_empty_folder_is_none(tmp_path):
+    assert restore_state(tmp_path) is None
+    assert restore_state(tmp_path / "missing") is None
+    assert reading.read_meta(tmp_path) is None
+
+
+@pytest.mark.parametrize("devices", [1, 8])
+def test_save_keeps_the_state_it_was_given(devices, tmp_path, monkeypatch):
+    """The loop updates in place at once, before the save has begun to write."""
+    release, held = threading.Event(), threading.Event()
+    write = jax_array_handlers._async_serialize_replica_slices
+
+    async def write_late(*args, **kwargs):
+        held.set()
+        while not release.is_set():
+            await asyncio.sleep(0.01)
+        return await write(*args, **kwargs)
+
+    monkeypatch.setattr(jax_array_handlers, "_async_serialize_replica_slices", write_late)
+    update = jax.jit(lambda state: jax.tree.map(lambda x: x + 1, state), donate_argnums=0)
+    arrays = {"params": {"w": np.arange(1_600_000, dtype=np.float32)}, "moment": np.arange(8_000.0)}
+    state = jax.device_put(arrays, shard_over(devices)) | {"n": jnp.int32(3)}
+    expected = list_bits({**jax.tree.map(jnp.asarray, arrays), "n": jnp.int32(3)})
+    place = state["params"]["w"].addressable_shards[0].data.unsafe_buffer_pointer()
+
+    meta = {"totals": [1]}
+    made = open_folder(tmp_path)
+    made.save(1, state, meta)
+    state = first = update(state)
+    assert first["params"]["w"].addressable_shards[0].data.unsafe_buffer_pointer() == place
+    for _ in range(4):
+        state = update(state)
+    meta["totals"].append(2)
+    assert held.wait(60)
+    assert list_steps(tmp_path) == [], "nothing is written yet"
+    release.set()
+    restored, found, _ = made.restore(state)
+    assert list_bits(restored) == expected
+    assert found["totals"] == [1]
+    made.close()
+
+
+def test_runs_of_one_program_save_at_once(tmp_path):
+    made = [open_folder(tmp_path / str(index) / "checkpoints", keep=1) for index in range(4)]
+    for step in range(1, 9):
+        for index, one in enumerate(made):
+            one.save(step, make_state(step + index), {})
+    for index, one in enumerate(made):
+        state, _, step = one.restore(make_state())
+        assert (step, list_bits(state)) == (8, list_bits(make_state(8 + index)))
+        one.close()
+
+
+@pytest.mark.parametrize("devices", [1, 4, 8])
+def test_restore_places_arrays_on_another_mesh(devices, tmp_path):
+    state = {"params": {"w": jnp.arange(64.0).reshape(16, 4)}, "n": jnp.arange(8)}
+    made = open_folder(tmp_path)
+    made.save(1, jax.device_put(state, shard_over(4)), {})
+    restored, _, _ = made.restore(jax.device_put(state, shard_over(devices)))
+    made.close()
+    assert list_bits(restored) == list_bits(state)
+    assert all(x.sharding == shard_over(devices) for x in jax.tree.leaves(restored))
+
+
+# --- what is kept ---------------------------------------------------------------------------------
+
+RANKED = [(1, 5.0), (2, 3.0), (3, None), (4, float("nan")), (5, 4.0), (6, 3.5)]
+
+
+@pytest.mark.parametrize(
+    ("settings", "kept"),
+    [
+        ({"keep": 2, "keep_best": True}, [2, 5, 6]),
+        ({"keep": 2}, [5, 6]),
+        ({"keep": 1, "at": (1, 3, 9)}, [1, 3, 6]),
+        ({"keep": 1, "keep_best": True, "at": (2,)}, [2, 6]),
+    ],
+)
+def test_save_keeps_latest_best_and_given_steps(settings, kept, tmp_path):
+    made = open_folder(tmp_path, **settings)
+    for step, metric in RANKED:
+        made.save(step, make_state(step), {}, metric)
+    made.close()
+    assert list_steps(tmp_path) == kept
+    assert sorted(path.name for path in tmp_path.iterdir()) == [*map(str, kept)]
+
+
+def test_rank_after_the_save_decides_what_is_kept(tmp_path):
+    """A stop saves before it evaluates: the next attempt knows how good that step is."""
+    folder = tmp_path / "checkpoints"
+    save_steps(folder, 1)
+    made = open_folder(folder, keep=1, keep_best=True)
+    made.restore(make_state())
+    made.rank(1, 2.0)
+    for step, metric in ((2, 3.0), (3, 2.5)):
+        made.save(step, make_state(step), {}, metric)
+    made.close()
+    assert list_metrics(tmp_path) == [(1, 2.0), (3, 2.5)]
+    assert list_bits(reading.read_model(folder)[0]) == list_bits(make_state(1)["params"])
+
+
+def test_save_of_the_same_step_leaves_it_alone(tmp_path):
+    made = open_folder(tmp_path)
+    for _ in range(2):
+        made.save(1, make_state(1), {})
+        made.wait()
+        inode = (tmp_path / "1" / manifest.NAME).stat().st_ino
+        made.restore(make_state())
+        made.save(1, make_state(2), {})
+        made.wait()
+        assert (tmp_path / "1" / manifest.NAME).stat().st_ino == inode
+    made.close()
+
+
+def test_save_replaces_the_steps_of_an_abandoned_attempt(tmp_path, capsys):
+    """Neither a damaged step nor a step that other runs lack counts among the latest."""
+    save_steps(tmp_path, 10, 20, 30)
+    (tmp_path / "30" / "meta" / "metadata").write_text("{}")
+    made = open_folder(tmp_path, keep=1)
+    assert made.restore(make_state(), 10)[2] == 10
+    assert list_steps(tmp_path) == [10, 20, 30]
+    made.save(15, make_state(15), {})
+    made.wait()
+    assert list_steps(tmp_path) == [15]
+    made.save(20, make_state(21), {})
+    assert list_bits(made.restore(make_state())[0]) == list_bits(make_state(21))
+    made.close()
+
+
+def test_restore_deletes_what_a_kill_left(tmp_path):
+    """The last save was renamed, and the kill came before older steps were deleted."""
+    save_steps(tmp_path, 10, 20, 30)
+    made = open_folder(tmp_path, keep=1, at=(10,))
+    assert made.restore(make_state())[2] == 30
+    assert list_steps(tmp_path) == [10, 30]
+
+
+@pytest.mark.fault(48)
+def test_save_names_a_damaged_step_that_it_deletes(tmp_path, capsys):
+    """The best step may be damaged while the run trains, and be gone before it is opened."""
+    save_steps(tmp_path, 10, 20)
+    (tmp_path / "10" / manifest.NAME).write_text("{}")
+    made = open_folder(tmp_path, keep=1, keep_best=True)
+    made.restore(make_state())
+    made.save(30, make_state(30), {})
+    made.close()
+    assert list_steps(tmp_path) == [30]
+    path = tmp_path / "10" / manifest.NAME
+    assert f"warning: checkpoint corrupt: {path}; step 10 is deleted" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.fault(9)
+def test_save_refuses_parameters_that_are_not_finite(value, tmp_path):
+    made = open_folder(tmp_path)
+    made.save(1, make_state(), {})
+    state = make_state()
+    mlp = state["params"]["layer_0"]["mlp"]
+    mlp["bias"] = mlp["bias"].at[3].set(value)
+    with pytest.raises(DivergedError, match=r"1 of 3 .* the first is layer_0/mlp/bias"):
+        made.save(2, state, {})
+    assert made.restore(state)[2] == 1
+    made.close()
+
+
+# --- disks and kills ------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(5)
+def test_save_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
+    save_steps(tmp_path, 1)
+    room = types.SimpleNamespace(f_bavail=4_321, f_frsize=1, f_files=0, f_favail=0)
+    monkeypatch.setattr(disk.os, "statvfs", lambda _: room)
+    made = open_folder(tmp_path)
+    made.restore(make_state())
+    with pytest.raises(CheckpointError, match=r"needs 1,0\d\d,\d+ bytes and 4,321 are") as error:
+        made.save(2, make_state(), {})
+    assert error.value.code == 4
+    made.close()
+    assert restore_state(tmp_path)[2] == 1
+
+
+@pytest.mark.fault(5)
+def test_save_survives_a_disk_that_fills_up(tmp_path, monkeypatch):
+    save_steps(tmp_path, 1)
+
+    def fill(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    made = open_folder(tmp_path)
+    made.restore(make_state())
+    with monkeypatch.context() as patch:
+        patch.setattr(manifest, "write_manifest", fill)
+        made.save(2, make_state(2), {})
+        with pytest.raises(CheckpointError, match="disk full: a checkpoint needs") as error:
+            made.wait()
+    assert isinstance(error.value.__cause__, OSError)
+    made.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1"]
+    made = open_folder(tmp_path)  # the same command goes on
+    state, _, step = made.restore(make_state())
+    assert (step, list_bits(state)) == (1, list_bits(make_state(1)))
+    made.save(2, make_state(2), {})
+    made.close()
+    assert list_steps(tmp_path) == [1, 2]
+
+
+def run_script(script: str, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", textwrap.dedent(script), *map(str, words)]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=120, cwd=texts.ROOT
+    )
+
+
+SMALL_FILES = """
+    import resource, signal, sys
+    import jax, numpy as np
+    from bert_jax.checkpoints import saving
+    from bert_jax import errors
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    made = saving.Checkpoints(sys.argv[1], keep=2, keep_best=False)
+    made.save(1, {"params": {"w": jax.numpy.ones(10)}}, {})
+    made.wait()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    values = np.random.default_rng(0).normal(size=500_000)
+    try:
+        made.save(2, {"params": {"w": jax.numpy.asarray(values, "float32")}}, {})
+        made.wait()
+    except errors.CheckpointError as error:
+        print(error)
+    made.close()
+    print([path.name for path in made.folder.iterdir()])
+"""
+
+
+@pytest.mark.fault(5)
+def test_save_names_a_write_that_the_system_refuses(tmp_path):
+    """A limit of file sizes makes the file of the arrays fail half-way, inside TensorStore."""
+    done = run_script(SMALL_FILES, tmp_path)
+    message, left = done.stdout.splitlines()
+    assert f"cannot write the checkpoint of step 2 in {tmp_path}" in message
+    assert left == "['1']"
+    assert done.stderr == ""
+
+
+KILLED = """
+    import sys
+    import jax.numpy as jnp
+    from bert_jax.checkpoints import saving
+    from tests.checkpoints import interrupts
+    interrupts.interrupt_save(sys.argv[2], 2, interrupts.kill)
+    made = saving.Checkpoints(sys.argv[1], keep=1, keep_best=False)
+    for step in range(1, 4):
+        params = {"w": jnp.full(200_000, step, "float32")}
+        made.save(step, {"params": params, "n": jnp.int32(step)}, {})
+        made.wait()
+"""
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.fault(1)
+def test_kill_inside_a_save_leaves_a_sound_step(place, tmp_path, capsys):
+    survivor = 2 if place in ("renamed", "deleting", "deleted") else 1
+    done = run_script(KILLED, tmp_path, place)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    like = {"params": {"w": jnp.zeros(200_000)}, "n": jnp.int32(0)}
+    made = open_folder(tmp_path, keep=1)
+    state, meta, step = made.restore(like)
+    assert step == survivor == meta["step"] == int(state["n"])
+    assert set(np.asarray(state["params"]["w"])) == {survivor}
+    assert capsys.readouterr().err == ""
+    for later in (step + 1, step + 2):
+        made.save(later, like, {})
+    made.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [str(step + 2)]
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+TWO = """
+    import sys
+    import jax
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.config.update("jax_num_cpu_devices", 2)
+    jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
+    import numpy as np
+    from jax.experimental import multihost_utils
+    from jax.sharding import AxisType, NamedSharding, PartitionSpec
+    from pathlib import Path
+    from bert_jax.checkpoints import saving, steps
+    folders = [Path(sys.argv[3]) / name / "checkpoints" for name in "ab"]
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    def place(value, *spec):
+        sharding = NamedSharding(mesh, PartitionSpec(*spec))
+        return jax.make_array_from_callback(value.shape, sharding, lambda i: value[i])
+    def state(step):
+        table = np.arange(24, dtype="float32").reshape(8, 3) + step
+        return {"params": {"w": place(table, "data")}, "step": place(np.asarray(step))}
+    made, other = (saving.Checkpoints(folder, keep=2, keep_best=True) for folder in folders)
+    for step in (1, 2, 3, 4):
+        made.save(step, state(step), {}, metric=float(step))
+        other.save(step, state(step + 10), {})
+    made.wait()
+    other.close()
+    multihost_utils.sync_global_devices("saved")
+    saved = steps.list_steps(folders[0])
+    multihost_utils.sync_global_devices("listed")
+    if jax.process_index() == 0:
+        (folders[0] / "4/meta/metadata").write_text("{}")
+    multihost_utils.sync_global_devices("spoiled")
+    restored, meta, step = made.restore(state(0))
+    same = [np.array_equal(s.data, np.asarray(t.data)) for s, t in zip(
+        restored["params"]["w"].addressable_shards,
+        state(3)["params"]["w"].addressable_shards,
+        strict=True)]
+    print(saved, step, meta, same)
+    made.close()
+"""
+
+
+def test_two_processes_agree_on_what_to_restore(tmp_path):
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        address = f"localhost:{free.getsockname()[1]}"
+    with ThreadPoolExecutor(2) as pool:
+        done = list(pool.map(lambda number: run_script(TWO, number, address, tmp_path), (0, 1)))
+    for process in done:
+        assert process.returncode == 0, process.stderr
+        said = process.stdout.splitlines()[-1]  # gloo greets before
+        assert said == "[1, 3, 4] 3 {'step': 3} [True, True]"
+    assert ["corrupt" in process.stderr for process in done] == [True, False]
