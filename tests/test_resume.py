@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 
 from bert_jax import cli
-from bert_jax.checkpoints import manifest
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, resolve
 from bert_jax.data import pipeline, prepare
@@ -137,7 +136,7 @@ def wait_for_step(workdir: Path, step: int, process: subprocess.Popen) -> None:
 def flip_a_bit(folder: Path, seed: int) -> Path:
     """In a file of the arrays, chosen by size, as cosmic rays do."""
     random = np.random.default_rng(seed)
-    files = sorted(p for p in folder.rglob("*") if p.is_file() and p.name != manifest.NAME)
+    files = sorted(p for p in folder.glob("*/**/*") if p.is_file())
     sizes = np.array([p.stat().st_size for p in files])
     file = files[random.choice(len(files), p=sizes / sizes.sum())]
     data = bytearray(file.read_bytes())

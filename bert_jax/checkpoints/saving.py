@@ -150,7 +150,7 @@ class Checkpoints:
     def _remove(self, names: Iterable[str]) -> None:
         if jax.process_index() == 0:
             for name in names:
-                shutil.rmtree(self.folder / name)
+                shutil.rmtree(self.folder / name, ignore_errors=True)  # only space is lost
 
     @contextlib.contextmanager
     def _explain_failure(self) -> Iterator[None]:
