@@ -9,7 +9,7 @@ from bert_jax.config.data_knobs import UNITS, knob
 EVALUATED = 64  # examples a step of an evaluation
 MOST_ROWS = 65_536  # of a step without updates
 # Places for metrics beside metrics.jsonl, each with the package that it needs; the tracker itself
-# is the module of its name in bert_jax/training/trackers.
+# is a class of bert_jax/training/trackers.py.
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
 

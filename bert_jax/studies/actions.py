@@ -86,7 +86,7 @@ def run(
         groups = plan.plan(place, left, evaluations, fuse, room, flops_per_second)
         print(plan.described(place, name, cells, groups, room, notes, flops_per_second))
         return
-    trackers.check({name for cell in missing for name in cell.config.logging.trackers})
+    trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
     with folder_locks.hold(place.workdir, LOCK):
         executor = engines.make(engine, place.workdir, jobs, options)
         sameness.check(place)

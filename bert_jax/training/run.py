@@ -156,7 +156,7 @@ class Run:
             self.config.logging.trackers,
             quiet,
             saved.get("history"),
-            saved.get("seconds"),
+            saved.get("seconds", 0.0),
             self.config.branch_from if 0 < start == self.fork else "",
             self.meta["config"],
         )

@@ -47,7 +47,9 @@ class Runs:
     ):
         """Read the data that the jobs share; open each workdir, until `resources` is closed."""
         if jax.process_index() == 0:
-            trackers.check({name for config, _ in jobs for name in config.logging.trackers})
+            trackers.check_trackers(
+                {name for config, _ in jobs for name in config.logging.trackers}
+            )
         self.data = training_data.gather(jobs[0][0])
         shared = len(jobs) > 1
         self._runs = [

@@ -48,7 +48,7 @@ class Writer:
         names: Sequence[str] = (),
         quiet: bool = False,
         before: Mapping[str, history.Ranges] | None = None,
-        seconds: float | None = None,
+        seconds: float = 0.0,
         branch_from: str = "",
         config: Mapping[str, Any] | None = None,
     ):
@@ -56,19 +56,18 @@ class Writer:
 
         With `quiet`, the files are written and no progress is shown, which one of many runs shows
         for all. `before` is the `history` when the checkpoint of the start step was saved, and
-        `seconds` the time the run had worked by then; None takes that of its last line. A branch
-        begins, at the start step, with no line but one that names its trunk, `branch_from`. The
-        trackers of these `names` are told the `config`.
+        `seconds` the time the run had worked by then. A branch begins, at the start step, with no
+        line but one that names its trunk, `branch_from`. The trackers of these `names` are told the
+        `config`.
         """
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
         self._began = self._shown = time.monotonic()
-        self._offset = seconds or 0.0
+        self._offset = seconds
         # Step and time of the first line, which the time left is estimated from: compilation lies
         # before it.
         self._first: tuple[int, float] | None = None
         self._latest: dict[str, float] = {}
-        self._trackers: list[trackers.Tracker] = []
         self.finished = False  # set when training has come to its end
         self.history: dict[str, history.Ranges] = {}  # kind of line -> steps with such a line
         self._failed = False  # once a write failed, errors of closing the files add nothing
@@ -76,10 +75,12 @@ class Writer:
         if not self.active:
             return
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
-        lines = self._drop_later_lines(path, seconds, 0 if branch_from else start_step)
+        for line in truncate(path, 0 if branch_from else start_step):
+            self._remember(history.kind(line), line["step"])
+        for line in truncate(self._samples, start_step) if self._samples.exists() else ():
+            self._remember(history.SAMPLES, line["step"])
         self._warn_of_gaps(path, before or {})
-        place = trackers.Place(Path(workdir), start_step, config or {}, lines)
-        self._trackers = trackers.begin(names, place)
+        self._trackers = trackers.Trackers(names, Path(workdir), start_step, config or {})
         self._file = path.open("a", encoding="utf-8")
         if branch_from:
             self._append({"step": start_step, "time": 0.0, "branch_from": branch_from})
@@ -92,19 +93,6 @@ class Writer:
                 file=sys.stderr,
                 smoothing=0.1,
             )
-
-    def _drop_later_lines(
-        self, path: Path, seconds: float | None, step: int
-    ) -> list[dict[str, Any]]:
-        """Drop the lines after a step; remember the steps of those that stay, and return them."""
-        lines = truncate(path, step)
-        for line in lines:
-            self._remember(history.kind(line), line["step"])
-            if seconds is None:  # a checkpoint of an older version
-                self._offset = max(self._offset, float(line.get("time") or 0.0))
-        for line in truncate(self._samples, step) if self._samples.exists() else ():
-            self._remember(history.SAMPLES, line["step"])
-        return lines
 
     def _warn_of_gaps(self, path: Path, before: Mapping[str, history.Ranges]) -> None:
         """Warn of lines that the files had when the checkpoint was saved, and have no more."""
@@ -128,8 +116,7 @@ class Writer:
         clean = {name: _number(value) for name, value in values.items()}
         self._append({"step": int(step), "time": round(self.seconds, 3), **clean})
         finite = {name: value for name, value in clean.items() if value is not None}
-        for tracker in self._trackers:
-            tracker.add(int(step), finite)
+        self._trackers.add(int(step), finite)
         self._show(step, finite)
 
     def _append(self, line: dict[str, Any]) -> None:
@@ -168,8 +155,7 @@ class Writer:
         self.active = False
         if self._bar is not None:
             self._bar.close()
-        for tracker in self._trackers:
-            tracker.close(self.finished)
+        self._trackers.close(self.finished)
         with contextlib.suppress(OSError) if self._failed else self._disk_errors():
             self._file.close()  # writes what its buffer holds, of which a full disk may be known
 

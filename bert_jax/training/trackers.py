@@ -1,0 +1,209 @@
+"""Where the metrics of a run go beside metrics.jsonl: TensorBoard, Weights & Biases, MLflow.
+
+Each is written by its own library, which sends in the background. A tracker that fails costs one
+warning, and the run goes on without it: metrics.jsonl has everything.
+
+To add a tracker, write a class here, and a row with its name and its package in `TRACKERS` of
+config/run_knobs.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import re
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from bert_jax.config import flat
+from bert_jax.config.run_knobs import TRACKERS
+from bert_jax.errors import CheckpointError, first_line
+from bert_jax.system import disk, extras, jsons
+
+logger = logging.getLogger(__name__)
+
+RECORD = "trackers.json"  # in the folder of a run: {name: id of its tracked run}
+PROJECT = "bert_jax"  # unless a tracker's own environment variables name another
+
+
+class Origin(NamedTuple):
+    """The run that is tracked."""
+
+    workdir: Path
+    start: int  # the step that it goes on from
+    config: Mapping[str, Any]
+    run: str  # the id of the tracked run that it continues; "" begins another
+
+
+class Tracker(Protocol):
+    """A tracked run; every method may raise."""
+
+    run: str  # its id, if it has any
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Take the numbers of a line."""
+
+    def close(self, finished: bool) -> None:
+        """End the tracked run; `finished` says that training came to its end."""
+
+
+class TensorBoard:
+    """Files of events in the folder `tensorboard` of the run.
+
+    They are written at once. SummaryWriter has a thread, which dies of a full disk with a
+    traceback; whoever adds to its queue from then on waits for ever.
+    """
+
+    run = ""
+
+    def __init__(self, origin: Origin):
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.summary import scalar
+
+        self._event, self._scalar, self._next_flush = Event, scalar, 0.0
+        folder = origin.workdir / "tensorboard"
+        folder.mkdir(exist_ok=True)
+        # Names have whole seconds: without the suffix a quick restart overwrites a file.
+        self._file = EventsWriter(str(folder / "events"), f".from-{origin.start}")
+        begun = SessionLog(status=SessionLog.START)  # hides the later steps of a killed attempt
+        self._file.write_event(Event(step=origin.start + 1, session_log=begun))
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Write the scalars of one step."""
+        for name, value in values.items():
+            summary = self._scalar(name, value)
+            event = self._event(step=step, wall_time=time.time(), summary=summary)
+            self._file.write_event(event)
+        if time.monotonic() >= self._next_flush:  # seldom: the library waits for the disk
+            self._file.flush()
+            self._next_flush = time.monotonic() + 1.0
+
+    def close(self, finished: bool) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class WeightsAndBiases:
+    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and the like say who, where and how.
+
+    With WANDB_MODE=offline it stays in the folder of the run, and `wandb sync` sends it later.
+    """
+
+    def __init__(self, origin: Origin):
+        import wandb
+
+        settings = wandb.Settings(console="off", silent=True, reinit="create_new")
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            id=origin.run or None,
+            resume="allow",
+            name=origin.workdir.resolve().name,
+            dir=origin.workdir,
+            config=dict(origin.config),
+            settings=settings,
+        )
+        self.run = self._run.id
+        logger.info(f"wandb: run {self.run}, {self._run.url or self._run.dir}")
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Log a row; steps that the tracked run has already are left out by the library."""
+        self._run.log(dict(values), step=step)
+
+    def close(self, finished: bool) -> None:
+        """Send everything."""
+        self._run.finish(exit_code=0 if finished else 1)
+
+
+class MLflow:
+    """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where."""
+
+    def __init__(self, origin: Origin):
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # else it tries for minutes
+        import mlflow
+
+        self._mlflow, self._client = mlflow, mlflow.MlflowClient()
+        self.run = origin.run
+        if not self.run:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+            experiment = mlflow.set_experiment(name).experiment_id
+            made = self._client.create_run(experiment, run_name=origin.workdir.resolve().name)
+            self.run = made.info.run_id
+            for knob, value in flat(dict(origin.config)).items():
+                self._client.log_param(self.run, knob, str(value)[:500], synchronous=False)
+        self._client.update_run(self.run, status="RUNNING")
+        logger.info(f"mlflow: run {self.run}, {mlflow.get_tracking_uri()}")
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Log a row, in names of the letters that MLflow allows."""
+        named = {re.sub(r"[^\w. /-]", "_", name): value for name, value in values.items()}
+        self._mlflow.log_metrics(named, step=step, run_id=self.run, synchronous=False)
+
+    def close(self, finished: bool) -> None:
+        """Send everything; tell whether the run came to its end."""
+        self._mlflow.flush_async_logging()
+        self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
+
+
+CLASSES: dict[str, Callable[[Origin], Tracker]] = {
+    "tensorboard": TensorBoard,
+    "wandb": WeightsAndBiases,
+    "mlflow": MLflow,
+}
+
+
+def check_trackers(names: Iterable[str]) -> None:
+    """Refuse trackers whose package is missing, before anything is prepared."""
+    for name in names:
+        extras.need(TRACKERS[name], name, f"tracker {name}")
+
+
+class Trackers:
+    """The trackers of a run, each until it fails."""
+
+    def __init__(self, names: Iterable[str], workdir: Path, start: int, config: Mapping[str, Any]):
+        """Open the trackers; a run that goes on from a step continues its tracked runs."""
+        self._open: dict[str, Tracker] = {}
+        file = workdir / RECORD
+        known = {}
+        if start and file.exists():
+            known = jsons.read(file, CheckpointError, {str: str}, hint="delete it")
+        for name in names:
+            with self._warn_of_failure(name):
+                origin = Origin(workdir, start, config, known.get(name, ""))
+                self._open[name] = CLASSES[name](origin)
+        runs = {name: tracker.run for name, tracker in self._open.items() if tracker.run}
+        if runs:
+            disk.write(file, json.dumps({**known, **runs}) + "\n")
+
+    def add(self, step: int, values: Mapping[str, float]) -> None:
+        """Hand the finite numbers of a line to each tracker."""
+        for name, tracker in [*self._open.items()]:
+            with self._warn_of_failure(name):
+                tracker.add(step, values)
+
+    def close(self, finished: bool) -> None:
+        """End the tracked runs."""
+        for name, tracker in [*self._open.items()]:
+            with self._warn_of_failure(name):
+                tracker.close(finished)
+
+    @contextlib.contextmanager
+    def _warn_of_failure(self, name: str) -> Iterator[None]:
+        """Warn of what a library raises, of whichever kind, and leave its tracker out from now."""
+        try:
+            yield
+        except Exception as error:
+            if broken := self._open.pop(name, None):
+                with contextlib.suppress(Exception):
+                    broken.close(finished=False)
+            problem = textwrap.shorten(first_line(error), 200)
+            logger.warning(
+                f"tracker {name}: {problem}; the run goes on without it, "
+                "and metrics.jsonl has everything"
+            )

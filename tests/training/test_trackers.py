@@ -1,0 +1,235 @@
+"""Trackers get each line while they work; a tracker that fails costs one warning, and no run.
+
+Weights & Biases and MLflow are replaced by objects that accept the calls of their interfaces.
+"""
+
+from __future__ import annotations
+
+import errno
+import inspect
+import json
+import sys
+import types
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from tensorboardX.proto import event_pb2
+
+from bert_jax import train
+from bert_jax.config import run_knobs
+from bert_jax.errors import ConfigError
+from bert_jax.training import trackers
+from bert_jax.training.writer import Writer
+from tests import texts
+
+
+class Fake:
+    """A tracker that remembers its lines."""
+
+    made: ClassVar[list[Fake]] = []
+
+    def __init__(self, origin: trackers.Origin):
+        self.origin, self.run = origin, origin.run or f"run{len(Fake.made)}"
+        self.lines: list[Any] = []
+        Fake.made.append(self)
+
+    def add(self, step: int, values: dict[str, float]) -> None:
+        self.lines.append((step, values))
+
+    def close(self, finished: bool) -> None:
+        self.lines.append(finished)
+
+
+@pytest.fixture
+def fake(monkeypatch) -> type[Fake]:
+    Fake.made = []
+    monkeypatch.setitem(run_knobs.TRACKERS, "fake", "json")
+    monkeypatch.setitem(trackers.CLASSES, "fake", Fake)
+    return Fake
+
+
+def write_steps(folder: Path, first: int, last: int, names: tuple[str, ...] = ("fake",)) -> None:
+    """Write the lines of some steps, as a run that goes on from the step before them."""
+    folder.mkdir(exist_ok=True)
+    made = Writer(folder, last, first - 1, names, quiet=True, config={"seed": 3})
+    for step in range(first, last + 1):
+        made.write(step, {"train/loss": 1 / step, "train/mfu": float("nan")})
+    made.finished = True
+    made.close()
+
+
+def test_trackers_get_the_finite_numbers_of_each_line(fake, tmp_path):
+    write_steps(tmp_path, 1, 2)
+    (made,) = fake.made
+    assert made.origin == (tmp_path, 0, {"seed": 3}, "")
+    assert made.lines == [(1, {"train/loss": 1.0}), (2, {"train/loss": 0.5}), True]
+
+
+def test_resume_continues_the_tracked_run(fake, tmp_path):
+    for first in (1, 4, 1):
+        write_steps(tmp_path / "a", first, 5)
+    write_steps(tmp_path / "b", 1, 1)
+    assert [made.run for made in fake.made] == ["run0", "run0", "run2", "run3"]
+    assert json.loads((tmp_path / "a" / "trackers.json").read_text()) == {"fake": "run2"}
+
+
+@pytest.mark.parametrize("method", ["__init__", "add", "close"])
+@pytest.mark.fault(54)
+def test_a_tracker_that_fails_costs_one_warning(method, fake, tmp_path, monkeypatch, capsys):
+    def fail(*_: Any) -> None:
+        raise OSError("no route to host\nand more")
+
+    monkeypatch.setattr(fake, method, fail)
+    write_steps(tmp_path, 1, 5, ("fake", "tensorboard"))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("warning: tracker fake: no route to host; the run goes on without it")
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 5
+    assert [*read_events(tmp_path)] == [1, 2, 3, 4, 5], "the other tracker goes on"
+
+
+@pytest.mark.fault(54)
+def test_a_missing_package_is_named_before_data_is_prepared(tmp_path, monkeypatch):
+    monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
+    base = texts.config_file(tmp_path)
+    settings = texts.configure(base, corpus__path="nowhere", logging__trackers=("wandb",))
+    with pytest.raises(ConfigError, match="needs the package package_that_nobody_has") as caught:
+        train.train([(settings, tmp_path / "run")])
+    assert "[wandb]'" in caught.value.hint
+
+
+def test_only_the_first_process_tracks(fake, tmp_path, monkeypatch):
+    monkeypatch.setattr("jax.process_index", lambda: 1)
+    write_steps(tmp_path, 1, 1)
+    assert fake.made == []
+
+
+def test_every_tracker_has_a_package_and_an_extra():
+    lock, project = (texts.ROOT / name for name in ("requirements.lock", "pyproject.toml"))
+    locked = {line.partition("==")[0] for line in lock.read_text().splitlines()}
+    assert trackers.CLASSES.keys() == run_knobs.TRACKERS.keys()
+    for name, package in run_knobs.TRACKERS.items():
+        assert (f'\n{name} = ["{package}' in project.read_text()) == (name != "tensorboard")
+        assert (package.lower() in locked) == (name == "tensorboard")
+
+
+# --- TensorBoard ----------------------------------------------------------------------------------
+
+
+def read_events(folder: Path) -> dict[int, float]:
+    """Return the values that TensorBoard shows: a start of a file voids what lies after it."""
+    seen: dict[int, float] = {}
+    files = sorted((folder / "tensorboard").glob("events*"))
+    for file in files:
+        data, place = file.read_bytes(), 0
+        while place < len(data):  # length (8 bytes), its checksum (4), the event, its checksum (4)
+            size = int.from_bytes(data[place : place + 8], "little")
+            event = event_pb2.Event.FromString(data[place + 12 : place + 12 + size])
+            place += 16 + size
+            if event.HasField("session_log"):
+                seen = {step: value for step, value in seen.items() if step < event.step}
+            for value in event.summary.value:
+                assert value.tag == "train/loss"
+                seen[event.step] = value.simple_value
+    return seen
+
+
+def test_tensorboard_hides_what_a_killed_attempt_wrote(tmp_path):
+    write_steps(tmp_path, 1, 5, ("tensorboard",))
+    write_steps(tmp_path, 4, 6, ("tensorboard",))
+    assert len([*(tmp_path / "tensorboard").glob("events*")]) == 2
+    assert read_events(tmp_path) == pytest.approx({step: 1 / step for step in range(1, 7)})
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it stays open
+@pytest.mark.fault(54)
+def test_tensorboard_on_a_full_disk_is_one_warning(tmp_path, monkeypatch, capsys):
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("tensorboardX.event_file_writer.EventsWriter.flush", refuse)
+    write_steps(tmp_path, 1, 5, ("tensorboard",))
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert "warning: tracker tensorboard: [Errno 28] No space left on device" in said[0]
+
+
+# --- the interfaces of the others -----------------------------------------------------------------
+
+
+class Calls:
+    """Accept any call, and remember it."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[str, dict[str, Any]]] = []
+
+    def accept(self, name: str, signature: Any, answer: Any = None) -> Any:
+        """Return a function with the parameters of `signature`."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            bound = inspect.signature(signature).bind(*args, **kwargs)
+            self.made.append((name, dict(bound.arguments)))
+            return answer
+
+        return call
+
+
+def test_wandb_resumes_the_run_by_its_id(tmp_path, monkeypatch):
+    calls = Calls()
+    run = types.SimpleNamespace(id="abc", url="", dir="here")
+    run.log = calls.accept("log", lambda data, step=None, commit=None: None)
+    run.finish = calls.accept("finish", lambda exit_code=None, quiet=None: None)
+    module = types.ModuleType("wandb")
+
+    def init(project, id, resume, name, dir, config, settings):
+        """Accept what the loop gives."""
+
+    vars(module).update(
+        Settings=lambda console, silent, reinit: None, init=calls.accept("init", init, run)
+    )
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    write_steps(tmp_path / "name", 1, 1, ("wandb",))
+    write_steps(tmp_path / "name", 2, 2, ("wandb",))
+    begun = [arguments for name, arguments in calls.made if name == "init"]
+    assert [arguments["id"] for arguments in begun] == [None, "abc"]
+    assert {arguments["resume"] for arguments in begun} == {"allow"}
+    assert {arguments["name"] for arguments in begun} == {"name"}
+    assert calls.made[1:3] == [
+        ("log", {"data": {"train/loss": 1.0}, "step": 1}),
+        ("finish", {"exit_code": 0}),
+    ]
+
+
+def test_mlflow_logs_to_its_own_run(tmp_path, monkeypatch):
+    calls = Calls()
+    made = types.SimpleNamespace(info=types.SimpleNamespace(run_id="abc"))
+    client = types.SimpleNamespace(
+        create_run=calls.accept("create", lambda experiment_id, run_name=None: None, made),
+        log_param=calls.accept("param", lambda run_id, key, value, synchronous=None: None),
+        update_run=calls.accept("update", lambda run_id, status=None: None),
+        set_terminated=calls.accept("end", lambda run_id, status=None: None),
+    )
+    module = types.ModuleType("mlflow")
+
+    def log_metrics(metrics, step=None, synchronous=None, run_id=None):
+        """Accept what the loop gives."""
+
+    vars(module).update(
+        MlflowClient=lambda: client,
+        set_experiment=lambda name: types.SimpleNamespace(experiment_id=name),
+        get_tracking_uri=lambda: "somewhere",
+        log_metrics=calls.accept("metrics", log_metrics),
+        flush_async_logging=calls.accept("flush", lambda: None),
+    )
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    write_steps(tmp_path, 1, 1, ("mlflow",))
+    write_steps(tmp_path, 2, 2, ("mlflow",))
+    assert [name for name, _ in calls.made] == [
+        *("create", "param", "update", "metrics", "flush", "end"),
+        *("update", "metrics", "flush", "end"),
+    ]
+    logged = [arguments for name, arguments in calls.made if name == "metrics"]
+    assert [arguments["step"] for arguments in logged] == [1, 2]
+    assert {arguments["run_id"] for arguments in logged} == {"abc"}
+    assert calls.made[-1] == ("end", {"run_id": "abc", "status": "FINISHED"})
