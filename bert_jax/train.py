@@ -137,22 +137,26 @@ def train(
         resources.enter_context(memory.explain_out_of_memory(config, data.tokenizer.size, mesh))
         program = runs.build_program(mesh, slots)
         state, start = runs.restore_or_init(program, allow_change)
-        evaluations = Evaluations(runs, program)
+        evaluations = Evaluations(runs, program, stop_flag)
+        evaluations.make_up(state, start)
         batches = resources.enter_context(data.batches(start, mesh))
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
             state, metrics = program.update(state, batch, runs.inputs(step))
             # `record` reads the metrics of the update before this one, so that the device never
-            # waits for the host; evaluations and saves read those of this one too.
+            # waits for the host; evaluations and saves read those of this one too. A stop signal
+            # saves at once: the same command makes up for the evaluations that are owed.
             runs.record(program, step, metrics, batch)
-            if due := evaluations.due(step):
-                evaluations.run(due, state, step)
+            owed = evaluations.list_due(step)
             stopping = stop_flag.should_stop(step)
+            if not stopping:
+                owed = evaluations.run(owed, state, step)  # what a stop signal cuts off
+            stopping = stopping or bool(owed)
             if stopping or runs.save_is_due(step):
-                runs.save(program, state, step)
+                runs.save(program, state, step, owed)
             if runs.stop_early:
                 break
-            if stopping and step < config.steps:
+            if stopping and (owed or step < config.steps):
                 runs.interrupt(step)  # raises Stopped
         runs.conclude()
         return stop_flag.signal is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -214,8 +214,14 @@ class Run:
         self.best = metric if self.best is None else min(self.best, metric)
         self.rank = (step, metric)
 
-    def save(self, step: int, state: program.State, clock: Mapping[str, Any]) -> None:
-        """Begin to save the state of the run and its record."""
+    def save(
+        self,
+        step: int,
+        state: program.State,
+        clock: Mapping[str, Any],
+        owed: Sequence[str] = (),
+    ) -> None:
+        """Begin to save the state of the run and its record, with the evaluations that it owes."""
         self.writer.flush()  # a checkpoint never knows more than the metrics beside it
         record = {
             "ledger": self.ledger.totals,
@@ -225,6 +231,7 @@ class Run:
             "history": self.writer.history,
             "seconds": self.writer.seconds,
             "clock": clock,
+            "owed": list(owed),
         }
         record |= {"skipped": self.skipped} if self.config.optim.spike_window else {}
         metric = self.rank[1] if self.rank and self.rank[0] == step else None

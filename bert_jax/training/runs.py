@@ -26,6 +26,7 @@ from bert_jax.training.clock import Clock, peak
 from bert_jax.training.data import finalize
 from bert_jax.training.program import Program, State
 from bert_jax.training.run import Run
+from bert_jax.training.stop import Interrupted, StopFlag
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,11 @@ class Runs:
     def active(self) -> Iterator[tuple[int, Run]]:
         """Yield the runs that have not diverged, each with its index in the program."""
         return ((index, run) for index, run in enumerate(self._runs) if not run.failed)
+
+    @property
+    def owed(self) -> list[str]:
+        """The evaluations that the last attempt left out when it stopped."""
+        return self._runs[0].saved.get("owed", [])
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -135,13 +141,13 @@ class Runs:
         due = step % saves.every == 0 or step in saves.at
         return due or self.stop_early or step == self.config.steps
 
-    def save(self, program: Program, state: State, step: int) -> None:
-        """Begin to save each run that has not diverged."""
+    def save(self, program: Program, state: State, step: int, owed: Sequence[str] = ()) -> None:
+        """Begin to save each run that has not diverged, and which evaluations it owes."""
         with self.clock.on("saving"):
             self.settle(program)
             for index, run in self.active():
                 with self._freeze_if_diverged(run):
-                    run.save(step, program.run_state(state, index), self.clock.state())
+                    run.save(step, program.run_state(state, index), self.clock.state(), owed)
 
     # --- one update after the other ---------------------------------------------------------------
 
@@ -241,13 +247,14 @@ def last_common_step(runs: Sequence[Run]) -> int:
 class Evaluations:
     """The evaluations of a config, each at its own steps."""
 
-    def __init__(self, runs: Runs, program: Program):
+    def __init__(self, runs: Runs, program: Program, stop_flag: StopFlag):
         data, self._runs, self._program = runs.data, runs, program
+        self._stop_flag = stop_flag
         self._every = {name: settings.every for name, settings in runs.config.evals.items()}
         self._steps = runs.config.steps
         self._evaluators = {name: data.evaluator(name, program.mesh) for name in self._every}
 
-    def due(self, step: int) -> list[str]:
+    def list_due(self, step: int) -> list[str]:
         """List the evaluations to run after an update."""
         return [
             name
@@ -255,15 +262,41 @@ class Evaluations:
             if step == self._steps or (every and step % every == 0)
         ]
 
-    def run(self, names: Sequence[str], state: State, step: int) -> None:
-        """Evaluate each run that has not diverged; set `Runs.stop_early` where training ends."""
-        runs, program = self._runs, self._program
-        runs.settle(program)
-        for name in names:
-            with runs.clock.on("evaluation"):
-                for index, run in runs.active():
-                    params: Any = program.run_params(state, index)
-                    metrics, samples = self._evaluators[name](params)
-                    run.evaluated(name, metrics, step)
-                    run.writer.show(step, samples)
+    def run(self, names: list[str], state: State, step: int) -> list[str]:
+        """Evaluate each run that has not diverged; set `Runs.stop_early` where training ends.
+
+        Returns:
+          The evaluations that were not made, because a stop signal came.
+        """
+        runs = self._runs
+        if names:
+            runs.settle(self._program)
+        for place, name in enumerate(names):
+            try:
+                with self._stop_flag.interrupting():
+                    results = self._evaluate(name, state)
+            except Interrupted:
+                return names[place:]
+            for run, metrics, samples in results:
+                run.evaluated(name, metrics, step)
+                run.writer.show(step, samples)
             runs.stop_early = all(run.ended for _, run in runs.active())
+        return []
+
+    def make_up(self, state: State, step: int) -> None:
+        """Make the evaluations that a stop signal had left out, and rank the saved step by them."""
+        owed = self._runs.owed
+        if self.run(owed, state, step):
+            self._runs.interrupt(step)
+        for _, run in self._runs.active():
+            if owed and run.rank and run.rank[0] == step:
+                run.checkpoints.rank(*run.rank)
+
+    def _evaluate(self, name: str, state: State) -> list[tuple[Run, Any, Any]]:
+        """Return metrics and samples of each run that has not diverged."""
+        with self._runs.clock.on("evaluation"):
+            evaluate = self._evaluators[name]
+            return [
+                (run, *evaluate(self._program.run_params(state, index)))
+                for index, run in self._runs.active()
+            ]

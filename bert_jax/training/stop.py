@@ -49,6 +49,10 @@ def run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
         yield
 
 
+class Interrupted(Exception):
+    """A stop signal came within `StopFlag.interrupting`."""
+
+
 class StopFlag(signals.Handler):
     """A flag that stop signals raise and that the loop reads after each step.
 
@@ -63,7 +67,7 @@ class StopFlag(signals.Handler):
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._in_loop = False
+        self._in_loop = self._interrupts = False
         self._distributed = jax.process_count() > 1
         kept = {signal.SIGTERM} if self._distributed else set()
         super().__init__(number for number in signals.SIGNALS if number not in kept)
@@ -74,6 +78,20 @@ class StopFlag(signals.Handler):
         if self._distributed:
             return multihost_utils.reached_preemption_sync_point(step)
         return self.signal is not None
+
+    @contextlib.contextmanager
+    def interrupting(self) -> Iterator[None]:
+        """Have a stop signal raise Interrupted meanwhile; not in a run of several processes.
+
+        There all processes have to stop at the same step, and ask for it after each step.
+        """
+        self._interrupts = not self._distributed
+        try:
+            if self.signal is not None and self._interrupts:
+                raise Interrupted
+            yield
+        finally:
+            self._interrupts = False
 
     def handle(self, number: int, _: FrameType | None) -> None:
         """Raise the flag; end the process at the same signal again."""
@@ -94,6 +112,8 @@ class StopFlag(signals.Handler):
         _print(f"{name}: saving after this step, then stopping; {name} once more stops at once")
         if self._distributed:
             os.kill(os.getpid(), signal.SIGTERM)
+        if self._interrupts:
+            raise Interrupted
 
 
 def _print(text: str) -> None:
