@@ -293,8 +293,12 @@ class Evaluations:
                 run.checkpoints.rank(*run.rank)
 
     def _evaluate(self, name: str, state: State) -> list[tuple[Run, Any, Any]]:
-        """Return metrics and samples of each run that has not diverged."""
-        with self._runs.clock.on("evaluation"):
+        """Return metrics and samples of each run that has not diverged.
+
+        With the mesh in context each device keeps its own rows. Without it XLA may follow the split
+        of parameters under fsdp, and gather the activations of all rows.
+        """
+        with self._runs.clock.on("evaluation"), self._program.context():
             evaluate = self._evaluators[name]
             return [
                 (run, *evaluate(self._program.run_params(state, index)))
