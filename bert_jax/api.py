@@ -134,7 +134,7 @@ class Model:
         The embeddings come first, and the last layer stands after a final norm, as in transformers;
         [CLS] and [SEP] are tokens.
         """
-        return self._captured(texts, "layers", lambda every, n: every[:, :n])
+        return self._captured(texts, "hidden", lambda every, n: every[:, :n])
 
     def attention(self, texts: Sequence[Text]) -> list[np.ndarray]:
         """Return the attention of each text, float32 [layers, heads, tokens, tokens] each."""
@@ -181,13 +181,12 @@ class Model:
     ) -> list[np.ndarray]:
         import jax.numpy as jnp
 
-        from bert_jax.models.bert import Bert
-
-        bert = Bert(self.opened.config.model, self.opened.tokenizer.size, pool=False, capture=True)
+        from bert_jax.models.encoder import read_layers
 
         def apply(params: Any, batch: dict[str, Any]) -> Any:
-            encoded: Any = bert.apply({"params": params}, batch)
-            return jnp.moveaxis(getattr(encoded, field).astype(jnp.float32), 1, 0)
+            size = self.opened.tokenizer.size
+            inside = read_layers(self.opened.config.model, size, params, batch)
+            return jnp.moveaxis(getattr(inside, field).astype(jnp.float32), 1, 0)
 
         return self._computed(texts, field, apply, self.opened.params["encoder"], own)
 

@@ -45,7 +45,7 @@ counted:
 
 `causal_lm` needs the keys of the host alone: the target of a token is the next one.
 
-In generation a row is one new token; `models/attention.py` keeps what it needs of earlier tokens,
+In generation a row is one new token; `models/encoder.py` keeps what it needs of earlier tokens,
 and a batch has
 
 | past_positions | [B, K] | int32 | generate | encoder: positions of kept tokens, or -1 |
@@ -134,8 +134,5 @@ class Encoded(NamedTuple):
     hidden: jax.Array  # [B, L, D]
     pooled: jax.Array | None  # [B, S, D], when an objective reads it
     embedding_table: jax.Array  # [V padded, D], or copies of it (`sharding.copies`)
-    # [layers + 1, B, L, D], when captured: embeddings, each layer; the last is `hidden`
-    layers: jax.Array | None = None
-    attention: jax.Array | None = None  # [layers, B, heads, L, L], when captured
-    # [B, L, features x D], the last layers side by side, when captured
+    # [B, L, features x D], the last layers side by side, if model.features is above 1
     features: jax.Array | None = None

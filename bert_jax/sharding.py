@@ -105,15 +105,14 @@ def parameter_spec(name: str, shape: tuple[int, ...], mesh: Mesh) -> PartitionSp
     """Return how one parameter, or the optimizer moment of the same name and shape, is split.
 
     Tensor parallelism splits the axis in TENSOR_AXES. FSDP splits the largest of the other axes
-    that is divisible, never the axis of layers, which a scan slices.
+    that is divisible.
     """
     axes: list[str | None] = [None] * len(shape)
     tensor, fsdp = mesh.shape["tensor"], mesh.shape["fsdp"]
     for pattern, axis in TENSOR_AXES:
         if tensor > 1 and re.search(pattern, name) and shape[axis] % tensor == 0:
             axes[axis] = "tensor"
-    stacked = 1 if re.search(r"(^|/)layers/", name) else 0
-    free = [i for i in range(stacked, len(shape)) if axes[i] is None and shape[i] % fsdp == 0]
+    free = [i for i, size in enumerate(shape) if axes[i] is None and size % fsdp == 0]
     if fsdp > 1 and free:
         axes[max(free, key=lambda i: shape[i])] = "fsdp"
     return PartitionSpec(*axes)
@@ -240,6 +239,14 @@ def copies(table: jax.Array) -> jax.Array:
         return jax.lax.with_sharding_constraint(table, PartitionSpec("tensor"))
     count = mesh.shape["data"] * mesh.shape["fsdp"]
     return along_rows(jnp.broadcast_to(table, (count, *table.shape)))
+
+
+def apply_to_copy(function: Callable, table: jax.Array, x: jax.Array) -> jax.Array:
+    """Apply a function to a table and rows, on each device to its own copy (see `copies`)."""
+    if table.ndim == 2:
+        return function(table, x)
+    own = own_part(lambda table, x: function(table[0], x), (BATCH, BATCH), BATCH)
+    return own(table, x)
 
 
 def _splitting() -> Any:

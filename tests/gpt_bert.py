@@ -101,28 +101,32 @@ def to_ours(theirs: Tensors) -> dict[str, Any]:
     first one of the feed-forward the second is activated.
     """
 
-    def parts(name: str, kind: str, count: int) -> list[np.ndarray]:
-        """Return the parts of each layer's tensor [layers, out, in], or of its bias."""
-        found = np.stack([theirs[f"transformer.{name}.{kind}".format(i)] for i in range(LAYERS)])
-        return np.split(found, count, axis=1)
+    heads = HEADS, WIDTH // HEADS
 
     def dense(name: str, *ours: str, biases: bool = True) -> dict[str, dict[str, np.ndarray]]:
-        kernels = [part.swapaxes(1, 2) for part in parts(name, "weight", len(ours))]
-        found = {one: {"kernel": kernel} for one, kernel in zip(ours, kernels, strict=True)}
-        for one, bias in zip(ours, parts(name, "bias", len(ours)) if biases else (), strict=biases):
-            found[one]["bias"] = bias
+        """Return the dense layers that lie beside one another in one of theirs."""
+        weight = theirs[f"transformer.{name}.weight"]
+        found = {n: {"kernel": w.T} for n, w in zip(ours, np.split(weight, len(ours)), strict=True)}
+        if biases:
+            parts = np.split(theirs[f"transformer.{name}.bias"], len(ours))
+            for one, bias in zip(ours, parts, strict=True):
+                found[one]["bias"] = bias
         return found
 
-    heads = HEADS, WIDTH // HEADS
-    attention = dense("attention_layers.{}.in_proj_qk", "query", "key")
-    attention |= dense("attention_layers.{}.in_proj_vg", "value", "gate")
-    for one in attention.values():
-        one["kernel"] = one["kernel"].reshape(LAYERS, WIDTH, *heads)
-        one["bias"] = one["bias"].reshape(LAYERS, *heads)
-    (out,) = dense("attention_layers.{}.out_proj", "out").values()
-    attention["out"] = out | {"kernel": out["kernel"].reshape(LAYERS, *heads, WIDTH)}
-    mlp = dense("mlp_layers.{}.mlp.1", "gate", "up", biases=False)
-    mlp |= dense("mlp_layers.{}.mlp.4", "down", biases=False)
+    def layer(i: int) -> dict[str, Any]:
+        attention = dense(f"attention_layers.{i}.in_proj_qk", "query", "key")
+        attention |= dense(f"attention_layers.{i}.in_proj_vg", "value", "gate")
+        for one in attention.values():
+            one["kernel"] = one["kernel"].reshape(WIDTH, *heads)
+            one["bias"] = one["bias"].reshape(heads)
+        attention |= dense(f"attention_layers.{i}.out_proj", "out")
+        attention["out"]["kernel"] = attention["out"]["kernel"].reshape(*heads, WIDTH)
+        mlp = dense(f"mlp_layers.{i}.mlp.1", "gate", "up", biases=False)
+        return {
+            "attention": attention,
+            "mlp": mlp | dense(f"mlp_layers.{i}.mlp.4", "down", biases=False),
+        }
+
     sums = [theirs[f"transformer.dwa_modules.alphas.{i}"] for i in range(2 * LAYERS)]
     norm = {"scale": "weight", "bias": "bias"}
     relative = {k: theirs[f"embedding.relative_layer_norm.{v}"] for k, v in norm.items()}
@@ -135,7 +139,7 @@ def to_ours(theirs: Tensors) -> dict[str, Any]:
                 "norm": relative,
             },
             "layer_weights": {"weights": np.concatenate(sums)},
-            "layers": {"attention": attention, "mlp": mlp},
+            **{f"layer_{i}": layer(i) for i in range(LAYERS)},
         },
         "mlm": {
             "dense": {"kernel": theirs[f"{head}.1.weight"].T, "bias": theirs[f"{head}.1.bias"]},

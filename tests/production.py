@@ -25,7 +25,7 @@ from bert_jax.config import knobs
 from bert_jax.data import pipeline, prepare
 from bert_jax.errors import Stopped
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import Encoder
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
@@ -117,7 +117,7 @@ def packed(folder: Path) -> None:
     run = runs.open_run(str(folder / "packed"))
     source = pipeline.Source(prepare.prepare_corpus(asked["packed"]), "train", asked["packed"])
     batch = source.batch(0)
-    encode = jax.jit(Bert(run.config.model, run.tokenizer.size).apply)
+    encode = jax.jit(Encoder(run.config.model, run.tokenizer.size).apply)
     hidden = encode({"params": run.params["encoder"]}, batch).hidden
     np.savez(
         folder / "rows.npz",

@@ -37,9 +37,9 @@ def encoder(params, tokens, types, heads, causal=False, embedded=None):
     another encoder.
     """
     x = embed(params["embeddings"], tokens, types) if embedded is None else embedded
-    depth, width = len(params["layers"]["mlp"]["up"]["bias"]), x.shape[-1] // heads
-    for i in range(depth):
-        layer = pick(params["layers"], i)
+    width = x.shape[-1] // heads
+    for i in range(sum(name.startswith("layer_") for name in params)):
+        layer = params[f"layer_{i}"]
         outs = []
         for h in range(heads):
             q, k, v = (
@@ -63,10 +63,6 @@ def mlm_logits(params, hidden, columns, vocab):
     head, table = params["mlm"], params["encoder"]["embeddings"]["token"]
     y = norm(gelu(dense(hidden[columns], head["dense"])), head["norm"])
     return (y @ table.T + head["bias"])[:, :vocab]
-
-
-def pick(tree, i):
-    return {k: pick(v, i) if isinstance(v, dict) else v[i] for k, v in tree.items()}
 
 
 def widen(tree):

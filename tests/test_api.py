@@ -22,7 +22,7 @@ from bert_jax.config import knobs, load_file
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import read_layers
 from bert_jax.reporting import records
 from tests import families, texts, toy
 from tests.test_run_states import a_run
@@ -371,15 +371,14 @@ def test_hidden_states_of_a_pair_are_those_of_its_ids(roberta):
     cls, sep = tokenizer.special.cls, tokenizer.special.sep
     pairs = [("the model", "the" + " the" * more) for more in range(16)]
     found = roberta.hidden_states(pairs), roberta.attention(pairs), roberta.logits(pairs, "mlm")
-    encoder = Bert(cfg, tokenizer.size, pool=False, capture=True)
     for (first, second), hidden, attention, logits in zip(pairs, *found, strict=True):
         a, b = tokenizer.encode_batch([first, second])
         ids = np.array([[cls, *a, sep, sep, *b, sep]], np.int32)
         zeros = np.zeros_like(ids)
         row = {"tokens": ids, "type_ids": zeros, "segment_ids": zeros + 1}
         row["positions"] = np.arange(ids.shape[1], dtype=np.int32)[None]
-        expected = encoder.apply({"params": roberta.opened.params["encoder"]}, row)
-        np.testing.assert_allclose(hidden, np.asarray(expected.layers)[:, 0], atol=1e-5)
+        expected = read_layers(cfg, tokenizer.size, roberta.opened.params["encoder"], row)
+        np.testing.assert_allclose(hidden, np.asarray(expected.hidden)[:, 0], atol=1e-5)
         np.testing.assert_allclose(attention, np.asarray(expected.attention)[:, 0], atol=1e-5)
         assert logits.shape == (ids.shape[1], tokenizer.size)
 

@@ -16,7 +16,7 @@ from bert_jax.config import costs
 from bert_jax.data import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.masking import quotas
-from bert_jax.models.bert import padded_vocab
+from bert_jax.models.encoder import pad_vocabulary
 from tests import contestants, texts, toy
 
 
@@ -309,7 +309,7 @@ def test_the_bound_has_the_products_of_an_update(changes):
         unpaired.model.type_vocab * unpaired.model.hidden
     )  # segment vectors: a product too, and for its gradient
     wanted = (
-        costs.flops_per_step(unpaired, padded_vocab(unpaired.model, toy.VOCAB))
+        costs.flops_per_step(unpaired, pad_vocabulary(unpaired.model, toy.VOCAB))
         + 2 * 2.0 * 4 * 32 * kinds
     )
     assert sum(one.flops * times for one, times in found.items()) == wanted
@@ -324,7 +324,7 @@ def test_the_bound_counts_each_product_in_the_types_the_update_has():
     )
     assert {(one.types, one.result) for one in exact} == {(("float32", "float32"), "float32")}
     slots, width = 4 * quotas.count_slots(toy.config().masking, 32), toy.config().model.hidden
-    words = padded_vocab(toy.config().model, toy.VOCAB)
+    words = pad_vocabulary(toy.config().model, toy.VOCAB)
     logits = [one for one in half if (one.rows, one.inner, one.columns) == (slots, width, words)]
     assert [(one.types, one.result) for one in logits] == [(("bfloat16", "bfloat16"), "float32")]
     feed_forward = [

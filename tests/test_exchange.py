@@ -258,7 +258,7 @@ def test_a_folder_is_evaluated_asked_and_trained_on_like_the_run_it_came_from(
 def test_embeddings_are_means_over_real_tokens_or_that_of_cls(exported):
     run = runs.open_run(str(exported))
     lines = ["the cat sees.", "every child hears my old friend near the sea.", "[MASK]"]
-    encode = jax.jit(network.Bert(run.config.model, run.tokenizer.size, pool=False).apply)
+    encode = jax.jit(network.Encoder(run.config.model, run.tokenizer.size, pool=False).apply)
     alone = []  # one text at a time, without padding
     for line in lines:
         ids = [

@@ -124,7 +124,7 @@ def written_out(run: runs.TrainedModel, row: dict[str, str], mask=None) -> np.nd
     x = reference.norm(e["token"][tokens] + e["type"][types] + e["position"][:n], e["norm"])
     found = []
     for i in range(run.config.model.layers):
-        layer, outs, ours = reference.pick(params["layers"], i), [], []
+        layer, outs, ours = params[f"layer_{i}"], [], []
         for h in range(heads):
             q, k, v = (
                 x @ layer["attention"][name]["kernel"][:, h] + layer["attention"][name]["bias"][h]

@@ -25,8 +25,8 @@ import pytest
 from bert_jax import cli, inspect
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
-from bert_jax.models.positions import sinusoids
+from bert_jax.models.encoder import read_layers
+from bert_jax.models.positions import make_sinusoids
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.views import embeddings, pictures, vectors
@@ -125,8 +125,8 @@ def test_tokens_of_narrower_tables_are_shown_in_the_width_of_the_layers(tmp_path
 def test_every_layer_is_the_mean_one_takes_by_hand(run):
     """A text at a time, without padding; the first two stages from the tables alone."""
     parts = jax.tree.map(np.asarray, run.params["encoder"]["embeddings"])
-    encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
-    layers_of = jax.jit(lambda params, batch: encoder.apply({"params": params}, batch).layers)
+    size = run.tokenizer.size
+    layers_of = jax.jit(lambda params, b: read_layers(run.config.model, size, params, b).hidden)
     points = vectors.points(asked(run), rows(TEXTS))
     assert points.vectors.shape == (4, 3, len(TEXTS), 16)
     for i, text in enumerate(TEXTS):
@@ -577,7 +577,7 @@ def test_positions_that_are_not_learned(run, position):
     found = figures(text)
     if position == "sinusoidal":
         figure = found["Position vectors (sinusoids, computed and not learned)"]
-        np.testing.assert_allclose(numbers_of(figure), sinusoids(24, 16), atol=0.02)
+        np.testing.assert_allclose(numbers_of(figure), make_sinusoids(24, 16), atol=0.02)
     else:
         assert not any("osition" in name for name in found)
         assert f"This model has no position{'s' if position == 'none' else ' table'}:" in text

@@ -32,9 +32,10 @@ from bert_jax.evaluation import corpus as evaluation
 from bert_jax.evaluation import metrics
 from bert_jax.interop import runs
 from bert_jax.models import backends
-from bert_jax.models.bert import Bert, Layer, Mlp
+from bert_jax.models.attention_mask import make_attention_mask
+from bert_jax.models.encoder import Block, Encoder, FeedForward
 from bert_jax.models.heads import MlmHead
-from bert_jax.models.layers import LayerNorm
+from bert_jax.models.layers import make_norm
 from bert_jax.objectives import network
 from bert_jax.studies import definition
 from bert_jax.system.trees import flat
@@ -153,47 +154,33 @@ COVERED = {
     "masking.rounding": "test_corrupt.py::test_short_rows_are_masked_at_the_rate",
     "masking.count": "test_corrupt.py::test_corrupt_batch_is_the_plain_loop",
     "masking.random_from": "test_corrupt.py::test_corrupt_batch_is_the_plain_loop",
-    "model.size": "test_model.py::test_base_and_large_have_the_published_sizes",
+    "model.size": "test_encoder.py::test_base_and_large_have_the_published_sizes",
     "model.layers": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.hidden": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.heads": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.mlp": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.embedding": ("test_architectures.py::test_embeddings_of_another_width_are_projected"),
-    "model.norm_kind": "test_architectures.py::test_rms_norm_has_neither_mean_nor_bias",
-    "model.embedding_norm": (
-        "test_architectures.py::test_positions_and_types_are_the_rows_that_are_named"
-    ),
-    "model.word_head": "test_architectures.py::test_a_head_of_a_matrix_alone_is_that_matrix",
-    "model.pooler_bias": "test_architectures.py::test_without_biases_only_the_outputs_have_them",
+    "model.embedding": ("test_encoder.py::test_embeddings_of_another_width_are_projected"),
+    "model.norm_kind": "test_layers.py::test_norm_computes_its_formula_in_float32",
+    "model.embedding_norm": ("test_encoder.py::test_embeddings_are_the_rows_that_are_named"),
+    "model.word_head": "test_heads.py::test_a_head_of_a_matrix_is_only_that_matrix",
+    "model.pooler_bias": "test_encoder.py::test_without_biases_only_outputs_have_them",
     "model.max_positions": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.type_vocab": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.first_position": (
-        "test_architectures.py::test_positions_and_types_are_the_rows_that_are_named"
-    ),
+    "model.first_position": ("test_encoder.py::test_embeddings_are_the_rows_that_are_named"),
     "model.vocab_multiple": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
     "model.position": "test_knobs.py::test_only_without_positions_does_a_token_not_know_its_place",
-    "model.rotary_base": (
-        "test_architectures.py::test_rotary_positions_have_the_base_of_their_layer"
-    ),
-    "model.rotary_base_near": (
-        "test_architectures.py::test_rotary_positions_have_the_base_of_their_layer"
-    ),
-    "model.first_norm": (
-        "test_architectures.py::test_the_first_layer_may_read_what_was_not_normalised"
-    ),
-    "model.position_buckets": "test_gpt_bert.py::test_buckets_are_those_of_the_authors_code",
-    "model.inner_norm": "test_gpt_bert.py::test_outputs_and_gradients_are_those_of_its_authors",
-    "model.norm_parameters": (
-        "test_gpt_bert.py::test_norms_without_parameters_but_that_of_relative_positions"
-    ),
-    "model.mlp_biases": "test_gpt_bert.py::test_the_feed_forward_has_biases_of_its_own_or_none",
-    "model.attention_gate": "test_gpt_bert.py::test_a_gate_multiplies_what_attention_has_summed",
-    "model.layer_weights": "test_gpt_bert.py::test_what_is_read_is_the_sum_that_weights_say",
-    "model.biases": "test_architectures.py::test_without_biases_only_the_outputs_have_them",
-    "model.pooling": (
-        "test_architectures.py::test_pooled_vectors_are_those_of_a_token_or_means_of_an_example"
-    ),
-    "model.pooler": "test_architectures.py::test_what_stands_between_a_vector_and_its_labels",
+    "model.rotary_base": ("test_encoder.py::test_rotary_layers_with_a_window_have_their_base"),
+    "model.rotary_base_near": ("test_encoder.py::test_rotary_layers_with_a_window_have_their_base"),
+    "model.first_norm": ("test_encoder.py::test_only_the_first_layer_may_go_without_a_norm"),
+    "model.position_buckets": "test_gpt_bert.py::test_assign_buckets_does_as_the_authors_code",
+    "model.inner_norm": "test_gpt_bert.py::test_outputs_and_gradients_are_the_authors",
+    "model.norm_parameters": ("test_gpt_bert.py::test_norms_of_distances_keep_their_parameters"),
+    "model.mlp_biases": "test_gpt_bert.py::test_the_feed_forward_may_have_its_own_biases",
+    "model.attention_gate": "test_gpt_bert.py::test_a_gate_multiplies_what_attention_summed",
+    "model.layer_weights": "test_gpt_bert.py::test_layers_read_the_sum_that_weights_say",
+    "model.biases": "test_encoder.py::test_without_biases_only_outputs_have_them",
+    "model.pooling": ("test_pooler.py::test_pool_examples_reads_tokens_of_each_example"),
+    "model.pooler": "test_heads.py::test_poolers_stand_between_a_vector_and_labels",
     "model.norm": (
         "test_knobs.py::test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it"
     ),
@@ -201,16 +188,16 @@ COVERED = {
     "model.head_activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
     "model.gated": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
     "model.features": "test_finetune.py::test_features_train_a_head_alone_on_the_last_layers",
-    "model.causal": "test_model.py::test_causal_attention_sees_no_future",
-    "model.window": "test_attention.py::test_nothing_is_seen_outside_the_window_or_across_examples",
-    "model.global_every": "test_attention.py::test_every_so_many_layers_see_past_the_window",
-    "model.attention": "test_attention.py::test_auto_is_what_the_device_prefers_where_it_can",
-    "model.dropout": "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
-    "model.attention_dropout": "test_model.py::test_dropout_reaches_hidden_vectors_and_attention",
-    "model.classifier_dropout": "test_model.py::test_heads_over_labels_are_one_dense_layer",
+    "model.causal": "test_encoder.py::test_causal_attention_sees_no_future",
+    "model.window": "test_backends.py::test_backends_see_nothing_that_is_forbidden",
+    "model.global_every": "test_backends.py::test_every_nth_layer_sees_past_the_window",
+    "model.attention": "test_backends.py::test_auto_is_what_the_device_prefers",
+    "model.dropout": "test_encoder.py::test_dropout_reaches_vectors_and_attention",
+    "model.attention_dropout": "test_encoder.py::test_dropout_reaches_vectors_and_attention",
+    "model.classifier_dropout": "test_heads.py::test_label_heads_are_one_dense_layer",
     "model.norm_epsilon": "test_knobs.py::test_epsilon_is_added_to_the_variance",
-    "model.init": "test_model.py::test_initial_weights_have_the_published_deviation",
-    "model.init_stddev": "test_model.py::test_initial_weights_have_the_published_deviation",
+    "model.init": "test_layers.py::test_draw_weights_has_the_published_deviation",
+    "model.init_stddev": "test_layers.py::test_draw_weights_has_the_published_deviation",
     "model.attention_bias": "test_knobs.py::test_the_bias_is_what_a_forbidden_score_gets",
     "model.scan": "test_knobs.py::test_a_scan_is_a_loop_in_the_program",
     "model.remat": "test_knobs.py::test_remat_keeps_less_for_the_backward_pass",
@@ -218,7 +205,7 @@ COVERED = {
     "objectives.*.end": (
         "test_causal_lm.py::test_the_loss_is_that_of_every_token_from_the_column_before_it"
     ),
-    "objectives.*.labels": "test_model.py::test_heads_over_labels_are_one_dense_layer",
+    "objectives.*.labels": "test_heads.py::test_label_heads_are_one_dense_layer",
     "objectives.*.weight": "test_step.py::test_weights_of_objectives_scale_their_losses",
     "optim.name": "test_optim.py::test_steps_equal_the_written_out_algorithm",
     "optim.learning_rate": "test_knobs.py::test_an_update_clips_decays_and_steps_as_configured",
@@ -341,10 +328,10 @@ def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
 @pytest.mark.parametrize(
     ("knob", "value", "name", "shape"),
     [
-        ("layers", 3, "encoder/layers/mlp/up/kernel", (3, 32, 128)),
-        ("hidden", 48, "encoder/layers/mlp/up/kernel", (2, 48, 192)),
-        ("heads", 2, "encoder/layers/attention/query/kernel", (2, 32, 2, 16)),
-        ("mlp", 40, "encoder/layers/mlp/down/kernel", (2, 40, 32)),
+        ("layers", 3, "encoder/layer_2/mlp/up/kernel", (32, 128)),
+        ("hidden", 48, "encoder/layer_0/mlp/up/kernel", (48, 192)),
+        ("heads", 2, "encoder/layer_0/attention/query/kernel", (32, 2, 16)),
+        ("mlp", 40, "encoder/layer_0/mlp/down/kernel", (40, 32)),
         ("embedding", 24, "encoder/embeddings/position", (64, 24)),
         ("embedding", 24, "encoder/projection/kernel", (24, 32)),
         ("embedding", 24, "mlm/dense/kernel", (32, 24)),
@@ -360,15 +347,6 @@ def test_a_size_is_the_shape_of_a_parameter(knob, value, name, shape):
     assert shapes[name].shape == shape
 
 
-def parameters(module, *inputs) -> dict:
-    """Random ones, large enough that what they do differs by more than rounding; nothing is
-    compiled for them.
-    """
-    random = np.random.default_rng(0)
-    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
-    return jax.tree.map(lambda p: random.normal(0, 0.5, p.shape).astype(np.float32), shapes)
-
-
 @pytest.mark.parametrize(
     "position", ["learned", "sinusoidal", "rotary", "alibi", "relative", "none"]
 )
@@ -381,8 +359,8 @@ def test_only_without_positions_does_a_token_not_know_its_place(position):
         "segment_ids": np.ones((1, 8), int),
     }
     swapped = np.array([0, 1, 6, 3, 4, 5, 2, 7])
-    model = Bert(config.model, toy.VOCAB, pool=False)
-    params = parameters(model, b)
+    model = Encoder(config.model, toy.VOCAB, pool=False)
+    params = toy.draw_parameters(model, b)
     run = jax.jit(lambda tokens: model.apply({"params": params}, {**b, "tokens": tokens}).hidden[0])
     one, other = (np.asarray(run(t)) for t in (b["tokens"], b["tokens"][:, swapped]))
     assert np.allclose(one[swapped], other, atol=1e-4) == (position == "none")
@@ -390,18 +368,16 @@ def test_only_without_positions_does_a_token_not_know_its_place(position):
 
 def test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it():
     x = np.random.default_rng(1).normal(size=(1, 5, 32)).astype(np.float32)
-    sight = backends.AttentionMask(
-        np.ones((1, 5), int), np.arange(5)[None], np.zeros((1, 1, 5, 5), np.float32)
-    )
-    inputs = (x, sight)
+    one_text = {"segment_ids": np.ones((1, 5), int), "positions": np.arange(5)[None]}
+    inputs = (x, make_attention_mask(one_text, toy.config().model))
     for norm in ("pre", "post"):
         config = toy.config(model__norm=norm)
-        layer = Layer(config.model, train=False, capture=False)
-        params = parameters(layer, *inputs)
+        layer = Block(config.model, 0, train=False, backend="einsum")
+        params = toy.draw_parameters(layer, *inputs)
         for block in (params["attention"]["out"], params["mlp"]["down"]):  # blocks that add nothing
             block["kernel"][:] = block["bias"][:] = 0
         params["mlp_norm"]["scale"][:], params["mlp_norm"]["bias"][:] = 3, 7
-        out = np.asarray(layer.apply({"params": params}, *inputs)[0])
+        out = np.asarray(layer.apply({"params": params}, *inputs))
         if norm == "pre":
             np.testing.assert_array_equal(out, x)
         else:
@@ -427,19 +403,19 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
     single = jnp.asarray(x, jnp.float32)
     for gated in (True, False):
         config = toy.config(model__activation=activation, model__gated=gated, model__mlp=40).model
-        params = parameters(Mlp(config), single)
+        params = toy.draw_parameters(FeedForward(config), single)
         gate = reference.dense(x, params["gate"]) if gated else 1
         expected = reference.dense(
             function(reference.dense(x, params["up"])) * gate, params["down"]
         )
-        ours = Mlp(config).apply({"params": params}, single)
+        ours = FeedForward(config).apply({"params": params}, single)
         np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=2e-5)
     config = toy.config(
         model__head_activation=activation, model__activation="relu", model__vocab_multiple=1
     ).model
     encoded = Encoded(single, None, jnp.asarray(random.normal(size=(toy.VOCAB, 32)), jnp.float32))
     slots = {"predict_positions": np.array([[1, 4, 2]])}
-    params = parameters(MlmHead(config, toy.VOCAB), encoded, slots)
+    params = toy.draw_parameters(MlmHead(config, toy.VOCAB), encoded, slots)
     hidden = function(reference.dense(x[0, [1, 4, 2]], reference.widen(params["dense"])))
     logits = (
         reference.norm(hidden, reference.widen(params["norm"]))
@@ -452,7 +428,7 @@ def test_the_feed_forward_and_the_head_are_their_formulas(activation):
 def test_epsilon_is_added_to_the_variance():
     x = np.random.default_rng(0).normal(size=(3, 32))
     for epsilon in (1e-12, 0.5):
-        ours = LayerNorm(toy.config(model__norm_epsilon=epsilon).model).apply(
+        ours = make_norm(toy.config(model__norm_epsilon=epsilon).model).apply(
             {"params": {"scale": jnp.ones(32), "bias": jnp.zeros(32)}}, jnp.asarray(x, jnp.float32)
         )
         expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + epsilon)
@@ -460,11 +436,15 @@ def test_epsilon_is_added_to_the_variance():
 
 
 def test_the_bias_is_what_a_forbidden_score_gets():
-    segments = np.array([[1, 1, 2, 0]])
+    """A forbidden score that is higher by just the bias has the weight of the allowed one."""
+    batch = {"segment_ids": np.array([[1, 2]]), "positions": np.array([[0, 0]])}
     for value in (-10_000.0, -1_000.0):
-        found = backends.bias(segments, toy.config(model__attention_bias=value).model)[0, 0]
-        seen = np.array([[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 1, 0]])
-        np.testing.assert_array_equal(found, np.where(seen, 0, value))
+        cfg = toy.config(model__attention_bias=value).model
+        query, key = np.array([[1, 1]]), np.array([[0, -value]])
+        operands = [np.float32(x)[..., None, None] for x in (query, key, key)]  # [1, 2, 1, 1]
+        mask = make_attention_mask(batch, cfg)
+        _, found = backends.attend_by_einsum(*operands, mask, cfg, lambda x: x)
+        np.testing.assert_array_equal(found[0, 0, 0], [0.5, 0.5])
 
 
 @functools.cache
@@ -525,7 +505,7 @@ def test_remat_of_older_versions_is_read():
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_the_compute_type_is_that_of_vectors_and_never_of_logits(dtype):
     config, _, params, b = abstract(model__dtype=dtype)
-    model = Bert(config.model, toy.VOCAB)
+    model = Encoder(config.model, toy.VOCAB)
     assert (
         jax.eval_shape(lambda p: model.apply({"params": p}, b), params["encoder"]).hidden.dtype
         == dtype

@@ -21,9 +21,12 @@ from bert_jax.training import optim
 SHAPES = {
     "encoder": {
         "embeddings": {"word": {"embedding": (7, 4)}, "norm": {"scale": (4,), "bias": (4,)}},
-        "layers": {
-            "attention": {"kernel": (3, 4, 4), "bias": (3, 4)},
-            "attention_norm": {"scale": (3, 4)},
+        **{
+            f"layer_{i}": {
+                "attention": {"kernel": (4, 4), "bias": (4,)},
+                "attention_norm": {"scale": (4,)},
+            }
+            for i in range(3)
         },
     },
     "mlm": {"output_bias": (7,), "dense": {"kernel": (4, 4)}},
@@ -31,8 +34,8 @@ SHAPES = {
 UNDECAYED = {  # written out by hand: LayerNorm|layer_norm|bias of the original
     "encoder/embeddings/norm/scale",
     "encoder/embeddings/norm/bias",
-    "encoder/layers/attention/bias",
-    "encoder/layers/attention_norm/scale",
+    *(f"encoder/layer_{i}/attention/bias" for i in range(3)),
+    *(f"encoder/layer_{i}/attention_norm/scale" for i in range(3)),
     "mlm/output_bias",
 }
 
@@ -95,7 +98,7 @@ def adamw(params, gradients, rates, b1, b2, epsilon, decay):
 
 
 def lamb(params, gradients, rates, b1, b2, epsilon, decay):
-    """You et al., algorithm 2, phi the identity; each layer of a stacked array on its own."""
+    """You et al., algorithm 2, phi the identity."""
 
     def one(theta, history, wd):
         m, v = np.zeros(theta.shape), np.zeros(theta.shape)
@@ -111,13 +114,7 @@ def lamb(params, gradients, rates, b1, b2, epsilon, decay):
         theta = theta.astype(np.float64)
         history = [g[name].astype(np.float64) for g in gradients]
         wd = 0.0 if name in UNDECAYED else decay
-        if "layers/" in name:
-            yield (
-                name,
-                np.stack([one(theta[i], [g[i] for g in history], wd) for i in range(len(theta))]),
-            )
-        else:
-            yield name, one(theta, history, wd)
+        yield name, one(theta, history, wd)
 
 
 # --- optimizers -----------------------------------------------------------------------------------
@@ -253,20 +250,6 @@ def test_mask_must_match_something():
     assert caught.value.code == 2
     assert "encoder/embeddings/norm/bias" in caught.value.hint
     assert all(jax.tree.leaves(optim.decayed(_tree(0), "")))
-
-
-@pytest.mark.parametrize(
-    ("name", "stacked"),
-    [
-        ("encoder/layers/attention/kernel", True),
-        ("layers/mlp/kernel", True),
-        ("encoder/layers/0/attention/kernel", False),
-        ("encoder/layers_0/attention/kernel", False),
-        ("encoder/embeddings/word/embedding", False),
-    ],
-)
-def test_only_stacked_layers_count_as_stacked(name, stacked):
-    assert bool(optim.STACKED.search(name)) == stacked
 
 
 # --- clipping -------------------------------------------------------------------------------------
@@ -450,18 +433,14 @@ def _steps(seed: int, **settings):
 def test_each_layer_learns_at_a_share_of_the_one_above(name):
     whole, less = _steps(0, name=name), _steps(0, name=name, layer_decay=0.5)
     for key, value in whole.items():
-        if "/layers/" in key:
-            share = np.array([0.125, 0.25, 0.5]).reshape(
-                3, *[1] * (value.ndim - 1)
-            )  # of three layers, the last on top
-        else:
-            share = 0.0625 if "/embeddings/" in key else 1.0
+        share = {"embeddings": 0.0625, "layer_0": 0.125, "layer_1": 0.25, "layer_2": 0.5}
+        share = share.get(key.split("/")[1], 1.0)
         np.testing.assert_allclose(less[key], value * share, rtol=1e-6, err_msg=key)
 
 
 def test_the_projection_of_the_embeddings_learns_at_their_share():
     x = np.zeros((3, 2), np.float32)
-    encoder = {"embeddings": {"token": x}, "projection": {"kernel": x}, "layers": {"kernel": x}}
+    encoder = {"embeddings": {"token": x}, "projection": {"kernel": x}, "layer_2": {"kernel": x}}
     found = optim.shares({"encoder": encoder, "mlm": {"bias": x}}, 0.5)
     assert found["encoder"]["projection"]["kernel"] == found["encoder"]["embeddings"]["token"]
     assert (found["encoder"]["embeddings"]["token"], found["mlm"]["bias"]) == (0.0625, 1.0)
@@ -489,7 +468,7 @@ def test_what_is_frozen_does_not_move_not_even_by_decay():
 def test_a_freeze_that_means_nothing_is_refused(pattern, said):
     with pytest.raises(ConfigError, match=f"matches {said}") as caught:
         _steps(0, freeze=pattern)
-    assert "encoder/layers/attention" in caught.value.hint
+    assert "encoder/layer_0/attention" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_fsdp_leaves_a_device_a_quarter():
 
 def test_tensor_parallelism_splits_heads_features_and_vocabulary():
     _, state, _ = prepare(toy.config(optim__clip_norm=0, **LAYOUTS["tensor 2, fsdp 2"]))
-    for name in ("layers/attention/query/kernel", "layers/mlp/down/kernel", "embeddings/token"):
+    for name in ("layer_1/attention/query/kernel", "layer_0/mlp/down/kernel", "embeddings/token"):
         leaf = flat(state["params"]["encoder"])[name]
         assert leaf.addressable_shards[0].data.shape[-2] == leaf.shape[-2] // 2, name
 
@@ -368,13 +368,13 @@ def test_learning_rate_and_decay_are_what_the_update_uses():
     jax.tree.map(np.testing.assert_array_equal, fresh["params"], still["params"])
     _, plain = advance(toy.config(optim__weight_decay=0), data, devices=1)
     _, decayed = advance(toy.config(optim__weight_decay=0.5), data, devices=1)
-    kernel = "layers/mlp/up/kernel"
+    kernel = "layer_0/mlp/up/kernel"
     difference = (
         flat(plain["params"]["encoder"])[kernel] - flat(decayed["params"]["encoder"])[kernel]
     )
     expected = 1e-3 * 0.5 * flat(fresh["params"]["encoder"])[kernel]
     np.testing.assert_allclose(difference, expected, atol=1e-7)
-    bias = "layers/mlp/up/bias"
+    bias = "layer_0/mlp/up/bias"
     np.testing.assert_array_equal(
         flat(plain["params"]["encoder"])[bias], flat(decayed["params"]["encoder"])[bias]
     )

@@ -49,6 +49,15 @@ def init(config: knobs.Config, seed: int = 0, vocab: int = VOCAB) -> Any:
     return jax.device_get(jax.jit(lambda seed: network.init(config, vocab, seed))(np.uint32(seed)))
 
 
+def draw_parameters(module: Any, *inputs: Any) -> Any:
+    """Random ones, large enough that what they do differs by more than rounding; nothing is
+    compiled for them.
+    """
+    random = np.random.default_rng(0)
+    shapes = jax.eval_shape(module.init, jax.random.key(0), *inputs)["params"]
+    return jax.tree.map(lambda p: random.normal(0, 0.5, p.shape).astype(np.float32), shapes)
+
+
 def batch(
     rows: int,
     length: int,

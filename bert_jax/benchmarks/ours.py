@@ -22,7 +22,7 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.data.features import Features
 from bert_jax.data.task_stream import TaskStream
 from bert_jax.masking import corrupt, quotas
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import Encoder
 from bert_jax.objectives import network
 from bert_jax.planning import matmuls as products
 from bert_jax.planning.matmuls import Matmul
@@ -247,7 +247,7 @@ def forward(config: dict[str, Any]) -> Ready:
     vocab_size = resolved.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init(resolved, vocab_size, seed))(np.uint32(0))["encoder"]
     params = network.with_rounded_kernels(resolved.model, params)  # as in `predict`
-    encoder = Bert(resolved.model, vocab_size, pool=False)
+    encoder = Encoder(resolved.model, vocab_size, pool=False)
     batch = jax.device_put(rows(resolved))
 
     def vectors(params: Any, batch: Batch) -> jax.Array:

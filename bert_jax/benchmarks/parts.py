@@ -13,8 +13,9 @@ from bert_jax.benchmarks.ours import rows
 from bert_jax.benchmarks.worker import Ready
 from bert_jax.config import devices, recorded
 from bert_jax.models import backends
+from bert_jax.models.attention_mask import make_attention_mask
 from bert_jax.models.layers import Dropout
-from bert_jax.models.precision import KINDS
+from bert_jax.models.matmul import KINDS
 
 
 def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready:
@@ -33,7 +34,7 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
     shape = (*batch["tokens"].shape, m.heads, m.hidden // m.heads)
     kind = KINDS[m.dtype].result
     operands = [jax.random.normal(jax.random.key(i), shape).astype(kind) for i in range(4)]
-    attend: Any = functools.partial(backends.cudnn, implementation="xla")
+    attend: Any = functools.partial(backends.attend_fused, implementation="xla")
     if backend != "xla":
         attend = backends.TABLE[backend]
 
@@ -45,7 +46,8 @@ def attention(config: dict[str, Any], backend: str, drop: bool = False) -> Ready
             return out
 
         def context(*projections: Any) -> jax.Array:
-            return attend(*projections, backends.attention_mask(batch, m), m, None, dropped)[0]
+            mask = make_attention_mask(batch, m, m.window)
+            return attend(*projections, mask, m, dropped)[0]
 
         out, pull = jax.vjp(context, query, key, value)
         return out, pull(cotangent)

@@ -188,16 +188,16 @@ def least_bytes(config: knobs.Config, vocab_size: int) -> tuple[int, int]:
     of heads alone where the encoder is frozen, and an evaluation the vectors of one layer.
     """
     layers, width, _ = _shape(config)
-    kept = 1 if _is_encoder_frozen(config.optim.freeze) else layers
+    kept = 1 if _is_encoder_frozen(config.optim.freeze, layers) else layers
     trained = kept * config.batch_size // config.optim.accumulation
     read = max((each.batch_size or 1 for each in config.evals.values()), default=0)
     vectors = max(trained, read) * config.sequence_length * width
     return state_bytes(config, vocab_size) * 3 // STATES, 2 * vectors
 
 
-def _is_encoder_frozen(pattern: str) -> bool:
+def _is_encoder_frozen(pattern: str, layers: int) -> bool:
     """Tell whether optim.freeze matches the names of all embeddings and layers."""
-    below = ("encoder/embeddings/", "encoder/layers/")
+    below = ["encoder/embeddings/", *(f"encoder/layer_{layer}/" for layer in range(layers))]
     return bool(pattern) and all(re.search(pattern, names) for names in below)
 
 
@@ -244,9 +244,7 @@ def activation_bytes(
     head = (3 if device == "cpu" else 2) * logits
     again = size("none") - size(remat)
     kept = sum(_shape(one)[0] * size(remat, one) for one in _encoders(config))
-    layers, width, _ = _shape(config)
-    sums = 4 * 2 * layers * tokens * width if m.layer_weights and m.scan else 0  # of a loop
-    return int(kept + max(head, again) + sums)
+    return int(kept + max(head, again))
 
 
 def _kept(device: str, kind: str, m: knobs.Model) -> Kept:

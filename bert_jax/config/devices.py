@@ -103,10 +103,9 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
     """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
     row = here()
     dtype = (row.dtype if train else READING) if model.dtype == "auto" else model.dtype
-    # With layer weights a loop would carry the sums of all layers to come from each to the next.
-    scan = (row.scan and not model.layer_weights) if model.scan is None else model.scan
+    wanted = row.scan if model.scan is None else model.scan
     remat = (row.remat if train else "none") if model.remat == "auto" else model.remat
-    return dataclasses.replace(model, dtype=dtype, scan=scan, remat=remat)
+    return dataclasses.replace(model, dtype=dtype, scan=wanted and model.can_scan, remat=remat)
 
 
 def compiler_options() -> dict[str, bool | int]:

@@ -188,7 +188,9 @@ class Model:
         high=-1_000.0,
     )
     scan: bool | None = knob(
-        None, "compile one layer and loop over layers, or unroll; None is what suits the device"
+        None,
+        "compile one layer and loop over layers that are alike, or unroll; None is what suits the "
+        "device",
     )
     remat: str = knob(
         "auto",
@@ -210,6 +212,14 @@ class Model:
         """The width of the token table."""
         assert self.hidden is not None
         return self.embedding or self.hidden
+
+    @property
+    def can_scan(self) -> bool:
+        """Tell whether layers can be a loop: all compute the same, and only the last is read."""
+        windows_differ = bool(self.window and self.global_every)
+        norms_differ = self.norm == "pre" and not self.first_norm
+        differ = self.layer_weights or windows_differ or norms_differ
+        return not differ and self.features == 1
 
     @property
     def longest(self) -> int:

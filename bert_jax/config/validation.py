@@ -169,6 +169,12 @@ def _model(c: Config) -> None:
         f"model.features = {m.features} exceeds model.layers = {m.layers}",
         "lower it",
     )
+    need(
+        not m.scan or m.can_scan,
+        "model.scan = True: layers differ (by model.layer_weights, first_norm, global_every), or "
+        "several are read (model.features)",
+        "--config.model.scan=false",
+    )
     obstacle = abilities.of_model(m.attention, m)
     need(
         m.attention == "auto" or not obstacle,

@@ -129,7 +129,7 @@ def _sizes(stated: Stated, family: Family, values: dict[str, np.ndarray]) -> dic
         shape = values[tensor].shape
         if len(shape) != 2 or shape[axis] != size * (1 if axis else row.parts):
             raise ConfigError(f"{key} = {size} and {tensor} is {list(shape)}", BELONG)
-    before = re.escape(rows["encoder/layers/mlp/up/kernel"].theirs.partition("{}")[0])
+    before = re.escape(rows["encoder/layer_{}/mlp/up/kernel"].theirs.partition("{}")[0])
     matches = [re.match(rf"{before}(\d{{1,6}})\.", name) for name in values]
     numbers = {int(match[1]) for match in matches if match}
     key, default = family.keys["layers"]

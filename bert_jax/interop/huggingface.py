@@ -103,7 +103,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         raise CheckpointError(f"{file}: {error}", error.hint) from error
     rows = family.names(config)
     shapes = _shapes(config, values, vocab_size, rows)
-    expected = {name for ours, shape in shapes.items() for name in rows[ours].names(shape)}
+    expected = {parameter_names.find_row(rows, ours)[1] for ours in shapes}
     expected |= {family.tied, family.second_bias}
     unused = sorted(values.keys() - expected)
     unused = [name for name in unused if not re.match(family.unused, name)]
@@ -184,9 +184,7 @@ def _shapes(
     rows: parameter_names.Rows,
 ) -> dict[str, tuple[int, ...]]:
     """Return the shapes of our parameters, and of an unused pooler if the file has one."""
-    # A scan over layers has the same shapes and is traced sooner.
-    scanned = dataclasses.replace(config, model=dataclasses.replace(config.model, scan=True))
-    tree = jax.eval_shape(lambda: network.init(scanned, vocab_size, jnp.uint32(0)))
+    tree = jax.eval_shape(lambda: network.init(config, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in trees.flat(tree).items()}
     pooler = rows.get("encoder/pooler/kernel")
     if pooler and pooler.theirs in names:

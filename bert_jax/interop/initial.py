@@ -52,6 +52,9 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         if name in theirs and theirs[name].shape == leaf.shape:
             continue
         (left if fresh and fresh.search(name) else wrong).append(name)
+    deepest = re.compile(r"layer_(\d+)/")
+    deeper = {name: match for name in theirs if (match := deepest.search(name))}
+    wrong += [name for name, match in deeper.items() if int(match[1]) >= (config.model.layers or 0)]
     if absent := sorted(name for name in wrong if name not in theirs):
         # The head of each, or its module of the encoder.
         depths = ((name.split("/"), 2 if name.startswith("encoder/") else 1) for name in absent)
@@ -111,13 +114,14 @@ def _fresh_top(
     config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """Return the tensors that change when the top layers and the pooler keep their fresh values."""
-    count, changed = config.init_fresh_layers, {}
-    for name in (ours.keys() & theirs.keys()) if count else ():
-        if name.startswith("encoder/layers/"):
-            changed[name] = np.concatenate([theirs[name][:-count], np.asarray(ours[name])[-count:]])
-        elif name.startswith(("encoder/pooler/", "encoder/final_norm/")):
-            changed[name] = np.asarray(ours[name])
-    return changed
+    count, layers = config.init_fresh_layers, config.model.layers
+    assert layers is not None
+    if not count:
+        return {}
+    top = [f"encoder/layer_{layer}/" for layer in range(layers - count, layers)]
+    fresh = (*top, "encoder/pooler/", "encoder/final_norm/")
+    names = [name for name in ours.keys() & theirs.keys() if name.startswith(fresh)]
+    return {name: np.asarray(ours[name]) for name in names}
 
 
 def _remapped(

@@ -4,8 +4,9 @@
     to_theirs({"encoder/pooler/kernel": ...}, rows, 30_522)     -> the names and arrays back
 
 `rows` are those of a family (`families/`). Their matrices are [out, in], separate for each layer
-and sometimes fused, or with another order of a head's outputs; ours are [in, out], split into
-heads, and stacked over layers. Nothing is computed, so both directions are exact.
+and sometimes fused, or with another order of a head's outputs; ours are [in, out] and split into
+heads. A row has {} for the number of a layer, in our name and in theirs. Nothing is computed, so
+both directions are exact.
 """
 
 from __future__ import annotations
@@ -33,26 +34,28 @@ PADDED = (
 
 
 class Row(NamedTuple):
-    """One of our tensors: its name there with {} for the layer, and how it is stored there."""
+    """One of our tensors: its name there, with {} for the layer, and how it is stored there."""
 
     theirs: str
     transposed: bool = False
     part: int = 0  # of a fused matrix or bias, cut along its outputs into
     parts: int = 1
-    first: int = 0  # the lowest layer that has it; ours below has its initial value and is not read
     by_head: bool = False  # each head has its outputs of all parts side by side
     turned: bool = (
         False  # rotary positions turn outputs 2i and 2i + 1 of a head, ours i and i + d/2
     )
 
-    def names(self, shape: tuple[int, ...]) -> list[str]:
-        """Return their names of a tensor of ours, which may be stacked over layers."""
-        if "{}" not in self.theirs:
-            return [self.theirs]
-        return [self.theirs.format(layer) for layer in range(self.first, shape[0])]
-
 
 Rows = Mapping[str, Row]  # by our name
+
+
+def find_row(rows: Rows, ours: str) -> tuple[Row, str]:
+    """Return the row of one of our tensors, and their name of the tensor."""
+    layer = re.search(r"/layer_(\d+)/", ours)
+    if layer is None:
+        return rows[ours], rows[ours].theirs
+    row = rows[ours.replace(layer[0], "/layer_{}/")]
+    return row, row.theirs.format(layer[1])
 
 
 def module(ours: str, theirs: str, kind: str, **stored: Any) -> dict[str, Row]:
@@ -88,29 +91,24 @@ def to_ours(
       where: the file, for messages.
     """
     hint = "the file and its config.json must belong together"
-    their_names = {name: rows[name].names(shape) for name, shape in shapes.items()}
-    missing = sorted(set().union(*their_names.values()) - tensors.keys())
+    missing = sorted({find_row(rows, name)[1] for name in shapes} - tensors.keys())
     if missing:
         raise CheckpointError(f"{where} lacks {listing(missing)}", hint)
     params = {}
     for name, shape in shapes.items():
-        row, part = rows[name], _their_shape(name, rows[name], shape, vocab_size)
+        row, theirs = find_row(rows, name)
+        part = _their_shape(name, row, shape, vocab_size)
         their_shape = (part[0] * row.parts, *part[1:])
-        layers = [np.full(part, name.endswith("/scale"), np.float32)] * row.first
-        for theirs in their_names[name]:
-            value = tensors[theirs]
-            if value.shape != their_shape:
-                problem = (
-                    f"{theirs} is {list(value.shape)} and config.json says {list(their_shape)}"
-                )
-                raise CheckpointError(f"{where}: {problem}", hint)
-            value = _cut(value, row, shape)
-            layers.append(value.T if row.transposed else value)
-        whole = np.stack(layers) if "/layers/" in name else layers[0]
+        value = tensors[theirs]
+        if value.shape != their_shape:
+            problem = f"{theirs} is {list(value.shape)} and config.json says {list(their_shape)}"
+            raise CheckpointError(f"{where}: {problem}", hint)
+        value = _cut(value, row, shape)
+        value = value.T if row.transposed else value
         if name in PADDED:
             padding = np.zeros((shape[0] - vocab_size, *shape[1:]), np.float32)
-            whole = np.concatenate([whole, padding])
-        params[name] = np.ascontiguousarray(whole).reshape(shape)
+            value = np.concatenate([value, padding])
+        params[name] = np.ascontiguousarray(value).reshape(shape)
     return params
 
 
@@ -118,14 +116,13 @@ def to_theirs(params: dict[str, np.ndarray], rows: Rows, vocab_size: int) -> dic
     """Convert our flat parameters to their tensors; the tied output matrix is left out."""
     tensors: dict[str, dict[int, np.ndarray]] = {}
     for name, array in params.items():
-        row, value = rows[name], np.asarray(array)
+        row, theirs = find_row(rows, name)
+        value = np.asarray(array)
         value = value[:vocab_size] if name in PADDED else value
         shape = _their_shape(name, row, value.shape, vocab_size)
-        layers = value[row.first :] if "/layers/" in name else [value]
-        for theirs, part in zip(row.names(value.shape), layers, strict=True):
-            matrix = part.reshape(shape[::-1]).T if row.transposed else part
-            own = _in_their_order(matrix.reshape(shape), row, value.shape)
-            tensors.setdefault(theirs, {})[row.part] = own
+        matrix = value.reshape(shape[::-1]).T if row.transposed else value
+        own = _in_their_order(matrix.reshape(shape), row, value.shape)
+        tensors.setdefault(theirs, {})[row.part] = own
     return {
         theirs: _flat(np.concatenate([parts[i] for i in sorted(parts)], axis=1))
         for theirs, parts in tensors.items()
@@ -220,8 +217,7 @@ def _their_shape(name: str, row: Row, shape: tuple[int, ...], vocab_size: int) -
     """Return the shape of each of their tensors for one of ours, or of its part of a fused one."""
     if name in PADDED:
         return (vocab_size, *shape[1:])
-    layer = shape[1:] if "/layers/" in name else shape
     if row.transposed:
         contracted = 2 if name.endswith("attention/out/kernel") else 1
-        return int(np.prod(layer[contracted:])), int(np.prod(layer[:contracted]))
-    return (int(np.prod(layer)),) if name.endswith("bias") else layer
+        return int(np.prod(shape[contracted:])), int(np.prod(shape[:contracted]))
+    return (int(np.prod(shape)),) if name.endswith("bias") else shape

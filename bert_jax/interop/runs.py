@@ -18,7 +18,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
 from bert_jax.interop import huggingface
 from bert_jax.interop.parameter_names import WORDS
-from bert_jax.models.bert import padded_vocab
+from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import diffusion, hybrid
 from bert_jax.system import disk, jsons
 
@@ -193,7 +193,7 @@ def foreign(
                 "bert-jax import --resize-vocab cuts rows that no piece has; "
                 "rows that are missing cannot be made up",
             )
-        params = _cut(params, padded_vocab(model.config.model, size), size)
+        params = _cut(params, pad_vocabulary(model.config.model, size), size)
     settings = dataclasses.replace(
         model.config.tokenizer, path=str(tokenizer_path), vocab_size=size
     )

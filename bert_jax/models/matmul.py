@@ -1,27 +1,120 @@
-"""Matmuls whose factors have one type and whose result has another.
+"""Matrix products whose factors have one type and whose result has another.
 
-Sums of bfloat16 factors are kept in float32. On an accelerator a matmul is a plain dot_general; on
-a CPU its gradients are written out (`cpu_matmul.py`).
+Sums of bfloat16 factors are kept in float32. An accelerator computes a product and its gradients by
+plain `dot_general`. On a CPU the gradients are written out, because those that jax derives multiply
+a transposed left factor. A CPU is slow at that, and does it in float32 whatever the type. A
+function with gradients of its own has no `jax.jvp`, so accelerators do without.
 """
 
 from __future__ import annotations
 
+import functools
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from bert_jax.config import devices
-from bert_jax.models import cpu_matmul
-from bert_jax.models.precision import Kind
 
 
-def matmul(a: jax.Array, b: jax.Array, kind: Kind, transposed: bool = False) -> jax.Array:
-    """Compute a [..., M, K] @ b [..., K, N], or a @ b.T of b [..., N, K] where `transposed`."""
+class Kind(NamedTuple):
+    """Types of a matmul's factors and of its result."""
+
+    factors: str
+    result: str
+
+
+KINDS = {  # by compute type of a model
+    # A module that is used outside a network; a network replaces auto by what suits the machine.
+    "auto": Kind("float32", "float32"),
+    "float32": Kind("float32", "float32"),
+    "bfloat16_products": Kind("bfloat16", "float32"),
+    "bfloat16": Kind("bfloat16", "bfloat16"),
+}
+# A matmul with a smaller side runs in float32: it costs nothing, and a CPU lacks some in bfloat16.
+SMALL = 8
+
+
+def matmul(a: Array, b: Array, kind: Kind, transposed: bool = False) -> Array:
+    """Compute a [..., M, K] @ b [..., K, N], or a @ b.T of b [..., N, K] if `transposed`."""
     if devices.device() == "cpu":
-        return cpu_matmul.matmul(a, b, kind, transposed)
+        return _multiply_on_cpu(a, b, kind, transposed)
+    return _contract(a.astype(kind.factors), b.astype(kind.factors), transposed, kind.result)
+
+
+def _contract(a: Array, b: Array, transposed: bool, result: str) -> Array:
     batch = tuple(range(a.ndim - 2))
     contracted = (a.ndim - 1,), (b.ndim - 1 if transposed else b.ndim - 2,)
-    left, right = a.astype(kind.factors), b.astype(kind.factors)
-    result = jnp.dtype(kind.result)
     return jax.lax.dot_general(
-        left, right, (contracted, (batch, batch)), preferred_element_type=result
+        a, b, (contracted, (batch, batch)), preferred_element_type=jnp.dtype(result)
     )
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _multiply_on_cpu(a: Array, b: Array, kind: Kind, transposed: bool) -> Array:
+    return _forward(a, b, kind, transposed)[0]
+
+
+def _forward(a: Array, b: Array, kind: Kind, transposed: bool) -> tuple[Array, tuple[Array, ...]]:
+    left, right = a.astype(kind.factors), b.astype(kind.factors)
+    types = jnp.zeros(0, a.dtype), jnp.zeros(0, b.dtype)
+    return _contract_on_cpu(left, right, transposed, kind.result), (left, right, *types)
+
+
+def _backward(
+    kind: Kind, transposed: bool, stored: tuple[Array, ...], gradient: Array
+) -> tuple[Array, Array]:
+    left, right, like_a, like_b = stored
+    gradient = gradient.astype(kind.factors)
+    of_a = _contract_on_cpu(gradient, right, not transposed, kind.result)
+    of_b = _sum_outer(gradient, left) if transposed else _sum_outer(left, gradient)
+    return of_a.astype(like_a.dtype), of_b.astype(like_b.dtype)
+
+
+_multiply_on_cpu.defvjp(_forward, _backward)
+
+
+def _contract_on_cpu(a: Array, b: Array, transposed: bool, result: str) -> Array:
+    if min(*a.shape[-2:], *b.shape[-2:]) < SMALL:
+        return _contract(_widen(a), _widen(b), transposed, "float32").astype(result)
+    return _contract(a, b, transposed, result)
+
+
+def _widen(x: Array) -> Array:
+    """Return x in float32, with the precision of its own type.
+
+    The precision is reduced explicitly because the compiler drops a rounding that is undone at
+    once.
+    """
+    wide = x.astype(jnp.float32)
+    if x.dtype == jnp.float32:
+        return wide
+    return jax.lax.reduce_precision(wide, exponent_bits=8, mantissa_bits=7)
+
+
+def _sum_outer(a: Array, b: Array) -> Array:
+    """Compute a.T @ b [..., K, N] of a [..., M, K] and b [..., M, N], turning the smaller one."""
+    if a.shape[-1] > b.shape[-1] and _count_parts(b.shape[-1]) > 1:
+        return _turn(_sum_outer(b, a))
+    if _count_parts(a.shape[-2]) == 1:
+        a, b = _widen(a), _widen(b)
+    return _contract_on_cpu(_turn(a), b, False, "float32")
+
+
+def _turn(x: Array) -> Array:
+    """Return x.mT as an array of its own.
+
+    The compiler would fuse a plain transpose back into the matmul. It does not fuse a transpose
+    whose rows are in parts that are joined only afterwards.
+    """
+    *batch, m, k = x.shape
+    parts = _count_parts(m)
+    if parts == 1:
+        return x.mT
+    return jnp.moveaxis(x.reshape(*batch, parts, m // parts, k), -1, -3).reshape(*batch, k, m)
+
+
+def _count_parts(rows: int) -> int:
+    """Count the equal parts, of several rows each, that rows can be cut into; 1 if they cannot."""
+    return next((n for n in (2, 3, 5, 7) if rows % n == 0 and rows > n), 1)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.config import knobs
 from bert_jax.masking.corrupt import corrupt_batch
-from bert_jax.models.heads import MlmHead, label_head
+from bert_jax.models.heads import LabelHead, MlmHead
 
 Targets = tuple[jax.Array, jax.Array]  # the right classes, and the weight of each in float32
 
@@ -113,7 +113,8 @@ def over_labels(
     def make_label_head(
         cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
     ) -> nn.Module:
-        classes = outputs or labels
-        return label_head(cfg, classes, pooled=pooled, dropout=dropout, train=train, name=name)
+        rate = cfg.classifier_dropout if dropout else 0.0
+        assert rate is not None
+        return LabelHead(cfg, outputs or labels, pooled, rate, train, name=name)
 
     return make_label_head

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 
 from bert_jax.batch import HOST_KEYS, Batch, Encoded
 from bert_jax.config import devices, generators, knobs
-from bert_jax.models.bert import Bert
-from bert_jax.models.precision import KINDS
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.matmul import KINDS
 from bert_jax.objectives import TABLE, replaced
 
 
@@ -30,19 +30,18 @@ class Network(nn.Module):
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, Any]:
         cfg = devices.settled(self.cfg, train=self.train)
-        capture = cfg.features > 1
-        pool = any(TABLE[name].pooled for name, _ in self.heads) and not capture
-        bert = Bert(cfg, self.vocab_size, self.train, pool, capture, name="encoder")
+        pool = any(TABLE[name].pooled for name, _ in self.heads) and cfg.features == 1
+        encoder = Encoder(cfg, self.vocab_size, self.train, pool, name="encoder")
         generated: dict[str, Any] = {}
         if self.generator:
             narrow = devices.settled(self.generator, train=self.train)
-            small = Bert(narrow, self.vocab_size, self.train, pool=False, name="generator")
-            embedded = bert(batch, embed_only=True)
+            small = Encoder(narrow, self.vocab_size, self.train, pool=False, name="generator")
+            embedded = encoder(batch, embed_only=True)
             generated = self._heads(narrow, small(batch, embedded), batch, of_generator=True)
             if "predict_draws" in batch:
                 (logits,) = generated.values()
                 batch = replaced.fill_slots(batch, logits)
-        return generated | self._heads(cfg, bert(batch), batch)
+        return generated | self._heads(cfg, encoder(batch), batch)
 
     def _heads(
         self, cfg: knobs.Model, encoded: Encoded, batch: Batch, of_generator: bool = False

@@ -20,7 +20,7 @@ from bert_jax.config import costs, devices, generators, knobs
 from bert_jax.errors import EXHAUSTED
 from bert_jax.masking import rates
 from bert_jax.models import backends
-from bert_jax.models.bert import padded_vocab
+from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.planning import hlo, matmuls
 from bert_jax.planning.matmuls import Matmul
 from bert_jax.planning.targets import Target
@@ -135,7 +135,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
         traced = program.trace(batch_shapes(config))
         model = devices.settled(config.model, train=True)
         with program.context():
-            attention = backends.resolve(model, config.sequence_length, train=True, capture=False)
+            attention = backends.choose_backend(model, config.sequence_length, train=True)
         counts = matmuls.count(traced.jaxpr.jaxpr)
         flops = sum(one.flops * times for one, times in counts.items())
         if attention != "einsum":  # the traced program does not show what a fused kernel computes
@@ -213,7 +213,7 @@ def _largest_rows(
 ) -> int:
     """Return the most examples whose activations a collective takes or gives.
 
-    Arrays that have the shape of a parameter, of one layer of it or of a shard are left out, as are
+    Arrays that have the shape of a parameter, of a stack of it or of a shard are left out, as are
     the flat ones that XLA makes of several gradients to reduce them at once, and the edges of
     shards that it has padded, which no operation of the model asks to move. Numbers of slots or
     positions are divided out of the rest.
@@ -221,13 +221,14 @@ def _largest_rows(
     known = set()
     ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
     for leaf in jax.tree.leaves(parameters):
-        for shape in (leaf.shape, leaf.shape[1:]):
+        # A scan stacks the parameters of all layers.
+        for shape in (leaf.shape, (config.model.layers or 1, *leaf.shape)):
             known |= {_sorted(form) for form in _forms(shape, ways)}
     model, slots = config.model, costs.own_slots(config)
     assert model.hidden is not None
     assert model.heads is not None
     assert model.mlp is not None
-    inner = [model.hidden, model.mlp, padded_vocab(model, vocab_size), model.heads]
+    inner = [model.hidden, model.mlp, pad_vocabulary(model, vocab_size), model.heads]
     inner += [model.hidden // model.heads, config.sequence_length, slots]
     inner += [model.embedding] if model.embedding else []
     inner.append(costs.distances(config))

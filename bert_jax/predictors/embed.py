@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch
-from bert_jax.models.bert import Bert
-from bert_jax.models.pooling import pooled
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.pooler import pool_examples
 from bert_jax.objectives import network
 from bert_jax.predictors.base import Model, OfText, Row
 
@@ -25,7 +25,7 @@ class Embed(OfText):
         run, options = model.run, model.options
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
         normalize = options.normalize or run.sentence.get("normalize", False)
-        encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
+        encoder = Encoder(run.config.model, run.tokenizer.size, pool=False)
         params = jax.device_put(
             network.with_rounded_kernels(run.config.model, run.params["encoder"])
         )
@@ -33,7 +33,8 @@ class Embed(OfText):
         @jax.jit
         def vectors(params: Any, batch: Batch) -> jax.Array:
             encoded: Any = encoder.apply({"params": params}, batch)
-            vector = pooled(encoded.hidden, batch["segment_ids"], pooling)  # [B, D]
+            hidden = encoded.hidden.astype(jnp.float32)
+            vector = pool_examples(hidden, batch, pooling)[:, 0]  # [B, D]
             length = jnp.sqrt(jnp.sum(vector**2, -1, keepdims=True))
             return vector / jnp.maximum(length, 1e-12) if normalize else vector
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from bert_jax.config import devices, knobs
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import Encoder
 from bert_jax.models.heads import MlmHead
 from bert_jax.predictors.base import Model, OfText, Options, Row, Work
 
@@ -181,7 +182,7 @@ def choose(logits: jax.Array, keys: jax.Array, draw: Draw) -> jax.Array:
 
 # --- decoding ------------------------------------------------------------------------------------
 
-Kept = tuple[jax.Array, jax.Array]  # keys and values [layers, B, L, heads, d]
+Kept = Any  # keys and values [B, L, heads, d] of each layer, as `encoder.Attention` names them
 Continue = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
@@ -190,19 +191,18 @@ def _reader(
 ) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
     """Build the function that reads a batch behind the kept keys and values of what came before."""
     cfg = dataclasses.replace(devices.settled(cfg, train=False), attention="einsum", remat="none")
-    encoder, head = Bert(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
+    encoder, head = Encoder(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
     never = jnp.array([special.pad, special.unk, special.cls, special.mask])
 
     def read(params: Any, batch: Batch, past: Kept | None) -> tuple[jax.Array, Kept]:
         """Return the logits of the next token [B, V], and the keys and values of all columns."""
         variables = {"params": params["encoder"]}
         if past is not None:
-            variables["past"] = {"layers": {"attention": {"kept": past}}}
-        encoded, captured = encoder.apply(variables, batch, mutable=["intermediates"])
+            variables["past"] = past
+        encoded, kept = encoder.apply(variables, batch, mutable=["kept"])
         last: Any = encoded._replace(hidden=encoded.hidden[:, -1:])
         logits: Any = head.apply({"params": params["causal_lm"]}, last, batch)
-        kept = captured["intermediates"]["layers"]["attention"]["kept"]
-        return logits[:, 0, :vocab_size].at[:, never].set(-jnp.inf), kept
+        return logits[:, 0, :vocab_size].at[:, never].set(-jnp.inf), kept["kept"]
 
     return read
 
@@ -251,10 +251,10 @@ def continuations(
         def step(state: tuple) -> tuple:
             count, chosen, ended, past, last = state
             # The last keys and values are written before they are read, so that this is in place.
-            past = tuple(
-                jax.lax.dynamic_update_slice_in_dim(whole, new, length + count - 2, axis=2)
-                for whole, new in zip(past, last, strict=True)
+            write = functools.partial(
+                jax.lax.dynamic_update_slice_in_dim, start_index=length + count - 2, axis=1
             )
+            past = jax.tree.map(write, past, last)
             at = length + count - 1  # the column of the token chosen last
             place = jax.lax.dynamic_slice_in_dim(places, at, 1, axis=1)
             place = jnp.where(ended[:, None], 0, place)  # an ended row may have none
@@ -264,8 +264,9 @@ def continuations(
             return count + 1, *append(count, logits, chosen, ended), past, last
 
         logits, kept = read(params, _one_text(tokens, places[:, :length]), None)
-        past = tuple(jnp.pad(whole, ((0, 0), (0, 0), (0, most), (0, 0), (0, 0))) for whole in kept)
-        last = tuple(whole[:, :, -1:] for whole in kept)
+        room = ((0, 0), (0, most), (0, 0), (0, 0))
+        past = jax.tree.map(lambda whole: jnp.pad(whole, room), kept)
+        last = jax.tree.map(lambda whole: whole[:, -1:], kept)
         blank = jnp.full((len(tokens), most), special.sep, jnp.int32)
         begun = append(jnp.int32(0), logits, blank, rooms <= 0)
         return jax.lax.while_loop(unfinished, step, (jnp.int32(1), *begun, past, last))[1]

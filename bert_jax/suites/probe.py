@@ -18,8 +18,8 @@ from bert_jax.data.features import Features
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
-from bert_jax.models.pooling import POOLINGS, pooled
+from bert_jax.models.encoder import read_layers
+from bert_jax.models.pooler import POOLINGS, pool_examples
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.rows import run_rows
@@ -140,15 +140,15 @@ def _vectors(
     split: str,
 ) -> dict[str, np.ndarray]:
     """Compute the vectors of every layer for each item."""
-    encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
-        output: Any = encoder.apply({"params": params}, batch)
-        layers = output.layers  # [layers + 1, B, L, D]
+        inside = read_layers(run.config.model, run.tokenizer.size, params, batch)
+        layers = inside.hidden.astype(jnp.float32)  # [layers + 1, B, L, D]
         if kind == "tag":
-            return {"word": jnp.moveaxis(layers, 0, 2).astype(jnp.float32)}  # [B, L, layers + 1, D]
+            return {"word": jnp.moveaxis(layers, 0, 2)}  # [B, L, layers + 1, D]
         return {
-            p: jnp.stack([pooled(x, batch["segment_ids"], p) for x in layers], 1) for p in POOLINGS
+            pooling: jnp.concatenate([pool_examples(x, batch, pooling) for x in layers], axis=1)
+            for pooling in POOLINGS
         }
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.batch import Batch
@@ -13,8 +14,8 @@ from bert_jax.data import encoding
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
-from bert_jax.models.pooling import POOLINGS, pooled
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.pooler import POOLINGS, pool_examples
 from bert_jax.suites import labelled
 from bert_jax.suites.base import Progress, Result, SuiteOptions
 from bert_jax.suites.rows import run_rows
@@ -61,12 +62,12 @@ def embed(run: runs.TrainedModel, options: SuiteOptions, texts: list[str]) -> di
     if cut := sum(len(ids) > room for ids in encoded):
         log.line(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
     rows = [ids[:room] for ids in encoded]
-    encoder = Bert(run.config.model, run.tokenizer.size, pool=False)
+    encoder = Encoder(run.config.model, run.tokenizer.size, pool=False)
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
         encoded: Any = encoder.apply({"params": params}, batch)
-        hidden = encoded.hidden
-        return {pooling: pooled(hidden, batch["segment_ids"], pooling) for pooling in POOLINGS}
+        hidden = encoded.hidden.astype(jnp.float32)
+        return {pooling: pool_examples(hidden, batch, pooling)[:, 0] for pooling in POOLINGS}
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
         parts = [[rows[row]] for row in chosen]

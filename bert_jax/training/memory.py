@@ -14,7 +14,7 @@ from bert_jax import sharding
 from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError, first_line
 from bert_jax.models import backends
-from bert_jax.models.bert import padded_vocab
+from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.system import machine
 from bert_jax.training.program import in_mesh, init_state
 
@@ -36,11 +36,11 @@ def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, in
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
     device = devices.device()
     model, fsdp = config.model, mesh.shape["fsdp"] > 1
-    table = 4 * padded_vocab(model, vocab_size) * model.table_width // mesh.shape["tensor"]
+    table = 4 * pad_vocabulary(model, vocab_size) * model.table_width // mesh.shape["tensor"]
     tables = 2 + fsdp if device == "cpu" else 2 * fsdp
     with in_mesh(config.parallel, mesh):
         length = config.sequence_length
-        backend = backends.resolve(model, length, train=True, capture=False)
+        backend = backends.choose_backend(model, length, train=True)
     activations = costs.activation_bytes(
         *(config, vocab_size, rows),
         device=device,

@@ -13,15 +13,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from bert_jax.config import forks, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.system.trees import names
 
-# Names of arrays whose leading axis counts layers: each slice is a tensor of its own.
-STACKED = re.compile(r"(^|/)layers/(?!\d)")
+LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 BELOW = re.compile(
     r"/embeddings/|encoder/(projection|relative_positions)/"
 )  # what stands below the layers
@@ -111,17 +109,16 @@ def shares(params: Any, decay: float) -> Any:
     and their projection, and relative positions, decay ** (n + 1).
     """
 
-    def share(name: str, leaf: Any) -> float | jax.Array:
-        if STACKED.search(name):
-            count = leaf.shape[0]
-            each = decay ** (count - np.arange(count, dtype=np.float32))
-            return jnp.asarray(each.reshape(count, *[1] * (leaf.ndim - 1)))
+    named = names(params)
+    numbers = [int(match[1]) for name in jax.tree.leaves(named) if (match := LAYER.search(name))]
+    layers = max(numbers) + 1
+
+    def share(name: str) -> float:
+        if match := LAYER.search(name):
+            return decay ** (layers - int(match[1]))
         return decay ** (layers + 1) if BELOW.search(name) else 1.0
 
-    named = names(params)
-    pairs = zip(jax.tree.leaves(named), jax.tree.leaves(params), strict=True)
-    layers = next(leaf.shape[0] for name, leaf in pairs if STACKED.search(name))
-    return jax.tree.map(share, named, params)
+    return jax.tree.map(share, named)
 
 
 # --- clipping -------------------------------------------------------------------------------------
@@ -195,7 +192,7 @@ def transformation(
     )
     rest = [optax.add_decayed_weights(weight_decay, decayed(params, settings.no_decay))]
     if settings.name == "lamb":
-        rest.append(scale_by_layer_trust_ratio())
+        rest.append(optax.scale_by_trust_ratio())
     if settings.layer_decay != 1:
         taken = shares(params, settings.layer_decay)
         rest.append(optax.stateless(lambda d, _: jax.tree.map(jnp.multiply, d, taken)))
@@ -241,22 +238,3 @@ def scale_by_moments(
         return direction, optax.ScaleByAdamState(count, mu, nu)
 
     return optax.GradientTransformation(init, update)
-
-
-def scale_by_layer_trust_ratio() -> optax.GradientTransformation:
-    """Scale each tensor by LAMB's trust ratio, layer by layer where one array stacks layers.
-
-    `optax.scale_by_trust_ratio` takes one ratio for a whole array.
-    """
-
-    def scaled(direction: jax.Array, param: jax.Array, name: str) -> jax.Array:
-        axes = tuple(range(1, param.ndim)) if STACKED.search(name) else None
-        p, d = (
-            jnp.sqrt(jnp.sum(jnp.square(x), axis=axes, keepdims=True)) for x in (param, direction)
-        )
-        ratio = jnp.where((p > 0) & (d > 0), p / jnp.where(d > 0, d, 1.0), 1.0)
-        return direction * ratio
-
-    return optax.stateless(
-        lambda directions, params: jax.tree.map(scaled, directions, params, names(params))
-    )

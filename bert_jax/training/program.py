@@ -22,7 +22,7 @@ from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.masking import drawn_quotas, quotas, rates
-from bert_jax.models.backends import batched
+from bert_jax.models.backends import settle_for_vmap
 from bert_jax.objectives import network
 from bert_jax.training import optim
 
@@ -355,7 +355,7 @@ def compile_step(
         return sharding.Mapped(make_step(config, special, vocab_size, axis="data"), mesh)
     mapping = _mapping(config.parallel)
     if run_axis and mapping == "vmap":
-        config = dataclasses.replace(config, model=batched(config.model))
+        config = dataclasses.replace(config, model=settle_for_vmap(config.model))
     update = make_step(config, special, vocab_size, slots=slots)
     batch_layout = jax.NamedSharding(mesh, sharding.BATCH)
     inputs_layout = sharding.inputs_layout(mesh, config.parallel, run_axis)

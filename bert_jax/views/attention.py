@@ -20,7 +20,7 @@ import numpy as np
 from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import read_layers
 from bert_jax.predictors.base import Row
 from bert_jax.reporting import page as pages
 from bert_jax.views import common
@@ -96,12 +96,10 @@ def page(texts: Texts, rows: Sequence[Row], *, digits: int = 6) -> str:
 
 def attention(run: runs.TrainedModel, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
     """Compute the weights of each row [layers, heads, n, n], without padding."""
-    model = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
 
     @jax.jit
     def captured(params: Any, batch: Any) -> jax.Array:
-        encoded: Any = model.apply({"params": params}, batch)
-        return encoded.attention
+        return read_layers(run.config.model, run.tokenizer.size, params, batch).attention
 
     # By default an accelerator rounds the factors of float32 matmuls.
     with jax.default_matmul_precision("highest"):

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from bert_jax.interop.runs import TrainedModel
-from bert_jax.models.positions import sinusoids
+from bert_jax.models.positions import make_sinusoids
 from bert_jax.reporting import page
 from bert_jax.reporting.formats import number
 from bert_jax.views.pictures import histogram, picture
@@ -97,7 +97,7 @@ def _position(run: TrainedModel) -> str:
         table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
         kind = "learned"
     elif model.position == "sinusoidal":
-        table = sinusoids(run.config.sequence_length, model.table_width)
+        table = make_sinusoids(run.config.sequence_length, model.table_width)
         kind = "sinusoids, computed and not learned"
     else:
         return f'<p class="box">{escape(NONE[model.position])}</p>'

@@ -18,7 +18,7 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import read_layers
 from bert_jax.predictors.base import OfText, Row, Work
 from bert_jax.predictors.stream import compute as compute_rows
 
@@ -99,16 +99,15 @@ def _vectors(
 ) -> list[np.ndarray]:
     """Compute the mean over each span at every layer: float32 [layers + 2, spans, D] per text."""
     run = reader.model.run
-    encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
     params = jax.device_put(run.params["encoder"])
 
     @jax.jit
     def means(params: Any, batch: Batch, weights: jax.Array) -> jax.Array:
-        encoded: Any = encoder.apply({"params": params}, batch)
-        tokens = jnp.take(encoded.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
+        inside = read_layers(run.config.model, run.tokenizer.size, params, batch)
+        tokens = jnp.take(inside.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
         if "projection" in params:
             tokens = jnp.matmul(tokens, params["projection"]["kernel"], precision="highest")
-        layers = encoded.layers.astype(jnp.float32)
+        layers = inside.hidden.astype(jnp.float32)
         every = jnp.concatenate([tokens[None], layers])  # [layers + 2, B, L, D]
         return jnp.einsum("bsl,vbld->bvsd", weights, every, precision="highest")
 

@@ -15,7 +15,7 @@ The file has
     gradient/NAME     the gradient of that loss by each of their parameters
     buckets           the buckets of distances -511 to 511 at the published sizes, 32 and 512
 
-`pytest tests/test_gpt_bert.py` holds ours to 1e-5 of the largest value of each.
+`pytest tests/models/test_gpt_bert.py` holds ours to 1e-5 of the largest value of each.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from bert_jax.benchmarks.ours import SPECIAL
 from bert_jax.config import devices
 from bert_jax.config.knobs import Config
 from bert_jax.models import backends
+from bert_jax.models.attention_mask import make_attention_mask
 from bert_jax.objectives import network
 from bert_jax.predictors.generate import Draw, continuations
 
@@ -80,13 +81,15 @@ def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
     shape = (rows, length, cfg.heads, cfg.hidden // cfg.heads)
     kept = [jax.random.normal(jax.random.key(n), shape) for n in range(2 * cfg.layers)]
     place = jnp.zeros((rows, 1), jnp.int32)
-    mask = backends.AttentionMask(place + 1, place, jnp.zeros((rows, 1, 1, length)))
+    past = jnp.zeros((rows, length - 1), jnp.int32)
+    batch = {"segment_ids": place + 1, "positions": place, "past_positions": past}
+    mask = make_attention_mask(batch, cfg)
 
     @jax.jit
     def attend(query: jax.Array, kept: list[jax.Array]) -> jax.Array:
         def token(_: int, query: jax.Array) -> jax.Array:
             for key, value in zip(kept[::2], kept[1::2], strict=True):
-                query = backends.einsum(query, key, value, mask, cfg, None, lambda x: x)[0]
+                query = backends.attend_by_einsum(query, key, value, mask, cfg, lambda x: x)[0]
             return query
 
         return jax.lax.fori_loop(0, MORE, token, query)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import walk
 
-from bert_jax.models.backends import allowed
+from bert_jax.config.knobs import Model
+from bert_jax.models.attention_mask import make_attention_mask
 
 BEGINNING = "Before my"
 
@@ -16,7 +17,9 @@ def main(folder: Path = walk.HERE) -> dict:
     """Train a model on the poem, let it recite, and show the causal mask."""
     poem = (walk.DATA / "poem.txt").read_text()
     words = ["[CLS]", *poem.split()[:6]]
-    mask = np.asarray(allowed(np.ones((1, len(words)), np.int32), causal=True, window=0))[0, 0]
+    text = np.arange(len(words), dtype=np.int32)[None]
+    batch = {"positions": text, "segment_ids": np.ones_like(text)}
+    mask = np.asarray(make_attention_mask(batch, Model(causal=True)).allowed)[0, 0]
 
     run = walk.trained("poem", folder)
     curve = walk.losses(run, "causal_lm")

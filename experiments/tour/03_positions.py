@@ -10,8 +10,8 @@ import numpy as np
 import walk
 
 from bert_jax.config import load_file, resolve
-from bert_jax.models.bert import Bert
-from bert_jax.models.positions import sinusoids
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.positions import make_sinusoids
 
 SENTENCE = "the dog follows the cat"
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set(SENTENCE.split()))]
@@ -28,7 +28,7 @@ def changes_when_shuffled() -> dict[str, float]:
     changes = {}
     for kind in ("none", "sinusoidal", "learned"):
         model = dataclasses.replace(config.model, position=kind)
-        encode = jax.jit(Bert(model, len(VOCAB), pool=False).apply)
+        encode = jax.jit(Encoder(model, len(VOCAB), pool=False).apply)
         straight, shuffled = (
             np.asarray(encode({"params": params}, {**batch, "tokens": tokens}).hidden)
             for tokens in (ids, ids[:, swapped])
@@ -54,7 +54,7 @@ def main(folder: Path = walk.HERE) -> dict:
     reached, beyond = moved[:10].mean(), moved[used:].mean()
     print(f"  places 0 to 9, which texts reach: {reached:.2f}; 12 and more: {beyond:.2f}")
 
-    waves = sinusoids(64, 64)
+    waves = make_sinusoids(64, 64)
     alike = walk.cosines(waves)
     print("\ncosine of two sinusoidal positions, so many places apart: 1, 4, 16")
     for start in (0, 10, 40):

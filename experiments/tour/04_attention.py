@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 
+import jax
 import numpy as np
 import walk
 
@@ -47,27 +48,16 @@ def layer_by_hand(x: np.ndarray, layer: dict) -> tuple[np.ndarray, np.ndarray]:
     return normalised(x + down, layer["mlp_norm"]), weights
 
 
-def first_layer(tree: dict) -> dict:
-    """Take the first layer's parameters, in float64, from arrays that stack all layers."""
-    return {
-        k: first_layer(v) if isinstance(v, dict) else np.asarray(v[0], np.float64)
-        for k, v in tree.items()
-    }
-
-
 def main(folder: Path = walk.HERE) -> dict:
     """Compute a layer by hand and by the model, and compare."""
     run = walk.trained("masked", folder)
     batch, (tokens,) = walk.batch_of(run, SENTENCE)
     inside = walk.look_inside(run, batch)
-    assert inside.layers is not None
-    assert inside.attention is not None
-    by_hand, weights = layer_by_hand(
-        inside.layers[0, 0].astype(np.float64), first_layer(run.params["encoder"]["layers"])
-    )
+    first = jax.tree.map(np.float64, run.params["encoder"]["layer_0"])
+    by_hand, weights = layer_by_hand(inside.hidden[0, 0].astype(np.float64), first)
     gaps = {
         "attention": np.abs(weights - inside.attention[0, 0]).max(),
-        "vectors": np.abs(by_hand - inside.layers[1, 0]).max(),
+        "vectors": np.abs(by_hand - inside.hidden[1, 0]).max(),
     }
     print(f"{len(tokens)} tokens: {' '.join(tokens)}")
     print(f"rows of softmax sum to {weights.sum(-1).min():.6f} ... {weights.sum(-1).max():.6f}")

@@ -12,7 +12,7 @@ import numpy as np
 import walk
 
 from bert_jax.config import load_file, resolve
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import Encoder
 
 WORDS = 8
 
@@ -25,7 +25,7 @@ def slopes(causal: bool) -> Callable[[np.ndarray], np.ndarray]:
     """
     config = resolve(load_file(f"{walk.HERE / 'config.py'}:masked"))
     params = walk.untrained(config, WORDS)["encoder"]
-    encoder = Bert(dataclasses.replace(config.model, causal=causal), WORDS, pool=False)
+    encoder = Encoder(dataclasses.replace(config.model, causal=causal), WORDS, pool=False)
     places = np.arange(WORDS, dtype=np.int32)[None]
 
     def outputs(inputs: jax.Array, segments: jax.Array) -> jax.Array:

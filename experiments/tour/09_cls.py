@@ -35,7 +35,7 @@ def main(folder: Path = walk.HERE) -> dict:
     for panel, (when, params) in zip(
         panels, {"before": fresh, "after": run.params}.items(), strict=False
     ):
-        last = walk.look_inside(run, batch, params).hidden[:, 0]  # [30, D]: [CLS] comes first
+        last = walk.look_inside(run, batch, params).hidden[-1][:, 0]  # [30, D]: [CLS] comes first
         alike = walk.cosines(last)
         found[when] = (float(alike[same].mean()), float(alike[labels[:, None] != labels].mean()))
         print(f"  {when + ' training':49} {found[when][0]:12.2f} {found[when][1]:14.2f}")
@@ -48,7 +48,6 @@ def main(folder: Path = walk.HERE) -> dict:
     print("\nwhat [CLS] looks at most in the last layer, mean of its heads:")
     batch, tokens = walk.batch_of(run, *SHOWN)
     attention = walk.look_inside(run, batch).attention
-    assert attention is not None
     names, weights = [], []
     for text, words, row in zip(SHOWN, tokens, attention[-1, :, :, 0].mean(1), strict=True):
         best = np.argsort(-row)[:3]

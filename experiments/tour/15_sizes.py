@@ -28,7 +28,7 @@ def part(name: str) -> str:
     """Return the part of the model that a parameter belongs to, by its name."""
     if "/embeddings/" in name:
         return PARTS[0] if name.endswith("/token") else PARTS[1]
-    if "/layers/" in name:
+    if "/layer_" in name:
         return PARTS[2] if "/attention" in name else PARTS[3]
     return PARTS[4] if "/pooler/" in name else PARTS[5]
 

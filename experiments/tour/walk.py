@@ -26,11 +26,11 @@ import matplotlib
 import numpy as np
 
 from bert_jax import config, train
-from bert_jax.batch import Batch, Encoded
+from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.data.encoding import pad_rows
 from bert_jax.interop import runs
-from bert_jax.models.bert import Bert
+from bert_jax.models.encoder import Layers, read_layers
 from bert_jax.objectives import network
 from bert_jax.predictors.base import Model, Options
 from bert_jax.predictors.stream import predict
@@ -111,11 +111,10 @@ def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batc
     return batch, [["[CLS]", *(run.tokenizer.vocab[i] for i in ids), "[SEP]"] for ids in encoded]
 
 
-def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> Encoded:
+def look_inside(run: runs.TrainedModel, batch: Batch, params: Any = None) -> Layers:
     """Run the encoder on a batch, and return the vectors and attention of every layer."""
-    encoder = Bert(run.config.model, run.tokenizer.size, pool=False, capture=True)
-    of_encoder = (params or run.params)["encoder"]
-    return jax.device_get(jax.jit(encoder.apply)({"params": of_encoder}, batch))
+    read = jax.jit(functools.partial(read_layers, run.config.model, run.tokenizer.size))
+    return jax.device_get(read((params or run.params)["encoder"], batch))
 
 
 # --- numbers --------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from tests.reference import dense, gelu, norm, pick, softmax, widen
+from tests.reference import dense, gelu, norm, softmax, widen
 
 HEADS, LAYERS, WIDTH = 2, 2, 32
 GPT_BERT = {
@@ -73,7 +73,7 @@ def compute(
         return sum((next(weights) * output for output in outputs), np.zeros_like(x))
 
     for number in range(LAYERS):
-        layer = pick(encoder["layers"], number)
+        layer = encoder[f"layer_{number}"]
         far = number % knobs.get("global_every", 1) == 0
         x = add(x, layer.get("attention_norm"), Attention(layer["attention"], encoder, knobs, far))
         x = add(x, layer.get("mlp_norm"), lambda y, layer=layer: feed(layer["mlp"], y, knobs))

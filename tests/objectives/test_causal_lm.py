@@ -22,7 +22,6 @@ from bert_jax.data import pipeline, prepare
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, runs
-from bert_jax.models.bert import pooled_positions
 from bert_jax.objectives import network
 from bert_jax.studies import definition
 from bert_jax.suites.base import SuiteOptions
@@ -111,16 +110,6 @@ def test_no_loss_depends_on_a_later_token():
     )  # [23, P, D]
     reads = np.abs(np.asarray(jacobian)).max(-1)[:, :24] > 0
     assert np.array_equal(reads, np.tri(23, 24, dtype=bool))
-
-
-def test_a_text_is_read_at_its_last_token_for_the_first_sees_itself_alone():
-    batch = toy.batch(5, 24, seed=2, examples=2)
-    causal, other = (toy.config(model__causal=on).model for on in (True, False))
-    ends = [
-        [max(np.flatnonzero(row == example)) for example in (1, 2)] for row in batch["segment_ids"]
-    ]
-    assert np.asarray(pooled_positions(causal, batch)).tolist() == ends
-    assert pooled_positions(other, batch) is batch["cls_positions"]
 
 
 def test_what_hugging_face_expresses_of_it():

@@ -150,9 +150,9 @@ def test_with_all_causal_it_is_causal_lm(examples, end):
 @pytest.mark.parametrize("backend", ["einsum", pytest.param("cudnn", marks=pytest.mark.slow)])
 def test_each_example_of_a_row_is_read_as_if_alone(backend, monkeypatch):
     """Three examples a row, with a window: causal ones as by a causal model, within the example."""
-    cudnn = functools.partial(backends.cudnn, implementation="xla")
-    monkeypatch.setattr(backends, "TABLE", {"einsum": backends.einsum, "cudnn": cudnn})
-    monkeypatch.setattr(backends, "resolve", lambda *_, **__: backend)
+    cudnn = functools.partial(backends.attend_fused, implementation="xla")
+    monkeypatch.setattr(backends, "TABLE", {"einsum": backends.attend_by_einsum, "cudnn": cudnn})
+    monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: backend)
     b = toy.batch(6, LENGTH, seed=5, examples=3)
     ours, _ = corrupted(b, inputs(0.5))
     kinds = np.asarray(ours["causal"])
@@ -351,7 +351,7 @@ def test_what_it_cannot_be_trained_with_is_refused(changes, said):
 def test_attention_is_einsum_where_it_is_not_named(kind):
     model = dataclasses.replace(config().model, dtype="bfloat16", hidden=128)
     with devices.traced_for(kind):
-        assert backends.resolve(model, 128, train=True, capture=False) == "einsum"
+        assert backends.choose_backend(model, 128, train=True) == "einsum"
     assert config(model__attention="cudnn", model__dtype="bfloat16").model.attention == "cudnn"
 
 

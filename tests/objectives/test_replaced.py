@@ -24,12 +24,11 @@ from bert_jax.config import costs, generators, knobs, load_file, resolve
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, huggingface, runs
-from bert_jax.models.bert import padded_vocab
+from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flat
 from bert_jax.training import program
 from tests import outcomes, reference, test_step, texts, toy
-from tests.test_knobs import parameters
 
 LENGTH = 24
 HIDDEN = {"masking__replace": "(0.85,0,0.15)", "evals__validation__replace": "(0.85,0,0.15)"}
@@ -260,7 +259,9 @@ def test_the_generator_learns_from_mlm_alone_and_the_embeddings_from_both(comput
 
     every = set(flat(grads["mlm"]))  # keys have a bias in vain: a softmax does not see it
     assert every - learns("mlm") - learns("replaced") <= {
-        f"{encoder}/layers/attention/key/bias" for encoder in ("encoder", "generator")
+        f"{encoder}/layer_{i}/attention/key/bias"
+        for encoder in ("encoder", "generator")
+        for i in range(12)
     }
     assert {leaf.partition("/")[0] for leaf in learns("mlm")} == {"encoder", "generator", "mlm"}
     assert {leaf.partition("/")[0] for leaf in learns("replaced")} == {"encoder", "replaced"}
@@ -289,10 +290,10 @@ def test_a_generator_has_its_share_of_the_width(size, share, shape):
     shapes = {name: leaf.shape for name, leaf in flat(tree).items()}
     width, heads, mlp = shape
     assert shapes["generator/projection/kernel"] == (model.hidden, width)
-    query = "layers/attention/query/kernel"
-    assert shapes[f"generator/{query}"] == (model.layers, width, heads, 64)
-    assert shapes[f"encoder/{query}"] == (model.layers, model.hidden, model.heads, 64)
-    assert shapes["generator/layers/mlp/up/kernel"] == (model.layers, width, mlp)
+    query = f"layer_{model.layers - 1}/attention/query/kernel"
+    assert shapes[f"generator/{query}"] == (width, heads, 64)
+    assert shapes[f"encoder/{query}"] == (model.hidden, model.heads, 64)
+    assert shapes["generator/layer_0/mlp/up/kernel"] == (width, mlp)
     assert shapes["mlm/dense/kernel"] == (width, model.hidden)
     assert not any(name.startswith("generator/embeddings") for name in shapes)
 
@@ -343,7 +344,7 @@ def test_what_it_cannot_be_trained_with_is_refused(changes, said):
 def test_costs_are_the_matmuls_of_an_update(share, width):
     settings = config(float(share), batch_size=4, model__embedding=width)
     kinds = settings.model.type_vocab * width  # read by either encoder
-    wanted = costs.flops_per_step(settings, padded_vocab(settings.model, toy.VOCAB))
+    wanted = costs.flops_per_step(settings, pad_vocabulary(settings.model, toy.VOCAB))
     wanted += (2 if share else 1) * 2 * 2.0 * 4 * LENGTH * kinds
     found = ours.matmuls_of(settings)
     assert sum(one.flops * times for one, times in found.items()) == wanted
@@ -369,7 +370,7 @@ def trained(folder: Path, **settings: object) -> runs.TrainedModel:
     (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     vocabulary, found = tokenizers.load(folder / "vocab.txt"), config(**settings)
     b = toy.batch(2, LENGTH) | {"predict_positions": np.zeros((2, 1), np.int32)}
-    params = parameters(network.build(found, toy.VOCAB), b)
+    params = toy.draw_parameters(network.build(found, toy.VOCAB), b)
     params["encoder"]["embeddings"]["token"][toy.VOCAB :] = params["mlm"]["bias"][toy.VOCAB :] = 0
     return runs.TrainedModel(
         folder, found, vocabulary, folder, params, 7, {"foreign": "a/discriminator"}
@@ -556,7 +557,7 @@ def test_its_encoder_is_fine_tuned_and_with_nsp_it_is_not_exported(run, tmp_path
     tuned = resolve(recipes.finetuning("classify", str(run.folder), changes))
     with texts.one_device(), caplog.at_level("INFO"):
         train.run(tuned, tmp_path / "tuned", command=[])
-    assert "generator/layers/" in caplog.text
+    assert "generator/layer_0/" in caplog.text
     assert "is not used" in caplog.text
     found = runs.open_run(str(tmp_path / "tuned"))
     assert set(found.params) == {"encoder", "classify"}

@@ -35,7 +35,7 @@ SIZES: Mapping[str, tuple[str, int]] = {
     "hidden": ("encoder/embeddings/token", 1),
     "max_positions": ("encoder/embeddings/position", 0),
     "type_vocab": ("encoder/embeddings/type", 0),
-    "mlp": ("encoder/layers/mlp/up/kernel", 0),
+    "mlp": ("encoder/layer_{}/mlp/up/kernel", 0),
 }
 OVER_LABELS = ("classify", "regress", "tag", "choice")
 # Values of config.model of a BERT, whatever its positions, norms and types; see `Family.only`.

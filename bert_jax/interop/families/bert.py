@@ -30,14 +30,14 @@ def encoder(prefix: str, attention_norm: str, mlp_norm: str) -> dict[str, Row]:
     embeddings = f"{prefix}embeddings."
     named = {
         "encoder/embeddings/norm": (f"{embeddings}LayerNorm", "norm"),
-        "encoder/layers/attention/query": (f"{layer}attention.self.query", "dense"),
-        "encoder/layers/attention/key": (f"{layer}attention.self.key", "dense"),
-        "encoder/layers/attention/value": (f"{layer}attention.self.value", "dense"),
-        "encoder/layers/attention/out": (f"{layer}attention.output.dense", "dense"),
-        "encoder/layers/attention_norm": (f"{layer}{attention_norm}", "norm"),
-        "encoder/layers/mlp/up": (f"{layer}intermediate.dense", "dense"),
-        "encoder/layers/mlp/down": (f"{layer}output.dense", "dense"),
-        "encoder/layers/mlp_norm": (f"{layer}{mlp_norm}", "norm"),
+        "encoder/layer_{}/attention/query": (f"{layer}attention.self.query", "dense"),
+        "encoder/layer_{}/attention/key": (f"{layer}attention.self.key", "dense"),
+        "encoder/layer_{}/attention/value": (f"{layer}attention.self.value", "dense"),
+        "encoder/layer_{}/attention/out": (f"{layer}attention.output.dense", "dense"),
+        "encoder/layer_{}/attention_norm": (f"{layer}{attention_norm}", "norm"),
+        "encoder/layer_{}/mlp/up": (f"{layer}intermediate.dense", "dense"),
+        "encoder/layer_{}/mlp/down": (f"{layer}output.dense", "dense"),
+        "encoder/layer_{}/mlp_norm": (f"{layer}{mlp_norm}", "norm"),
         "encoder/pooler": (f"{prefix}pooler.dense", "dense"),
     }
     tables = {"token": "word", "type": "token_type", "position": "position"}

@@ -17,14 +17,14 @@ from bert_jax.interop.parameter_names import Row, modules
 LAYER = "distilbert.transformer.layer.{}."
 MODULES = {
     "encoder/embeddings/norm": ("distilbert.embeddings.LayerNorm", "norm"),
-    "encoder/layers/attention/query": (f"{LAYER}attention.q_lin", "dense"),
-    "encoder/layers/attention/key": (f"{LAYER}attention.k_lin", "dense"),
-    "encoder/layers/attention/value": (f"{LAYER}attention.v_lin", "dense"),
-    "encoder/layers/attention/out": (f"{LAYER}attention.out_lin", "dense"),
-    "encoder/layers/attention_norm": (f"{LAYER}sa_layer_norm", "norm"),
-    "encoder/layers/mlp/up": (f"{LAYER}ffn.lin1", "dense"),
-    "encoder/layers/mlp/down": (f"{LAYER}ffn.lin2", "dense"),
-    "encoder/layers/mlp_norm": (f"{LAYER}output_layer_norm", "norm"),
+    "encoder/layer_{}/attention/query": (f"{LAYER}attention.q_lin", "dense"),
+    "encoder/layer_{}/attention/key": (f"{LAYER}attention.k_lin", "dense"),
+    "encoder/layer_{}/attention/value": (f"{LAYER}attention.v_lin", "dense"),
+    "encoder/layer_{}/attention/out": (f"{LAYER}attention.out_lin", "dense"),
+    "encoder/layer_{}/attention_norm": (f"{LAYER}sa_layer_norm", "norm"),
+    "encoder/layer_{}/mlp/up": (f"{LAYER}ffn.lin1", "dense"),
+    "encoder/layer_{}/mlp/down": (f"{LAYER}ffn.lin2", "dense"),
+    "encoder/layer_{}/mlp_norm": (f"{LAYER}output_layer_norm", "norm"),
     "encoder/pooler": ("pre_classifier", "dense"),
 }
 ROWS = {

@@ -83,7 +83,7 @@ FAMILY = Family(
     state=state,
     sizes={
         **SIZES,
-        "hidden": ("encoder/layers/mlp/up/kernel", 1),
+        "hidden": ("encoder/layer_{}/mlp/up/kernel", 1),
         "embedding": ("encoder/embeddings/token", 1),
     },
     only=PLAIN | {"norm": ("post",), "first_position": (0,), "type_vocab": range(1, 2**31)},

@@ -40,7 +40,7 @@ BASES = {GLOBAL: ("global_rope_theta", 160_000.0), NEAR: ("local_rope_theta", 10
 def _rows() -> dict[str, Row]:
     norms = {
         "encoder/embeddings/norm": ("model.embeddings.norm", "norm"),
-        "encoder/layers/mlp_norm": (f"{LAYER}mlp_norm", "norm"),
+        "encoder/layer_{}/mlp_norm": (f"{LAYER}mlp_norm", "norm"),
         "encoder/final_norm": ("model.final_norm", "norm"),
         **{f"{head}/norm": ("head.norm", "norm") for head in LABELS},
     }
@@ -49,7 +49,7 @@ def _rows() -> dict[str, Row]:
         **bert.words("head.dense", "head.norm", "decoder.bias"),
         **bert.logits(**dict.fromkeys(LABELS, "classifier")),
         **modules({f"{head}/dense": ("head.dense", "dense") for head in LABELS} | norms),
-        **module("encoder/layers/attention_norm", f"{LAYER}attn_norm", "norm", first=1),
+        **module("encoder/layer_{}/attention_norm", f"{LAYER}attn_norm", "norm"),
     }
     for ours, theirs, part, parts in (
         ("attention/query", "attn.Wqkv", 0, 3),
@@ -61,7 +61,7 @@ def _rows() -> dict[str, Row]:
         ("mlp/down", "mlp.Wo", 0, 1),
     ):
         there = f"{LAYER}{theirs}"
-        found |= module(f"encoder/layers/{ours}", there, "dense", part=part, parts=parts)
+        found |= module(f"encoder/layer_{{}}/{ours}", there, "dense", part=part, parts=parts)
     return found
 
 

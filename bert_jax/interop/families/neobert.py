@@ -21,10 +21,10 @@ LAYER = "model.transformer_encoder.{}."
 MULTIPLE = 8  # of the feed-forward's width
 CODE = "chandar-lab/NeoBERT--model."  # on the hub, what loads such a folder
 MODULES = {
-    "encoder/layers/attention/out": (f"{LAYER}wo", "dense"),
-    "encoder/layers/attention_norm": (f"{LAYER}attention_norm", "norm"),
-    "encoder/layers/mlp/down": (f"{LAYER}ffn.w3", "dense"),
-    "encoder/layers/mlp_norm": (f"{LAYER}ffn_norm", "norm"),
+    "encoder/layer_{}/attention/out": (f"{LAYER}wo", "dense"),
+    "encoder/layer_{}/attention_norm": (f"{LAYER}attention_norm", "norm"),
+    "encoder/layer_{}/mlp/down": (f"{LAYER}ffn.w3", "dense"),
+    "encoder/layer_{}/mlp_norm": (f"{LAYER}ffn_norm", "norm"),
     "encoder/final_norm": ("model.layer_norm", "norm"),
     "encoder/pooler": ("dense", "dense"),
 }
@@ -39,9 +39,11 @@ def _rows() -> dict[str, Row]:
     }
     for i, name in enumerate(("query", "key", "value")):
         stored = {"part": i, "parts": 3, "by_head": True, "turned": name != "value"}
-        found |= module(f"encoder/layers/attention/{name}", f"{LAYER}qkv", "dense", **stored)
+        found |= module(f"encoder/layer_{{}}/attention/{name}", f"{LAYER}qkv", "dense", **stored)
     for i, name in enumerate(("up", "gate")):
-        found |= module(f"encoder/layers/mlp/{name}", f"{LAYER}ffn.w12", "dense", part=i, parts=2)
+        found |= module(
+            f"encoder/layer_{{}}/mlp/{name}", f"{LAYER}ffn.w12", "dense", part=i, parts=2
+        )
     return found
 
 

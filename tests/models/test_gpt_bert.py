@@ -17,12 +17,14 @@ from bert_jax import objectives
 from bert_jax.config import costs, knobs
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError
-from bert_jax.models import backends, bert, layers, positions
+from bert_jax.models import gpt_bert as parts
+from bert_jax.models.attention_mask import make_attention_mask
+from bert_jax.models.encoder import Attention, Encoder, FeedForward, read_layers
+from bert_jax.models.layers import make_norm
 from bert_jax.objectives import network
 from bert_jax.planning import matmuls
 from bert_jax.system.trees import flat
 from tests import gpt_bert, reference, toy
-from tests.test_knobs import parameters
 
 SHIFTED = objectives.TABLE["hybrid"].configure(knobs.Objective(shift=True))
 
@@ -48,7 +50,7 @@ def weights() -> Any:
 def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
     """Gradients of the hybrid loss, and hidden states, logits and loss, by the authors' names."""
     b, vocab = gpt_bert.batch(), gpt_bert.VOCAB
-    encoder = bert.Bert(config.model, vocab, pool=False, capture=True)
+    encoder = Encoder(config.model, vocab, pool=False)
     head = SHIFTED.make_head(config.model, vocab, 0, False, "mlm")
 
     def compute(params: Any) -> tuple[jax.Array, Any]:
@@ -57,14 +59,15 @@ def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
         sums, counts = SHIFTED.loss(logits, b), SHIFTED.count(b)
         masked, causal = (sums[f"{n}_loss"][0] / counts[n] for n in ("mlm", "causal_lm"))
         loss = (1 - gpt_bert.SHARE) * masked + gpt_bert.SHARE * causal
-        return loss, {"hidden_states": encoded.layers, "logits": logits[..., :vocab], "loss": loss}
+        hidden = read_layers(config.model, vocab, params["encoder"], b).hidden
+        return loss, {"hidden_states": hidden, "logits": logits[..., :vocab], "loss": loss}
 
     return jax.device_get(jax.jit(jax.grad(compute, has_aux=True))(weights()))
 
 
-@pytest.mark.parametrize("scan", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_outputs_and_gradients_are_those_of_its_authors(scan):
-    gradients, ours = computed(gpt_bert.config(model__scan=scan))
+@pytest.mark.parametrize("remat", ["none", pytest.param("full", marks=pytest.mark.slow)])
+def test_outputs_and_gradients_are_the_authors(remat):
+    gradients, ours = computed(gpt_bert.config(model__remat=remat))
     real, theirs, far = gpt_bert.batch()["segment_ids"] > 0, golden(), {}
     states = theirs["hidden_states"].astype(np.float64)
     # Theirs end before the norm that their head begins with; ours end after it.
@@ -86,14 +89,14 @@ def test_outputs_and_gradients_are_those_of_its_authors(scan):
     assert {name: value for name, value in far.items() if not value <= 1e-5} == {}
 
 
-def test_buckets_are_those_of_the_authors_code():
-    found = positions.buckets(
+def test_assign_buckets_does_as_the_authors_code():
+    found = parts.assign_buckets(
         gpt_bert.config(model__position_buckets=32, model__max_positions=512).model
     )
     np.testing.assert_array_equal(found, golden()["buckets"])
 
 
-def test_buckets_that_leave_none_to_share_are_refused():
+def test_buckets_with_none_to_share_are_refused():
     settings = {"model__position": "relative", "model__max_positions": 24}
     toy.config(**settings, model__position_buckets=45)
     with pytest.raises(ConfigError, match=r"half of them reach model\.max_positions = 24"):
@@ -103,29 +106,25 @@ def test_buckets_that_leave_none_to_share_are_refused():
 # --- one by one -----------------------------------------------------------------------------------
 
 
-def test_distances_add_what_is_written_out():
-    """With buckets of all rows, as in training, and of each, as where a text goes on."""
+def test_add_distances_adds_what_is_written_out():
     random = np.random.default_rng(0)
     settings = {"model__position_buckets": 4, "model__max_positions": 6}
     cfg = toy.config(model__position="relative", **settings).model
     query, key = random.normal(size=(2, 2, 9, 3, 8)).astype(np.float32)
-    of_queries, of_keys = random.normal(size=(2, 7, 3, 8)).astype(np.float32)
-    columns = np.arange(9, dtype=np.int32)
-    bucket = np.asarray(positions.bucketed(columns, columns, cfg))
-    distance = columns[:, None] - columns[None, :]
+    distance_query, distance_key = random.normal(size=(2, 7, 3, 8)).astype(np.float32)
+    columns = np.broadcast_to(np.arange(9, dtype=np.int32), (2, 9))
+    mask = make_attention_mask({"segment_ids": columns * 0 + 1, "positions": columns}, cfg)
     near = {-2: 1, -1: 2, 0: 3, 1: 4, 2: 5}
-    assert [*bucket.ravel()] == [near.get(d, 6 if d > 0 else 0) for d in distance.ravel()]
-    expected = np.einsum("bihd,ijhd->bhij", query, of_keys[bucket])
-    expected += np.einsum("bjhd,ijhd->bhij", key, of_queries[bucket])
-    vectors = query, key, of_queries, of_keys
-    scores = jax.jit(positions.distance_scores, static_argnums=5)
-    found = scores(*vectors, bucket, cfg)
-    np.testing.assert_allclose(found, expected / np.sqrt(8), atol=1e-5)
-    alike = scores(*vectors, np.stack([bucket, bucket]), cfg)
-    np.testing.assert_allclose(alike, found, atol=1e-6)
+    bucket = np.array([[near.get(i - j, 6 if i > j else 0) for j in range(9)] for i in range(9)])
+    expected = np.einsum("bihd,ijhd->bhij", query, distance_key[bucket])
+    expected += np.einsum("bjhd,ijhd->bhij", key, distance_query[bucket])
+    vectors = (query, key, distance_query, distance_key)
+    scaled, found = jax.jit(parts.add_distances, static_argnums=0)(cfg, *vectors, mask)
+    np.testing.assert_allclose(scaled, query / np.sqrt(3), atol=1e-6)
+    np.testing.assert_allclose(found.bias, expected / np.sqrt(3 * 8), atol=1e-5)
 
 
-def test_norms_without_parameters_but_that_of_relative_positions():
+def test_norms_of_distances_keep_their_parameters():
     config = toy.config(model__position="relative", model__norm_parameters="false")
     shapes = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
     assert {n for n in flat(shapes) if "norm/" in n} == {
@@ -133,48 +132,46 @@ def test_norms_without_parameters_but_that_of_relative_positions():
     }
     x = np.random.default_rng(0).normal(3, 2, (2, 5, 32)).astype(np.float32)
     plain = reference.norm(np.float64(x), {"scale": 1, "bias": 0})
-    np.testing.assert_allclose(layers.LayerNorm(config.model).apply({}, x), plain, atol=1e-5)
+    np.testing.assert_allclose(make_norm(config.model).apply({}, x), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize(("biases", "own", "there"), [(1, None, 1), (1, 0, 0), (0, 1, 1)])
-def test_the_feed_forward_has_biases_of_its_own_or_none(biases, own, there):
+def test_the_feed_forward_may_have_its_own_biases(biases, own, there):
     config = toy.config(model__biases=bool(biases), model__gated="true", model__inner_norm="true")
     model = dataclasses.replace(config.model, mlp_biases=own if own is None else bool(own))
-    shapes = flat(jax.eval_shape(bert.Mlp(model).init, jax.random.key(0), jnp.zeros((2, 3, 32))))
+    shapes = flat(jax.eval_shape(FeedForward(model).init, jax.random.key(0), jnp.zeros((2, 3, 32))))
     dense = {f"params/{name}/bias" for name in ("up", "gate", "down")}
     assert (dense & shapes.keys() == dense) == bool(there)
     assert ("params/norm/bias" in shapes) == bool(biases)  # no dense layer's
 
 
-def test_a_gate_multiplies_what_attention_has_summed():
+def test_a_gate_multiplies_what_attention_summed():
     """With a gate that is the same at every token, as if it were in the last matrix."""
     b, x = toy.batch(2, 24), np.random.default_rng(1).normal(size=(2, 24, 32)).astype(np.float32)
     gated, plain = (
-        bert.Attention(toy.config(model__attention_gate=gate).model, train=False)
+        Attention(toy.config(model__attention_gate=gate).model, 0, train=False, backend="einsum")
         for gate in (True, False)
     )
-    mask = backends.attention_mask(b, plain.cfg)
-    params = parameters(gated, x, mask)
+    mask = make_attention_mask(b, plain.cfg)
+    params = toy.draw_parameters(gated, x, mask)
     params["gate"]["kernel"][:] = 0
-    found = jax.jit(lambda p: gated.apply({"params": p}, x, mask)[0])(params)
+    found = jax.jit(lambda p: gated.apply({"params": p}, x, mask))(params)
     share = reference.gelu(np.float64(params.pop("gate")["bias"]))[..., None]
     params["out"]["kernel"] = params["out"]["kernel"] * share.astype(np.float32)  # a new array
-    expected = jax.jit(lambda p: plain.apply({"params": p}, x, mask)[0])(params)
+    expected = jax.jit(lambda p: plain.apply({"params": p}, x, mask))(params)
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_what_is_read_is_the_sum_that_weights_say():
-    """At first that of the latest output: a model with layer weights is then the one without."""
-    b, changes = toy.batch(2, 24), {"model__scan": "true"}
-    with_weights, plain = (
-        bert.Bert(toy.config(**settings).model, toy.VOCAB, pool=False, capture=True)
-        for settings in (changes | {"model__layer_weights": "true"}, changes)
-    )
-    fresh = jax.jit(with_weights.init)(jax.random.key(0), b)["params"]
+def test_layers_read_the_sum_that_weights_say():
+    """At first the latest output: a model with layer weights is then the one without."""
+    b = toy.batch(2, 24)
+    weighted, plain = (toy.config(model__layer_weights=on).model for on in ("true", "false"))
+    fresh = toy.init(toy.config(model__layer_weights="true"))["encoder"]
     before = fresh["layer_weights"]["weights"]
     rest = {name: value for name, value in fresh.items() if name != "layer_weights"}
-    run = jax.jit(lambda p: with_weights.apply({"params": p}, b).layers)
-    np.testing.assert_array_equal(run(fresh), jax.jit(plain.apply)({"params": rest}, b).layers)
+    run = jax.jit(lambda p: read_layers(weighted, toy.VOCAB, p, b).hidden)
+    without = jax.jit(lambda p: read_layers(plain, toy.VOCAB, p, b).hidden)(rest)
+    np.testing.assert_array_equal(run(fresh), without)
     assert before.shape == (2 + 3 + 4 + 5,)
     for layer, first, count in ((1, 2, 3), (2, 9, 5)):
         chosen = np.array(before)
@@ -183,24 +180,7 @@ def test_what_is_read_is_the_sum_that_weights_say():
         np.testing.assert_array_equal(states[layer], 2 * states[0])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("remat", ["none", "full"])
-def test_what_the_backward_pass_keeps_grows_by_layers_and_not_by_their_square(remat):
-    def kept(layers: int) -> int:
-        settings = {"model__layers": layers, "model__layer_weights": "true", "model__remat": remat}
-        model = bert.Bert(toy.config(**settings, model__scan="true").model, toy.VOCAB, pool=False)
-        b = toy.batch(2, 24)
-        params = jax.eval_shape(model.init, jax.random.key(0), b)["params"]
-        backward = jax.eval_shape(
-            lambda p: jax.vjp(lambda p: model.apply({"params": p}, b).hidden, p)[1], params
-        )
-        return sum(x.size for x in jax.tree.leaves(backward) if x.shape[-1:] == (32,))
-
-    one, two, three = kept(2), kept(4), kept(6)
-    assert three - two == two - one > 0
-
-
-def test_flops_are_those_of_the_matmuls_less_the_choice_of_buckets():
+def test_flops_are_the_matmuls_but_for_buckets():
     config = gpt_bert.config(batch_size=4)
     net, b = network.build(config, gpt_bert.VOCAB), gpt_bert.batch()
 

@@ -15,18 +15,19 @@ from bert_jax import sharding
 from bert_jax.config import costs, devices, knobs, validation
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends
-from bert_jax.models.bert import Bert
-from bert_jax.models.positions import slopes
-from bert_jax.models.precision import KINDS
+from bert_jax.models.attention_mask import make_attention_mask
+from bert_jax.models.encoder import read_layers
+from bert_jax.models.matmul import KINDS
+from bert_jax.models.positions import make_slopes
 from bert_jax.objectives import network
 from tests import toy
 
 ROWS, LENGTH, HEADS, WIDTH = 3, 256, 2, 8  # two blocks of splash's in either direction
 # As a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted.
 BACKENDS = {
-    "einsum": functools.partial(backends.einsum, drop=lambda x: x),
-    "cudnn": functools.partial(backends.cudnn, implementation="xla"),
-    "splash": functools.partial(backends.splash, interpret=True),
+    "einsum": functools.partial(backends.attend_by_einsum, drop=lambda x: x),
+    "cudnn": functools.partial(backends.attend_fused, implementation="xla"),
+    "splash": functools.partial(backends.attend_by_splash, interpret=True),
 }
 FORMS = {
     "all": {},
@@ -85,7 +86,7 @@ def plain(query, key, value, cotangent, batch, cfg):
             )
             scores = q @ k.T / np.sqrt(WIDTH)
             if cfg.position == "alibi":
-                scores -= slopes(HEADS)[head] * np.abs(at[:, None] - at[None, :])
+                scores -= make_slopes(HEADS)[head] * np.abs(at[:, None] - at[None, :])
             weights = np.where(mask, np.exp(scores - scores.max(1, keepdims=True)), 0)
             weights /= weights.sum(1, keepdims=True)
             inner = d @ v.T
@@ -95,8 +96,14 @@ def plain(query, key, value, cotangent, batch, cfg):
     return found
 
 
+def attend(name, cfg, batch, *operands):
+    """The weighted sum of a backend."""
+    mask = make_attention_mask(batch, cfg, cfg.window)
+    return BACKENDS[name](*operands, mask=mask, cfg=cfg)[0]
+
+
 @functools.cache
-def run(name, form, packed, far=None, dtype="float32"):
+def run(name, form, packed, dtype="float32"):
     """What a backend returns and its gradients; gradients if padding were read; the batch; what is
     expected.
     """
@@ -106,15 +113,12 @@ def run(name, form, packed, far=None, dtype="float32"):
 
     @jax.jit
     def compute(query, key, value, cotangent):
-        sight = backends.attention_mask(batch, cfg)
-        flag = None if far is None else jnp.asarray(far)
-        out, pull = jax.vjp(lambda *x: BACKENDS[name](*x, sight, cfg, flag)[0], query, key, value)
+        out, pull = jax.vjp(lambda *x: attend(name, cfg, batch, *x), query, key, value)
         return (out, *pull(cotangent.astype(out.dtype))), pull(jnp.ones_like(out))
 
     single = [jnp.asarray(x, KINDS[dtype].result) for x in (query, key, value)]
     found, everywhere = jax.device_get(compute(*single, cotangent))
-    seen_past = dataclasses.replace(cfg, window=0) if far else cfg
-    return found, everywhere, batch, plain(query, key, value, cotangent, batch, seen_past)
+    return found, everywhere, batch, plain(query, key, value, cotangent, batch, cfg)
 
 
 @pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -131,7 +135,7 @@ def test_every_backend_is_the_plain_statement(name, form, packed):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_bfloat16_is_as_near_as_its_digits(name):
+def test_backends_in_bfloat16_are_near(name):
     (context, *gradients), _, batch, (expected, *slopes_) = run(
         name, "window", True, dtype="bfloat16"
     )
@@ -142,20 +146,10 @@ def test_bfloat16_is_as_near_as_its_digits(name):
         np.testing.assert_allclose(np.float32(ours), theirs, atol=0.03 * np.abs(theirs).max())
 
 
-@pytest.mark.parametrize("far", [True, False])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_layer_may_see_past_the_window(name, far):
-    (context, *gradients), _, batch, (expected, *slopes_) = run(name, "window", True, far=far)
-    real = batch["segment_ids"] > 0
-    np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
-    for ours, theirs in zip(gradients, slopes_, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
-
-
 @pytest.mark.parametrize(
     "name", ["einsum", "cudnn", pytest.param("splash", marks=pytest.mark.slow)]
 )
-def test_nothing_is_seen_outside_the_window_or_across_examples(name):
+def test_backends_see_nothing_that_is_forbidden(name):
     """Of what each token's vector depends on: exactly the values it may see, exactly nothing of the
     others.
     """
@@ -164,13 +158,8 @@ def test_nothing_is_seen_outside_the_window_or_across_examples(name):
         cfg = model(causal=causal, window=window)
         query, key, value = (jnp.asarray(x) for x in operands(rows=1, length=128)[:3])
 
-        def context(key, value, cfg=cfg, query=query):
-            return jnp.sum(
-                BACKENDS[name](query, key, value, backends.attention_mask(batch, cfg), cfg, None)[
-                    0
-                ][0],
-                (1, 2),
-            )
+        def context(key, value, query=query, name=name, cfg=cfg):
+            return jnp.sum(attend(name, cfg, batch, query, key, value)[0], (1, 2))
 
         by_value = np.abs(jax.jit(jax.jacrev(context, 1))(key, value)).sum((1, 3, 4))  # [L, L]
         by_key = np.abs(jax.jit(jax.jacrev(context, 0))(key, value)).sum((1, 3, 4))
@@ -188,8 +177,8 @@ def taken(monkeypatch):
     """A function that makes every pass take a backend, as a CPU can run it."""
 
     def take(name):
-        monkeypatch.setattr(backends, "resolve", lambda *_, **__: name)
-        table = BACKENDS | {"einsum": backends.einsum}
+        monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: name)
+        table = BACKENDS | {"einsum": backends.attend_by_einsum}
         monkeypatch.setattr(backends, "TABLE", table)
 
     return take
@@ -213,14 +202,11 @@ NARROW = {"sequence_length": 128, "model__layers": 2, "model__position": "rotary
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["cudnn", "splash"])
 def test_a_model_is_the_same_with_any_backend(name, taken):
-    """Rotated, packed, with a window that the first layer sees past, its layers in a loop and
-    computed again.
-    """
+    """Rotated, packed, with a window that the first layer sees past, its layers computed again."""
     config = toy.config(
         **NARROW,
         model__window=9,
         model__global_every=2,
-        model__scan=True,
         model__remat="full",
         pairs="none",
     )
@@ -233,23 +219,19 @@ def test_a_model_is_the_same_with_any_backend(name, taken):
 
 
 @pytest.mark.parametrize(("every", "far"), [(0, []), (2, [0, 2]), (3, [0])])
-def test_every_so_many_layers_see_past_the_window(every, far):
-    config = toy.config(model__layers=3, model__window=4, model__global_every=every)
-    b, params = toy.batch(2, 24, seed=7, examples=2), toy.init(toy.config(model__layers=3))
-    found = {}
-    for scan in (True, False):
-        cfg = dataclasses.replace(config.model, scan=scan, remat="full" if scan else "none")
-        encoder = Bert(cfg, toy.VOCAB, capture=True)
-        found[scan] = jax.jit(encoder.apply)({"params": params["encoder"]}, b)
-    np.testing.assert_allclose(found[True].hidden, found[False].hidden, atol=1e-6)
-    for layer, probabilities in enumerate(np.asarray(found[True].attention)):
+def test_every_nth_layer_sees_past_the_window(every, far):
+    settings = {"model__layers": 3, "model__window": 4, "model__global_every": every}
+    config, b = toy.config(**settings), toy.batch(2, 24, seed=7, examples=2)
+    read = jax.jit(functools.partial(read_layers, config.model, toy.VOCAB))
+    found = read(toy.init(config)["encoder"], b).attention
+    for layer, probabilities in enumerate(np.asarray(found)):
         for row, segments in enumerate(b["segment_ids"]):
             may = seen(segments, False, 0 if layer in far else 4)
             for head in probabilities[row]:
                 np.testing.assert_array_equal((head > 0)[segments > 0], may[segments > 0])
 
 
-def test_a_window_is_needed_work_only_as_far_as_it_reaches():
+def test_costs_of_a_window_reach_as_far_as_it():
     sizes = np.array([[3, 12, 0, 24]])
     for (every, far), causal in itertools.product(((0, 0), (2, 2), (3, 1)), (False, True)):
         m = toy.config(model__layers=3, model__window=4, model__global_every=every).model
@@ -282,13 +264,13 @@ def on(monkeypatch):
 
 def resolved(length=128, train=True, capture=False, **overrides):
     model = devices.settled(toy.config(**overrides).model, train=train)
-    return backends.resolve(model, length, train=train, capture=capture)
+    return backends.choose_backend(model, length, train=train, capture=capture)
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [("cpu", "einsum"), ("cuda", "cudnn"), ("tpu", "splash"), ("rocm", "einsum")]
 )
-def test_auto_is_what_the_device_prefers_where_it_can(kind, name, on):
+def test_auto_is_what_the_device_prefers(kind, name, on):
     on(kind)
     fitting = FITTING.get(kind, {})
     dropping = {**fitting, "model__attention_dropout": 0.1}
@@ -312,12 +294,12 @@ def test_auto_is_what_the_device_prefers_where_it_can(kind, name, on):
         ("cuda", 128, {"model__position": "relative"}),
     ],
 )
-def test_auto_is_einsum_where_the_preferred_one_cannot(kind, length, misfit, on):
+def test_auto_is_einsum_where_another_cannot(kind, length, misfit, on):
     on(kind)
     assert resolved(length, **FITTING[kind] | misfit) == "einsum"
 
 
-def test_splash_needs_a_mesh_in_context_to_be_split(on):
+def test_splash_needs_a_mesh_to_be_split(on):
     """As training has it, and as it is under pmap."""
     found = []
 
@@ -342,8 +324,7 @@ def test_splash_is_split_by_rows_and_heads(fsdp):
     mesh = sharding.make_mesh(knobs.Parallel(fsdp=fsdp, tensor=2))
 
     def sums(*x):
-        mask = backends.attention_mask(batch, cfg)
-        return jnp.sum(jnp.sin(BACKENDS["splash"](*x, mask, cfg, None)[0]))
+        return jnp.sum(jnp.sin(attend("splash", cfg, batch, *x)))
 
     alone = jax.jit(jax.grad(sums, (0, 1, 2)))(query, key, value)
     with jax.set_mesh(mesh):
@@ -357,7 +338,7 @@ def test_splash_is_split_by_rows_and_heads(fsdp):
 NAMED = {"model__attention": "cudnn", "model__dtype": "bfloat16"}
 
 
-def test_a_name_binds_training_and_lets_others_read(on):
+def test_a_named_backend_binds_only_training(on):
     assert resolved(**NAMED, train=False) == "einsum"  # on this machine's CPU
     with pytest.raises(
         ConfigError, match=r"model\.attention = 'cudnn': it does not run on this machine's cpu"
@@ -393,7 +374,7 @@ def test_a_name_binds_training_and_lets_others_read(on):
         ),
     ],
 )
-def test_what_a_config_alone_tells_is_refused_with_it(overrides, message):
+def test_a_config_that_no_backend_fits_is_refused(overrides, message):
     with pytest.raises(ConfigError, match=message):
         toy.config(**overrides)
 
@@ -409,31 +390,35 @@ def test_what_a_config_alone_tells_is_refused_with_it(overrides, message):
         ({"model__attention": "splash"}, "'splash': rows of 24 tokens"),
     ],
 )
-def test_what_stops_training_alone_leaves_a_model_readable(overrides, message):
+def test_what_stops_training_leaves_a_model_readable(overrides, message):
     config = toy.config(**overrides)
     with pytest.raises(ConfigError, match=message):
         validation.trainable(config)
 
 
-def test_arms_all_at_once_are_not_given_to_cudnn(on):
+def test_cudnn_is_not_given_runs_under_vmap(on):
     """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
     on("cuda")
     half = toy.config(model__dtype="bfloat16").model
-    assert backends.batched(half).attention == "einsum"
+    assert backends.settle_for_vmap(half).attention == "einsum"
     with pytest.raises(ConfigError, match="all at once") as error:
-        backends.batched(toy.config(**NAMED).model)
+        backends.settle_for_vmap(toy.config(**NAMED).model)
     assert "arms=map" in error.value.hint
     on("tpu")
-    assert backends.batched(half).attention == "auto"
+    assert backends.settle_for_vmap(half).attention == "auto"
 
 
-def test_splash_of_arms_all_at_once_is_that_of_each():
+def test_splash_under_vmap_is_splash_of_each_run():
     cfg, batch = model(window=20), layout(True)
     query, key, value, _ = (jnp.stack([x, x[::-1]]) for x in operands())
 
     def sums(*x):
         return jnp.sum(
-            jnp.sin(BACKENDS["splash"](*x, backends.attention_mask(batch, cfg), cfg, None)[0])
+            jnp.sin(
+                BACKENDS["splash"](
+                    *x, make_attention_mask(batch, cfg, cfg.window), cfg, cfg.window
+                )[0]
+            )
         )
 
     of_one = jax.grad(sums, (0, 1, 2))
@@ -459,7 +444,7 @@ def test_the_program_for_a_gpu_calls_cudnn(packed, taken, monkeypatch):
         library, "check_cudnn_version", lambda: 91_000
     )  # asked of the library, which is not here
     taken("cudnn")
-    monkeypatch.setattr(backends, "TABLE", {"cudnn": backends.cudnn})
+    monkeypatch.setattr(backends, "TABLE", {"cudnn": backends.attend_fused})
     config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
     b, _ = toy.mask(toy.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
     params, built = toy.init(config), network.build(config, toy.VOCAB)

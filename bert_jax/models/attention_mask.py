@@ -1,0 +1,68 @@
+"""The attention mask of a batch: which token sees which, and what is added to the scores."""
+
+from __future__ import annotations
+
+import flax.struct
+import jax.numpy as jnp
+from jax import Array
+
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.models.positions import penalise_distance
+
+
+@flax.struct.dataclass
+class AttentionMask:
+    """The attention mask of L tokens over K keys, K = L but in generation.
+
+    Each backend reads some of the arrays, and the compiler leaves the others out.
+    """
+
+    segment_ids: Array  # int32 [B, L]
+    positions: Array  # int32 [B, L]
+    distance: Array  # int32 [B, L, K], position of the token less position of the key
+    allowed: Array  # bool [B, 1, L, K], whether the token sees the key
+    window: int = flax.struct.field(pytree_node=False)  # of the layer; 0 is none
+    bias: Array | None = None  # float32 [B, heads, L, K], added to the scores
+    lengths: Array | None = None  # int32 [B], if every row is one example and then padding
+    vectors: Array | None = None  # [buckets, D], of relative positions
+
+
+def find_window(cfg: knobs.Model, layer: int) -> int:
+    """Return how far the tokens of a layer see; 0 is everywhere."""
+    sees_all = cfg.global_every and layer % cfg.global_every == 0
+    return 0 if sees_all else cfg.window
+
+
+def make_attention_mask(
+    batch: Batch, cfg: knobs.Model, window: int = 0, vectors: Array | None = None
+) -> AttentionMask:
+    """Make the attention mask of the layers that have a window.
+
+    A token sees the tokens of the same example up to the window's distance. A causal token sees no
+    token after itself. Padding sees every token, and no token sees padding. In generation a row is
+    one new token, and its keys are the kept tokens and itself.
+    """
+    ids, positions = batch["segment_ids"], batch["positions"]
+    key_ids, key_positions = ids, positions  # [B, K]
+    if "past_positions" in batch:
+        past = batch["past_positions"]  # -1 where nothing is kept
+        key_ids = jnp.concatenate([(past >= 0).astype(ids.dtype), ids], axis=1)
+        key_positions = jnp.concatenate([past, positions], axis=1)
+    queries, keys = ids[:, None, :, None], key_ids[:, None, None, :]
+    allowed = (keys != 0) & ((queries == keys) | (queries == 0))  # [B, 1, L, K]
+    distance = positions[:, :, None] - key_positions[:, None, :]  # [B, L, K]
+    if "causal" in batch:  # bool [B, L]
+        allowed &= (distance >= 0)[:, None] | ~batch["causal"][:, None, :, None]
+    elif cfg.causal:
+        allowed &= (distance >= 0)[:, None]
+    if window:
+        allowed &= (jnp.abs(distance) <= window)[:, None]
+    bias = lengths = None
+    if cfg.position == "alibi":
+        assert cfg.heads is not None
+        bias = penalise_distance(distance, cfg.heads)
+    single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
+    if single and "causal" not in batch:
+        lengths = jnp.sum((ids > 0).astype(jnp.int32), -1)
+    return AttentionMask(ids, positions, distance, allowed, window, bias, lengths, vectors)

@@ -1,0 +1,280 @@
+"""BERT's encoder: embeddings, then layers of attention and feed-forward.
+
+In shapes D is the width of a token's vector, V the size of the vocabulary and d the width of a
+head; `batch.py` says what B, L, S and K are. Plain BERT (Devlin et al., 2019) is what the defaults
+compute; a knob changes a line or two.
+
+A module sows what it went through as intermediates: `hidden`, the vectors before and after each
+layer, and `attention`, the probabilities of each layer. A caller asks for them by
+`mutable=["intermediates"]`, as `read_layers` does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bert_jax import sharding
+from bert_jax.batch import Batch, Encoded
+from bert_jax.config import devices, knobs
+from bert_jax.models import backends, gpt_bert
+from bert_jax.models.attention_mask import AttentionMask, find_window, make_attention_mask
+from bert_jax.models.layers import (
+    ACTIVATIONS,
+    Dense,
+    Dropout,
+    draw_token_rows,
+    draw_weights,
+    make_norm,
+    recomputed,
+)
+from bert_jax.models.loop import recompute_layers, scan_layers
+from bert_jax.models.matmul import KINDS
+from bert_jax.models.pooler import read_pooler
+from bert_jax.models.positions import make_sinusoids, rotate
+
+
+def pad_vocabulary(cfg: knobs.Model, vocab_size: int) -> int:
+    """Return the rows of the embedding table: the vocabulary rounded up, for speed."""
+    return -(-vocab_size // cfg.vocab_multiple) * cfg.vocab_multiple
+
+
+class Embeddings(nn.Module):
+    """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else."""
+
+    cfg: knobs.Model
+    vocab_size: int
+    train: bool
+
+    @nn.compact
+    def __call__(self, batch: Batch) -> tuple[Array, Array]:
+        """Return the vectors [B, L, D] and the table of tokens."""
+        cfg, width = self.cfg, self.cfg.table_width
+        tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
+        shape = (pad_vocabulary(cfg, self.vocab_size), width)
+        rows = self.param("token", draw_token_rows(cfg, self.vocab_size), shape, jnp.float32)
+        table = sharding.copies(rows)
+        x = sharding.apply_to_copy(lambda table, ids: jnp.take(table, ids, axis=0), table, tokens)
+        if cfg.type_vocab:
+            # With one type, both texts of a pair are of that type.
+            types = jnp.minimum(batch["type_ids"], cfg.type_vocab - 1)
+            vectors = self.param("type", draw_weights(cfg), (cfg.type_vocab, width), jnp.float32)
+            # There are few types: the gradient of a matmul is faster than a scatter.
+            x += jax.nn.one_hot(types, cfg.type_vocab, dtype=jnp.float32) @ vectors
+        if cfg.position == "learned":
+            shape = (cfg.max_positions, width)
+            learned = self.param("position", draw_weights(cfg), shape, jnp.float32)
+            places = batch["positions"] + cfg.first_position
+            x += jnp.take(sharding.whole(learned), places, axis=0)
+        elif cfg.position == "sinusoidal":
+            past = batch["past_positions"].shape[1] if "past_positions" in batch else 0
+            sinusoids = jnp.asarray(make_sinusoids(past + tokens.shape[1], width))
+            x += jnp.take(sinusoids, batch["positions"], axis=0)
+        if cfg.embedding_norm:
+            x = make_norm(cfg, "norm")(x)
+        return Dropout(cfg.dropout, self.train)(x.astype(KINDS[cfg.dtype].result)), table
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention: what each token takes from the tokens that it sees."""
+
+    cfg: knobs.Model
+    layer: int
+    train: bool
+    backend: str
+
+    @nn.compact
+    def __call__(self, x: Array, mask: AttentionMask) -> Array:
+        cfg = self.cfg
+        assert cfg.heads is not None
+        heads = (cfg.heads, x.shape[-1] // cfg.heads)
+        project_query = Dense(cfg, heads, name="query")
+        project_key = Dense(cfg, heads, name="key")
+        query, key = project_query(x), project_key(x)  # [B, L, heads, d]
+        value = Dense(cfg, heads, name="value")(x)
+        if cfg.position == "rotary":
+            base = cfg.rotary_base
+            if mask.window and cfg.rotary_base_near is not None:
+                base = cfg.rotary_base_near
+            query, key = (rotate(y, mask.positions, base) for y in (query, key))
+        key, value = self.join_past(key, value)
+        drop = Dropout(cfg.attention_dropout, self.train)
+        if mask.vectors is not None:
+            distances = drop(mask.vectors)
+            vectors = project_query(distances), project_key(distances)
+            query, mask = gpt_bert.add_distances(cfg, query, key, *vectors, mask)
+        attend = backends.TABLE[self.backend]
+        context, probabilities = attend(query, key, value, mask, cfg, drop)
+        if probabilities is not None:
+            self.sow("intermediates", "attention", probabilities)  # [B, heads, L, K]
+        if cfg.attention_gate:
+            context = gpt_bert.gate_attention(cfg, x, context)
+        if cfg.inner_norm:
+            context = gpt_bert.norm_attention(cfg, context)
+        return Dense(cfg, (x.shape[-1],), axes=2, name="out")(context)
+
+    def join_past(self, key: Array, value: Array) -> tuple[Array, Array]:
+        """Return the keys and values with those of earlier tokens before them.
+
+        A causal model that continues a text need not read it again. It keeps what it computed of
+        its tokens in the collection `kept`, and is given that back as the collection `past`.
+        """
+        self.sow("kept", "pair", (key, value))
+        if not self.has_variable("past", "pair"):
+            return key, value
+        past: tuple[Array, Array] = self.get_variable("past", "pair")[0]
+        key = jnp.concatenate([past[0], key], axis=1)
+        return key, jnp.concatenate([past[1], value], axis=1)
+
+
+class FeedForward(nn.Module):
+    """Two dense layers with an activation between them; a gated one has a third."""
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        cfg = self.cfg
+        if cfg.mlp_biases is not None:
+            cfg = dataclasses.replace(cfg, biases=cfg.mlp_biases)
+        assert cfg.mlp is not None
+        activation = recomputed(ACTIVATIONS[cfg.activation], cfg)
+        hidden = activation(Dense(cfg, (cfg.mlp,), name="up")(x))
+        if cfg.gated:
+            hidden *= Dense(cfg, (cfg.mlp,), name="gate")(x)
+        if cfg.inner_norm:
+            hidden = make_norm(self.cfg, "norm")(hidden)
+        return Dense(cfg, (x.shape[-1],), name="down")(hidden)
+
+
+class Block(nn.Module):
+    """A layer: attention, then feed-forward, each with dropout, a residual sum and a norm.
+
+    The norm stands after the sum, as in BERT, or before the attention and the feed-forward.
+    """
+
+    cfg: knobs.Model
+    layer: int
+    train: bool
+    backend: str
+
+    def setup(self) -> None:
+        cfg = self.cfg
+        self.attention = Attention(cfg, self.layer, self.train, self.backend)
+        self.mlp = FeedForward(cfg)
+        self.drop = Dropout(cfg.dropout, self.train)
+        self.bare = cfg.norm == "pre" and not cfg.first_norm and self.layer == 0
+        if not self.bare:
+            self.attention_norm = make_norm(cfg)
+        self.mlp_norm = make_norm(cfg)
+
+    def attend(self, x: Array, mask: AttentionMask) -> Array:
+        """Return the vectors after the attention."""
+        x = sharding.along_rows(x)
+        if self.cfg.norm == "post":
+            return self.attention_norm(x + self.drop(self.attention(x, mask)))
+        read = x if self.bare else self.attention_norm(x)
+        return x + self.drop(self.attention(read, mask))
+
+    def feed(self, x: Array) -> Array:
+        """Return the vectors after the feed-forward."""
+        if self.cfg.norm == "post":
+            x = self.mlp_norm(x + self.drop(self.mlp(x)))
+        else:
+            x = x + self.drop(self.mlp(self.mlp_norm(x)))
+        return sharding.along_rows(x)
+
+    def __call__(self, x: Array, mask: AttentionMask) -> Array:
+        return self.feed(self.attend(x, mask))
+
+
+class Encoder(nn.Module):
+    """Tokens to vectors, and a pooled vector for each example.
+
+    Embeddings of another width than the layers are followed by a projection. The parameters of
+    layer i, from 0, are the subtree `layer_i`.
+    """
+
+    cfg: knobs.Model
+    vocab_size: int
+    train: bool = False
+    pool: bool = True
+
+    @nn.compact
+    def __call__(
+        self, batch: Batch, embeddings: Encoded | None = None, embed_only: bool = False
+    ) -> Encoded:
+        """Encode a batch, or only embed it; an encoder may be given the embeddings of another."""
+        cfg = devices.settled(self.cfg, train=self.train)
+        if embeddings is None:
+            x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)
+        else:
+            x, table = embeddings.hidden, embeddings.embedding_table
+        if embed_only:
+            return Encoded(x, None, table)
+        assert cfg.hidden is not None
+        if x.shape[-1] != cfg.hidden:
+            x = Dense(cfg, (cfg.hidden,), name="projection")(x)
+        self.sow("intermediates", "hidden", x)
+        states = self.run_layers(cfg, x, batch)
+        final_norm = make_norm(cfg, "final_norm") if cfg.norm == "pre" else lambda x: x
+        x = final_norm(states[-1])  # [B, L, D]
+        for state in (*states[:-1], x):
+            self.sow("intermediates", "hidden", state)
+        pooled = read_pooler(cfg, x, batch) if self.pool else None
+        features = None
+        if cfg.features > 1:  # [B, L, features x D]
+            features = jnp.concatenate([final_norm(y) for y in states[-cfg.features :]], axis=-1)
+        return Encoded(x, pooled, table, features)
+
+    def run_layers(self, cfg: knobs.Model, x: Array, batch: Batch) -> list[Array]:
+        """Return the vectors [B, L, D] after each layer; only after the last if they are a loop."""
+        assert cfg.layers is not None
+        capture = self.is_mutable_collection("intermediates")
+        length = batch["segment_ids"].shape[1]
+        backend = backends.choose_backend(cfg, length, train=self.train, capture=capture)
+        vectors = None
+        if cfg.position == "relative":
+            vectors = gpt_bert.RelativePositions(cfg, name="relative_positions")()
+        windows = [find_window(cfg, layer) for layer in range(cfg.layers)]
+        masks = {window: make_attention_mask(batch, cfg, window, vectors) for window in windows}
+        shows_layers = capture or self.is_mutable_collection("kept")
+        if cfg.scan and not shows_layers and not self.is_initializing():
+            key = self.make_rng("dropout") if self.has_rng("dropout") else None
+            trees = [self.variables["params"][f"layer_{i}"] for i in range(cfg.layers)]
+            block = Block(cfg, 0, self.train, backend, parent=None)
+            return [scan_layers(block, trees, x, masks[windows[0]], key)]
+
+        block_class = recompute_layers(Block, cfg)
+        layers = [
+            block_class(cfg, i, self.train, backend, name=f"layer_{i}") for i in range(cfg.layers)
+        ]
+        if cfg.layer_weights:
+            return gpt_bert.run_weighted(cfg, layers, x, masks)
+        states = [x]
+        for layer, window in zip(layers, windows, strict=True):
+            states.append(layer(states[-1], masks[window]))
+        return states[1:]
+
+
+class Layers(NamedTuple):
+    """What an encoder went through."""
+
+    hidden: Array  # [layers + 1, B, L, D]: embeddings, each layer; the last as it is returned
+    attention: Array  # float32 [layers, B, heads, L, L]
+    embedding_table: Array  # [V padded, D]
+
+
+def read_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> Layers:
+    """Run an encoder for inference and return what it went through."""
+    encoder = Encoder(cfg, vocab_size, pool=False)
+    encoded: Any
+    encoded, captured = encoder.apply({"params": params}, batch, mutable=["intermediates"])
+    inside: Any = captured["intermediates"]
+    attention = [inside[f"layer_{i}"]["attention"]["attention"][0] for i in range(cfg.layers or 0)]
+    return Layers(jnp.stack(inside["hidden"]), jnp.stack(attention), encoded.embedding_table)

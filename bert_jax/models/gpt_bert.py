@@ -1,0 +1,164 @@
+"""What GPT-BERT adds to the encoder (Charpentier and Samuel, 2024).
+
+Scores of distances (disentangled attention, as in DeBERTa and LTG-BERT), a gate and a norm within
+attention, and learned weights of the outputs of all blocks (DenseFormer).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from bert_jax import sharding
+from bert_jax.config import devices, knobs
+from bert_jax.models.attention_mask import AttentionMask, find_window
+from bert_jax.models.layers import Dense, draw_weights, gelu, make_norm, recomputed
+from bert_jax.models.matmul import KINDS, matmul
+
+# --- scores of distances --------------------------------------------------------------------------
+
+
+class RelativePositions(nn.Module):
+    """Vectors of the buckets of distances [buckets, D], which every layer has in common.
+
+    Their norm keeps its parameters if the others have none, as in LTG-BERT.
+    """
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self) -> Array:
+        cfg = self.cfg
+        assert cfg.hidden is not None
+        shape = (2 * cfg.position_buckets - 1, cfg.hidden)
+        table = self.param("table", draw_weights(cfg), shape, jnp.float32)
+        full = dataclasses.replace(cfg, norm_kind="layer", norm_parameters=True, biases=True)
+        return make_norm(full, "norm")(sharding.whole(table))
+
+
+def assign_buckets(cfg: knobs.Model) -> np.ndarray:
+    """Return the bucket of each distance from 1 - max_positions to max_positions - 1.
+
+    A distance of 0 has the bucket in the middle, number position_buckets - 1. Up to half of
+    position_buckets each distance has a bucket to itself, in either direction. Longer distances lie
+    in buckets whose bounds are a geometric series, as in DeBERTa.
+    """
+    own, last = cfg.position_buckets // 2, cfg.max_positions - 1
+    distance = np.arange(-last, last + 1)
+    times = np.maximum(np.abs(distance), own) / own
+    # Less a rounding error, without which the last distance might lie in a bucket past the last.
+    shared = own + np.ceil(np.log(times) / np.log(last / own) * (own - 1) - 1e-9)
+    bucket = np.where(np.abs(distance) <= own, distance, np.sign(distance) * shared)
+    return (bucket + cfg.position_buckets - 1).astype(np.int32)
+
+
+def add_distances(
+    cfg: knobs.Model,
+    query: Array,
+    key: Array,
+    distance_query: Array,
+    distance_key: Array,
+    mask: AttentionMask,
+) -> tuple[Array, AttentionMask]:
+    """Add the scores of distances to the bias of a mask; scale the queries for a sum of three.
+
+    A query is compared with the key of the distance, and a key with the query of the distance.
+
+    Args:
+      cfg: the compute type and the buckets.
+      query: [B, L, heads, d].
+      key: [B, K, heads, d].
+      distance_query: queries of the vectors of distances [buckets, heads, d].
+      distance_key: keys of the vectors of distances [buckets, heads, d].
+      mask: says which distance lies between two tokens.
+    """
+    third = 3**-0.5
+    query, distance_query = query * third, distance_query * third
+    last = cfg.max_positions - 1
+    bucket = jnp.take(jnp.asarray(assign_buckets(cfg)), jnp.clip(mask.distance, -last, last) + last)
+    count, (batch, _, heads, width) = len(distance_key), query.shape
+
+    def choose(tokens: Array, vectors: Array, axis: str) -> Array:
+        """Return each token's products with the vectors of its distances to all others."""
+        flat = tokens.transpose(2, 0, 1, 3).reshape(heads, -1, width)
+        products = matmul(flat, vectors.swapaxes(0, 1), KINDS[cfg.dtype], True)
+        products = products.reshape(heads, batch, -1, count)
+        if devices.device() == "cpu":  # which lacks some matmuls in bfloat16
+            products = products.astype(jnp.float32)
+        # A matmul: neither it nor its gradient gathers or scatters.
+        places = jax.nn.one_hot(bucket, count, dtype=products.dtype)  # [B, L, K, buckets]
+        chosen = jnp.einsum(f"hb{axis}r,bijr->bhij", products, places)
+        return chosen.astype(jnp.float32)
+
+    added = choose(query, distance_key, "i") + choose(key, distance_query, "j")
+    return query, dataclasses.replace(mask, bias=added * width**-0.5)
+
+
+# --- within attention -----------------------------------------------------------------------------
+
+
+def gate_attention(cfg: knobs.Model, x: Array, context: Array) -> Array:
+    """Multiply what attention has summed by the gelu of a dense layer of what it reads."""
+    gate = Dense(cfg, context.shape[2:], name="gate")(x)
+    return context * recomputed(gelu, cfg)(gate)
+
+
+def norm_attention(cfg: knobs.Model, context: Array) -> Array:
+    """Normalise what attention has summed [B, L, heads, d] over all heads."""
+    flat = context.reshape(*context.shape[:2], -1)
+    return make_norm(cfg, "norm")(flat).reshape(context.shape)
+
+
+# --- weights of layers ----------------------------------------------------------------------------
+
+
+class LayerWeights(nn.Module):
+    """Weights of all outputs so far in what the next block reads; embeddings are the first output.
+
+    A block is the attention or the feed-forward of a layer, so n layers have 2 n sums. Sum k, from
+    0, has k + 2 weights, all of them in one array. A fresh sum is its latest output.
+    """
+
+    layers: int
+
+    @nn.compact
+    def __call__(self) -> list[Array]:
+        counts = [number + 2 for number in range(2 * self.layers)]
+        ends = np.cumsum(counts)
+        fresh = jnp.zeros(ends[-1], jnp.float32).at[ends - 1].set(1.0)
+        weights = sharding.whole(self.param("weights", lambda key: fresh))
+        return jnp.split(weights, ends[:-1])
+
+
+def run_weighted(
+    cfg: knobs.Model, layers: Sequence[Any], x: Array, masks: Mapping[int, AttentionMask]
+) -> list[Array]:
+    """Run layers whose blocks read weighted sums of all outputs; return the sum after each layer.
+
+    Args:
+      cfg: the settings of the layers.
+      layers: each an `encoder.Block`.
+      x: the embeddings [B, L, D].
+      masks: the attention mask of each window.
+    """
+    weights = iter(LayerWeights(len(layers), name="layer_weights")())
+    outputs, states = [x], []
+
+    def add(weights: Array, outputs: Sequence[Array]) -> Array:
+        terms = [weights[i] * y.astype(jnp.float32) for i, y in enumerate(outputs)]
+        return sum(terms[1:], terms[0]).astype(x.dtype)
+
+    for i, layer in enumerate(layers):
+        outputs.append(layer.attend(x, masks[find_window(cfg, i)]))
+        x = recomputed(add, cfg)(next(weights), outputs)
+        outputs.append(layer.feed(x))
+        x = recomputed(add, cfg)(next(weights), outputs)
+        states.append(x)
+    return states

@@ -1,0 +1,69 @@
+"""Layers as a loop in the program, and what their backward pass computes again."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bert_jax.config import devices, knobs
+from bert_jax.models.attention_mask import AttentionMask
+from bert_jax.models.matmul import KINDS
+
+
+def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Tell whether a primitive is a matmul or a fused attention, which are dear to repeat."""
+    return primitive.name == "dot_general" or "attention_fwd" in primitive.name
+
+
+# What the backward pass of a layer finds stored, besides the layer's input.
+POLICIES = {"dots": _is_product, "full": None}
+
+
+def recompute_layers(block: type[nn.Module], cfg: knobs.Model) -> Any:
+    """Return the class of a layer whose backward pass computes again what the config says.
+
+    A layer with weights of all outputs is two halves, and each is computed again.
+    """
+    if cfg.remat == "none":
+        return block
+    methods = ("attend", "feed") if cfg.layer_weights else ("__call__",)
+    return nn.remat(block, policy=POLICIES[cfg.remat], methods=methods)
+
+
+def scan_layers(
+    block: Any, trees: Sequence[Any], x: Array, mask: AttentionMask, key: Array | None
+) -> Array:
+    """Run alike layers as a loop over their parameters: only one layer is compiled.
+
+    The layer is bound to no parent. Its parameters, a tree for each layer, are stacked here.
+    """
+    cfg: knobs.Model = block.cfg
+    stacked = jax.tree_util.tree_map_with_path(functools.partial(_stack, cfg), *trees)
+    keys = None if key is None else jax.random.split(key, len(trees))
+
+    def run_layer(x: Array, layer: tuple[Any, Any]) -> tuple[Array, None]:
+        params, key = layer
+        rngs = {} if key is None else {"dropout": key}
+        y: Any = block.apply({"params": params}, x, mask, rngs=rngs)
+        return y, None
+
+    if cfg.remat != "none":
+        run_layer = jax.checkpoint(run_layer, prevent_cse=False, policy=POLICIES[cfg.remat])
+    return jax.lax.scan(run_layer, x, (stacked, keys))[0]
+
+
+def _stack(cfg: knobs.Model, path: tuple[Any, ...], *leaves: Array) -> Array:
+    """Stack a parameter of all layers; on an accelerator, round a kernel first as matmuls would.
+
+    The copy is then half as large. A CPU's gradients of kernels have more digits than kernels.
+    """
+    stacked = jnp.stack(leaves)
+    if path[-1].key == "kernel" and devices.device() != "cpu":
+        return stacked.astype(KINDS[cfg.dtype].factors)
+    return stacked

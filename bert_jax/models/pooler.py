@@ -1,0 +1,58 @@
+"""The vector of each example, and the pooler that heads over labels read it through."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from bert_jax import sharding
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.models.layers import ACTIVATIONS, Dense
+
+POOLINGS = ("mean", "cls")
+
+
+def find_members(batch: Batch) -> Array:
+    """Tell which tokens belong to which example, bool [B, S, L]."""
+    examples = jnp.arange(1, batch["cls_positions"].shape[1] + 1, dtype=jnp.int32)
+    return batch["segment_ids"][:, None, :] == examples[None, :, None]
+
+
+def average_tokens(x: Array, batch: Batch) -> Array:
+    """Return the mean over the tokens of each example, [CLS] and [SEP] included [B, S, D]."""
+    counted = find_members(batch).astype(jnp.float32)  # [B, S, L]
+    exact = jax.lax.Precision.HIGHEST
+    sums = jnp.einsum("bsl,bld->bsd", counted, x.astype(jnp.float32), precision=exact)
+    return (sums / jnp.maximum(jnp.sum(counted, -1, keepdims=True), 1.0)).astype(x.dtype)
+
+
+def take_token(x: Array, batch: Batch, causal: bool) -> Array:
+    """Return the vector of each example's [CLS] [B, S, D]; of its last token if causal.
+
+    The [CLS] of a causal model sees only itself.
+    """
+    columns = batch["cls_positions"]  # [B, S]
+    if causal:
+        every = jnp.arange(x.shape[1], dtype=jnp.int32)
+        columns = jnp.max(jnp.where(find_members(batch), every[None, None], 0), axis=-1)
+    return jnp.take_along_axis(x, columns[..., None], axis=1)
+
+
+def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) -> Array:
+    """Return the vector of each example [B, S, D] of the vectors of tokens [B, L, D]."""
+    return average_tokens(x, batch) if pooling == "mean" else take_token(x, batch, causal)
+
+
+def read_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
+    """Return what heads over labels read [B, S, D]; the dense layer is the calling module's."""
+    pooled = sharding.along_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
+    if cfg.pooler == "transform":  # each head has layers of its own
+        return pooled
+    if cfg.pooler_bias is not None:
+        cfg = dataclasses.replace(cfg, biases=cfg.pooler_bias)
+    vectors = Dense(cfg, (x.shape[-1],), name="pooler")(pooled)
+    return ACTIVATIONS[cfg.pooler](sharding.along_rows(vectors))

@@ -1,0 +1,61 @@
+"""What a config costs, against the program of its update."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax.benchmarks import ours
+from bert_jax.config import costs
+from bert_jax.models.encoder import pad_vocabulary
+from bert_jax.objectives import network
+from bert_jax.system.trees import flat
+from tests import toy
+from tests.test_families import EXPRESSED, MODERN, NEO
+
+# Every knob of these architectures in one model or another.
+MODELS: dict[str, dict[str, Any]] = {
+    "modernbert": {k: v for k, v in (EXPRESSED["modernbert"] | MODERN).items() if k != "pairs"}
+    | {"model__pooling": "mean", "model__pooler": "transform", "model__layers": 3},
+    "roberta": {"model__first_position": 2, "model__type_vocab": 1, "model__norm": "pre"},
+    "gpt_bert": {
+        "model__position": "relative",
+        "model__position_buckets": 6,
+        "model__max_positions": 18,
+        "model__norm": "pre",
+        "model__inner_norm": "true",
+        "model__norm_parameters": "false",
+        "model__mlp_biases": "false",
+        "model__gated": "true",
+        "model__attention_gate": "true",
+        "model__layer_weights": "true",
+        "model__type_vocab": 0,
+        "model__pooler": "transform",
+    },
+    "distilbert": {"model__type_vocab": 0, "model__pooler": "relu", "model__pooling": "mean"},
+    "electra": {"model__embedding": 24, "model__pooler": "gelu", "model__window": 6},
+    "neobert": NEO,
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_state_bytes_are_those_of_matrices(name):
+    config = toy.config(pairs="none", **MODELS[name], model__vocab_multiple=1)
+    shapes = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
+    matrices = {n: x for n, x in flat(shapes).items() if not n.endswith(("bias", "scale"))}
+    numbers = sum(x.size for x in matrices.values())
+    assert costs.state_bytes(config, toy.VOCAB) == 4 * costs.STATES * numbers
+    layers = sum(x.size for n, x in matrices.items() if n.startswith("encoder/layer_0/"))
+    assert costs.layer_matrices(config) == layers
+
+
+@pytest.mark.parametrize("name", ["electra", pytest.param("neobert", marks=pytest.mark.slow)])
+def test_flops_are_those_of_the_matmuls_of_an_update(name):
+    config = toy.config(pairs="none", **MODELS[name], model__layers=1, batch_size=4)
+    types = config.model.type_vocab * config.model.table_width
+    wanted = costs.flops_per_step(config, pad_vocabulary(config.model, toy.VOCAB))
+    found = ours.matmuls_of(config)
+    assert sum(x.flops * n for x, n in found.items()) == wanted + 2 * 2 * 4 * 24 * types

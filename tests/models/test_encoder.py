@@ -1,0 +1,333 @@
+"""The encoder against a plain float64 statement of BERT, and what it must not depend on."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import default, devices, resolve
+from bert_jax.errors import ConfigError
+from bert_jax.models.encoder import Embeddings, Encoder, pad_vocabulary, read_layers
+from bert_jax.objectives import network
+from bert_jax.system.trees import flat
+from tests import reference, toy
+
+
+def prepare(seed: int = 0, rows: int = 6, **overrides: object) -> tuple[Any, Any, Any]:
+    """Config, masked batch, and parameters whose biases and scales are not 0 and 1."""
+    config = toy.config(**overrides)
+    b, _ = toy.mask(toy.batch(rows, 24, seed), config.masking, slots=8)
+    noise = np.random.default_rng(seed)
+
+    def disturb(x: np.ndarray) -> np.ndarray:
+        return x + noise.normal(0, 0.1, x.shape).astype(np.float32)
+
+    return config, b, jax.tree.map(disturb, toy.init(config, seed))
+
+
+def compute(config: Any, params: Any, b: Any, train: bool = False, **rngs: Any) -> Any:
+    """Outputs of all heads."""
+    net = network.build(config, toy.VOCAB, train=train)
+    return jax.jit(net.apply)({"params": params}, b, rngs=rngs)
+
+
+def encode(config: Any, params: Any, b: Any) -> Any:
+    """Output of the encoder."""
+    encoder = Encoder(config.model, toy.VOCAB)
+    return jax.jit(encoder.apply)({"params": params["encoder"]}, b)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_logits_equal_a_plain_statement_of_bert(causal):
+    config, b, params = prepare(model__causal=causal)
+    ours, wide = compute(config, params, b), reference.widen(params)
+    for row in range(len(b["tokens"])):
+        n = int((b["segment_ids"][row] > 0).sum())
+        inputs = b["inputs"][row, :n], b["type_ids"][row, :n], config.model.heads
+        hidden, pooled = reference.encoder(wide["encoder"], *inputs, causal)
+        used = b["predict_weights"][row] > 0
+        mlm = reference.mlm_logits(wide, hidden, b["predict_positions"][row][used], toy.VOCAB)
+        np.testing.assert_allclose(ours["mlm"][row][used][:, : toy.VOCAB], mlm, atol=1e-5)
+        nsp = reference.dense(pooled, wide["nsp"]["logits"])
+        np.testing.assert_allclose(ours["nsp"][row, 0], nsp, atol=1e-5)
+
+
+@pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
+def test_base_and_large_have_the_published_sizes(size, parameters):
+    tree = default()
+    tree.model.size, tree.model.vocab_multiple = size, 1
+    config = resolve(tree)
+    shapes = jax.eval_shape(lambda: network.init(config, 30_522, np.uint32(0)))
+    assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes["encoder"])) == parameters
+
+
+# --- embeddings -----------------------------------------------------------------------------------
+
+
+def test_embeddings_are_the_rows_that_are_named():
+    """The first token reads row `first_position`; one type is added to all tokens."""
+    b = {key: np.arange(8, dtype=np.int32)[None] for key in ("tokens", "positions")}
+    b["type_ids"] = np.array([[0, 0, 0, 0, 1, 1, 1, 1]], np.int32)
+    for first, types in ((0, 2), (2, 1), (3, 0)):
+        settings = {"model__first_position": first, "model__type_vocab": types}
+        cfg = toy.config(**settings, model__max_positions=12, sequence_length=8).model
+        module = Embeddings(cfg, toy.VOCAB, False)
+        params = toy.draw_parameters(module, b)
+        assert ("type" in params) == (types > 0)
+        x = params["token"][:8] + params["position"][first : first + 8]
+        if types:
+            x = x + params["type"][b["type_ids"][0] if types == 2 else 0]
+        expected = reference.norm(np.float64(x), reference.widen(params["norm"]))
+        found, _ = module.apply({"params": params}, b)
+        np.testing.assert_allclose(found[0], expected, atol=1e-5)
+        bare = Embeddings(dataclasses.replace(cfg, embedding_norm=False), toy.VOCAB, False)
+        np.testing.assert_allclose(bare.apply({"params": params}, b)[0][0], x, atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [24, 32])
+def test_embeddings_of_another_width_are_projected(width):
+    config = toy.config(model__embedding=width, model__type_vocab=0, model__layers=1)
+    b = toy.batch(2, 24, seed=4)
+    encoder = Encoder(config.model, toy.VOCAB, pool=False)
+    params = toy.draw_parameters(encoder, b)
+    module = Embeddings(config.model, toy.VOCAB, False)
+    x = np.float64(module.apply({"params": params["embeddings"]}, b)[0])
+    assert ("projection" in params) == (width != 32)
+    if width != 32:
+        x = reference.dense(x, params["projection"])
+    found = read_layers(config.model, toy.VOCAB, params, b)
+    assert found.embedding_table.shape == (pad_vocabulary(config.model, toy.VOCAB), width)
+    np.testing.assert_allclose(found.hidden[0], x, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_padding_are_zero_from_the_first():
+    table = np.asarray(toy.init(toy.config())["encoder"]["embeddings"]["token"])
+    assert table.shape == (64, 32)
+    assert not table[toy.VOCAB :].any()
+    assert table[: toy.VOCAB].all()
+
+
+# --- what a token sees ----------------------------------------------------------------------------
+
+
+def differentiate(config: Any, params: Any, b: Any, column: int) -> np.ndarray:
+    """How the output at one column of row 0 depends on each position's learned vector."""
+
+    def read(table: jax.Array) -> jax.Array:
+        embeddings = params["encoder"]["embeddings"] | {"position": table}
+        changed = {"encoder": params["encoder"] | {"embeddings": embeddings}}
+        hidden = encode(config, changed, b).hidden
+        return jnp.sum(hidden[0, column] * jnp.arange(hidden.shape[-1]))
+
+    table = params["encoder"]["embeddings"]["position"]
+    return np.abs(jax.jit(jax.grad(read))(table)).sum(-1)
+
+
+def test_padding_leaks_exactly_no_gradient():
+    """Padding has position 0; its own positions must stay untouched whatever they hold."""
+    config, b, params = prepare(seed=4, rows=1)
+    n = int((b["segment_ids"][0] > 0).sum())
+    assert n < 24
+    assert (differentiate(config, params, b, 1)[:n] > 0).all()
+    moved = {**b, "positions": np.where(b["segment_ids"] > 0, b["positions"], 40)}
+    assert (differentiate(config, params, moved, 1)[n:] == 0).all()
+
+
+def test_causal_attention_sees_no_future():
+    config, b, params = prepare(seed=5, rows=1, model__causal=True)
+    gradient = differentiate(config, params, b, 2)
+    assert (gradient[:3] > 0).all()
+    assert (gradient[3:] == 0).all()
+
+
+@pytest.mark.parametrize("position", ["learned", "alibi"])
+def test_examples_of_a_row_do_not_see_each_other(position):
+    config = toy.config(model__position=position)
+    params, b = toy.init(config), toy.batch(1, 24, seed=6, examples=2)
+    n = int((b["segment_ids"][0] == 1).sum())
+    changed = {**b, "tokens": np.where(b["segment_ids"] == 2, 7, b["tokens"])}
+    one, other = (encode(config, params, x) for x in (b, changed))
+    np.testing.assert_array_equal(one.hidden[0, :n], other.hidden[0, :n])
+    np.testing.assert_array_equal(one.pooled[0, 0], other.pooled[0, 0])
+    assert (np.asarray(one.pooled[0, 1]) != np.asarray(other.pooled[0, 1])).any()
+
+
+def test_alibi_knows_only_distances_and_has_no_table():
+    config, b, params = prepare(model__position="alibi")
+    assert "position" not in params["encoder"]["embeddings"]
+    here = encode(config, params, b).hidden
+    moved = encode(config, params, {**b, "positions": b["positions"] + 1000}).hidden
+    np.testing.assert_array_equal(here, moved)
+    spread = encode(config, params, {**b, "positions": 2 * b["positions"]}).hidden
+    assert (np.asarray(here) != np.asarray(spread)).any()
+
+
+@pytest.mark.fault(16)
+@pytest.mark.parametrize("position", ["learned", "alibi"])
+@pytest.mark.parametrize(
+    ("bias", "dtype"), [(-10_000.0, "float32"), (float(np.finfo(np.float32).min), "bfloat16")]
+)
+def test_a_fully_masked_row_stays_finite(position, bias, dtype):
+    """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing
+    but infinity.
+    """
+    settings = {"model__attention_bias": bias, "model__dtype": dtype}
+    config, b, params = prepare(model__position=position, **settings)
+    b = {k: np.concatenate([np.zeros_like(v[:2]), v[2:]]) for k, v in b.items()}
+    b["positions"][0] = np.arange(24)  # and far from each other
+
+    def loss(params: Any) -> Any:
+        found = compute(config, params, b)
+        return sum(jnp.sum(jnp.sin(x[..., :2])) for x in found.values()), found
+
+    numbers = jax.jit(jax.grad(loss, has_aux=True))(params)
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(numbers))
+
+
+def test_the_most_negative_bias_forbids_as_any():
+    config, b, params = prepare(rows=2, model__position="alibi")
+    lowest = float(np.finfo(np.float32).min)
+    least = toy.config(model__position="alibi", model__attention_bias=lowest)
+    one, other = (compute(c, params, b).values() for c in (config, least))
+    for ours, theirs in zip(one, other, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+# --- layers ---------------------------------------------------------------------------------------
+
+
+def test_read_layers_is_what_the_encoder_went_through():
+    config, b, params = prepare(seed=8, rows=1)
+    found = read_layers(config.model, toy.VOCAB, params["encoder"], b)
+    assert found.hidden.shape == (3, 1, 24, 32)
+    np.testing.assert_allclose(found.hidden[-1], encode(config, params, b).hidden, atol=1e-6)
+    np.testing.assert_allclose(found.attention.sum(-1), 1, atol=1e-6)
+    half = toy.config(model__dtype="bfloat16").model
+    read = functools.partial(read_layers, half, toy.VOCAB)
+    assert jax.eval_shape(read, params["encoder"], b).attention.dtype == np.float32
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_features_are_the_last_layers_side_by_side(norm):
+    """With pre-norm each goes through the final norm, as a head over one layer reads it."""
+    config, b, params = prepare(rows=2, model__norm=norm, objectives__nsp__weight=1)
+    model = dataclasses.replace(config.model, features=2)
+    found = encode(dataclasses.replace(config, model=model), params, b)
+    assert found.features.shape == (2, 24, 64)
+    np.testing.assert_array_equal(found.features[..., 32:], found.hidden)
+    before = np.float64(read_layers(model, toy.VOCAB, params["encoder"], b).hidden[-2])
+    if norm == "pre":
+        before = reference.norm(before, params["encoder"]["final_norm"])
+    np.testing.assert_allclose(found.features[..., :32], before, atol=1e-5)
+
+
+def test_only_the_first_layer_may_go_without_a_norm():
+    config = toy.config(model__norm="pre", model__first_norm="false")
+    params = toy.init(config)["encoder"]
+    assert "attention_norm" not in params["layer_0"]
+    assert "attention_norm" in params["layer_1"]
+    zero = jax.tree.map(np.zeros_like, params["layer_0"])  # its blocks then add nothing
+    found = read_layers(config.model, toy.VOCAB, params | {"layer_0": zero}, toy.batch(2, 24))
+    np.testing.assert_array_equal(found.hidden[1], found.hidden[0])
+
+
+def test_without_biases_only_outputs_have_them():
+    settings = {"model__biases": "false", "model__norm": "pre", "model__gated": "true"}
+    for pooler_bias, own in ((False, set()), (True, {"encoder/pooler/bias"})):
+        config = toy.config(**settings, model__pooler_bias=pooler_bias)
+        shapes = jax.eval_shape(lambda c=config: network.init(c, toy.VOCAB, np.uint32(0)))
+        found = {name for name in flat(shapes) if name.endswith("bias")}
+        assert found == {"mlm/bias", "nsp/logits/bias"} | own
+
+
+def test_rotary_layers_with_a_window_have_their_base():
+    """A layer with a window and a base of its own is one whose base is that for all layers."""
+    settings = {"model__position": "rotary", "model__window": 4, "model__layers": 1}
+    both = {"model__rotary_base": 500.0, "model__rotary_base_near": 20.0}
+    config, b, params = prepare(**settings, **both)
+    near = toy.config(**settings, model__rotary_base=20.0)
+    here, there = (encode(c, params, b).hidden for c in (config, near))
+    np.testing.assert_array_equal(here, there)
+    above = dataclasses.replace(config.model, global_every=2)  # the only layer sees everything
+    far = dataclasses.replace(config, model=above)
+    everywhere = toy.config(model__position="rotary", model__rotary_base=500.0, model__layers=1)
+    here, there = (encode(c, params, b).hidden for c in (far, everywhere))
+    np.testing.assert_array_equal(here, there)
+
+
+def test_dropout_reaches_vectors_and_attention():
+    for knob in ("model__dropout", "model__attention_dropout"):
+        config, b, params = prepare(**{knob: 0.5})
+        keys = (jax.random.key(0), jax.random.key(1))
+        one, other = (compute(config, params, b, train=True, dropout=k)["nsp"] for k in keys)
+        assert (np.asarray(one) != np.asarray(other)).any(), knob
+
+
+# --- loops and recomputation ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"model__scan": True},
+        {"model__remat": "full"},
+        {"model__scan": True, "model__remat": "dots"},
+    ],
+)
+@pytest.mark.parametrize("position", ["learned", "relative"])
+def test_scan_and_remat_compute_the_same(overrides, position):
+    """To 1e-5: the gradient of a key's bias is 0, up to rounding."""
+    for a, c in zip(gradients(position), gradients(position, **overrides), strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-5)
+
+
+@functools.cache
+def gradients(position: str, **overrides: object) -> list[Any]:
+    """At the parameters of the model without the overrides."""
+    _, b, params = prepare(model__position=position)
+    config = toy.config(**overrides, model__position=position)
+    net = network.build(config, toy.VOCAB, train=True)
+
+    def loss(params: Any) -> Any:
+        outputs = net.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
+        return sum(jnp.sum(jnp.sin(x)) for x in outputs.values())
+
+    return jax.tree.leaves(jax.jit(jax.grad(loss))(params))
+
+
+def test_a_scan_draws_other_dropout_in_each_layer():
+    """Two layers with the same parameters, whose blocks add only what dropout leaves of 1."""
+    config = toy.config(model__dropout=0.5, model__norm="pre", model__scan=True)
+    params = jax.tree.map(np.zeros_like, toy.init(config)["encoder"])
+    for i in (0, 1):
+        params[f"layer_{i}"]["mlp"]["down"]["bias"] += 1
+    params["final_norm"]["scale"] += 1
+    encoder = Encoder(config.model, toy.VOCAB, train=True, pool=False)
+    b = toy.batch(8, 24)
+    found = encoder.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
+    sums = {0, 2, 4}  # 1 is kept as 2, by neither layer, by one or by both
+    wide = np.asarray(found.hidden)
+    assert len(np.unique(wide[0, 0].round(3))) == len(sums)
+
+
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"model__layer_weights": True},
+        {"model__window": 4, "model__global_every": 2},
+        {"model__norm": "pre", "model__first_norm": False},
+    ],
+)
+def test_layers_that_differ_are_no_loop(unlike):
+    with devices.traced_for("tpu"):
+        assert devices.settled(toy.config().model, train=True).scan
+        assert not devices.settled(toy.config(**unlike).model, train=True).scan
+    with pytest.raises(ConfigError, match=r"model\.scan = True"):
+        toy.config(**unlike, model__scan=True)

@@ -1,0 +1,130 @@
+"""Products with written-out gradients, against the same in float64."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from bert_jax.config import devices
+from bert_jax.models.matmul import KINDS, matmul
+from bert_jax.objectives import network
+from tests import toy
+
+# M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in
+# parts.
+SHAPES = [
+    ((), 16, 8, 24),
+    ((), 16, 24, 8),
+    ((), 15, 7, 1),
+    ((), 11, 13, 17),
+    ((3, 2), 12, 4, 6),
+    ((3, 2), 13, 6, 4),
+    ((1,), 1, 1, 1),
+]
+ERROR = {"float32": 2e-6, "bfloat16_products": 2e-2, "bfloat16": 3e-2}  # of the largest
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", ERROR)
+@pytest.mark.parametrize(("batch", "m", "k", "n"), SHAPES)
+def test_matmul_and_its_gradients_are_the_plain_ones(batch, m, k, n, dtype, transposed):
+    rng, kind = np.random.default_rng(0), KINDS[dtype]
+    a, b, g = (rng.normal(size=(*batch, *shape)) for shape in ((m, k), (k, n), (m, n)))
+    stored = b.swapaxes(-1, -2) if transposed else b
+
+    @jax.jit
+    def compute(a, b, g):
+        y, pull = jax.vjp(lambda a, b: matmul(a, b, kind, transposed), a, b)
+        return y, *pull(g.astype(y.dtype))
+
+    y, da, db = compute(*(jnp.asarray(x, kind.result) for x in (a, stored, g)))
+    assert {x.dtype for x in (y, da, db)} == {jnp.dtype(kind.result)}
+    wanted = a @ b, g @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ g
+    db = db.swapaxes(-1, -2) if transposed else db
+    scale = np.abs(a).max() * np.abs(b).max() * np.abs(g).max()
+    for found, right in zip((y, da, db), wanted, strict=True):
+        np.testing.assert_allclose(np.asarray(found, np.float64), right, atol=ERROR[dtype] * scale)
+
+
+def test_matmul_rounds_factors_and_not_sums():
+    """1 + 2**-9 is rounded to 1. 300 has nine bits, more than a sum in bfloat16 would keep."""
+    a, b = jnp.full((4, 300), 1.0), jnp.full((300, 8), 1 + 2.0**-9)
+    found = matmul(a, b, KINDS["bfloat16_products"])
+    np.testing.assert_array_equal(found, 300.0)
+    assert found.dtype == jnp.float32
+    np.testing.assert_allclose(matmul(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
+
+
+def test_matmul_of_accelerators_is_one_product():
+    rng = np.random.default_rng(0)
+    a, b = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((24, 16), (16, 32)))
+    for kind in KINDS.values():
+        of_cpu = matmul(a, b, kind)
+        with devices.traced_for("tpu"):
+            text = str(jax.make_jaxpr(lambda a, b, kind=kind: matmul(a, b, kind))(a, b))
+            found = matmul(a, b, kind)
+        assert text.count("dot_general") == 1
+        assert found.dtype == of_cpu.dtype
+        largest = float(np.abs(np.float32(of_cpu)).max())
+        np.testing.assert_allclose(np.float32(found), np.float32(of_cpu), atol=1e-2 * largest)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [False, True])
+def test_models_of_accelerators_have_forward_derivatives(scan):
+    """A Jacobian J is one linear map: v . (J u) by jvp is (J' v) . u by vjp."""
+    config = toy.config(model__dtype="float32", model__attention="einsum", model__scan=scan)
+    batch, _ = toy.mask(toy.batch(2, 16, seed=1), config.masking)
+    rng = np.random.default_rng(0)
+
+    def draw(tree):
+        return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), tree)
+
+    params = toy.init(config)
+    with devices.traced_for("tpu"):
+        model = network.build(config, toy.VOCAB)
+
+        def outputs(params):
+            return network.outputs(model, params, batch)["mlm"]
+
+        along = draw(params)
+        out, forward = jax.jvp(outputs, (params,), (along,))
+        _, pull = jax.vjp(outputs, params)
+        across = draw(out)
+        (back,) = pull(across)
+    left = np.vdot(across, np.asarray(forward))
+    pairs = zip(jax.tree.leaves(along), jax.tree.leaves(jax.device_get(back)), strict=True)
+    assert left == pytest.approx(sum(np.vdot(a, b) for a, b in pairs), rel=1e-3)
+
+
+ODD = """
+import jax, numpy as np
+from bert_jax.objectives import network
+from tests import toy
+for hidden, heads, mlp, rows, length in ((14, 2, 21, 3, 17), (7, 1, 5, 1, 11)):
+    sizes = {"model__hidden": hidden, "model__heads": heads, "model__mlp": mlp}
+    config = toy.config(model__dtype="bfloat16_products", sequence_length=length, **sizes)
+    batch, _ = toy.mask(toy.batch(rows, length), config.masking, slots=3)
+    model = network.build(config, toy.VOCAB)
+    loss = lambda p: sum(x.sum() for x in network.outputs(model, p, batch).values())
+    grads = jax.jit(jax.grad(loss))(toy.init(config))
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(grads))
+print("computed")
+"""
+
+
+@pytest.mark.slow
+def test_matmul_of_odd_shapes_runs_with_optimisations():
+    """Other tests do without them; the compiler may ask for products that the CPU does not have."""
+    command = [sys.executable, "-c", ODD]
+    env = os.environ | {"XLA_FLAGS": ""}
+    done = subprocess.run(
+        command, env=env, check=False, timeout=300, capture_output=True, text=True
+    )
+    assert done.stdout.split()[-1:] == ["computed"], done.stderr[-2000:]
