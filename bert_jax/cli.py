@@ -77,12 +77,9 @@ def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 def _is_switch(path: str) -> bool:
     """Tell whether the knob at a path is true or false; an unknown path is refused later."""
-    from bert_jax.config import load
+    from bert_jax.config import table
 
-    try:
-        return load.is_switch(load.knob_at(path)[0])
-    except ConfigError:
-        return False
+    return table.is_switch(path)
 
 
 def main(argv: list[str] | None = None) -> NoReturn:

@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import textwrap
-import typing
 from argparse import ArgumentParser
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax import cli
-from bert_jax.config import effects
+from bert_jax.config import conditions, table
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, suggest
 
 EXAMPLE = "masking"
 WIDTH = 79  # columns of a terminal
-KINDS = {  # what a knob without range and choices takes
-    bool: "true, false",
-    int: "a whole number",
-    float: "a number",
-    str: "text",
-    tuple[str, ...]: "words",
-    dict[str, str]: "names and texts",
-    tuple[tuple[float, float, str], ...]: "phases",
+FORMS = {  # what a knob without range and choices takes
+    "bool": "true, false",
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "strs": "words",
+    "dict": "names and texts",
+    "phases": "phases",
 }
 PAGE = """# Knobs
 
@@ -33,7 +31,7 @@ is refused elsewhere.
 """
 
 
-class Knob(typing.NamedTuple):
+class Row(NamedTuple):
     """A knob as its declaration describes it."""
 
     path: str  # such as masking.rate, or evals.*.rate of each evaluation
@@ -43,13 +41,13 @@ class Knob(typing.NamedTuple):
     sentence: str
 
 
-class Section(typing.NamedTuple):
+class Section(NamedTuple):
     """The knobs of a section of the config."""
 
     name: str  # empty for knobs outside of sections
     condition: str
     sentence: str
-    knobs: list[Knob]
+    knobs: list[Row]
 
 
 def flags(parser: ArgumentParser) -> None:
@@ -75,36 +73,24 @@ def main(call: cli.Call) -> None:
 
 def read_sections() -> list[Section]:
     """Return all knobs in the order of their declarations."""
-    alone: list[Knob] = []
+    alone: list[Row] = []
     sections = [Section("", "", "Knobs of the whole run.", alone)]
-    hints = typing.get_type_hints(Config)
-    for field in dataclasses.fields(Config):
-        kind, path = hints[field.name], field.name
-        if path in effects.NAMED:
-            kind, path = typing.get_args(kind)[1], f"{path}.*"
-        if not dataclasses.is_dataclass(kind):
-            alone.append(read_knob(path, field, kind))
+    for name, field in table.read_section(Config).items():
+        kind = table.ENTRIES.get(name, field.kind)
+        if not table.is_section(kind):
+            alone.append(read_row(name, field))
             continue
-        inner = typing.get_type_hints(kind)
-        knobs = [
-            read_knob(f"{path}.{one.name}", one, inner[one.name])
-            for one in dataclasses.fields(kind)
-        ]
+        prefix = f"{name}.*." if name in table.ENTRIES else f"{name}."
+        rows = [read_row(prefix + one.name, one) for one in table.read_section(kind).values()]
         sentence = (kind.__doc__ or "").partition("\n")[0]
-        sections.append(Section(field.name, _condition(field.name), sentence, knobs))
+        sections.append(Section(name, _write_conditions(field), sentence, rows))
     return sections
 
 
-def read_knob(path: str, field: dataclasses.Field, kind: Any) -> Knob:
-    """Return the row of a knob from its dataclass field and its type."""
-    default = field.default
-    if field.default_factory is not dataclasses.MISSING:
-        default = field.default_factory()
-    settings = field.metadata
-    values = ", ".join(settings["choices"]) or _write_range(settings["low"], settings["high"])
-    if not values:
-        values = next(KINDS[option] for option in (kind, *typing.get_args(kind)) if option in KINDS)
-    return Knob(path, _write_default(default), values, _condition(path), settings["doc"])
+def read_row(path: str, knob: table.Knob) -> Row:
+    """Return the row of a knob."""
+    values = ", ".join(knob.choices) or _write_range(*knob.limits) or FORMS[knob.form]
+    return Row(path, _write_default(knob.default), values, _write_conditions(knob), knob.sentence)
 
 
 def find_knobs(name: str) -> list[Section]:
@@ -115,7 +101,7 @@ def find_knobs(name: str) -> list[Section]:
     found = []
     for section in sections:
         names = (section.name, f"{section.name}.*")
-        path = effects.general(name)
+        path = table.generalize(name)
         chosen = [k for k in section.knobs if path in (*names, k.path, k.path.rpartition(".")[2])]
         if chosen:
             found.append(section._replace(knobs=chosen))
@@ -131,15 +117,12 @@ def _suggest_name(name: str, sections: list[Section]) -> str:
     for section in sections:
         if section.name == name.partition(".")[0]:
             options = [knob.path for knob in section.knobs]
-    return suggest(effects.general(name), options)
+    return suggest(table.generalize(name), options)
 
 
-def _condition(path: str) -> str:
-    """Name the condition of a knob or a section; empty if it acts in every run."""
-    where = effects.EFFECTS.get(path, effects.ALWAYS)
-    if where is effects.ALWAYS:
-        return ""
-    return where.text
+def _write_conditions(knob: table.Knob) -> str:
+    """Name the conditions of a knob or a section; empty if it acts in every run."""
+    return ", and ".join(conditions.read_condition(text).text for text in knob.traits.when)
 
 
 def _write_range(low: float | None, high: float | None) -> str:

@@ -32,7 +32,7 @@ def get_config():
     config.optim.learning_rate = 5e-3
     config.optim.warmup_steps = 5
     config.logging.every = 2
-    config.logging.tensorboard = False
+    config.logging.trackers = ()
     config.logging.samples = 0
     config.checkpoints.every = 12
     config.evals.validation.every = 12
@@ -90,7 +90,7 @@ LINES = "the cat sees [MASK] small dog.\nevery [MASK] hears the quiet [MASK] nea
 PAIRS = '{"text": "the cat sees it.", "text_pair": "my old friend likes the cat."}\n'
 QUESTIONS = '{"question": "who sees the sea?", "context": "a child sees the sea. it rains."}\n'
 RECIPE = ("init_from=nsp", "epochs=2", "batch_size=8", "optim.learning_rate=2e-3")
-RECIPE += ("sequence_length=48", "logging.every=2", "logging.tensorboard=false")
+RECIPE += ("sequence_length=48", "logging.every=2", "logging.trackers=")
 
 
 def pretrain(name: str, *changes: str, code: int = 0, **variables: str) -> Command:

@@ -497,7 +497,7 @@ def test_fine_tuning_a_run_of_ours_in_two_processes_is_that_of_one(tmp_path, ste
         "model.attention_dropout": 0,
         "parallel.step": step,
         "logging.every": 1,
-        "logging.tensorboard": "false",
+        "logging.trackers": "",
     }
     command = ["train", f"--config={config}:classify,init_from={tmp_path / 'start'}"]
     command += [f"--config.{key}={value}" for key, value in flags.items()]

@@ -120,7 +120,11 @@ assert engines.make("mine", ".", 0, {}).room.parallel == 1
 """,
     ),
     "a corpus source": (
-        ("config/data_knobs.py", "SOURCES", '    "mine": Source(("path",)),\n'),
+        (
+            "data/corpus.py",
+            "SOURCES",
+            '    "mine": __import__("bert_jax.data.mine", fromlist=["mine"]),\n',
+        ),
         {
             "data/mine.py": '''
 """Corpus source `mine`: as many documents as its path says."""
@@ -140,11 +144,6 @@ def read_texts(item, settings):
     for i in range(*item.spec):
         yield Text(f"The document with number {i} ends here.", "")
 ''',
-            "data/corpus.py": """
-from bert_jax.data import mine
-
-SOURCES["mine"] = mine
-""",
         },
         """
 import json, pathlib
@@ -160,7 +159,7 @@ assert [idle.path for idle in config.settle(tree)[1]] == ["corpus.text_field"]
 """,
     ),
     "a masking unit": (
-        ("config/data_knobs.py", "UNITS", '    "halves": ("span_max",),\n'),
+        ("masking/units.py", "MARKERS", '    "halves": lambda rows: halves(rows),\n'),
         {
             "masking/units.py": '''
 
@@ -171,8 +170,6 @@ def halves(rows: Rows) -> np.ndarray:
     halves = np.where(np.arange(rows.tokens.shape[1]) < middle, np.int32(1), middle)
     return np.where(rows.eligible, halves, np.int32(-1))
 
-
-MARKERS["halves"] = halves
 '''
         },
         """
@@ -187,14 +184,8 @@ assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_le
 """,
     ),
     "a law of drawn rates": (
-        ("config/data_knobs.py", "DRAWS", '    "square": ("draw_high",),\n'),
-        {
-            "masking/rates.py": """
-
-# Rates of u squared, up to draw_high.
-LAWS["square"] = lambda knob, u: knob.draw_high * u**2
-"""
-        },
+        ("masking/rates.py", "LAWS", '    "square": lambda knob, u: knob.draw_high * u**2,\n'),
+        {},
         """
 from bert_jax.config import default, resolve
 from bert_jax.masking import drawn_quotas, rates
@@ -215,6 +206,27 @@ assert table.TABLE["mine"].what == "nothing at all"
     ),
 }
 
+# What the new name is written into beside its row: the declaration of its knob, and the conditions
+# of the knobs that it reads.
+NAMED = {
+    "a corpus source": {
+        '"tfds", "hub"]': '"tfds", "hub", "mine"]',
+        'path: str = knob("", when="corpus.source=': (
+            'path: str = knob("", when="corpus.source=mine|'
+        ),
+    },
+    "a masking unit": {
+        '"span", "pmi"]': '"span", "pmi", "halves"]',
+        'span_max: Count = knob(10, when="unit=': 'span_max: Count = knob(10, when="unit=halves|',
+    },
+    "a law of drawn rates": {
+        '"cosine_high", "beta"]': '"cosine_high", "beta", "square"]',
+        'draw_high: Share = knob(1.0, when="masking.draw=': (
+            'draw_high: Share = knob(1.0, when="masking.draw=square|'
+        ),
+    },
+}
+
 
 def add_row(file: Path, table: str, row: str) -> None:
     """Put a row at the end of a table: before the brace that closes it."""
@@ -233,6 +245,11 @@ def test_adding_takes_one_file_or_one_row(what, tmp_path):
     (name, table, row), files, check = ADDED[what]
     shutil.copytree(PACKAGE, tmp_path / "bert_jax", ignore=shutil.ignore_patterns("__pycache__"))
     add_row(tmp_path / "bert_jax" / name, table, row)
+    knobs = tmp_path / "bert_jax" / "config" / "data_knobs.py"
+    for old, new in NAMED.get(what, {}).items():
+        declared = knobs.read_text()
+        assert declared.count(old) == 1
+        knobs.write_text(declared.replace(old, new))
     for path, text in files.items():
         with (tmp_path / "bert_jax" / path).open("a") as file:  # or at the end of one
             file.write(text.lstrip("\n") if file.tell() == 0 else text)

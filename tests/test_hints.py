@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
 import types
 
 import pytest
 
-from bert_jax import cli, config, predict
-from bert_jax.config import load, resolve
+from bert_jax import predict
 from bert_jax.data import tfds
-from bert_jax.errors import ConfigError, MissingError
+from bert_jax.errors import MissingError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Options
 from tests import variants
-from tests.test_config import KNOBS
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
 
@@ -54,62 +50,6 @@ def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp
         tfds.examples_of.__wrapped__("wiki", "", "train")
     assert hint in caught.value.hint
     assert isinstance(caught.value, MissingError) != there
-
-
-# --- the config -----------------------------------------------------------------------------------
-
-VALUES = [  # knobs with a value of every kind that configs take
-    *((path, field.default) for path, field, _ in KNOBS),
-    ("task.files", {}),
-    ("masking.replace", (1.0, 0.0, 0.0)),
-    ("masking.phases", ((0.5, 0.15, "step"), (0.8, 0.05, "linear"))),
-    ("masking.phases", ((1.0, 0.3, "linear"),)),
-    ("checkpoints.at", (8,)),
-    ("task.columns", ("a", "b c")),
-    ("corpus.path", "it's $HOME; <a> & (b)/*.txt"),
-]
-
-
-def through_bash(words: str) -> list[tuple[str, str]]:
-    """Return the knobs of a command line as bash passes it on."""
-    command = ["bash", "-c", f"printf '%s\\0' {words}"]
-    printed = subprocess.run(command, capture_output=True, check=True).stdout.decode()
-    rest, knobs = cli.split_overrides(printed.split("\0")[:-1])
-    assert rest == []
-    return knobs
-
-
-def test_flag_is_read_by_bash_as_the_value():
-    knobs = through_bash(" ".join(load.flag(path, value) for path, value in VALUES))
-    for (path, value), (found, text) in zip(VALUES, knobs, strict=True):
-        assert (found, config.read(path, text)) == (path, value)
-
-
-STEPS = {"masking.phases": ((0.5, 0.15, "step"),)}
-DIFFUSION = {"objectives.diffusion.weight": 1.0, "masking.draw": "uniform", "pairs": "none"}
-DIFFUSION |= {"objectives.nsp.weight": None, "checkpoints.best": "mlm_loss"}
-REPLACED = {"objectives.replaced.weight": 50.0, "evals.validation.replace": (0.0, 1.0, 0.0)}
-
-
-@pytest.mark.parametrize(
-    ("settings", "hint"),
-    [
-        (STEPS | {"masking.draw": "uniform"}, "--config.masking.phases="),
-        ({"optim.weight_decay": 0.0, "optim.no_decay": "bias$"}, "--config.optim.weight_decay"),
-        (DIFFUSION, "--config.masking.replace=1,0,0"),
-        (REPLACED | {"masking.replace": (1.0, 0.0, 0.0)}, "--config.masking.replace=0,1,0"),
-    ],
-)
-def test_hint_of_a_knob_works_when_pasted(settings, hint):
-    """The first flag of the hint, pasted behind the others in bash, mends the config."""
-    tree = config.default()
-    config.assign(tree, settings)
-    with pytest.raises(ConfigError) as caught:
-        resolve(tree)
-    assert hint in caught.value.hint
-    found = re.search(r"'--config[^']*'|--config\S*", caught.value.hint)
-    config.overrides(tree, through_bash(found[0].rstrip(",")))
-    resolve(tree)
 
 
 # --- predict --------------------------------------------------------------------------------------

@@ -1,18 +1,13 @@
-"""Every knob has a test that changing it changes the result as an independent statement predicts.
-
-COVERED names that test for each knob; a knob that is added without one fails here. The tests below
-are those that have no better place: a knob's effect on shapes, on the program that is traced, on
-what a run leaves behind.
+"""Effects of knobs that no room tests: on shapes, on the program that is traced, on what a run
+leaves behind.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
 import itertools
 import json
-import typing
 from pathlib import Path
 
 import jax
@@ -45,258 +40,6 @@ from bert_jax.training import program as steps
 from bert_jax.training import run as arms
 from bert_jax.training.writer import Writer
 from tests import corpora, reference, texts, toy
-
-TESTS = Path(__file__).parent
-
-COVERED = {
-    "seed": "test_knobs.py::test_seed_is_of_weights_and_masks_and_data_seed_of_neither",
-    "data_seed": "test_pipeline.py::test_batch_follows_data_seed_and_not_seed",
-    "steps": "test_train.py::test_steps_may_be_added_when_asked_for_but_not_on_other_text",
-    "epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
-    "batch_size": "test_pipeline.py::test_batch_cuts_one_stream_at_any_size",
-    "sequence_length": "test_pairs.py::test_plan_full_sentences_fill_their_rows",
-    "packing": "test_packing.py::test_packed_examples_are_what_they_are_alone",
-    "pairs": "test_pipeline.py::test_batch_holds_what_the_plan_says",
-    "branch_from": "test_branch.py::test_a_branch_is_the_unbranched_run_to_the_bit",
-    "init_from": "test_train.py::test_a_run_can_start_from_another",
-    "init_fresh": "test_train.py::test_what_a_start_lacks_is_fresh_only_when_named",
-    "init_fresh_layers": "test_finetune.py::test_top_layers_can_start_fresh",
-    "init_vocab": (
-        "test_train.py::test_a_start_with_another_vocabulary_keeps_the_rows_of_shared_pieces"
-    ),
-    "corpus.source": "test_tfds.py::test_a_data_set_is_read_in_ranges",
-    "corpus.path": "test_files.py::test_a_path_is_a_file_a_folder_or_a_glob",
-    "corpus.tfds_dir": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
-    "corpus.revision": "test_hub.py::test_a_prepared_dataset_needs_no_network",
-    "corpus.split": "test_knobs.py::test_a_dataset_is_read_from_its_folder_split_and_field",
-    "corpus.text_field": "test_knobs.py::test_the_field_that_holds_the_text",
-    "corpus.sentences": "test_prepare.py::test_auto_finds_whether_a_line_is_a_sentence",
-    "corpus.language": "test_knobs.py::test_the_language_decides_where_sentences_end",
-    "corpus.deduplicate": "test_sides.py::test_copies_are_dropped_before_the_split",
-    "corpus.validation_fraction": "test_sides.py::test_the_split_follows_the_text_alone",
-    "corpus.cache": "test_corpus.py::test_the_cache_is_the_knob_the_variable_or_the_home",
-    "corpus.workers": "test_knobs.py::test_as_many_workers_prepare_as_are_asked_for",
-    "task.name": "test_suite_task.py::test_glue_is_every_task_whose_classes_the_head_knows",
-    "task.pad": "test_finetune.py::test_padding_changes_shapes",
-    "task.group": "test_task_stream.py::test_group_length_sorts_within_windows",
-    "task.source": "test_task_files.py::test_read_rows_finds_the_file_of_a_split",
-    "task.files": "test_task_files.py::test_read_rows_finds_files_with_and_without_a_folder",
-    "task.tfds_dir": "test_task_files.py::test_read_tfds_reads_a_folder_of_ones_own",
-    "task.format": "test_task_files.py::test_read_rows_finds_files_of_the_format_asked_for",
-    "task.columns": "test_row_formats.py::test_read_table_takes_names_without_a_header",
-    "task.id": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.text": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.text_pair": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.label": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.options": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.values": "test_examples.py::test_load_makes_an_example_of_a_row",
-    "task.validation_fraction": (
-        "test_task_files.py::test_hold_out_takes_a_share_by_the_hash_of_texts"
-    ),
-    "task.rows": "test_examples.py::test_load_examples_takes_the_first_rows_to_train",
-    "task.long": "test_features.py::test_encode_cuts_counts_or_refuses_long_texts",
-    "task.stride": "test_features.py::test_encode_span_windows_over_a_context",
-    "task.stride_as": "test_features.py::test_encode_span_windows_over_a_context",
-    "task.question_tokens": "test_features.py::test_encode_span_windows_over_a_context",
-    "task.answer_tokens": "test_answers.py::test_decode_span_answers_as_run_squad",
-    "task.n_best": "test_answers.py::test_decode_span_answers_as_run_squad",
-    "task.no_answer": "test_answers.py::test_decode_span_answers_as_run_squad",
-    "task.no_answer_threshold": "test_answers.py::test_decode_span_answers_as_run_squad",
-    "task.metrics": "test_scores.py::test_the_metrics_named_are_those_reported",
-    "tokenizer.path": "test_prepare.py::test_ids_take_the_smallest_type_that_holds_them",
-    "tokenizer.kind": "test_tokenizer.py::test_given_tokenizer_refuses_knobs_of_another_kind",
-    "tokenizer.vocab_size": (
-        "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for"
-    ),
-    "tokenizer.lowercase": "test_vocabulary.py::test_train_gives_a_useful_wordpiece",
-    "tokenizer.max_word_length": (
-        "test_knobs.py::test_a_vocabulary_has_the_size_and_word_length_asked_for"
-    ),
-    "tokenizer.train_characters": (
-        "test_prepare.py::test_a_vocabulary_is_trained_on_a_share_of_train"
-    ),
-    "examples.short_probability": "test_pairs.py::test_plan_short_targets_are_uniform",
-    "examples.random_next_probability": (
-        "test_pairs.py::test_plan_random_b_where_one_sentence_forces_it"
-    ),
-    "examples.truncate": "test_pairs.py::test_truncate_pairs_has_the_lengths_of_the_loop",
-    "masking.rate": "test_corrupt.py::test_corrupt_batch_is_the_plain_loop",
-    "masking.prediction_rate": "test_quotas.py::test_prediction_quotas_have_their_rate",
-    "masking.weights": "test_weights.py::test_rates_by_decile_are_those_of_a_simulation",
-    "masking.weights_power": "test_weights.py::test_rates_by_decile_are_those_of_a_simulation",
-    "masking.replace": "test_corrupt.py::test_replacements_have_their_shares",
-    "masking.unit": "test_pipeline.py::test_batch_holds_what_the_plan_says",
-    "masking.max_unit": "test_units.py::test_mark_words_follows_the_rule",
-    "masking.overflow": "test_selection.py::test_select_skipping_is_the_originals_loop",
-    "masking.span_mean": "test_units.py::test_span_lengths_are_a_clipped_geometric",
-    "masking.span_max": "test_units.py::test_span_lengths_are_a_clipped_geometric",
-    "masking.pmi_words": "test_pmi.py::test_scores_and_counts_are_those_of_the_definition",
-    "masking.pmi_count": "test_pmi.py::test_scores_and_counts_are_those_of_the_definition",
-    "masking.pmi_coverage": (
-        "test_pmi.py::test_the_list_is_as_long_as_the_share_of_the_text_asks_for"
-    ),
-    "masking.pmi_tokens": (
-        "test_pmi.py::test_a_share_of_the_documents_is_counted_where_there_are_too_many"
-    ),
-    "masking.dupe_factor": "test_pipeline.py::test_static_copies_return_in_another_order",
-    "objectives.*.gamma": "test_diffusion.py::test_with_gamma_0_an_update_is_that_of_mlm",
-    "objectives.*.share": "test_hybrid.py::test_the_parts_of_the_loss_weigh_as_their_examples",
-    "objectives.*.shift": (
-        "test_hybrid.py::test_a_shifted_mask_is_predicted_from_the_place_before_it"
-    ),
-    "objectives.*.generator": "test_replaced.py::test_a_generator_has_its_share_of_the_width",
-    "masking.phases": "test_rates.py::test_rate_at_follows_the_phases",
-    "masking.draw": "test_drawn_quotas.py::test_draw_quotas_rounds_length_times_rate",
-    "masking.draw_low": "test_rates.py::test_law_table_has_the_distribution",
-    "masking.draw_high": "test_rates.py::test_law_table_has_the_distribution",
-    "masking.draw_alpha": "test_rates.py::test_law_table_has_the_distribution",
-    "masking.draw_beta": "test_rates.py::test_law_table_has_the_distribution",
-    "masking.rounding": "test_corrupt.py::test_short_rows_are_masked_at_the_rate",
-    "masking.count": "test_corrupt.py::test_corrupt_batch_is_the_plain_loop",
-    "masking.random_from": "test_corrupt.py::test_corrupt_batch_is_the_plain_loop",
-    "model.size": "test_encoder.py::test_base_and_large_have_the_published_sizes",
-    "model.layers": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.hidden": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.heads": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.mlp": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.embedding": ("test_encoder.py::test_embeddings_of_another_width_are_projected"),
-    "model.norm_kind": "test_layers.py::test_norm_computes_its_formula_in_float32",
-    "model.embedding_norm": ("test_encoder.py::test_embeddings_are_the_rows_that_are_named"),
-    "model.word_head": "test_heads.py::test_a_head_of_a_matrix_is_only_that_matrix",
-    "model.pooler_bias": "test_encoder.py::test_without_biases_only_outputs_have_them",
-    "model.max_positions": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.type_vocab": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.first_position": ("test_encoder.py::test_embeddings_are_the_rows_that_are_named"),
-    "model.vocab_multiple": "test_knobs.py::test_a_size_is_the_shape_of_a_parameter",
-    "model.position": "test_knobs.py::test_only_without_positions_does_a_token_not_know_its_place",
-    "model.rotary_base": ("test_encoder.py::test_rotary_layers_with_a_window_have_their_base"),
-    "model.rotary_base_near": ("test_encoder.py::test_rotary_layers_with_a_window_have_their_base"),
-    "model.first_norm": ("test_encoder.py::test_only_the_first_layer_may_go_without_a_norm"),
-    "model.position_buckets": "test_gpt_bert.py::test_assign_buckets_does_as_the_authors_code",
-    "model.inner_norm": "test_gpt_bert.py::test_outputs_and_gradients_are_the_authors",
-    "model.norm_parameters": ("test_gpt_bert.py::test_norms_of_distances_keep_their_parameters"),
-    "model.mlp_biases": "test_gpt_bert.py::test_the_feed_forward_may_have_its_own_biases",
-    "model.attention_gate": "test_gpt_bert.py::test_a_gate_multiplies_what_attention_summed",
-    "model.layer_weights": "test_gpt_bert.py::test_layers_read_the_sum_that_weights_say",
-    "model.biases": "test_encoder.py::test_without_biases_only_outputs_have_them",
-    "model.pooling": ("test_pooler.py::test_pool_examples_reads_tokens_of_each_example"),
-    "model.pooler": "test_heads.py::test_poolers_stand_between_a_vector_and_labels",
-    "model.norm": (
-        "test_knobs.py::test_pre_norm_leaves_the_residual_stream_alone_and_post_norm_normalises_it"
-    ),
-    "model.activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
-    "model.head_activation": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
-    "model.gated": "test_knobs.py::test_the_feed_forward_and_the_head_are_their_formulas",
-    "model.features": "test_finetune.py::test_features_train_a_head_alone_on_the_last_layers",
-    "model.causal": "test_encoder.py::test_causal_attention_sees_no_future",
-    "model.window": "test_backends.py::test_backends_see_nothing_that_is_forbidden",
-    "model.global_every": "test_backends.py::test_every_nth_layer_sees_past_the_window",
-    "model.attention": "test_backends.py::test_auto_is_what_the_device_prefers",
-    "model.dropout": "test_encoder.py::test_dropout_reaches_vectors_and_attention",
-    "model.attention_dropout": "test_encoder.py::test_dropout_reaches_vectors_and_attention",
-    "model.classifier_dropout": "test_heads.py::test_label_heads_are_one_dense_layer",
-    "model.norm_epsilon": "test_knobs.py::test_epsilon_is_added_to_the_variance",
-    "model.init": "test_layers.py::test_draw_weights_has_the_published_deviation",
-    "model.init_stddev": "test_layers.py::test_draw_weights_has_the_published_deviation",
-    "model.attention_bias": "test_knobs.py::test_the_bias_is_what_a_forbidden_score_gets",
-    "model.scan": "test_knobs.py::test_a_scan_is_a_loop_in_the_program",
-    "model.remat": "test_knobs.py::test_remat_keeps_less_for_the_backward_pass",
-    "model.dtype": "test_knobs.py::test_the_compute_type_is_that_of_vectors_and_never_of_logits",
-    "objectives.*.end": (
-        "test_causal_lm.py::test_the_loss_is_that_of_every_token_from_the_column_before_it"
-    ),
-    "objectives.*.labels": "test_heads.py::test_label_heads_are_one_dense_layer",
-    "objectives.*.weight": "test_step.py::test_weights_of_objectives_scale_their_losses",
-    "optim.name": "test_optim.py::test_steps_equal_the_written_out_algorithm",
-    "optim.learning_rate": "test_knobs.py::test_an_update_clips_decays_and_steps_as_configured",
-    "optim.warmup_steps": "test_knobs.py::test_the_peak_comes_after_the_warm_up",
-    "optim.warmup_fraction": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
-    "optim.schedule": "test_optim.py::test_schedules_at_their_ends",
-    "optim.decay_fraction": "test_optim.py::test_wsd_is_the_peak_and_then_a_line",
-    "optim.final_fraction": "test_optim.py::test_schedules_at_their_ends",
-    "optim.b1": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
-    "optim.b2": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
-    "optim.epsilon": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
-    "optim.weight_decay": "test_optim.py::test_every_number_enters_as_the_algorithm_says",
-    "optim.no_decay": "test_knobs.py::test_names_that_match_do_not_decay",
-    "optim.clip_norm": "test_knobs.py::test_an_update_clips_decays_and_steps_as_configured",
-    "optim.layer_decay": "test_optim.py::test_each_layer_learns_at_a_share_of_the_one_above",
-    "optim.freeze": "test_optim.py::test_what_is_frozen_does_not_move_not_even_by_decay",
-    "optim.accumulation": "test_knobs.py::test_a_microbatch_holds_its_share_of_the_rows",
-    "optim.spike_window": (
-        "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from"
-    ),
-    "optim.spike_sigmas": (
-        "test_optim.py::test_a_spike_is_far_above_the_last_losses_that_were_learned_from"
-    ),
-    "optim.nonfinite_limit": "test_knobs.py::test_a_run_gives_up_after_so_many_updates_in_a_row",
-    "parallel.step": "test_step.py::test_dropout_differs_by_step_and_by_device_and_seed",
-    "parallel.data": "test_knobs.py::test_the_mesh_is_as_wide_as_asked_for",
-    "parallel.fsdp": "test_step.py::test_fsdp_leaves_a_device_a_quarter",
-    "parallel.tensor": "test_step.py::test_tensor_parallelism_splits_heads_features_and_vocabulary",
-    "parallel.distributed": "test_knobs.py::test_processes_join_where_asked_to",
-    "parallel.prng": (
-        "test_knobs.py::test_dropout_draws_from_the_generator_named_and_masks_from_threefry"
-    ),
-    "parallel.arms": "test_fused_runs.py::test_arms_lie_on_devices_of_their_own",
-    "loader.prefetch": "test_pipeline.py::test_prefetch_works_ahead_as_far_as_asked",
-    "checkpoints.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
-    "checkpoints.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
-    "checkpoints.patience": "test_finetune.py::test_training_ends_when_it_gets_no_better",
-    "checkpoints.keep": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
-    "checkpoints.at": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
-    "checkpoints.at_words": "test_words.py::test_a_run_keeps_the_steps_by_which_words_are_read",
-    "checkpoints.best": "test_knobs.py::test_the_best_step_is_by_the_metric_named",
-    "evals.*.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
-    "evals.*.epochs": "test_finetune.py::test_labels_and_steps_follow_from_the_data",
-    "evals.*.split": (
-        "test_suite_task.py::test_a_task_is_scored_on_all_its_splits_or_the_one_asked_for"
-    ),
-    "evals.*.rate": "test_knobs.py::test_an_evaluation_predicts_the_share_it_names",
-    "evals.*.replace": "test_train.py::test_baselines_equal_a_plain_count",
-    "evals.*.unit": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
-    "evals.*.seed": "test_knobs.py::test_an_evaluation_has_units_pairs_and_masks_of_its_own",
-    "evals.*.batch_size": "test_knobs.py::test_an_evaluation_takes_batches_of_its_size",
-    "logging.every": "test_knobs.py::test_a_run_saves_evaluates_and_logs_when_asked_to",
-    "logging.samples": (
-        "test_samples.py::test_as_many_sentences_are_chosen_as_asked_for_or_there_are"
-    ),
-    "logging.trackers": "test_knobs.py::test_events_are_written_where_asked_for",
-    "logging.tensorboard": "test_knobs.py::test_events_are_written_where_asked_for",
-}
-
-
-# --- the table ------------------------------------------------------------------------------------
-
-
-def _paths(kind: type, prefix: str = "") -> typing.Iterator[str]:
-    """Every knob below a section; entries that are named by the user as *."""
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):
-            yield from _paths(hint, f"{prefix}{field.name}.")
-        elif typing.get_origin(hint) is dict and dataclasses.is_dataclass(typing.get_args(hint)[1]):
-            yield from _paths(typing.get_args(hint)[1], f"{prefix}{field.name}.*.")
-        else:
-            yield f"{prefix}{field.name}"
-
-
-def test_every_knob_names_a_test_of_its_effect():
-    paths = set(_paths(knobs.Config))
-    assert paths - COVERED.keys() == set(), "knobs without a test"
-    assert COVERED.keys() - paths == set(), "tests without a knob"
-
-
-def test_the_tests_named_exist():
-    there = set()
-    for file in TESTS.rglob("test_*.py"):
-        functions = [
-            node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)
-        ]
-        there |= {f"{file.name}::{function.name}" for function in functions}
-    assert set(COVERED.values()) - there == set()
-
 
 # --- seeds ----------------------------------------------------------------------------------------
 
@@ -482,24 +225,6 @@ def test_remat_keeps_less_for_the_backward_pass():
         assert kept(model__scan=scan, model__remat="full") > layer_inputs
         dots = kept(model__scan=scan, model__remat="dots")
         assert kept(model__scan=scan, model__remat="full") < dots < kept(model__scan=scan)
-
-
-def test_remat_of_older_versions_is_read():
-    """It was true or false; a run that is named by it keeps its name."""
-    for former, remat in (("true", "full"), ("False", "none")):
-        tree = configs.default()
-        configs.override(tree, "model.remat", former)
-        assert configs.resolve(tree).model.remat == remat
-    saved = configs.to_dict(knobs.Config())
-    for former, remat in ((True, "full"), (False, "none")):
-        saved["model"]["remat"] = former
-        assert configs.recorded(saved).model.remat == remat
-    names = {"auto": "045bb138245a", "none": "045bb138245a", "full": "09f27264f75b"}
-    for remat, name in names.items():
-        model = dataclasses.replace(knobs.Model(), remat=remat)
-        masking = knobs.Masking(rounding="nearest")  # as runs of older versions have it
-        config = configs.derive(knobs.Config(model=model, masking=masking))
-        assert definition.identity(config) == name
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -769,7 +494,6 @@ def ran(tmp_path_factory) -> Path:
         "checkpoints.at": 3,  # a step that is not a multiple, and that no later save removes
         "checkpoints.best": "",
         "logging.every": 3,
-        "logging.tensorboard": True,
         "evals.validation.every": 4,
         "evals.last.every": 0,
     }.items():
@@ -875,7 +599,7 @@ def test_the_best_step_is_by_the_metric_named(name, better):
 
 
 def test_events_are_written_where_asked_for(tmp_path):
-    for index, settings in enumerate(({}, {"tensorboard": False}, {"trackers": ()})):
+    for index, settings in enumerate(({}, {"trackers": ()})):
         folder, wanted = tmp_path / str(index), not settings
         folder.mkdir()
         names = resolve({"logging": settings}).logging.trackers

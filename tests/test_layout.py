@@ -43,6 +43,7 @@ ROOMS = (
     {"config.knobs"},
     {"config.model_knobs", "config.run_knobs"},
     {"config.data_knobs"},
+    {"config.declare"},
     {"system"},
     {"batch", "errors"},
 )

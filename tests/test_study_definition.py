@@ -600,7 +600,7 @@ REFUSED = {
     "a section": (
         {"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)},
         "is a section",
-        "masking.KNOB",
+        "set one of: rate",
     ),
     "a value of another type": (
         {"axes": (axis("masking.rate", ("much",)),)},

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from bert_jax.config import knobs
+from bert_jax.config import knobs, model_knobs
 
 logger = logging.getLogger(__name__)
 
@@ -35,10 +35,10 @@ class Row(NamedTuple):
     backward pass computes again, how runs share a device, and the generator of dropout bits.
     """
 
-    dtype: str
+    dtype: model_knobs.Dtype
     attention: str
     scan: bool
-    remat: str
+    remat: model_knobs.Remat
     arms: str
     prng: str
 
@@ -59,7 +59,8 @@ COMPILER: Mapping[str, Mapping[str, bool | int]] = {
         "xla_tpu_enable_async_collective_fusion_fuse_all_reduce": True,
     }
 }
-READING = "float32"  # results of a model do not depend on the compute type of its training
+# Results of a model do not depend on the compute type of its training.
+READING: model_knobs.Dtype = "float32"
 
 _target: tuple[str, Sequence[Any]] | None = None  # of traced_for; else what this process has
 

@@ -1,23 +1,19 @@
-"""Every knob of a run, once: name, default, meaning and range.
+"""Every knob of a run, once: type with range or choices, default, meaning and condition.
 
-`model_knobs.py` declares those of the model, `data_knobs.py` the sections about data, and
-`run_knobs.py` those about batches in memory, checkpoints, evaluations and metrics, which are
-imported here.
+`model_knobs.py` declares the knobs of the model, `data_knobs.py` the sections about data, and
+`run_knobs.py` the sections about batches in memory, checkpoints, evaluations and metrics.
+`declare.py` says how a declaration reads.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
-from bert_jax.config.data_knobs import (
-    Corpus,
-    Examples,
-    Masking,
-    Task,
-    Tokenizer,
-    knob,
-)
+from msgspec import Meta
+
+from bert_jax.config.data_knobs import Corpus, Examples, Masking, Task, Tokenizer
+from bert_jax.config.declare import Amount, Count, Natural, Seed, Share, knob, section
 from bert_jax.config.model_knobs import LONGEST, Model
 from bert_jax.config.model_knobs import SIZES as SIZES
 from bert_jax.config.run_knobs import EVALUATED as EVALUATED
@@ -79,182 +75,150 @@ TEXT = 1_000_000  # characters of the longest text in such a line
 class Objective:
     """One entry of `objectives`."""
 
-    weight: float | None = knob(
-        None,
-        "factor in the loss; 0 keeps head and metrics; None is 1 where `pairs` allows, and 50 of "
-        "replaced, as ELECTRA has it",
-        low=0,
-    )
-    labels: tuple[str, ...] = knob((), "heads over labels: names of the classes")
-    end: bool = knob(
-        True,
-        "causal_lm, hybrid: predict each [SEP] too, so that the model learns where a text ends",
-    )
-    gamma: float = knob(
-        1.0,
-        "diffusion: power of the weights; 1 bounds the likelihood, 0 weighs all predictions alike",
-        low=0,
-        high=1,
-    )
-    share: float = knob(
-        0.5, "hybrid: share of the examples, and of the loss, that is causal", low=0, high=1
-    )
-    shift: bool = knob(
-        False, "hybrid: a masked token is predicted from the place before it, as GPT-BERT does"
-    )
-    generator: float = knob(
-        0.0,
-        "replaced: tokens are replaced by a generator that mlm trains beside the encoder, with its "
-        "layers, its embeddings and this share of its width; 0 is none, and the random tokens of "
-        "masking.replace",
-        low=0,
-        high=1,
-    )
+    #: factor in the loss; 0 keeps head and metrics; None is 1 where `pairs` allows, and 50 of
+    #: replaced, as ELECTRA has it
+    weight: Amount | None = knob(None, traced=True)
+    #: heads over labels: names of the classes
+    labels: tuple[str, ...] = knob((), when="objective=classify|tag")
+    #: causal_lm, hybrid: predict each [SEP] too, so that the model learns where a text ends
+    end: bool = knob(True, when="objective=causal_lm|hybrid")
+    #: diffusion: power of the weights; 1 bounds the likelihood, 0 weighs all predictions
+    #: alike
+    gamma: Share = knob(1.0, when="objective=diffusion")
+    #: hybrid: share of the examples, and of the loss, that is causal
+    share: Share = knob(0.5, when="objective=hybrid", traced=True)
+    #: hybrid: a masked token is predicted from the place before it, as GPT-BERT does
+    shift: bool = knob(False, when="objective=hybrid")
+    #: replaced: tokens are replaced by a generator that mlm trains beside the encoder, with
+    #: its layers, its embeddings and this share of its width; 0 is none, and the random
+    #: tokens of masking.replace
+    generator: Share = knob(0.0, when="objective=replaced")
 
 
 @dataclasses.dataclass(frozen=True)
 class Optim:
     """Optimizer, schedule and clipping."""
 
-    name: str = knob(
-        "adamw", "adam2018 has no bias correction", choices=("adam2018", "adamw", "lamb")
+    #: adam2018 has no bias correction
+    name: Literal["adam2018", "adamw", "lamb"] = "adamw"
+    #: peak
+    learning_rate: Amount = knob(1e-4, traced=True)
+    #: linear warm-up
+    warmup_steps: Annotated[int, Meta(ge=0, le=COUNTED)] = knob(
+        10_000,
+        when="optim.warmup_fraction=None",
+        traced=True,
+        same_as="optim.warmup_steps",
+        resets=("warmup_fraction",),
     )
-    learning_rate: float = knob(1e-4, "peak", low=0)
-    warmup_steps: int = knob(10_000, "linear warm-up", low=0, high=COUNTED)
-    warmup_fraction: float | None = knob(
-        None, "warm-up as a share of the steps, in place of warmup_steps", low=0, high=1
+    #: warm-up as a share of the steps, in place of warmup_steps
+    warmup_fraction: Share | None = knob(None, traced=True, resets=("warmup_steps",))
+    #: learning rate of a layer, as a share of that of the layer above
+    layer_decay: Share = 1.0
+    #: regular expression of parameters that are not trained, such as ^encoder/; empty is none
+    freeze: str = ""
+    #: after warm-up; linear2018 decays from step 0; wsd after a stable phase at the peak
+    schedule: Literal["linear", "linear2018", "cosine", "constant", "wsd"] = knob(
+        "linear", traced=True
     )
-    layer_decay: float = knob(
-        1.0, "learning rate of a layer, as a share of that of the layer above", low=0, high=1
-    )
-    freeze: str = knob(
-        "",
-        "regular expression of parameters that are not trained, such as ^encoder/; empty is none",
-    )
-    schedule: str = knob(
-        "linear",
-        "after warm-up; linear2018 decays from step 0; wsd after a stable phase at the peak",
-        choices=("linear", "linear2018", "cosine", "constant", "wsd"),
-    )
-    decay_fraction: float = knob(
-        0.2, "wsd: share of the steps that decay, in a line; not the warm-up", low=0, high=1
-    )
-    final_fraction: float = knob(
-        0.0,
-        "linear, cosine, wsd: share of the peak that the schedule reaches after the last update, "
-        "as published schedules do",
-        low=0,
-        high=1,
-    )
-    b1: float = knob(0.9, "first moment", low=0, high=0.999999)
-    b2: float = knob(0.999, "second moment", low=0, high=0.999999)
-    epsilon: float = knob(1e-6, "added to the root of the second moment", low=1e-30)
-    weight_decay: float = knob(0.01, "decoupled, multiplied by the learning rate", low=0)
-    no_decay: str = knob(
-        r"norm/|bias$",
-        "regular expression of parameters without weight decay; must match some; empty is none",
-    )
-    clip_norm: float = knob(1.0, "largest global norm of the gradient; 0 never clips", low=0)
-    accumulation: int = knob(1, "microbatches an update; batch_size stays the same", low=1)
-    nonfinite_limit: int = knob(
-        5, "updates in a row, not finite or spikes, that are skipped before the run ends", low=1
-    )
-    spike_window: int = knob(
-        0,
-        "latest losses that a loss is compared with to detect a spike; 0 detects none",
-        low=0,
-        high=10_000,
-    )
-    spike_sigmas: float = knob(
-        6.0, "a loss this many deviations above the window's mean is a spike, and skipped", low=0
-    )
+    #: wsd: share of the steps that decay, in a line; not the warm-up
+    decay_fraction: Share = knob(0.2, when="optim.schedule=wsd", traced=True)
+    #: linear, cosine, wsd: share of the peak that the schedule reaches after the last update,
+    #: as published schedules do
+    final_fraction: Share = knob(0.0, when="optim.schedule=linear|cosine|wsd", traced=True)
+    #: first moment
+    b1: Annotated[float, Meta(ge=0, le=0.999999)] = 0.9
+    #: second moment
+    b2: Annotated[float, Meta(ge=0, le=0.999999)] = 0.999
+    #: added to the root of the second moment
+    epsilon: Annotated[float, Meta(ge=1e-30)] = 1e-06
+    #: decoupled, multiplied by the learning rate
+    weight_decay: Amount = knob(0.01, traced=True)
+    #: regular expression of parameters without weight decay; must match some; empty is none
+    no_decay: str = knob(r"norm/|bias$", when="optim.weight_decay>0")
+    #: largest global norm of the gradient; 0 never clips
+    clip_norm: Amount = 1.0
+    #: microbatches an update; batch_size stays the same
+    accumulation: Count = 1
+    #: updates in a row, not finite or spikes, that are skipped before the run ends
+    nonfinite_limit: Count = 5
+    #: latest losses that a loss is compared with to detect a spike; 0 detects none
+    spike_window: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    #: a loss this many deviations above the window's mean is a spike, and skipped
+    spike_sigmas: Amount = knob(6.0, when="optim.spike_window>0", traced=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class Parallel:
     """Devices. `data` = -1 takes what fsdp and tensor leave."""
 
-    step: str = knob(
-        "jit", "jit over a mesh, or pmap for pure data parallelism", choices=("jit", "pmap")
-    )
-    data: int = knob(-1, "ways the batch is split", low=-1)
-    fsdp: int = knob(1, "ways the batch, parameters and optimizer state are split", low=1)
-    tensor: int = knob(1, "ways heads and feed-forward are split", low=1)
-    arms: str = knob(
-        "auto",
-        "runs that train together on one device: one after the other (map) or all at once (vmap), "
-        "which needs the prng threefry2x32; auto is map on a CPU or with another prng, else vmap",
-        choices=("auto", "map", "vmap"),
-    )
-    distributed: bool = knob(False, "several processes: start jax.distributed before anything else")
-    prng: str = knob(
-        "auto",
-        "generator of dropout bits; masks always use threefry; auto is threefry2x32, which alone "
-        "gives runs under vmap the bits of runs alone",
-        choices=("auto", "threefry2x32", "rbg", "unsafe_rbg"),
-    )
+    #: jit over a mesh, or pmap for pure data parallelism
+    step: Literal["jit", "pmap"] = knob("jit", free=True)
+    #: ways the batch is split
+    data: Annotated[int, Meta(ge=-1)] = knob(-1, free=True)
+    #: ways the batch, parameters and optimizer state are split
+    fsdp: Count = knob(1, free=True)
+    #: ways heads and feed-forward are split
+    tensor: Count = knob(1, free=True)
+    #: runs that train together on one device: one after the other (map) or all at once
+    #: (vmap), which needs the prng threefry2x32; auto is map on a CPU or with another prng,
+    #: else vmap
+    arms: Literal["auto", "map", "vmap"] = knob("auto", free=True)
+    #: several processes: start jax.distributed before anything else
+    distributed: bool = knob(False, free=True)
+    #: generator of dropout bits; masks always use threefry; auto is threefry2x32, which alone
+    #: gives runs under vmap the bits of runs alone
+    prng: Literal["auto", "threefry2x32", "rbg", "unsafe_rbg"] = knob("auto", when="dropout")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """The config of one run."""
 
-    seed: int = knob(0, "seed of initialisation, dropout and masks", low=0, high=2**31 - 1)
-    data_seed: int = knob(0, "seed of order, pairs and packing", low=0, high=2**31 - 1)
-    steps: int = knob(1_000_000, "updates", low=1, high=COUNTED)
-    epochs: float | None = knob(
-        None,
-        "passes over the training data, in place of steps; of text at most so many",
-        low=0.01,
-        high=1_000_000,
+    #: seed of initialisation, dropout and masks
+    seed: Seed = knob(0, traced=True)
+    #: seed of order, pairs and packing
+    data_seed: Seed = 0
+    #: updates
+    steps: Annotated[int, Meta(ge=1, le=COUNTED)] = knob(
+        1_000_000, when="epochs=None", resets=("epochs",)
     )
-    batch_size: int = knob(
-        256,
-        "examples an update, over all devices and microbatches; of an example that is read in "
-        "several views (masking.prediction_rate), each counts",
-        low=1,
-        high=1 << 20,
-    )
-    sequence_length: int = knob(128, "tokens a row", low=8, high=LONGEST)
-    packing: int = knob(
-        1,
-        "most examples in a row; 1 gives each its own row; from 2 on an example without pairs is a "
-        "whole document, or a piece of a document that is longer than a row; evaluations do not "
-        "pack, and without pairs fill their rows across documents",
-        low=1,
-        high=64,
-    )
-    pairs: str = knob(
-        "nsp",
-        "an example is one text, or a pair with labels of nsp or sop",
-        choices=("none", "nsp", "sop"),
-    )
-    branch_from: str = knob(
-        "", "RUN@STEP: go on from this checkpoint of a run whose updates up to it are the same"
-    )
-    init_from: str = knob("", "a run, or another project's model, whose parameters are loaded")
-    init_fresh: str = knob(
-        "", "regular expression of parameter names that init_from need not have, such as ^nsp/"
-    )
-    init_fresh_layers: int = knob(
-        0, "number of top layers that are initialised, not loaded, and with them the pooler", low=0
-    )
-    init_vocab: str = knob(
-        "same", "remap lets init_from have another vocabulary", choices=("same", "remap")
-    )
-    corpus: Corpus = Corpus()
-    task: Task = dataclasses.field(default_factory=Task)
-    tokenizer: Tokenizer = Tokenizer()
-    examples: Examples = Examples()
-    masking: Masking = Masking()
-    model: Model = Model()
-    objectives: dict[str, Objective] = knob({n: Objective() for n in DEFAULT}, "what is trained")
-    optim: Optim = Optim()
-    parallel: Parallel = Parallel()
-    loader: Loader = Loader()
-    checkpoints: Checkpoints = Checkpoints()
-    evals: dict[str, Eval] = knob({"validation": Eval()}, "evaluations by name")
-    logging: Logging = Logging()
+    #: passes over the training data, in place of steps; of text at most so many
+    epochs: Annotated[float, Meta(ge=0.01, le=1_000_000)] | None = knob(None, resets=("steps",))
+    #: examples an update, over all devices and microbatches; of an example that is read in
+    #: several views (masking.prediction_rate), each counts
+    batch_size: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
+    #: tokens a row
+    sequence_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
+    #: most examples in a row; 1 gives each its own row; from 2 on an example without pairs is
+    #: a whole document, or a piece of a document that is longer than a row; evaluations do
+    #: not pack, and without pairs fill their rows across documents
+    packing: Annotated[int, Meta(ge=1, le=64)] = knob(1, when="text")
+    #: an example is one text, or a pair with labels of nsp or sop
+    pairs: Literal["none", "nsp", "sop"] = knob("nsp", when="text", idle="none")
+    #: RUN@STEP: go on from this checkpoint of a run whose updates up to it are the same
+    branch_from: str = ""
+    #: a run, or another project's model, whose parameters are loaded
+    init_from: str = ""
+    #: regular expression of parameter names that init_from need not have, such as ^nsp/
+    init_fresh: str = knob("", when="init_from")
+    #: number of top layers that are initialised, not loaded, and with them the pooler
+    init_fresh_layers: Natural = knob(0, when="init_from")
+    #: remap lets init_from have another vocabulary
+    init_vocab: Literal["same", "remap"] = knob("same", when="init_from")
+    corpus: Corpus = section(Corpus, when="text")
+    task: Task = section(Task, when="labels")
+    tokenizer: Tokenizer = section(Tokenizer)
+    examples: Examples = section(Examples, when="text")
+    masking: Masking = section(Masking, when="masks")
+    model: Model = section(Model)
+    objectives: dict[str, Objective] = section(lambda: {n: Objective() for n in DEFAULT})
+    optim: Optim = section(Optim)
+    parallel: Parallel = section(Parallel)
+    loader: Loader = section(Loader, free=True)
+    checkpoints: Checkpoints = section(Checkpoints)
+    evals: dict[str, Eval] = section(lambda: {"validation": Eval()}, free=True)
+    logging: Logging = section(Logging, free=True)
 
     @property
     def heads(self) -> tuple[str, ...]:

@@ -6,8 +6,7 @@ import logging
 import re
 
 from bert_jax.config import abilities, forks
-from bert_jax.config.data_knobs import OF_UNITS
-from bert_jax.config.effects import kind_of
+from bert_jax.config.conditions import kind_of, list_unit_knobs
 from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError, need
 from bert_jax.system import opening
@@ -31,7 +30,7 @@ def check(c: Config) -> None:
 def in_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> None:
     """Refuse a change of a knob that an evaluation does not read."""
     section, _, name = path.partition(".")
-    if section in read or (section == "masking" and name in OF_UNITS):
+    if section in read or (section == "masking" and name in list_unit_knobs()):
         return
     reasons = {
         **dict.fromkeys(("model", "tokenizer", "objectives"), "it is the checkpoint's own"),

@@ -9,7 +9,7 @@ The fingerprint is a digest of everything that shapes the corpus: text, knobs, l
                  document_ends.npy  int64 [D]  where each document ends in the sentences
     validation/  ...
 
-Text comes from a source: a module in SOURCES, which is also a row of SOURCES in
+Text comes from a source: a module in SOURCES, whose name is a choice of `corpus.source` in
 `config/data_knobs.py`. A source lists items of work, so that reading spreads over processes:
 
     identify(settings, cache)    -> JSON that names the text

@@ -17,7 +17,8 @@ from jax.sharding import Mesh
 
 from bert_jax import objectives, sharding
 from bert_jax.batch import Batch, Metrics, StepInputs
-from bert_jax.config import data_knobs, knobs
+from bert_jax.config import conditions, knobs
+from bert_jax.config.data_knobs import Law
 from bert_jax.data import hashing, pipeline
 from bert_jax.data.corpus import Prepared
 from bert_jax.errors import DataError
@@ -37,7 +38,7 @@ class Evaluator:
     """
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
-        draw = "uniform" if "diffusion" in config.objectives else "fixed"
+        draw: Law = "uniform" if "diffusion" in config.objectives else "fixed"
         masks = knobs.Masking(
             rate=settings.rate,
             replace=settings.replace,
@@ -46,7 +47,7 @@ class Evaluator:
             rounding="nearest",
         )
         masks = dataclasses.replace(
-            masks, **{name: getattr(config.masking, name) for name in data_knobs.OF_UNITS}
+            masks, **{name: getattr(config.masking, name) for name in conditions.list_unit_knobs()}
         )
         self.config = dataclasses.replace(config, masking=masks)
         self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 
 from bert_jax import config as configs
-from bert_jax.config import effects, knobs
+from bert_jax.config import conditions, knobs
 from bert_jax.errors import CheckpointError
 from bert_jax.interop import huggingface, runs
 from bert_jax.interop.families import Family
@@ -125,7 +125,7 @@ def _corpora(run: runs.TrainedModel) -> list[tuple[str, str]]:
     corpus, task = run.config.corpus, run.config.task
     if "foreign" in run.meta:
         return []
-    if effects.kind_of(run.config):
+    if conditions.kind_of(run.config):
         kind, _, place = task.source.partition(":")
         bare = re.sub(r"[^\s,=|]*/", "", place) if kind == "files" else place
         return [(kind, " ".join(filter(None, (task.name, bare))))]
@@ -142,7 +142,7 @@ def _data(run: runs.TrainedModel) -> str:
     c = run.config
     named = [f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in _corpora(run)]
     source = f"{', '.join(named)}{f' at {c.corpus.revision}' * bool(c.corpus.revision)}"
-    if effects.kind_of(c):
+    if conditions.kind_of(c):
         before = f" What it knew before came with `{_bare(c.init_from)}`." * bool(c.init_from)
         return f"Labelled data: {source}.{before}"
     if c.corpus.source == "docstrings":
@@ -184,7 +184,7 @@ def _evaluation(run: runs.TrainedModel) -> list[str]:
     if not metrics:
         return [*lines, "None is on record for this step.", ""]
     for name, settings in c.evals.items():
-        if effects.kind_of(c):
+        if conditions.kind_of(c):
             how = f"every row of the split `{settings.split}` of the data above, once"
         else:
             share = f"{100 * c.corpus.validation_fraction:.3g} %"
@@ -221,7 +221,7 @@ def _origin(run: runs.TrainedModel, family: Family) -> str:
     base = run.config.init_from
     start = f", starting from `{_bare(base)}`" if base else ", from random parameters"
     steps = f"step {run.step:,} of {run.config.steps:,}"
-    verb = "Fine-tuned" if effects.kind_of(run.config) else "Pre-trained"
+    verb = "Fine-tuned" if conditions.kind_of(run.config) else "Pre-trained"
     origin = f"{model}. {verb} with bert_jax{start}; {steps}."
     if run.from_left is None:
         return origin

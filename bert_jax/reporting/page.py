@@ -21,6 +21,7 @@ from typing import Any
 
 from bert_jax import config as configs
 from bert_jax.config import knobs
+from bert_jax.config.table import find_knob
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.reporting import records, svg
 from bert_jax.reporting.run_record import subtree
@@ -226,8 +227,7 @@ def knob_docs(paths: Iterable[str]) -> dict[str, str]:
     docs = dict.fromkeys(paths, "")
     for path in docs:
         with contextlib.suppress(ConfigError):
-            field = configs.knob_at(path)[1]
-            docs[path] = field.metadata.get("doc", "") if field else ""
+            docs[path] = find_knob(path).sentence
     return docs
 
 

@@ -18,9 +18,9 @@ from typing import Any
 
 from bert_jax import config as configs
 from bert_jax import recipes
-from bert_jax.config import knobs, script, shipped, validation
+from bert_jax.config import knobs, script, shipped, table, validation
+from bert_jax.config.conditions import Idle
 from bert_jax.config.costs import per_step
-from bert_jax.config.effects import Idle
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
 from bert_jax.interop.vocabulary import vocabulary_size
@@ -268,9 +268,7 @@ def _check_axes(study: Study) -> None:
         distinct = len(set(labels)) == len(labels)
         _need(distinct, f"{name} has a point twice: {', '.join(labels)}", "labels=…")
         for path in _paths(factor):
-            section = dataclasses.is_dataclass(configs.check_path(path))
-            hint = f"a point sets knobs of it: {path}.KNOB"
-            _need(not section, f"config.{path} is a section, not a value", hint)
+            table.find_knob(path)
             other = next((owner for known, owner in owners.items() if _overlap(path, known)), "")
             both = f"axes {other!r} and {factor.name!r} both set config.{path}"
             _need(not other, both, "one would undo the other")
@@ -298,6 +296,7 @@ def _check_suite(suite: Suite) -> None:
                 setting = f"suite {suite.name}: {path} = {text!r}"
                 _need(isinstance(text, str), setting, "text, as on a command line")
                 configs.override(scratch, path, text)
+                configs.checked(path, table.read_text(path, text))
                 validation.in_evaluation(path)
 
 

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from bert_jax.config import TRACED, flat, knobs, to_dict
+from bert_jax.config import flat, is_traced, knobs, to_dict
 from bert_jax.config.costs import activation_bytes, flops_per_step, own_slots, state_bytes
 from bert_jax.errors import ConfigError
 from bert_jax.masking import rates
@@ -120,9 +120,7 @@ def signature(cell: Cell) -> str:
     if unshared(cell.config):
         return cell.id
     tree = {
-        path: value
-        for path, value in flat(to_dict(cell.config)).items()
-        if not TRACED.fullmatch(path)
+        path: value for path, value in flat(to_dict(cell.config)).items() if not is_traced(path)
     }
     tree["drawn"] = cell.config.masking.draw != "fixed"
     tree["views"] = rates.count_views(cell.config.masking)

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import effects, forks, knobs
+from bert_jax.config import conditions, forks, knobs
 
 # Knobs that may change on resume, and yet change what is trained.
 COUNT = ("checkpoints.patience", "parallel.step")
@@ -42,7 +42,7 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
         config, branch_from=config.branch_from.removeprefix(forks.trunk(config)[0])
     )
     usual = configs.usual()
-    if not effects.MASKS.holds(config, ""):
+    if not conditions.masks_text(config):
         usual = usual | {"masking.rounding": config.masking.rounding}
     # The name of a run that recomputed everything, from when it could not yet be changed.
     former = {"model.remat": True} if config.model.remat == "full" else {}

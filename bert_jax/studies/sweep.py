@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import effects, knobs, shipped
+from bert_jax.config import conditions, knobs, shipped, table
 from bert_jax.errors import ConfigError
 from bert_jax.studies.measures import READING
 from bert_jax.studies.spec import Axis, axis
@@ -129,7 +129,7 @@ def _axis(text: str) -> Axis:
     parts = _split(values)
     if len(parts) < 2:
         raise ConfigError(f"--axis {path} has one value, {values!r}", "two or more, by commas")
-    read = [configs.read(path, part) for part in parts]
+    read = [table.read_text(path, part) for part in parts]
     for value in read:
         configs.checked(path, value)
     if len({repr(value) for value in read}) < len(read):
@@ -151,7 +151,7 @@ def _split(text: str) -> list[str]:
 
 def _judged_by(config: knobs.Config) -> tuple[str, str]:
     """Return the suite and the metric by which the values are compared."""
-    if kind := effects.kind_of(config):
+    if kind := conditions.kind_of(config):
         return "task", (config.task.metrics or knobs.METRICS[kind])[0]
     head = next((name for name in READING if name in config.heads), config.heads[0])
     return "pretrain", f"{head}_loss"

@@ -22,12 +22,12 @@ import numpy as np
 
 from bert_jax.checkpoints import reading
 from bert_jax.config import (
-    TRACED,
     costs,
     differences,
     flat,
     forks,
     free_on_resume,
+    is_traced,
     knobs,
     to_dict,
     usual,
@@ -164,6 +164,6 @@ def _fixed(config: knobs.Config) -> dict[str, Any]:
         path: value
         for path, value in flat(to_dict(config)).items()
         if path not in (*PLACES, *LENGTHS, "branch_from")
-        and not TRACED.fullmatch(path)
+        and not is_traced(path)
         and not free_on_resume(path)
     }

@@ -18,16 +18,8 @@ import numpy as np
 from bert_jax.batch import StepInputs
 from bert_jax.checkpoints import reading
 from bert_jax.checkpoints.saving import Checkpoints
-from bert_jax.config import (
-    BEFORE,
-    differences,
-    forks,
-    free_on_resume,
-    knobs,
-    recorded,
-    to_dict,
-)
-from bert_jax.config.load import flag
+from bert_jax.config import differences, forks, free_on_resume, knobs, recorded, to_dict
+from bert_jax.config.table import write_flag
 from bert_jax.errors import ConfigError, DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
@@ -279,7 +271,7 @@ def check_same(
     changed = differences(to_dict(before), current["config"])
     ranking = {knob: changed[knob] for knob in RANKING if knob in changed}
     if ranking and saved.get("best") is not None:
-        flags = " ".join(flag(knob, old) for knob, (old, _) in ranking.items())
+        flags = " ".join(write_flag(knob, old) for knob, (old, _) in ranking.items())
         raise ConfigError(
             f"{_listed(ranking)}, and the steps kept so far are ranked by the first values",
             f"{flags}; or another --workdir, with --config.init_from if the "
@@ -312,13 +304,7 @@ def _check_config(
     }
     if not refused:
         return
-    as_before = " ".join(
-        f"--config.{key}={str(old).lower()}" for key, (old, _) in refused.items() if key in BEFORE
-    )
-    if as_before:
-        hint = f"{as_before} is what it was trained with"
-    else:
-        hint = "another --workdir, or " + " ".join(f"--allow-change={key}" for key in refused)
+    hint = "another --workdir, or " + " ".join(f"--allow-change={key}" for key in refused)
     raise ConfigError(f"{workdir} was trained with another config: {_listed(refused)}", hint)
 
 

@@ -3,8 +3,8 @@
 Each is written by its own library, which sends in the background. A tracker that fails costs one
 warning, and the run goes on without it: metrics.jsonl has everything.
 
-To add a tracker, write a class here, and a row with its name and its package in `TRACKERS` of
-config/run_knobs.py.
+To add a tracker, write a class here. In config/run_knobs.py, add a row with its name and its
+package to `TRACKERS`, and its name to the choices of `trackers`.
 """
 
 from __future__ import annotations

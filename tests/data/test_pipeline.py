@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import typing
 from typing import Any
 
 import jax
@@ -57,7 +58,7 @@ def build_row(shard: Any, example: np.void, mode: str) -> tuple[list[int], list[
 
 
 @MODES
-@pytest.mark.parametrize("unit", list(data_knobs.UNITS))
+@pytest.mark.parametrize("unit", typing.get_args(data_knobs.Unit))
 def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
     s = source(tmp_path, pairs=mode, masking__unit=unit)
     plan = pairs.plan_split(corpora.joined(shards()), mode, corpora.config().examples, 32, 0, 0)

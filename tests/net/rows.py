@@ -37,7 +37,7 @@ def get_config():
     config.sequence_length = 32
     config.optim.learning_rate = 2e-3
     config.optim.warmup_steps = 3
-    config.logging.update(every=1, samples=0, tensorboard=False)
+    config.logging.update(every=1, samples=0, trackers=())
     config.checkpoints.every = 12
     config.evals.validation.every = 12
     return config
@@ -80,7 +80,7 @@ def _adapt(model: str) -> Row:
     recipe = {"batch_size": 16, "sequence_length": 32, "steps": 12, "logging.every": 1}
     recipe |= {"evals.validation.every": 12, "corpus.cache": "cache", "corpus.workers": 1}
     recipe |= {"model.dropout": 0, "model.attention_dropout": 0, "optim.learning_rate": 2e-3}
-    recipe |= {"logging.tensorboard": False, "corpus.validation_fraction": 0.2}
+    recipe |= {"logging.trackers": (), "corpus.validation_fraction": 0.2}
     return Row(recipe, f"checkout/configs/adapt.py:texts,init_from=models/{model}")
 
 
@@ -89,7 +89,7 @@ def _finetune(task: str, model: str, source: str, **knobs: object) -> Row:
     changes = {name.replace("__", "."): value for name, value in knobs.items()}
     recipe = {"model.dropout": 0, "model.attention_dropout": 0, "logging.every": 1, "epochs": 2}
     recipe |= {"batch_size": 8, "optim.learning_rate": 1e-3, "sequence_length": 48}
-    recipe |= {"model.classifier_dropout": 0, "logging.tensorboard": False}
+    recipe |= {"model.classifier_dropout": 0, "logging.trackers": ()}
     config = f"checkout/configs/finetune.py:{task},init_from=models/{model}"
     return Row(recipe | {"task.source": f"files:{source}"} | changes, config)
 

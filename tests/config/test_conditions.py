@@ -1,10 +1,7 @@
-"""Every knob states where it has an effect, acts there, and is refused where it is set and does
-nothing.
-"""
+"""Every knob acts where its condition holds, and is refused where it is set and does nothing."""
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from pathlib import Path
@@ -13,12 +10,11 @@ from typing import Any
 import pytest
 
 from bert_jax import cli, config, recipes
-from bert_jax.config import default, effects, recorded, resolve
+from bert_jax.config import conditions, default, recorded, resolve, table
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Budget, Study, Suite, axis, expand, variants
-from tests.test_config import KNOBS
 
-PATHS = [*(path for path, _, _ in KNOBS), "task.files"]  # a mapping, which KNOBS leaves out
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def task(kind: str, **changes: Any) -> dict[str, Any]:
@@ -196,37 +192,48 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
 }
 
 
-def written(values: dict[str, Any]) -> Any:
-    """A config file's ConfigDict: what is set stays, whatever it might take the place of."""
+def write(values: dict[str, Any]) -> Any:
+    """Return the ConfigDict of a file that sets knobs, whatever they might replace."""
     tree = default()
     for path, value in sorted(values.items(), key=lambda one: one[0] != "objectives"):
         config.put(tree, path.split("."), value)
     return tree
 
 
-def test_every_knob_states_where_it_has_an_effect():
-    for path in PATHS:
-        assert effects.conditions(path), path
-    sections = {
-        ".".join(path.split(".")[:i]) for path in PATHS for i in range(1, path.count(".") + 1)
-    }
-    assert effects.EFFECTS.keys() <= {effects.general(path) for path in PATHS} | sections
+# --- declarations ---------------------------------------------------------------------------------
 
 
-def test_every_condition_has_an_example():
-    conditional = {
-        p for p in PATHS if any(where is not effects.ALWAYS for where in effects.conditions(p))
-    }
-    conditional = {effects.general(path) for path in conditional}
-    assert conditional - {"task.source"} == {
-        effects.general(path) for path in CASES
-    }  # the source makes it a task
+def test_every_condition_can_be_read_and_has_an_example():
+    conditional = set()
+    for path, knob in table.list_knobs().items():
+        section = table.read_section(table.Config)[path.partition(".")[0]]
+        for text in section.traits.when + knob.traits.when:
+            conditions.read_condition(text).holds(resolve(default()), "validation")
+            conditional.add(path)
+    known = {table.generalize(path) for path in CASES}
+    assert conditional - known == {"task.source"}  # which makes it a task
+
+
+def test_named_conditions_are_used():
+    sections = table.read_section(table.Config).values()
+    used = [text for knob in sections for text in knob.traits.when]
+    used += [text for knob in table.list_knobs().values() for text in knob.traits.when]
+    assert conditions.CONDITIONS.keys() - set(used) == set()
+
+
+def test_unit_knobs_are_those_that_units_read():
+    found = conditions.list_unit_knobs()
+    assert found[:3] == ["max_unit", "span_mean", "span_max"]
+    assert all(name.startswith("pmi_") for name in found[3:])
+
+
+# --- the check ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", CASES)
-def test_a_knob_is_taken_where_it_has_an_effect(path):
+def test_knob_is_taken_where_it_acts(path):
     value, acts, _ = CASES[path]
-    found = config.to_dict(resolve(written(acts | {path: value})))
+    found = config.to_dict(resolve(write(acts | {path: value})))
     for name in path.split("."):
         found = found[name]
     assert found == json.loads(json.dumps(value))
@@ -242,42 +249,33 @@ IN_VAIN += [("objectives.mlm.shift", True, TEXT), ("objectives.mlm.generator", 0
     ("path", "value", "other"), IN_VAIN, ids=lambda one: one if isinstance(one, str) else ""
 )
 @pytest.mark.fault(32)
-def test_a_knob_that_is_set_where_it_does_nothing_is_refused(path, value, other):
+def test_knob_is_refused_where_it_does_nothing(path, value, other):
     with pytest.raises(ConfigError, match="does nothing: it is for ") as caught:
-        resolve(written(other | {path: value}))
-    assert re.match(
-        rf"({'|'.join((path, *other))}) = ", str(caught.value)
-    )  # the other one may be as idle as it is
+        resolve(write(other | {path: value}))
+    # The other knob may do as little.
+    assert re.match(rf"({'|'.join((path, *other))}) = ", str(caught.value))
     assert "--config." in caught.value.hint
-    _, idle = config.settle(written(other | {path: value}))
+    _, idle = config.settle(write(other | {path: value}))
     assert path in [one.path for one in idle]
 
 
-def test_what_a_command_line_sets_takes_the_place_of_what_a_file_has():
-    tree = written(
-        {
-            "optim.warmup_steps": 7,
-            "tokenizer.vocab_size": 500,
-            "model.layers": 3,
-            "model.hidden": 48,
-        }
-    )
-    config.overrides(
-        tree,
-        [("optim.warmup_fraction", "0.1"), ("tokenizer.path", "vocab.txt"), ("model.size", "mini")],
-    )
-    found = resolve(tree)
-    assert (found.optim.warmup_steps, found.model.layers, found.model.hidden) == (100_000, 4, 256)
-    config.overrides(
-        tree, [("model.layers", "1"), ("model.size", "small")]
-    )  # of one line, both are meant
-    assert (resolve(tree).model.layers, resolve(tree).model.hidden) == (1, 512)
-    config.overrides(tree, [("optim.warmup_steps", "5"), ("optim.warmup_fraction", "0.1")])
-    with pytest.raises(ConfigError, match="warmup_steps = 5 does nothing"):
-        resolve(tree)
+@pytest.mark.parametrize(
+    ("path", "value", "other"),
+    [
+        ("pairs", "none", CLASSIFY),
+        ("tokenizer.kind", "wordpiece", CLASSIFY),
+        ("tokenizer.lowercase", False, {"tokenizer.kind": "bpe"}),
+        ("model.head_activation", "gelu", CLASSIFY),
+        ("model.classifier_dropout", 0.1, TEXT),
+        ("optim.warmup_steps", 100_000, {"optim.warmup_fraction": 0.1}),
+        ("logging.samples", 0, NSP),
+    ],
+)
+def test_value_that_means_the_same_is_taken(path, value, other):
+    assert config.settle(write(other | {path: value}))[1] == []
 
 
-def test_a_presets_values_are_as_good_as_defaults_while_they_stand():
+def test_preset_values_count_as_defaults_until_changed():
     tree = default("google_2018")  # units of up to 512 tokens, whatever the unit
     assert resolve(tree).masking.max_unit == 512
     tree.masking.max_unit = 8
@@ -287,33 +285,55 @@ def test_a_presets_values_are_as_good_as_defaults_while_they_stand():
     assert resolve(tree).masking.max_unit == 8
 
 
-def test_a_fine_tuning_takes_the_shape_of_a_model_over_whatever_has_no_effect_of_it():
-    model = {
-        "position": "rotary",
-        "max_positions": 64,
-        "activation": "gelu",
-        "head_activation": "relu",
-    }
+def test_fine_tuning_takes_the_whole_shape_of_a_model():
+    model = {"position": "rotary", "max_positions": 64, "head_activation": "relu"}
     start = config.settle({"model": model})[0]
     found = resolve(recipes.finetuning("classify", "run", {"task.source": "files:x"}, start))
     assert (found.model.max_positions, found.model.head_activation) == (64, "relu")
 
 
-def test_what_a_run_has_recorded_is_opened_whatever_does_nothing_in_it():
-    tree = written(CAUSAL | {"masking.rate": 0.4})
+def test_recorded_config_may_have_knobs_that_do_nothing():
+    tree = write(CAUSAL | {"masking.rate": 0.4})
     with pytest.raises(ConfigError, match=r"masking.rate"):
         resolve(tree)
     assert recorded(tree.to_dict()).masking.rate == 0.4
 
 
-# --- studies --------------------------------------------------------------------------------------
+STEPS = {"masking.phases": ((0.5, 0.15, "step"),)}
+ALONE = {"pairs": "none", "objectives.nsp.weight": None, "checkpoints.best": "mlm_loss"}
+UNMASKED = {"objectives.diffusion.weight": 1.0, "masking.draw": "uniform"} | ALONE
+FOUND = {"objectives.replaced.weight": 50.0, "evals.validation.replace": (0.0, 1.0, 0.0)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        (STEPS | {"masking.draw": "uniform"}, "--config.masking.draw=fixed"),
+        ({"optim.weight_decay": 0.0, "optim.no_decay": "bias$"}, "--config.optim.weight_decay"),
+        (UNMASKED, "--config.masking.replace=1,0,0"),
+        (FOUND | {"masking.replace": (1.0, 0.0, 0.0)}, "--config.masking.replace=0,1,0"),
+    ],
+)
+def test_hint_mends_the_config_when_pasted(settings, hint):
+    tree = default()
+    config.assign(tree, settings)
+    with pytest.raises(ConfigError) as caught:
+        resolve(tree)
+    assert hint in caught.value.hint
+    flag = re.search(r"--config\.(\S+?)=([^\s,]*[\d,]*\w)", caught.value.hint)
+    assert flag is not None
+    config.overrides(tree, [(flag[1], flag[2])])
+    resolve(tree)
+
+
+# --- studies and commands -------------------------------------------------------------------------
 
 
 def study(base: dict[str, Any], *axes: Any, **more: Any) -> Study:
-    return Study("?", written(base), axes, (0,), {"validation": Suite("pretrain")}, **more)
+    return Study("?", write(base), axes, (0,), {"validation": Suite("pretrain")}, **more)
 
 
-def test_an_axis_that_changes_nothing_is_refused():
+def test_axis_that_changes_nothing_is_refused():
     rates = axis("masking.rate", (0.15, 0.3, 0.4))
     with pytest.raises(ConfigError, match=r"masking.rate 30 %: masking.rate = 0.3 does nothing"):
         expand(study(CAUSAL, rates))
@@ -332,14 +352,14 @@ def test_an_axis_that_changes_nothing_is_refused():
     assert len(expand(kept)) == 4
 
 
-def test_an_axis_over_what_a_preset_has_is_refused_too():
+def test_axis_over_an_idle_preset_value_is_refused():
     base = default("google_2018")
     units = axis("masking.max_unit", (16, 512))  # the default, and the preset's value
     with pytest.raises(ConfigError, match="max_unit = 512 does nothing"):
         expand(Study("?", base, (units,), (0,), {}))
 
 
-def test_what_a_base_sets_must_have_an_effect_in_some_cell():
+def test_base_knob_must_act_in_some_cell():
     base = {"masking.span_max": 8, "pairs": "none"}
     units = variants("unit", {unit: {"masking.unit": unit} for unit in ("token", "span")})
     assert [cell.config.masking.span_max for cell in expand(study(base, units))] == [8, 8]
@@ -347,26 +367,22 @@ def test_what_a_base_sets_must_have_an_effect_in_some_cell():
         expand(study(base, axis("masking.rate", (0.15, 0.3))))
 
 
-def test_a_point_takes_the_place_of_what_the_base_has():
+def test_point_replaces_what_the_base_has():
     shares = axis("optim.warmup_fraction", (0.1, 0.2))
     cells = expand(study({"optim.warmup_steps": 7}, shares, budget=Budget("steps", 100)))
     assert [cell.config.optim.warmup_steps for cell in cells] == [10, 20]
 
 
-# --- whole commands -------------------------------------------------------------------------------
-
-
 @pytest.mark.fault(32)
-def test_a_command_that_sets_a_knob_in_vain_ends_before_anything_is_made(tmp_path, capsys):
+def test_command_ends_before_anything_is_made(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     for change, hint in (
         ("--config.corpus.path=/my/text", "--config.corpus.source=files"),
         ("--config.masking.span_max=8", "--config.masking.unit=span"),
     ):
         words = ["train", "--config=configs/tiny.py", change, f"--workdir={tmp_path / 'run'}"]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(Path(__file__).resolve().parents[1])
-            assert cli.execute(words) == 2
+        assert cli.execute(words) == 2
         said = capsys.readouterr().err
         assert "does nothing: it is for " in said
         assert hint in said
-    assert not any(itertools.islice(tmp_path.iterdir(), 1))
+    assert not list(tmp_path.iterdir())
