@@ -9,9 +9,7 @@ import io
 import logging
 import os
 import re
-import signal
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,11 +17,6 @@ from typing import Any
 from bert_jax.config import shipped
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.system import opening
-
-PATIENCE = 5.0  # seconds until a message says that a file still runs
-LIMIT = 900.0  # seconds until a file is ended: it may fetch a model, and not wait for ever
-# Interrupts a file: SIGINT is ignored in a process that a shell starts in the background.
-EXPIRED = signal.SIGVTALRM
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +38,7 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     try:
-        with _watched(path, file), apart():
+        with apart():
             module_spec.loader.exec_module(module)
             run = getattr(module, function, None)
             if not callable(run):
@@ -109,70 +102,16 @@ def _line_in(error: BaseException, file: Path) -> str:
     return line
 
 
-# --- isolation ----------------------------------------------------------------------------------
-
-
 @contextlib.contextmanager
 def apart() -> Iterator[None]:
     """Redirect what a user's code prints to standard error, and give it no standard input.
 
-    Standard output carries results alone.
+    Standard output carries only results.
     """
-    with contextlib.ExitStack() as closing:
-        sys.stdout.flush()
-        closing.enter_context(contextlib.redirect_stdout(sys.stderr))
-        with contextlib.suppress(OSError):  # closed
-            nothing = os.open(os.devnull, os.O_RDONLY)
-            closing.callback(os.close, nothing)
-            for number, other in ((0, nothing), (1, 2)):  # also for programs that it starts
-                kept = os.dup(number)
-                closing.callback(os.close, kept)
-                closing.callback(os.dup2, kept, number)
-                os.dup2(other, number)
-        before, sys.stdin = sys.stdin, io.StringIO()
-        closing.callback(setattr, sys, "stdin", before)
-        yield
-
-
-class _Expired(BaseException):
-    """The end of a file's time, which no `except Exception` of its own catches."""
-
-
-def _expire(*_: object) -> None:
-    raise _Expired
-
-
-@contextlib.contextmanager
-def _watched(path: str, file: Path) -> Iterator[None]:
-    """Log that a file still runs, and where; end it after LIMIT."""
-    ended, main = threading.Event(), threading.current_thread() is threading.main_thread()
-
-    def watch(ident: int) -> None:
-        if ended.wait(PATIENCE):
-            return
-        line = next((f":{n}" for name, n in _running(ident) if name == str(file)), "")
-        logger.info(f"{path}{line} still runs, after {PATIENCE:g} s")
-        if not ended.wait(LIMIT - PATIENCE) and main:
-            signal.pthread_kill(ident, EXPIRED)
-
-    before = signal.signal(EXPIRED, _expire) if main else None
-    threading.Thread(target=watch, args=(threading.get_ident(),), daemon=True).start()
+    before = sys.stdin
+    sys.stdin = io.StringIO()
     try:
-        yield
-    except _Expired as error:
-        raise ConfigError(
-            f"{path}{_line_in(error, file)}: the file still runs after {LIMIT:g} s",
-            "a config only describes a run: do long work before",
-        ) from error
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
     finally:
-        ended.set()
-        if main:
-            signal.signal(EXPIRED, before)
-
-
-def _running(ident: int) -> Iterator[tuple[str, int]]:
-    """Yield file and line of each frame of a thread, the innermost first."""
-    frame = sys._current_frames().get(ident)
-    while frame is not None:
-        yield frame.f_code.co_filename, frame.f_lineno
-        frame = frame.f_back
+        sys.stdin = before

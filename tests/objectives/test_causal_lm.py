@@ -128,8 +128,8 @@ def test_what_hugging_face_expresses_of_it():
 def test_end_counts_in_the_name_of_a_run():
     without = config(objectives__causal_lm__end="false")
     assert definition.identity(without) != definition.identity(config())
+    saved = {"config": configs.to_dict(without)}
     with pytest.raises(ConfigError, match=r"end: False -> True"):
-        saved = {"config": configs.to_dict(without)}
         arms.check_same(saved, {"config": configs.to_dict(config())}, (), Path("w"))
     tagged = dataclasses.replace(
         toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))}
