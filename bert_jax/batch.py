@@ -121,7 +121,6 @@ class StepInputs(NamedTuple):
     learning_rate: Any  # float32, of this step
     weight_decay: Any  # float32
     seed: Any  # uint32, of dropout and masks
-    spike_sigmas: Any = None  # float32, where losses are watched for spikes
     # Instead of both quotas, which are None: a table of rates that examples draw from, and what it
     # selects (`masking/drawn_quotas.py`).
     drawn: Any = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -143,55 +142,6 @@ def test_fewer_arms_of_the_same_slots_are_the_same_in_every_bit(base, fused, tmp
         (0, 2), together(base, tmp_path, (ARMS[0], ARMS[2]), slots), strict=True
     ):
         outcomes.assert_same(folder, fused[index], 20)
-
-
-@pytest.mark.slow
-@pytest.mark.fault(15)
-def test_spikes_of_an_arm_are_counted_in_its_account_and_resumed(base, tmp_path, monkeypatch):
-    """One arm meets spikes at updates 12 and 18: state, account, lines and page agree, also when
-    interrupted.
-    """
-    real = steps.inputs_at
-
-    def poisoned(config, step):
-        found = real(config, step)
-        bad = config.seed == 3 and step in (11, 17)
-        return (
-            found._replace(weights={name: np.float32(9) for name in found.weights})
-            if bad
-            else found
-        )
-
-    def die(name: str, step: int = -1) -> None:
-        if (name, step) == ("step", 14):
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(steps, "inputs_at", poisoned)
-    pair = (ARMS[0], ARMS[3])
-    watched = {"optim__spike_window": 4, "optim__spike_sigmas": 20.0, "optim__learning_rate": 1e-4}
-    watched |= {"logging__samples": 0}
-    pair = tuple({**arm, **watched} for arm in pair)
-    runs = [
-        [(configure(base, **SMALL | arm), tmp_path / name / str(i)) for i, arm in enumerate(pair)]
-        for name in "ab"
-    ]
-    train.train(runs[0], command=[])
-    with monkeypatch.context() as patch:
-        patch.setattr(fault_points, "point", die)
-        with pytest.raises(KeyboardInterrupt):
-            train.train(runs[1], command=[])
-    train.train(runs[1], command=[])
-    for index, count in ((0, 0), (1, 2)):
-        outcomes.assert_same(runs[1][index][1], runs[0][index][1], 20)
-        arrays, meta = outcomes.state(runs[0][index][1], 20)
-        assert int(arrays["rest/skipped"]) == count
-        assert meta["skipped"] == {"updates": count, "spikes": count}
-        assert metric(runs[0][index][1], "train/skipped")[-1] == count
-        assert metric(runs[0][index][1], "train/spike_fraction").sum() == count
-        page = (runs[0][index][1] / "report.html").read_text()
-        words = re.sub("<[^>]*>", "", page)  # terms have tags, which explain them
-        assert "Skipped updates" in words
-        assert f"{count} of them loss spikes" in words
 
 
 @pytest.mark.slow

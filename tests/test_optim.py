@@ -6,7 +6,6 @@ import dataclasses
 import math
 import re
 
-import hypothesis
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -381,42 +380,6 @@ def test_rates_stay_between_zero_and_the_peak(kind, steps_and_warmup):
     assert rates[:warmup] == sorted(rates[:warmup])
     assert rates[warmup:] == sorted(rates[warmup:], reverse=True)
     assert all(r > 0 for r in rates[1:steps])
-
-
-# --- spikes ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.fault(15)
-@hypothesis.settings(max_examples=20)
-@given(
-    st.integers(2, 6),
-    st.sampled_from((0.0, 1.0, 3.0)),
-    st.lists(
-        st.sampled_from((1.0, 1.1, 1.3, 2.0, 50.0, math.inf, math.nan)), min_size=1, max_size=30
-    ),
-)
-def test_a_spike_is_far_above_the_last_losses_that_were_learned_from(window, sigmas, losses):
-    """Against a list of Python's: nothing is a spike before the window is full, and no spike widens
-    it.
-    """
-    watched, kept = optim.init_watch(knobs.Optim(spike_window=window)), []
-    for loss in losses:
-        last = np.array(kept[-window:], np.float32)
-        expected = (
-            len(kept) >= window and np.float32(loss) > last.mean() + np.float32(sigmas) * last.std()
-        )
-        finite = math.isfinite(loss)
-        found = bool(optim.spike(watched, jnp.float32(loss), jnp.float32(sigmas)))
-        if not np.isclose(
-            loss, last.mean() + sigmas * last.std() if len(kept) >= window else -1, rtol=1e-5
-        ):
-            assert found == expected
-        watched = optim.watch(watched, jnp.float32(loss), jnp.bool_(not found))
-        kept += [loss] if finite and not found else []
-        assert int(watched["count"]) == len(kept)
-        assert sorted(np.asarray(watched["losses"])[: len(kept)]) == sorted(
-            np.float32(kept[-window:])
-        )
 
 
 # --- layers that learn less, or not at all --------------------------------------------------------

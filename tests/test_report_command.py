@@ -82,14 +82,14 @@ def test_runs_of_other_objectives_differ_in_what_is_set_alone(tmp_path):
 def test_a_knob_that_an_older_run_does_not_have_is_at_its_default_there(tmp_path):
     a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", seed=1)
     tree = json.loads((a / "config.json").read_text())
-    del tree["optim"]["spike_window"], tree["masking"]["unit"]
+    del tree["optim"]["freeze"], tree["masking"]["unit"]
     (a / "config.json").write_text(json.dumps(tree))
     tree = json.loads((b / "config.json").read_text())
     tree["masking"]["unit"] = "word"
     (b / "config.json").write_text(json.dumps(tree))
     table = together(a, b)[1].partition("What differs in their configs")[2].partition("Curves")[0]
     assert "masking.unit token word" in table
-    assert "spike_window" not in table
+    assert "optim.freeze" not in table
 
 
 def test_final_scores_are_those_served_and_the_best_is_marked(tmp_path):

@@ -140,7 +140,7 @@ def test_a_run_that_diverged_says_so(tmp_path):
 def test_a_config_of_another_version_is_shown_as_it_is(tmp_path):
     folder = a_run(tmp_path)
     tree = json.loads((folder / "config.json").read_text())
-    del tree["optim"]["spike_window"], tree["checkpoints"]
+    del tree["optim"]["freeze"], tree["checkpoints"]
     (folder / "config.json").write_text(json.dumps(tree | {"warp": {"factor": 9}}))
     _, text = shown(folder, [(400, 4.5), (600, 4.75)])
     assert "warp.factor 9" in text

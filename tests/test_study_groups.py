@@ -184,7 +184,6 @@ MAY_DIFFER = {  # with another value than that of ONE
     "optim.warmup_fraction": 0.5,
     "optim.decay_fraction": 0.1,
     "optim.final_fraction": 0.1,
-    "optim.spike_sigmas": 3.0,
 }
 
 

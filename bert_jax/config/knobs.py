@@ -140,12 +140,8 @@ class Optim:
     clip_norm: Amount = 1.0
     #: microbatches an update; batch_size stays the same
     accumulation: Count = 1
-    #: updates in a row, not finite or spikes, that are skipped before the run ends
+    #: updates in a row with a gradient that is not finite, all skipped, before the run ends
     nonfinite_limit: Count = 5
-    #: latest losses that a loss is compared with to detect a spike; 0 detects none
-    spike_window: Annotated[int, Meta(ge=0, le=10_000)] = 0
-    #: a loss this many deviations above the window's mean is a spike, and skipped
-    spike_sigmas: Amount = knob(6.0, when="optim.spike_window>0", traced=True)
 
 
 @dataclasses.dataclass(frozen=True)

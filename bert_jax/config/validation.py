@@ -261,11 +261,6 @@ def _steps(c: Config) -> None:
 
 def _optim(c: Config) -> None:
     o = c.optim
-    need(
-        o.spike_window != 1,
-        "optim.spike_window = 1: one loss has no deviation",
-        "0 for none, or 2 and more",
-    )
     _expression("optim.no_decay", o.no_decay, "norm/|bias$")
     _expression("optim.freeze", o.freeze, "^encoder/")
     need(

@@ -27,10 +27,7 @@ PLAIN = {
     "mfu": "Model FLOPs utilisation",
     "model_flops_per_second": "Model FLOP/s",
     "step_seconds": "Seconds per update",
-    "skipped": "Skipped updates",
     "skipped_in_row": "Skipped updates in a row",
-    "spikes": "Loss spikes",
-    "spike_fraction": "Loss spikes, of updates",
     "examples_per_row": "Examples in a row",
     "asked_fraction": "Masking rate asked for",
     "expected_fraction": "Masking rate before rounding",
@@ -125,10 +122,7 @@ MEANINGS = {
     "learning_rate": "The size of an update, as the schedule has it at this step.",
     "grad_norm": "Length of the gradient before it is clipped, over all parameters; peaks mean "
     "batches that would move the model far.",
-    "skipped": "Updates that were not made: the gradient was not finite, or the loss a spike.",
     "skipped_in_row": "How many updates before this step were not made, one after the other.",
-    "spikes": "Updates that were not made because their loss was far above those before it.",
-    "spike_fraction": "Share of updates that were not made because their loss was a spike.",
     "examples_per_row": "How many examples packing puts into a row of the batch.",
     "masked_fraction": "Share of the tokens that may be masked (not [CLS], [SEP], padding) that "
     "were selected.",
@@ -188,8 +182,6 @@ UNITS = {  # by the ending of a metric's name
     **dict.fromkeys(NATS, "nats"),
     "seconds": "s",
     "bytes": "bytes",
-    "skipped": "updates",
-    "spikes": "updates",
 }
 LOWER = ("loss", "mse", "perplexity", *NATS)  # is better
 CORRECTED = "_word_l2r"  # ends the name of a score by the within-word correction

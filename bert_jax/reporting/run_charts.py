@@ -43,7 +43,7 @@ HELD = {  # metric -> which memory
     "host_memory_bytes": "peak memory of the process",
     "device_memory_bytes": "peak memory of a device",
 }
-OPTIMISER = ("learning_rate", "grad_norm", "skipped", "spikes", "spike_fraction")
+OPTIMISER = ("learning_rate", "grad_norm")
 
 
 def learned(curves: Iterable[str], results: Iterable[str]) -> list[str]:
@@ -83,7 +83,7 @@ def others(run: RunRecord) -> str:
     drawn = _alone(run, rest)
     charts = f'<div class="charts">{drawn}</div>' if drawn else ""
     other = _constants(run, rest) + fold("Charts of those that change", charts)
-    optimiser = _alone(run, OPTIMISER[:-1]) + _constants(run, OPTIMISER[:-1])
+    optimiser = _alone(run, OPTIMISER) + _constants(run, OPTIMISER)
     speed += _constants(run, (pace, "data_wait", "mfu"))
     return (
         section("Optimiser", optimiser, "charts")

@@ -126,10 +126,6 @@ def _tiles(run: RunRecord) -> list[str]:
     if run.served is not None:
         shown.append(tile("Step served", f"{run.served:,}", _why_served(run), about=SERVED))
     shown.append(tile("Time", duration(run.seconds), compiling))
-    if skipped := curves.get("train/skipped"):
-        spikes = curves["train/spikes"][-1][1]
-        below = f"{spikes:,.0f} of them loss spikes"
-        shown.append(tile("Skipped updates", number(skipped[-1][1]), below))
     if speed := curves.get("train/tokens_per_second"):
         about = meaning("tokens_per_second")
         value = number(round(speed[-1][1]))

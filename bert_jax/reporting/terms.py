@@ -22,8 +22,6 @@ WORDS = {  # as they stand on a page -> what they mean
     f"95{SPACE}% interval": "The examples are a sample; the accuracy of this model over all such "
     "examples is not known. Of intervals made in this way from many samples, 95 in 100 hold it "
     "(Wilson's interval of a proportion). What another seed would give is not in it.",
-    "loss spikes": "Updates whose loss was so far above those before it that they were not made "
-    "(optim.spike_window).",
 }
 LEDGER = (
     "Counts of what masking really did to the text, beside what the config asks for. Training "

@@ -46,7 +46,7 @@ PLACES = (
 )
 LENGTHS = ("steps", "epochs")  # they act through the schedules of numbers
 # What a run keeps beside its state and a branch goes on with; lines and seconds are its own.
-CARRIED = ("ledger", "best", "misses", "window", "skipped")
+CARRIED = ("ledger", "best", "misses", "window")
 
 
 def recorded(config: knobs.Config, fingerprints: Mapping[str, str]) -> knobs.Config:

@@ -136,37 +136,6 @@ def clip(grads: Any, norm: float | jax.Array) -> tuple[Any, jax.Array]:
     return jax.tree.map(lambda g: (g * factor).astype(g.dtype), grads), before
 
 
-# --- spikes ---------------------------------------------------------------------------------------
-
-
-def init_watch(settings: knobs.Optim) -> dict[str, jax.Array]:
-    """Make the state that watches for spikes: the last losses learned from, and how many."""
-    return {
-        "losses": jnp.zeros(settings.spike_window, jnp.float32),
-        "count": jnp.zeros((), jnp.int32),
-    }
-
-
-def spike(watched: dict[str, jax.Array], loss: jax.Array, sigmas: jax.Array) -> jax.Array:
-    """Tell whether a loss is so many standard deviations above the mean of a full window."""
-    losses = watched["losses"]
-    known = watched["count"] >= losses.size
-    return known & (loss > jnp.mean(losses) + sigmas * jnp.std(losses))
-
-
-def watch(
-    watched: dict[str, jax.Array], loss: jax.Array, learned: jax.Array
-) -> dict[str, jax.Array]:
-    """Take a loss into the window in place of the oldest, if it was learned from."""
-    losses, count = watched["losses"], watched["count"]
-    learned = learned & jnp.isfinite(loss)
-    place = jnp.arange(losses.size, dtype=jnp.int32) == count % losses.size
-    return {
-        "losses": jnp.where(place & learned, loss, losses),
-        "count": count + learned.astype(jnp.int32),
-    }
-
-
 # --- optimizers -----------------------------------------------------------------------------------
 
 

@@ -26,7 +26,7 @@ from bert_jax.models.backends import settle_for_vmap
 from bert_jax.objectives import network
 from bert_jax.training import optim
 
-# Keys: params, optimizer, step, skipped, skipped_in_row; and watched, where spikes are skipped.
+# Keys: params, optimizer, step, skipped, skipped_in_row.
 State = dict[str, Any]
 Step = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
@@ -39,16 +39,13 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     params = network.init(config, vocab_size, seed)
     zero = jnp.zeros((), jnp.int32)
     optimizer = optim.transformation(config.optim, params, 0.0).init(params)
-    state = {
+    return {
         "params": params,
         "optimizer": optimizer,
         "step": zero,
         "skipped": zero,
         "skipped_in_row": zero,
     }
-    return state | (
-        {"watched": optim.init_watch(config.optim)} if config.optim.spike_window else {}
-    )
 
 
 def inputs_at(config: knobs.Config, step: int) -> StepInputs:
@@ -74,7 +71,6 @@ def inputs_at(config: knobs.Config, step: int) -> StepInputs:
         learning_rate=np.float32(optim.schedule(config.optim, config.steps)(step)),
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
-        spike_sigmas=np.float32(config.optim.spike_sigmas) if config.optim.spike_window else None,
         drawn=drawn,
         share=None if share is None else np.float32(share),
     )
@@ -129,8 +125,13 @@ def make_step(
         grads, metrics = over_devices(
             _accumulate(loss_of, state["params"], masked, key, config.optim.accumulation)
         )
-        loss = metrics["loss"][0]
-        state, update_metrics = _update_unless_spike(config.optim, state, grads, loss, inputs)
+        state, norm = _update(config.optim, state, grads, inputs)
+        one = jnp.ones(())
+        update_metrics: Metrics = {
+            "loss": (metrics["loss"][0], one),
+            "grad_norm": (norm, one),
+            "skipped_in_row": (state["skipped_in_row"].astype(jnp.float32), one),
+        }
         return state, metrics | over_devices(ledger) | update_metrics
 
     return step
@@ -160,43 +161,19 @@ def _accumulate(
     return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
 
 
-def _update_unless_spike(
-    settings: knobs.Optim, state: State, grads: Any, loss: jax.Array, inputs: StepInputs
-) -> tuple[State, Metrics]:
-    """Update the state; where the config watches for spikes, skip an update whose loss is one."""
-    one = jnp.ones(())
-    metrics: Metrics = {"loss": (loss, one)}
-    if settings.spike_window:
-        watched = state["watched"]
-        spiked = optim.spike(watched, loss, inputs.spike_sigmas)
-        metrics["spike_fraction"] = (spiked.astype(jnp.float32), one)
-        state, norm = _update(settings, state, grads, inputs, spiked)
-        state["watched"] = optim.watch(watched, loss, state["skipped_in_row"] == 0)
-    else:
-        state, norm = _update(settings, state, grads, inputs)
-    metrics["grad_norm"] = (norm, one)
-    metrics["skipped_in_row"] = (state["skipped_in_row"].astype(jnp.float32), one)
-    return state, metrics
-
-
 def _update(
-    settings: knobs.Optim,
-    state: State,
-    grads: Any,
-    inputs: StepInputs,
-    spiked: jax.Array | None = None,
+    settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
 ) -> tuple[State, jax.Array]:
     """Clip the gradient and step; return the new state and the norm of the gradient.
 
-    A gradient that is not finite, or a spike, leaves parameters and moments as they were, and is
-    counted.
+    A gradient that is not finite leaves parameters and moments as they were, and is counted.
     """
     params, moments = state["params"], state["optimizer"]
     clipped, norm = optim.clip(grads, settings.clip_norm)
     transform = optim.transformation(settings, params, inputs.weight_decay)
     direction, new_moments = transform.update(clipped, moments, params)
     stepped = jax.tree.map(lambda p, d: p - inputs.learning_rate * d, params, direction)
-    accepted = jnp.isfinite(norm) if spiked is None else jnp.isfinite(norm) & ~spiked
+    accepted = jnp.isfinite(norm)
 
     def keep(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(accepted, n, o), new, old)

@@ -140,7 +140,6 @@ class Run:
         self.best: float | None = saved.get("best")
         self.misses: int = saved.get("misses", 0)  # evaluations in a row without a better one
         self.window = Totals(saved.get("window"))
-        self.skipped = dict.fromkeys(("updates", "spikes"), 0) | saved.get("skipped", {})
         writer = Writer(
             self.workdir,
             self.config.steps,
@@ -170,9 +169,6 @@ class Run:
         self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, step: int
     ) -> None:
         """Add the metrics of an update; refuse those of a run that diverged."""
-        spiked = int(metrics.get("spike_fraction", (0,))[0])
-        self.skipped["updates"] += int(metrics["skipped_in_row"][0] > 0)
-        self.skipped["spikes"] += spiked
         check_learned(metrics, ids, step, self.config, str(self.workdir) if self.shared else "")
         if self.config.masked:
             rate = rates.rate_at(self.config.masking, step - 1, self.config.steps)
@@ -184,9 +180,6 @@ class Run:
         """Write the sums and means of the updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
-        if self.config.optim.spike_window:
-            values["train/skipped"] = self.skipped["updates"]
-            values["train/spikes"] = self.skipped["spikes"]
         inputs = program.inputs_at(self.config, step - 1)
         values["train/learning_rate"] = float(inputs.learning_rate)
         self.writer.write(step, values)
@@ -225,7 +218,6 @@ class Run:
             "clock": clock,
             "owed": list(owed),
         }
-        record |= {"skipped": self.skipped} if self.config.optim.spike_window else {}
         metric = self.rank[1] if self.rank and self.rank[0] == step else None
         self.checkpoints.save(step, state, {**self.meta, **record}, metric)
 
@@ -239,19 +231,12 @@ def check_learned(
 ) -> None:
     """Warn of an update that was skipped; give up after too many in a row."""
     in_row = int(metrics["skipped_in_row"][0])
-    spiked = bool(metrics.get("spike_fraction", (0,))[0])
     if in_row:
         run = f" of {workdir}" if workdir else ""
-        reason = "its gradient is not finite"
-        if spiked:
-            reason = f"its loss of {metrics['loss'][0]:.4g} is a spike"
-        logger.warning(f"step {step}{run} skipped: {reason} ({in_row} in a row)")
+        logger.warning(f"step {step}{run} skipped: its gradient is not finite ({in_row} in a row)")
     if in_row >= config.optim.nonfinite_limit:
-        causes = "a non-finite gradient"
-        if config.optim.spike_window:
-            causes += " or a loss that is a spike"
         raise DivergedError(
-            f"{in_row} updates in a row had {causes}; the last, step {step}, "
+            f"{in_row} updates in a row had a non-finite gradient; the last, step {step}, "
             f"held examples {ids.ravel()[:8].tolist()} and more",
             "lower --config.optim.learning_rate or lengthen the warm-up, "
             "and resume from the last checkpoint",

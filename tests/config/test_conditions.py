@@ -174,7 +174,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
         TEXT,
         [{"optim.schedule": "constant"}, {"optim.schedule": "linear2018"}],
     ),
-    "optim.spike_sigmas": (3.0, {"optim.spike_window": 8}, [TEXT]),
     "optim.no_decay": ("bias$", TEXT, [{"optim.weight_decay": 0.0}]),
     "parallel.prng": ("rbg", TEXT, [{"model.dropout": 0.0, "model.attention_dropout": 0.0}]),
     "checkpoints.every": (5, TEXT, [task("classify", checkpoints__epochs=1.0)]),

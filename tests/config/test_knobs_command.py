@@ -41,7 +41,7 @@ def test_rows_say_what_the_declarations_say():
     assert ROWS["model.window"].values == "0 to 1,048,576"
     assert ROWS["optim.clip_norm"].values == "at least 0"
     assert ROWS["model.gated"].values == "true, false"
-    assert ROWS["optim.spike_sigmas"].condition == "optim.spike_window above 0"
+    assert ROWS["model.global_every"].condition == "model.window above 0"
 
 
 @pytest.mark.parametrize(
