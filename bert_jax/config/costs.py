@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from packaging.version import Version
 
-from bert_jax.config import generators, knobs
+from bert_jax.config import knobs
 from bert_jax.masking import quotas, rates
 
 
@@ -274,7 +274,7 @@ def _predicted(config: knobs.Config, slots: int) -> int:
 
 def _encoders(config: knobs.Config) -> list[knobs.Config]:
     """Return the config, and where there is a generator the config with that as its model."""
-    small = generators.of(config)
+    small = config.generator
     return [config, *([dataclasses.replace(config, model=small)] if small else [])]
 
 

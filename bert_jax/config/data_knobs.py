@@ -15,7 +15,9 @@ Unit = Literal["token", "word", "span", "pmi"]  # a row of MARKERS in bert_jax/m
 # fixed, or a row of LAWS in bert_jax/masking/rates.py.
 Law = Literal["fixed", "uniform", "cosine_low", "cosine_high", "beta"]
 Shape = Annotated[float, Meta(ge=0.01, le=1_000)]  # of the beta distribution
-Phase = tuple[float, float, str]
+Positive = Annotated[float, Meta(gt=0, le=1)]
+Course = Literal["step", "linear", "cosine"]  # a row of COURSES in bert_jax/masking/rates.py
+Phase = tuple[Positive, Positive, Course]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -143,6 +143,10 @@ class Optim:
     #: updates in a row with a gradient that is not finite, all skipped, before the run ends
     nonfinite_limit: Count = 5
 
+    def stable_until(self, steps: int) -> int:
+        """Return the number of updates before the decay of `wsd`, which depend on no later one."""
+        return max(self.warmup_steps, steps - round(self.decay_fraction * steps))
+
 
 @dataclasses.dataclass(frozen=True)
 class Parallel:
@@ -215,6 +219,38 @@ class Config:
     checkpoints: Checkpoints = section(Checkpoints)
     evals: dict[str, Eval] = section(lambda: {"validation": Eval()}, free=True)
     logging: Logging = section(Logging, free=True)
+
+    @property
+    def trunk(self) -> tuple[str, int]:
+        """The run that `branch_from` names and its step; "" and 0 if it names no run."""
+        run, _, step = self.branch_from.rpartition("@")
+        return run, int(step) if step.isdecimal() else 0
+
+    @property
+    def generator_share(self) -> float:
+        """The width of the generator as a share of the encoder's; 0 without a generator."""
+        return max((objective.generator for objective in self.objectives.values()), default=0.0)
+
+    @property
+    def generator(self) -> Model | None:
+        """The model that `mlm` trains as the generator of objective `replaced`, as ELECTRA does.
+
+        The generator has as many layers as the encoder, and a share of its width, heads and
+        feed-forward. It reads the encoder's embeddings, which keep their width.
+        """
+        model, part = self.model, self.generator_share
+        if not part:
+            return None
+        assert model.hidden is not None
+        assert model.heads is not None
+        assert model.mlp is not None
+        return dataclasses.replace(
+            model,
+            hidden=max(1, round(part * model.hidden)),
+            heads=max(1, round(part * model.heads)),
+            mlp=max(1, round(part * model.mlp)),
+            embedding=model.table_width,
+        )
 
     @property
     def heads(self) -> tuple[str, ...]:

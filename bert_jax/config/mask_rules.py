@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bert_jax.config import abilities, generators
+from bert_jax.config import abilities
 from bert_jax.config.knobs import BOUND, Config
 from bert_jax.errors import need
 from bert_jax.masking import drawn_quotas, rates
@@ -51,13 +51,9 @@ def _masking(c: Config) -> None:
 def _fault_of_phases(phases: tuple[tuple[float, float, str], ...]) -> str:
     """Name what is wrong with masking.phases; return "" if nothing is."""
     before = 0.0
-    for until, rate, how in phases:
-        if not before < until <= 1:
+    for until, _, how in phases:
+        if not before < until:
             return f"a phase until {until:g} begins at {before:g}"
-        if not 0 < rate <= 1:
-            return f"a phase to the rate {rate:g}"
-        if how not in rates.COURSES:
-            return f"a phase by {how!r}, which is none of {', '.join(rates.COURSES)}"
         if how == "step" and until == 1:
             return "a step at the end of training"
         before = until
@@ -165,7 +161,7 @@ def _replaced(c: Config) -> None:
     _generator(c)
     shares = {"masking": c.masking.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
     for name, (mask, random, _) in shares.items():
-        if generators.share(c):
+        if c.generator_share:
             need(
                 mask > 0 and random == 0,
                 f"objectives.replaced.generator fills in what is hidden, and {name}.replace has "
@@ -183,14 +179,14 @@ def _replaced(c: Config) -> None:
 
 def _generator(c: Config) -> None:
     """Refuse a generator that has no loss, leaves masks in the text, or has no whole heads."""
-    small, wanted = generators.of(c), c.masking.prediction_rate
+    small, wanted = c.generator, c.masking.prediction_rate
     if small is None:
         return
     assert small.hidden is not None
     assert small.heads is not None
     assert c.model.heads is not None
     whole = small.heads / c.model.heads  # a share that divides no head
-    named = f"objectives.replaced.generator = {generators.share(c):g}"
+    named = f"objectives.replaced.generator = {c.generator_share:g}"
     need(
         "mlm" in c.objectives,
         f"{named} trains the generator by objectives.mlm, which is left out",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import re
 
-from bert_jax.config import abilities, forks
+from bert_jax.config import abilities
 from bert_jax.config.conditions import kind_of, list_unit_knobs
-from bert_jax.config.knobs import LABELLED, METRICS, OBJECTIVES, PRETRAINING, Config
+from bert_jax.config.knobs import LABELLED, OBJECTIVES, PRETRAINING, Config
 from bert_jax.errors import ConfigError, need
 from bert_jax.system import opening
 
@@ -125,12 +125,6 @@ def _task(c: Config) -> None:
         f"{len(c.objectives[kind].labels)} entries",
         "one value for each label, in the same order",
     )
-    need(c.packing == 1, f"packing = {c.packing}: a task's rows are not packed", "leave it at 1")
-    need(
-        kind in ("tag", "span") or t.long != "windows",
-        f"{kind} does not look at texts in windows",
-        "task.long=cut",
-    )
 
 
 def _expression(knob: str, text: str, example: str) -> None:
@@ -180,11 +174,6 @@ def _model(c: Config) -> None:
         f"model.attention = {m.attention!r}: {obstacle}",
         abilities.HINT,
     )
-    need(
-        m.global_every != 1,
-        f"model.global_every = 1 leaves model.window = {m.window} nothing to do",
-        "2 or more, or 0",
-    )
     rotary = m.position == "rotary"
     need(
         not rotary or (m.hidden // m.heads) % 2 == 0,
@@ -220,7 +209,7 @@ def _paths(c: Config) -> None:
         "corpus.cache": c.corpus.cache,
         "tokenizer.path": c.tokenizer.path,
         "init_from": c.init_from,
-        "branch_from": forks.trunk(c)[0],
+        "branch_from": c.trunk[0],
     }
     if c.corpus.source == "files":
         paths["corpus.path"] = c.corpus.path
@@ -246,7 +235,7 @@ def _steps(c: Config) -> None:
         f"checkpoints.at has {late[:1]}, and the run ends at step {c.steps}",
         "leave it out, or raise steps",
     )
-    run, step = forks.trunk(c)
+    run, step = c.trunk
     need(
         not c.branch_from or bool(run and step),
         f"branch_from = {c.branch_from!r} is not RUN@STEP",
@@ -305,22 +294,11 @@ def _evaluation(c: Config) -> None:
         "checkpoints.best needs evals.validation",
         "set it empty",
     )
-    if kind := kind_of(c):
-        metrics = ["loss", *(c.task.metrics or METRICS[kind])]
-        unknown = ", ".join(sorted({*c.task.metrics} - {*METRICS[kind]}))
-        need(
-            not unknown,
-            f"task.metrics has {unknown}, no metric of {kind}",
-            f"one of: {', '.join(METRICS[kind])}",
-        )
-    else:
-        metrics = [
-            f"{name}_{measure}"
-            for name in c.scored
-            for measure in ("loss", *OBJECTIVES[name].metrics)
-        ]
+    metrics = [
+        f"{name}_{measure}" for name in c.scored for measure in ("loss", *OBJECTIVES[name].metrics)
+    ]
     need(
-        not best or best in metrics,
+        not best or best in metrics or bool(kind_of(c)),  # labelled data: training/data.py
         f"checkpoints.best = {best!r} is no metric of evals.validation",
         f"empty, or one of: {', '.join(metrics)}",
     )

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bert_jax.batch import Special
-from bert_jax.config import generators, knobs
+from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError, need
 from bert_jax.interop import (
     card,
@@ -49,7 +49,7 @@ def part(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
 
     They are two models there. Of a run without a generator it is the run.
     """
-    small = generators.of(run.config)
+    small = run.config.generator
     if small is None:
         need(not generator, "this model has no generator", "leave --generator out")
         return run

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import HOST_KEYS, Batch, Encoded
-from bert_jax.config import devices, generators, knobs
+from bert_jax.config import devices, knobs
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.matmul import KINDS
 from bert_jax.objectives import TABLE, replaced
@@ -67,7 +67,7 @@ def head_of(objective: str) -> str:
 
 def parts(config: knobs.Config, head: str) -> tuple[str, ...]:
     """Return the parts of the parameters of a model that one of its heads reads."""
-    generator = ("generator",) if head == "mlm" and generators.of(config) else ()
+    generator = ("generator",) if head == "mlm" and config.generator else ()
     return ("encoder", *generator, head)
 
 
@@ -82,7 +82,7 @@ def build(config: knobs.Config, vocab_size: int, *, train: bool = False, only: s
     rows = config.objectives.items()
     heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
     shift = any(row.shift for _, row in rows)
-    made = generators.of(config) if "mlm" in {head_of(name) for name, _ in heads} else None
+    made = config.generator if "mlm" in {head_of(name) for name, _ in heads} else None
     return Network(config.model, vocab_size, heads, train, shift, made)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from bert_jax.batch import HOST_KEYS, SPECIAL, Batch
-from bert_jax.config import costs, devices, generators, knobs
+from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED
 from bert_jax.masking import rates
 from bert_jax.models import backends
@@ -232,7 +232,7 @@ def _largest_rows(
     inner += [model.hidden // model.heads, config.sequence_length, slots]
     inner += [model.embedding] if model.embedding else []
     inner.append(costs.distances(config))
-    if small := generators.of(config):
+    if small := config.generator:
         sizes = (small.hidden, small.mlp, small.heads, model.hidden // model.heads)
         inner += [size or 1 for size in sizes]
     most = 0

@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import conditions, forks, knobs
+from bert_jax.config import conditions, knobs
 
 # Knobs that may change on resume, and yet change what is trained.
 COUNT = ("checkpoints.patience", "parallel.step")
@@ -39,7 +39,7 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
         )
     # A branch is named by its step: what the trunk was follows from the other knobs.
     config = dataclasses.replace(
-        config, branch_from=config.branch_from.removeprefix(forks.trunk(config)[0])
+        config, branch_from=config.branch_from.removeprefix(config.trunk[0])
     )
     usual = configs.usual()
     if not conditions.masks_text(config):

@@ -13,7 +13,6 @@ import itertools
 import json
 from collections.abc import Sequence
 
-from bert_jax.config import forks
 from bert_jax.errors import ConfigError
 from bert_jax.studies.identity import trained_knobs
 from bert_jax.studies.spec import Cell
@@ -48,7 +47,7 @@ def stable(cell: Cell) -> int:
     """Return the updates of a cell before its decay; 0 where it is not known or has none."""
     config = cell.config
     known = config.optim.schedule == "wsd" and config.epochs is None
-    return min(forks.stable_until(config.optim, config.steps), config.steps) if known else 0
+    return min(config.optim.stable_until(config.steps), config.steps) if known else 0
 
 
 def described(cells: Sequence[Cell]) -> str:

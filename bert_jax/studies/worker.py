@@ -27,7 +27,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import forks
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
@@ -102,7 +101,7 @@ def _train(
     left = [cell for cell in cells if not place.trained(cell.id)]
     saved = {cell.id: set(list_steps(place.cell(cell.id) / "checkpoints")) for cell in left}
     configs = {cell.id: _branched(place, cell, bool(saved[cell.id])) for cell in left}
-    for together in in_step(left, saved, {name: forks.trunk(c)[1] for name, c in configs.items()}):
+    for together in in_step(left, saved, {name: c.trunk[1] for name, c in configs.items()}):
         folders = {place.cell(cell.id): cell for cell in together}
 
         def on_diverged(

@@ -13,7 +13,6 @@ import dataclasses
 
 import numpy as np
 
-from bert_jax.config import generators
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import hidden, passages
@@ -47,7 +46,7 @@ def cross_rate_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
 
 def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     config = chosen(run, options)
-    words = dataclasses.replace(config.objectives["mlm"], generator=generators.share(config))
+    words = dataclasses.replace(config.objectives["mlm"], generator=config.generator_share)
     config = dataclasses.replace(config, objectives={"mlm": words})
     scorer, params = evaluator(run, options, config, rate=max(RATES))
     masks = [scorer.at(rate) for rate in RATES]

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.config import generators, knobs
+from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import hidden, passages
@@ -63,9 +63,7 @@ def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
         name, end = "causal_lm", False
     config = chosen(run, options)
     shift = any(objective.shift for objective in config.objectives.values())
-    objective = knobs.Objective(
-        weight=1.0, end=end, shift=shift, generator=generators.share(config)
-    )
+    objective = knobs.Objective(weight=1.0, end=end, shift=shift, generator=config.generator_share)
     config = dataclasses.replace(config, objectives={name: objective})
     scorer, params = evaluator(run, options, config, rate=1.0, **MASKS)
     masks = scorer.draws(draws) if name == "diffusion" else None

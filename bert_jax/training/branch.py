@@ -25,7 +25,6 @@ from bert_jax.config import (
     costs,
     differences,
     flat,
-    forks,
     free_on_resume,
     is_traced,
     knobs,
@@ -51,7 +50,7 @@ CARRIED = ("ledger", "best", "misses", "window")
 
 def recorded(config: knobs.Config, fingerprints: Mapping[str, str]) -> knobs.Config:
     """Return the config of a run as it is recorded: with the digest of the trunk, not its path."""
-    step = forks.trunk(config)[1]
+    step = config.trunk[1]
     if not step:
         return config
     return dataclasses.replace(config, branch_from=f"{digest(config, step, fingerprints)}@{step}")
@@ -81,7 +80,7 @@ def start(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
 ) -> tuple[program.State, dict[str, Any]]:
     """Return the state at the fork, placed as in `like`, and the record to go on with."""
-    step = forks.trunk(config)[1]
+    step = config.trunk[1]
     _check(config, fingerprints, run, _read_meta(run, step))
     restored = reading.read_state(run / "checkpoints", like, step)
     assert restored is not None
@@ -91,7 +90,7 @@ def start(
 
 def check(config: knobs.Config) -> None:
     """Refuse a branch whose trunk is missing, damaged or another run; data is not compared."""
-    run, step = forks.trunk(config)
+    run, step = config.trunk
     reading.choose_together(Path(run) / "checkpoints", step)  # the arrays are sound too
     _check(config, {}, Path(run), _read_meta(Path(run), step))
 
@@ -108,7 +107,7 @@ def _check(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, meta: dict[str, Any]
 ) -> None:
     """Refuse a trunk that is not what the run would be up to the fork, by the first difference."""
-    there, step = read_config(meta["config"]), forks.trunk(config)[1]
+    there, step = read_config(meta["config"]), config.trunk[1]
 
     def refuse(what: str, old: Any, new: Any, at: int = 1) -> None:
         raise ConfigError(

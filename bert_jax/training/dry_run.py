@@ -7,7 +7,7 @@ import json
 import jax
 
 from bert_jax.batch import SPECIAL
-from bert_jax.config import forks, knobs, to_dict, validation
+from bert_jax.config import knobs, to_dict, validation
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
 from bert_jax.training import branch, data, memory
@@ -48,7 +48,7 @@ def summary(config: knobs.Config, with_config: bool = True) -> str:
             f"an update reads {config.batch_size // views} rows, the run {tokens // views:,} tokens"
         )
         lines.append(f"views           {views} of each example: {read} of text")
-    run, fork = forks.trunk(config)
+    run, fork = config.trunk
     if fork:
         left = config.steps - fork
         lines.append(f"branch          of {run} at step {fork:,}: {left:,} updates to make")

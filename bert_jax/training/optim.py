@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from bert_jax.config import forks, knobs
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.system.trees import names
 
@@ -45,7 +45,7 @@ def schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
         settings.schedule,
         settings.final_fraction,
     )
-    decay = forks.stable_until(settings, steps) if kind == "wsd" else warmup
+    decay = settings.stable_until(steps) if kind == "wsd" else warmup
 
     def rate(step: int) -> float:
         if step < warmup:

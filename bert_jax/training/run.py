@@ -18,7 +18,7 @@ import numpy as np
 from bert_jax.batch import StepInputs
 from bert_jax.checkpoints import reading
 from bert_jax.checkpoints.saving import Checkpoints
-from bert_jax.config import differences, forks, free_on_resume, knobs, recorded, to_dict
+from bert_jax.config import differences, free_on_resume, knobs, recorded, to_dict
 from bert_jax.config.table import write_flag
 from bert_jax.errors import ConfigError, DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
@@ -69,7 +69,7 @@ class Run:
             "tokenizer": data.tokenizer.hash,
             "batches": data.source.fingerprint,
         }
-        self.trunk, self.fork = forks.trunk(config)
+        self.trunk, self.fork = config.trunk
         config = branch.recorded(config, self._fingerprints)
         self.config, self.workdir = config, Path(workdir)
         self.meta: dict[str, Any] = {"config": to_dict(config), **self._fingerprints}

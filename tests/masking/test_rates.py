@@ -46,6 +46,7 @@ def read_law(settings: Masking, u: np.ndarray) -> np.ndarray:
 def test_laws_are_the_choices_of_the_knob():
     assert {"fixed", *rates.LAWS} == {*typing.get_args(data_knobs.Law)}
     assert rates.LAWS.keys() == LAWS.keys()
+    assert {*rates.COURSES} == {*typing.get_args(data_knobs.Course)}
 
 
 @pytest.mark.parametrize("name", LAWS)

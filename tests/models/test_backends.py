@@ -368,10 +368,6 @@ def test_a_named_backend_binds_only_training(on):
         ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
         ({"model__attention": "splash", "model__position": "relative"}, "'splash': it has no scor"),
         ({**NAMED, "model__position": "relative"}, "'cudnn': it has no scores of distances"),
-        (
-            {"model__global_every": 1, "model__window": 8},
-            "model.global_every = 1 leaves model.window = 8 nothing to do",
-        ),
     ],
 )
 def test_a_config_that_no_backend_fits_is_refused(overrides, message):

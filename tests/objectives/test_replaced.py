@@ -20,7 +20,7 @@ from bert_jax import api, cli, objectives, suites, train
 from bert_jax import config as configs
 from bert_jax.batch import Encoded
 from bert_jax.benchmarks import ours
-from bert_jax.config import costs, generators, knobs, load_file, resolve
+from bert_jax.config import costs, knobs, load_file, resolve
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
 from bert_jax.interop import export, huggingface, runs
@@ -178,7 +178,7 @@ def stated(settings, masked, params, inputs=None):
     """Both losses in float64, example by example, and what the encoder reads; its inputs may be
     given.
     """
-    small, words, answers = generators.of(settings), [], []
+    small, words, answers = settings.generator, [], []
     read, segments = masked["inputs"].copy(), masked["segment_ids"]
 
     def embedded(part, tokens, types):
@@ -283,7 +283,7 @@ def test_the_generator_learns_from_mlm_alone_and_the_embeddings_from_both(comput
 def test_a_generator_has_its_share_of_the_width(size, share, shape):
     """As in the authors' table; its layers are as many, and its embeddings are the encoder's."""
     found = resolve(load_file(f"configs/ablations.py:replaced,{share},{size}"))
-    small, model = generators.of(found), found.model
+    small, model = found.generator, found.model
     assert (small.hidden, small.heads, small.mlp) == shape
     assert found.objectives["replaced"].weight == 50.0
     tree = jax.eval_shape(lambda seed: network.init(found, 1_000, seed), np.uint32(0))
@@ -301,7 +301,7 @@ def test_a_generator_has_its_share_of_the_width(size, share, shape):
 def test_without_a_generator_only_the_random_tokens_are_to_be_found():
     found = resolve(load_file("configs/ablations.py:replaced,0,tiny"))
     assert tuple(found.objectives) == ("replaced",)
-    assert generators.of(found) is None
+    assert found.generator is None
     tree = jax.eval_shape(lambda seed: network.init(found, 1_000, seed), np.uint32(0))
     assert set(tree) == {"encoder", "replaced"}
 
