@@ -29,12 +29,12 @@ class Corpus:
     #: files: a file, folder or glob; tfds: a dataset name such as lm1b; hub: datasets, with
     #: commas between, such as wikimedia/wikipedia:20231101.en,emozilla/pg19
     path: str = knob("", when="corpus.source=files|tfds|hub")
-    #: hub: a commit, branch or tag for each dataset; empty is the newest commit when
-    #: it was first prepared in this cache
+    #: a commit, branch or tag for each dataset; empty is the newest commit when it was first
+    #: prepared in this cache
     revision: str = knob("", when="corpus.source=hub")
-    #: tfds: its data_dir; empty is the library's default
+    #: data_dir of tfds; empty is the library's default
     tfds_dir: str = knob("", when="corpus.source=tfds")
-    #: tfds, hub: which split to read
+    #: which split to read
     split: str = knob("train", when="corpus.source=tfds|hub")
     #: jsonl, parquet, tfds, hub: the field that holds the text
     text_field: str = knob("text", when="corpus.source=files|tfds|hub")
@@ -65,7 +65,7 @@ class Task:
     #: files:FOLDER: the file of each split, where the usual layout has names of its own; a|b
     #: is whichever exists
     files: dict[str, str] = knob({}, when="files")
-    #: tfds: its data_dir; empty is the library's default
+    #: data_dir of tfds; empty is the library's default
     tfds_dir: str = knob("", when="tfds")
     #: file format; auto goes by the names of files
     format: Format = knob("auto", when="files")
@@ -79,7 +79,7 @@ class Task:
     text_pair: str = knob("", when="kind=classify|regress|span|choice")
     #: column of the label; conll: its number from 0, or -1 for the last
     label: str = "label"
-    #: choice: columns of the options, or the one that lists them
+    #: columns of the options, or the column that lists them
     options: tuple[str, ...] = knob((), when="kind=choice")
     #: what stands for each label in the file, if not its name
     values: tuple[str, ...] = knob((), when="kind=classify|tag|choice")
@@ -96,15 +96,15 @@ class Task:
     stride_as: Literal["overlap", "step"] = knob(
         "step", when=("kind=tag|span", "task.long=auto|windows")
     )
-    #: span: a longer question is cut, or refused where task.long says so
+    #: a longer question is cut, or refused if task.long says so
     question_tokens: Count = knob(64, when="kind=span")
-    #: span: longest answer
+    #: longest answer, in tokens
     answer_tokens: Count = knob(30, when="kind=span")
-    #: span: answers kept, and starts and ends considered
+    #: answers kept, and starts and ends considered
     n_best: Count = knob(20, when="kind=span")
-    #: span: questions may have no answer, as in SQuAD 2.0
+    #: questions may have no answer, as in SQuAD 2.0
     no_answer: bool = knob(False, when="kind=span")
-    #: span: no answer if its score is higher by more than this
+    #: no answer is given if its score is higher by more than this
     no_answer_threshold: float = knob(0.0, when="task.no_answer")
     #: metrics of an evaluation; empty is all of the objective
     metrics: tuple[str, ...] = ()
@@ -140,11 +140,11 @@ class Tokenizer:
 class Examples:
     """The construction of the original's training examples from documents."""
 
-    #: nsp, sop: chance, per document, of a random shorter target length
+    #: chance, for each document, of a random shorter target length
     short_probability: Share = knob(0.1, when="pairs=nsp|sop")
-    #: nsp: chance of a random segment B
+    #: chance of a random segment B
     random_next_probability: Share = knob(0.5, when="pairs=nsp")
-    #: nsp, sop: the end at which the longer segment loses tokens
+    #: the end at which the longer segment loses tokens
     truncate: Literal["either", "front", "back"] = knob("either", when="pairs=nsp|sop")
 
 
@@ -167,17 +167,17 @@ class Masking:
     #: over rates; skip takes the next that fits, as google does for words: not nested, and
     #: short of the rate where none fits
     overflow: Literal["fair", "skip"] = knob("fair", when="masking.unit=word|span|pmi")
-    #: span: mean words of SpanBERT's clipped geometric distribution
+    #: mean words of SpanBERT's clipped geometric distribution
     span_mean: Annotated[float, Meta(ge=1.0)] = knob(3.8, when="unit=span")
-    #: span: most words
+    #: most words of a span
     span_max: Count = knob(10, when="unit=span")
-    #: pmi: most words of a collocation
+    #: most words of a collocation
     pmi_words: Annotated[int, Meta(ge=2, le=16)] = knob(5, when="unit=pmi")
-    #: pmi: a collocation occurs more often than this in the training text
+    #: a collocation occurs more often than this in the training text
     pmi_count: Natural = knob(10, when="unit=pmi")
-    #: pmi: share of the words that lie in a collocation, which decides how many there are
+    #: share of the words that lie in a collocation, which decides how many there are
     pmi_coverage: Share = knob(0.5, when="unit=pmi")
-    #: pmi: most tokens of text searched for collocations
+    #: most tokens of text searched for collocations
     pmi_tokens: Annotated[int, Meta(ge=1000)] = knob(500_000_000, when="unit=pmi")
     #: 0 draws new masks each epoch; n makes n static copies, one an epoch, where google
     #: shuffles all copies together
@@ -193,18 +193,18 @@ class Masking:
     #: the rate of an example: fixed is `rate`; else it is drawn for each, evenly over the
     #: stream: 1 - cos(pi u / 2) is cosine_low and cos(pi u / 2) cosine_high, of a uniform u
     draw: Law = knob("fixed", traced=True)
-    #: uniform: the lowest rate
+    #: the lowest rate
     draw_low: Share = knob(0.0, when="masking.draw=uniform", traced=True)
-    #: uniform: the highest rate
+    #: the highest rate
     draw_high: Share = knob(1.0, when="masking.draw=uniform", traced=True)
-    #: beta: its first parameter
+    #: first parameter of the distribution
     draw_alpha: Shape = knob(1.0, when="masking.draw=beta", traced=True)
-    #: beta: its second parameter
+    #: second parameter of the distribution
     draw_beta: Shape = knob(1.0, when="masking.draw=beta", traced=True)
     #: which units are selected more often: frequency goes by weights_power, and none selects
     #: all alike; masks of evaluations always do
     weights: Literal["none", "frequency"] = "none"
-    #: frequency: a token weighs its share of the training text to this power, and a unit the
+    #: a token weighs its share of the training text to this power, and a unit the
     #: mean of its tokens; below 0 rare ones are selected more often
     weights_power: Annotated[float, Meta(ge=-2, le=2)] = knob(
         -0.5, when="masking.weights=frequency"

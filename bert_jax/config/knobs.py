@@ -78,18 +78,17 @@ class Objective:
     #: factor in the loss; 0 keeps head and metrics; None is 1 where `pairs` allows, and 50 of
     #: replaced, as ELECTRA has it
     weight: Amount | None = knob(None, traced=True)
-    #: heads over labels: names of the classes
+    #: names of the classes
     labels: tuple[str, ...] = knob((), when="objective=classify|tag")
-    #: causal_lm, hybrid: predict each [SEP] too, so that the model learns where a text ends
+    #: predict each [SEP] too, so that the model learns where a text ends
     end: bool = knob(True, when="objective=causal_lm|hybrid")
-    #: diffusion: power of the weights; 1 bounds the likelihood, 0 weighs all predictions
-    #: alike
+    #: power of the weights; 1 bounds the likelihood, 0 weighs all predictions alike
     gamma: Share = knob(1.0, when="objective=diffusion")
-    #: hybrid: share of the examples, and of the loss, that is causal
+    #: share of the examples, and of the loss, that is causal
     share: Share = knob(0.5, when="objective=hybrid", traced=True)
-    #: hybrid: a masked token is predicted from the place before it, as GPT-BERT does
+    #: a masked token is predicted from the place before it, as GPT-BERT does
     shift: bool = knob(False, when="objective=hybrid")
-    #: replaced: tokens are replaced by a generator that mlm trains beside the encoder, with
+    #: tokens are replaced by a generator that mlm trains beside the encoder, with
     #: its layers, its embeddings and this share of its width; 0 is none, and the random
     #: tokens of masking.replace
     generator: Share = knob(0.0, when="objective=replaced")
@@ -101,9 +100,9 @@ class Optim:
 
     #: adam2018 has no bias correction
     name: Literal["adam2018", "adamw", "lamb"] = "adamw"
-    #: peak
+    #: learning rate at the peak
     learning_rate: Amount = knob(1e-4, traced=True)
-    #: linear warm-up
+    #: updates of linear warm-up
     warmup_steps: Annotated[int, Meta(ge=0, le=COUNTED)] = knob(
         10_000,
         when="optim.warmup_fraction=None",
@@ -121,10 +120,10 @@ class Optim:
     schedule: Literal["linear", "linear2018", "cosine", "constant", "wsd"] = knob(
         "linear", traced=True
     )
-    #: wsd: share of the steps that decay, in a line; not the warm-up
+    #: share of the steps that decay, in a line; warm-up is not among them
     decay_fraction: Share = knob(0.2, when="optim.schedule=wsd", traced=True)
-    #: linear, cosine, wsd: share of the peak that the schedule reaches after the last update,
-    #: as published schedules do
+    #: share of the peak that the schedule reaches after the last update, as published
+    #: schedules do
     final_fraction: Share = knob(0.0, when="optim.schedule=linear|cosine|wsd", traced=True)
     #: first moment
     b1: Annotated[float, Meta(ge=0, le=0.999999)] = 0.9

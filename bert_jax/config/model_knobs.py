@@ -35,7 +35,7 @@ class Model:
     )
     #: encoder layers
     layers: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    #: width
+    #: width of the vectors
     hidden: Width | None = None
     #: attention heads
     heads: Width | None = None
@@ -59,12 +59,12 @@ class Model:
     #: position encoding; relative is a table of distances in buckets, whose vectors attention
     #: compares with tokens (disentangled attention), as in DeBERTa, LTG-BERT and GPT-BERT
     position: Literal["learned", "sinusoidal", "rotary", "alibi", "relative", "none"] = "learned"
-    #: relative positions: buckets of either direction; distances up to half of it have one
-    #: each, longer ones share the rest by their logarithm, up to max_positions
+    #: buckets of distances in each direction: half of the buckets are for the shortest distances,
+    #: the rest are spaced by the logarithm, up to max_positions
     position_buckets: Annotated[int, Meta(ge=2, le=1 << 20)] = knob(
         32, when="model.position=relative"
     )
-    #: rotary positions: the wavelengths are 2 pi to this many times 2 pi
+    #: the wavelengths are 2 pi to this many times 2 pi
     rotary_base: Annotated[float, Meta(ge=1)] = knob(10000.0, when="model.position=rotary")
     #: rotary_base of layers with a window; None is the same
     rotary_base_near: Annotated[float, Meta(ge=1)] | None = knob(
@@ -76,17 +76,17 @@ class Model:
     norm_kind: Literal["layer", "rms"] = "layer"
     #: whether the sum of the embeddings is normalised
     embedding_norm: bool = True
-    #: pre-norm: whether the first layer normalises what its attention reads
+    #: whether the first layer normalises what its attention reads
     first_norm: bool = knob(True, when="model.norm=pre")
     #: a further LayerNorm before the last matmul of attention and of the feed-forward
     inner_norm: bool = False
-    #: of LayerNorm: scale and bias; without, that of relative positions keeps its own
+    #: whether LayerNorm has scale and bias; the norm of relative positions keeps them
     norm_parameters: bool = True
-    #: of dense layers and LayerNorm; without, outputs over words and labels keep theirs
+    #: whether dense layers and LayerNorm have biases; outputs over words and labels always do
     biases: bool = True
     #: biases of the dense layers of the feed-forward; None is `biases`
     mlp_biases: bool | None = None
-    #: of the feed-forward; gelu is the exact erf form
+    #: activation of the feed-forward; gelu is the exact erf form
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
     #: activation of the MLM head, and of pooler=transform; None is the feed-forward's
     head_activation: Literal["gelu", "gelu_tanh", "relu", "silu"] | None = knob(
@@ -120,7 +120,7 @@ class Model:
     causal: bool = False
     #: a token attends to tokens at most this many positions away, on both sides; 0 is all
     window: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    #: with a window: the first layer and every n-th after it attend to all tokens; 0 is none
+    #: the first layer and every n-th after it attend to all tokens; 0 is none
     global_every: Annotated[int, Meta(ge=0, le=1000)] = knob(0, when="model.window>0")
     #: backend of attention: einsum, which alone drops probabilities and returns them; cudnn,
     #: on NVIDIA GPUs; splash, on TPUs; auto is that of the device where it supports a pass,
