@@ -202,7 +202,7 @@ def write(values: dict[str, Any]) -> Any:
 # --- declarations ---------------------------------------------------------------------------------
 
 
-def test_every_condition_can_be_read_and_has_an_example():
+def test_every_condition_reads_and_has_an_example():
     conditional = set()
     for path, knob in table.list_knobs().items():
         section = table.read_section(table.Config)[path.partition(".")[0]]
@@ -291,7 +291,7 @@ def test_fine_tuning_takes_the_whole_shape_of_a_model():
     assert (found.model.max_positions, found.model.head_activation) == (64, "relu")
 
 
-def test_recorded_config_may_have_knobs_that_do_nothing():
+def test_recorded_config_may_have_idle_knobs():
     tree = write(CAUSAL | {"masking.rate": 0.4})
     with pytest.raises(ConfigError, match=r"masking.rate"):
         resolve(tree)

@@ -175,7 +175,7 @@ def test_no_next_sentences_is_a_change_of_one_knob():
     assert list(config.resolve(tree).objectives) == ["mlm"]
 
 
-def test_preset_file_has_the_text_and_size_of_pretraining():
+def test_preset_file_has_the_text_of_pretraining():
     found = config.resolve(config.load_file(f"{CONFIGS}/preset.py:mosaic,medium"))
     paper = config.resolve(config.load_file(f"{CONFIGS}/pretrain.py:medium"))
     for section in ("corpus", "checkpoints", "evals", "logging"):
