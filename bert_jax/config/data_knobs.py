@@ -120,7 +120,7 @@ class Tokenizer:
 
     #: a vocab.txt, tokenizer.json, vocab.json (with its merges.txt) or Hugging Face folder to
     #: use instead of training
-    path: str = knob("", resets=("vocab_size", "lowercase", "train_characters"))
+    path: str = knob("", resets=("vocab_size", "lowercase"))
     #: wordpiece or bpe (byte-level); auto is what the files at `path` hold, and else
     #: WordPiece; a trained bpe vocabulary keeps case, accents and all characters
     kind: Literal["auto", "wordpiece", "bpe"] = knob("auto", when="vocabulary", idle="wordpiece")
@@ -132,8 +132,6 @@ class Tokenizer:
     max_word_length: Annotated[int, Meta(ge=1, le=1_000_000)] | None = knob(
         None, when=("vocabulary", "tokenizer.kind=auto|wordpiece")
     )
-    #: most characters of text that the vocabulary is trained on
-    train_characters: Annotated[int, Meta(ge=1000)] = knob(500_000_000, when="trained")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,8 +175,6 @@ class Masking:
     pmi_count: Natural = knob(10, when="unit=pmi")
     #: share of the words that lie in a collocation, which decides how many there are
     pmi_coverage: Share = knob(0.5, when="unit=pmi")
-    #: most tokens of text searched for collocations
-    pmi_tokens: Annotated[int, Meta(ge=1000)] = knob(500_000_000, when="unit=pmi")
     #: 0 draws new masks each epoch; n makes n static copies, one an epoch, where google
     #: shuffles all copies together
     dupe_factor: Natural = 0

@@ -56,6 +56,7 @@ MANIFEST = {
     "splits": dict.fromkeys(SPLITS, COUNTS),
     "tokenizer": {"hash": str, "size": int},
 }
+TRAINED_ON = 500_000_000  # characters of text that a vocabulary is trained on, at most
 # Knobs of the corpus that do not change the result by themselves.
 FREE = ("path", "tfds_dir", "revision", "cache", "workers")
 # What fingerprints hold besides, so that those in committed records stay valid.
@@ -170,12 +171,14 @@ def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
         vocabulary: Any = tokenizer.hash
         kind = tokenizer.kind
     elif config.tokenizer.kind == "bpe":
-        learned = ("kind", "vocab_size", "train_characters")
+        learned = ("kind", "vocab_size")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
+        vocabulary["train_characters"] = TRAINED_ON
         kind = "bpe"
     else:
-        learned = ("vocab_size", "lowercase", "train_characters")
+        learned = ("vocab_size", "lowercase")
         vocabulary = {name: getattr(config.tokenizer, name) for name in learned}
+        vocabulary["train_characters"] = TRAINED_ON
         vocabulary["max_word_length"] = config.tokenizer.max_word_length or tokenizers.WORD_LENGTH
         kind = "wordpiece"
     if kind == "wordpiece":  # so do the fingerprints in committed records

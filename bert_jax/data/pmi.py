@@ -34,6 +34,7 @@ from bert_jax.system.log import line
 
 VERSION = 1  # of the construction: raise it when a list would come out different
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
+SEARCHED = 500_000_000  # tokens of text in which collocations are counted, at most
 BLOCK = 1 << 21  # tokens read at once, or one document
 SAMPLE = 1 << 24  # most words on which the covered share of the text is measured
 _DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of hashing.make_key
@@ -57,8 +58,8 @@ class Search:
         self.most, self.often = settings.pmi_words, settings.pmi_count
         self.coverage = settings.pmi_coverage
         tokens = len(self.split.tokens)
-        self.share = min(1.0, settings.pmi_tokens / max(tokens, 1))
-        self.passes = -(-min(tokens, settings.pmi_tokens) // HELD)
+        self.share = min(1.0, SEARCHED / max(tokens, 1))
+        self.passes = -(-min(tokens, SEARCHED) // HELD)
         self.counts: list[np.ndarray] = []  # counts of the frequent n-grams, at n - 1
         self.frequent: list[Hashes] = []
         self.log_p: list[np.ndarray] = []
@@ -218,7 +219,7 @@ class Search:
 
 def name(settings: knobs.Masking) -> str:
     """Return the name of the list of these settings."""
-    values = (settings.pmi_words, settings.pmi_count, settings.pmi_coverage, settings.pmi_tokens)
+    values = (settings.pmi_words, settings.pmi_count, settings.pmi_coverage, SEARCHED)
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
 

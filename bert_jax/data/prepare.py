@@ -252,7 +252,7 @@ def _learn_vocabulary(
     else:
         size = settings.vocab_size
         work.log(f"vocabulary: training {size:,} pieces")
-        texts = sample_text(settings.train_characters, work.spool, names, chosen)
+        texts = sample_text(corpora.TRAINED_ON, work.spool, names, chosen)
         tokenizer = train_vocabulary(texts, settings, work.folder)
         if tokenizer.size < size:
             work.log(f"warning: the text yields {tokenizer.size:,} pieces, not {size:,}")

@@ -107,7 +107,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "tokenizer.vocab_size": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.lowercase": (False, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "tokenizer.max_word_length": (50, TEXT, [CLASSIFY, {"tokenizer.kind": "bpe"}]),
-    "tokenizer.train_characters": (1_000, TEXT, [{"tokenizer.path": "vocab.txt"}, CLASSIFY]),
     "examples.short_probability": (0.2, TEXT, [{"pairs": "none"}, CLASSIFY]),
     "examples.random_next_probability": (
         0.2,
@@ -126,7 +125,6 @@ CASES: dict[str, tuple[Any, dict[str, Any], list[dict[str, Any]]]] = {
     "masking.pmi_words": (3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}, CAUSAL]),
     "masking.pmi_count": (3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
     "masking.pmi_coverage": (0.3, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
-    "masking.pmi_tokens": (1_000, {"masking.unit": "pmi"}, [TEXT, {"masking.unit": "span"}]),
     "masking.dupe_factor": (10, TEXT, [CAUSAL, CLASSIFY]),
     "masking.phases": (((0.5, 0.3, "step"),), TEXT, [UNIFORM, CAUSAL]),
     "masking.draw": ("cosine_low", TEXT, [CAUSAL, CLASSIFY]),

@@ -136,7 +136,6 @@ def test_what_shapes_a_corpus_is_in_its_name(tmp_path, name):
         ({"vocab_size": 20}, False),
         ({"lowercase": False}, False),
         ({"max_word_length": 9}, False),
-        ({"train_characters": 2000}, False),
         ({"max_word_length": 200}, True),  # what a trained one has
         ({"kind": "wordpiece"}, True),
     ],

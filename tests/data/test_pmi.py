@@ -183,16 +183,14 @@ def test_memory_and_blocks_change_nothing(tmp_path, monkeypatch):
     assert sorted(parts[1]) == sorted(whole[1])
 
 
-def test_a_share_of_the_documents_is_counted_where_there_are_too_many(tmp_path):
+def test_a_share_of_the_documents_is_counted_where_there_are_too_many(tmp_path, monkeypatch):
     documents = [tuple(WORDS[:7] * 3)] * 400
     prepared = corpus(tmp_path, [documents[:100], documents[100:]])
     total = sum(len(word) for document in documents for word in document)
-    masking = knobs.Masking(pmi_tokens=total // 4, pmi_coverage=1.0)
+    masking = knobs.Masking(pmi_coverage=1.0)
+    everything = {count for _, count, _ in listed(prepared, masking).values()}
+    monkeypatch.setattr(pmi, "SEARCHED", total // 4)
     counted_ = {count for _, count, _ in listed(prepared, masking).values()}
-    everything = {
-        count
-        for _, count, _ in listed(prepared, dataclasses.replace(masking, pmi_tokens=10**9)).values()
-    }
     assert max(everything) == 400 * 3
     assert 0.2 < max(counted_) / max(everything) < 0.3
 

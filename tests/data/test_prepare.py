@@ -119,10 +119,8 @@ def test_a_vocabulary_is_trained_on_a_share_of_train(tmp_path, monkeypatch):
 
     monkeypatch.setattr(prepare, "train_vocabulary", watch)
     small.write_text(tmp_path / "in", small.make_documents(500))
-    chosen = small.configure(tmp_path)
-    settings = dataclasses.replace(chosen.tokenizer, train_characters=5000)
-    bounded = dataclasses.replace(chosen, tokenizer=settings)
-    found = prepare.prepare_corpus(bounded, lambda message: None)
+    monkeypatch.setattr(corpus, "TRAINED_ON", 5000)
+    found = prepare.prepare_corpus(small.configure(tmp_path), lambda message: None)
     assert 3000 < sum(map(len, seen)) <= 5000
     every = [line for lines in small.make_documents(500) for line in lines]
     places = [every.index(line) for line in seen]
