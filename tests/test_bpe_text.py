@@ -149,7 +149,7 @@ def test_what_bpe_does_without_is_refused():
     assert not resolve(tokenizer__lowercase=False).tokenizer.lowercase
     with pytest.raises(ConfigError, match="vocab_size = 261 leaves bpe no piece of two bytes"):
         resolve(tokenizer__vocab_size=261)
-    with pytest.raises(ConfigError, match=r"length = .* does nothing: it is for WordPiece"):
+    with pytest.raises(ConfigError, match=r"length = .* does nothing: it is for tokenizer.kind"):
         resolve(tokenizer__max_word_length=50)
 
 

@@ -210,7 +210,7 @@ def swap_two_lines(vocabulary: Path) -> None:
 
 @pytest.mark.fault(7)
 def test_a_corrupt_step_gives_way_to_an_older_one(base, run, capsys, one_device):
-    damaged = flip(a_file_of(run / "checkpoints" / "10"))
+    damaged = flip(a_file_of(run / "checkpoints" / "10" / "params"))
     assert cli.execute(["evaluate", f"--checkpoint={run}"]) == 0
     out, err = capsys.readouterr()
     assert (
@@ -230,7 +230,7 @@ def test_a_corrupt_step_gives_way_to_an_older_one(base, run, capsys, one_device)
 
 def test_without_an_older_one_it_ends_with_4(base, run, capsys):
     shutil.rmtree(run / "checkpoints" / "5")
-    damaged = flip(a_file_of(run / "checkpoints" / "10"))
+    damaged = flip(a_file_of(run / "checkpoints" / "10" / "params"))
     before = files(run)
     for words in (
         again(base, run),

@@ -376,8 +376,9 @@ def test_ways_over_devices_change_nothing(folder, plain, tmp_path, overrides):
     ("overrides", "said"),
     [
         ({"tokenizer__path": ""}, "no vocabulary of its own"),
-        ({"checkpoints__best": "mcc2"}, "no metric of evals.validation"),
-        ({"task__long": "windows"}, "does not look at texts in windows"),
+        ({"checkpoints__best": "mcc2"}, "is not reported for the classes of this task"),
+        ({"task__metrics": "pearson", "checkpoints__best": ""}, "pearson. is not reported"),
+        ({"task__long": "windows"}, "has no meaning for classify"),
         ({"model__features": 9}, "exceeds model.layers"),
     ],
 )

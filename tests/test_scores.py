@@ -13,12 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.data.answers import Candidate, Span
 from bert_jax.data.examples import Example
 from bert_jax.data.row_fields import Answer
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from bert_jax.evaluation import scores, squad
 from bert_jax.evaluation.metrics import as_lower
 from bert_jax.reporting import beside
@@ -382,19 +381,6 @@ def test_the_metrics_named_are_those_reported():
     assert set(scores.score("classify", examples([1, 0]), sure([1, 0], 2), ("a", "b"), task)) == {
         "mcc"
     }
-    tree = configs.default()
-    tree.task.source, tree.task.metrics, tree.checkpoints.best = (
-        "files:x.tsv",
-        ("mcc", "pearson"),
-        "",
-    )
-    with tree.unlocked():
-        tree.objectives = {"classify": {"labels": ("a", "b")}}
-    with pytest.raises(
-        ConfigError, match=r"task.metrics has pearson, no metric of classify"
-    ) as caught:
-        configs.resolve(tree)
-    assert "accuracy" in caught.value.hint
 
 
 def test_one_class_a_constant_and_diverged_numbers_are_no_error():

@@ -59,10 +59,10 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
         # The head of each, or its module of the encoder.
         depths = ((name.split("/"), 2 if name.startswith("encoder/") else 1) for name in absent)
         parts = "|".join(sorted({"/".join(names[:depth]) for names, depth in depths}))
-        raise ConfigError(
-            f"init_from {config.init_from} lacks {listing(absent)}",
-            f"--config.init_fresh='^({parts})/' starts them fresh",
-        )
+        hint = f"--config.init_fresh='^({parts})/' starts them fresh"
+        if run.config.model.layers != config.model.layers:
+            hint = f"set config.model: {_settings(run.config.model, SIZES)}; or {hint}"
+        raise ConfigError(f"init_from {config.init_from} lacks {listing(absent)}", hint)
     if wrong:
         raise ConfigError(
             f"init_from {config.init_from} has another shape for {listing(wrong)}",

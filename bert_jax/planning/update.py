@@ -213,8 +213,8 @@ def _largest_rows(
 ) -> int:
     """Return the most examples whose activations a collective takes or gives.
 
-    Arrays that have the shape of a parameter, of a stack of it or of a shard are left out, as are
-    the flat ones that XLA makes of several gradients to reduce them at once, and the edges of
+    Left out are scalars, arrays that have the shape of a parameter, of a stack of it or of a shard,
+    the flat arrays that XLA makes of several gradients to reduce them at once, and the edges of
     shards that it has padded, which no operation of the model asks to move. Numbers of slots or
     positions are divided out of the rest.
     """
@@ -241,7 +241,9 @@ def _largest_rows(
             continue
         for shape in collective.operands + collective.results:
             several = collective.kind == "all-reduce" and len(shape.dims) == 1
-            if shape.floating and not several and not _is_parameter(_sorted(shape.dims), known):
+            if not shape.dims or not shape.floating or several:
+                continue
+            if not _is_parameter(_sorted(shape.dims), known):
                 most = max(most, _rows(shape.dims, inner, config, slots, mesh))
     return most
 
