@@ -145,11 +145,16 @@ def test_tensorboard_hides_what_a_killed_attempt_wrote(tmp_path):
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it stays open
 @pytest.mark.fault(54)
 def test_tensorboard_on_a_full_disk_is_one_warning(tmp_path, monkeypatch, capsys):
-    def refuse(*_: Any) -> None:
+    writers = []
+
+    def refuse(writer: Any) -> None:
+        writers.append(writer)
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("tensorboardX.event_file_writer.EventsWriter.flush", refuse)
-    write_steps(tmp_path, 1, 5, ("tensorboard",))
+    with monkeypatch.context() as patch:
+        patch.setattr("tensorboardX.event_file_writer.EventsWriter.flush", refuse)
+        write_steps(tmp_path, 1, 5, ("tensorboard",))
+    writers[0].close()  # the library leaves the file open if it cannot flush
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 1
     assert "warning: tracker tensorboard: [Errno 28] No space left on device" in said[0]
