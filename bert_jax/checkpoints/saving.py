@@ -157,7 +157,7 @@ class Checkpoints:
         """Turn an error of a save into the user's error; remove what the save left behind."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # Orbax raises what its storage, threads or barriers raise
             self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))
             if disk.is_full(error):
                 raise disk.full(self.folder, self._needed, WHAT) from error

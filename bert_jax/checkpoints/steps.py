@@ -98,7 +98,7 @@ def _read_verified(
         hashing = pool.submit(manifest.find_problem, folder, groups)
         try:
             value = read(folder)
-        except Exception:
+        except Exception:  # whatever Orbax makes of damaged files
             if not hashing.result():
                 raise
             value = None

@@ -179,7 +179,7 @@ def _explain_errors(what: str, hint: str) -> Iterator[None]:
             f"{what}: the hub has no such dataset or revision",
             "corpus.path and corpus.revision; a private dataset needs `hf auth login`",
         ) from error
-    except Exception as error:
+    except Exception as error:  # of whichever kind the hub's library has
         library = type(error).__module__.startswith(("http", "hf_xet"))  # any HTTP client's
         if isinstance(error, unreachable) or library:
             problem = first_line(error)[:200]

@@ -198,9 +198,9 @@ class Trackers:
         """Warn of what a library raises, of whichever kind, and leave its tracker out from now."""
         try:
             yield
-        except Exception as error:
+        except Exception as error:  # no tracker may end a run, whatever its library raises
             if broken := self._open.pop(name, None):
-                with contextlib.suppress(Exception):
+                with contextlib.suppress(Exception):  # it has failed, and the user is told why
                     broken.close(finished=False)
             problem = textwrap.shorten(first_line(error), 200)
             logger.warning(

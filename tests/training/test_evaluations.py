@@ -6,8 +6,10 @@ import re
 
 import jax
 
+from bert_jax import train
 from bert_jax.data import prepare
 from bert_jax.evaluation import corpus, inference
+from bert_jax.objectives import network
 from bert_jax.training.program import Program, mesh_for
 from tests import texts
 
@@ -30,3 +32,21 @@ def test_evaluation_under_fsdp_gathers_no_activations(tmp_path):
     rows = [shape for shape in gathered if int(shape.split(",")[0]) % evaluator.rows == 0]
     assert rows == []
     assert not any(48 in leaf.shape for leaf in jax.tree.leaves(params))
+
+
+def test_evaluation_is_traced_with_the_mesh_in_context(tmp_path, monkeypatch):
+    """Without the mesh, the constraint that keeps rows apart would do nothing."""
+    changes = {"steps": 2, "parallel__fsdp": 4, "parallel__data": 2, "batch_size": 16}
+    config = texts.configure(texts.config_file(tmp_path), evals__validation__every=2, **changes)
+    compute = network.outputs
+    found: list[bool] = []
+
+    def record(model, *args, **rngs):
+        if not model.train:
+            found.append(jax.sharding.get_abstract_mesh().empty)
+        return compute(model, *args, **rngs)
+
+    monkeypatch.setattr(network, "outputs", record)
+    train.run(config, tmp_path / "run", command=[])
+    assert found
+    assert not any(found)
