@@ -151,7 +151,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
             attention=attention,
             dtype=model.dtype,
             remat=model.remat,
-            estimated_bytes=sum(memory.estimate(config, vocab_size, mesh)),
+            estimated_bytes=sum(memory.estimate(config, vocab_size, mesh, program.shapes)),
         )
         try:
             compiled = traced.lower(lowering_platforms=(target.platform,)).compile()

@@ -25,9 +25,9 @@ def summary(config: knobs.Config, with_config: bool = True) -> str:
     if config.branch_from:
         branch.check(config)
     vocab_size = vocabulary.assumed_size(config)
-    params = Program(config, SPECIAL, vocab_size, mesh).shapes["params"]
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(params))
-    sizes = memory.estimate(config, vocab_size, mesh)
+    shapes = Program(config, SPECIAL, vocab_size, mesh).shapes
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
+    sizes = memory.estimate(config, vocab_size, mesh, shapes)
     total, state, gradients, activations = (memory.readable(size) for size in (sum(sizes), *sizes))
     tokens = config.steps * config.batch_size * config.sequence_length
     length = (

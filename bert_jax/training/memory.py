@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,15 +20,20 @@ from bert_jax.system import machine
 from bert_jax.training.program import in_mesh, init_state
 
 
-def estimate(config: knobs.Config, vocab_size: int, mesh: Mesh) -> tuple[int, int, int]:
+def estimate(
+    config: knobs.Config, vocab_size: int, mesh: Mesh, shapes: Any = None
+) -> tuple[int, int, int]:
     """Estimate the bytes an update takes on a device: state, gradients, activations.
+
+    The `shapes` of the state are traced, which takes a while, if the caller does not have them.
 
     Gradients are split as the parameters are. The token table is held whole besides: under fsdp it
     is gathered, and so is its gradient before it is split; a CPU adds the gradients of its two uses
     from arrays of their own.
     """
     config = dataclasses.replace(config, model=devices.settled(config.model, train=True))
-    shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
+    if shapes is None:
+        shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
     layout = sharding.state_layout(shapes, mesh, config.parallel)
     state = sum(
         int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
