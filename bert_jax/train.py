@@ -85,17 +85,19 @@ def run(
     Knobs in `allow_change` may differ from those of an earlier attempt; `command` is the command
     line, to be recorded in environment.json.
     """
-    from bert_jax import sharding  # here: --help and usage errors answer before jax is loaded
+    from bert_jax.training import (
+        processes,  # here: --help and usage errors answer before jax is loaded
+    )
 
     validation.trainable(config)
-    sharding.start_processes(config.parallel)
+    processes.start_processes(config.parallel)
     if dry_run:
         from bert_jax.training.dry_run import summary
 
         folder_locks.check_place(workdir)
         print(summary(config, with_config))
         return
-    with sharding.translate_peer_loss():
+    with processes.translate_peer_loss():
         train([(config, workdir)], allow_change=allow_change, command=command)
 
 

@@ -25,7 +25,7 @@ from bert_jax.config import knobs
 from bert_jax.data.corpus import Split
 from bert_jax.data.pipeline import Source
 from bert_jax.masking import corrupt, quotas
-from bert_jax.training import program as steps
+from bert_jax.training.step import compute_inputs
 from tests import corpora, published
 from tests.corpora import FIRST, SPECIAL
 
@@ -203,7 +203,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
     prepared = corpora.prepared(folder, [plant.shard(shard) for shard in text.shards], on_disk=True)
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
-    traced = steps.inputs_at(config, 0)
+    traced = compute_inputs(config, 0)
     table = traced.quotas._replace(whole=plant.quotas(traced.quotas.whole))
     traced = traced._replace(quotas=table, predict_quotas=table)
     # What is traced, or not read, must not compile anew.

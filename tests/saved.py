@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.checkpoints import saving
 from bert_jax.config import knobs, to_dict
 from bert_jax.training import data, environment
-from bert_jax.training import program as steps
+from bert_jax.training.step import init_state
 
 
 def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]) -> Path:
@@ -21,7 +21,7 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
     kept.
     """
     given = data.gather(config)
-    init = jax.jit(lambda seed: steps.init_state(given.config, given.tokenizer.size, seed))
+    init = jax.jit(lambda seed: init_state(given.config, given.tokenizer.size, seed))
     meta = {
         "config": to_dict(given.config),
         "corpus": given.fingerprint,

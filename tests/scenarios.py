@@ -136,7 +136,7 @@ SCENARIOS = {
     "accumulation": Scenario((pretrain("accumulation", "optim.accumulation=4"),)),
     "resume": Scenario((pretrain("resume", code=75, **STOP), pretrain("resume"))),
     "pmap": Scenario((pretrain("pmap", "parallel.step=pmap", **FOUR),)),
-    "mesh": Scenario((pretrain("mesh", "parallel.fsdp=2", "parallel.tensor=2", **FOUR),)),
+    "mesh": Scenario((pretrain("mesh", "parallel.fsdp=2", **FOUR),)),
     "study": Scenario((Command("study run study --workdir=study --jobs=1"),)),
     "vmap": Scenario((Command(f"study run study:trained {VMAP}", variables=FOUR),)),
     "classify": finetune("classify", "sst2", "tasks"),

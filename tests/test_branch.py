@@ -14,7 +14,8 @@ import pytest
 from bert_jax import cli, train
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.training import branch, program
+from bert_jax.training import branch
+from bert_jax.training.step import compute_inputs
 from tests import outcomes, texts
 from tests.texts import configure
 
@@ -163,7 +164,7 @@ def test_a_number_that_differs_before_the_fork_is_named(changes, refused, base, 
 
 def test_a_rate_is_compared_at_each_step_before_the_fork(base, trunk, monkeypatch):
     """As a schedule of the masking rate would change it, with as many slots."""
-    made, real = config(base, steps=LONG, branch_from=f"{trunk}@{FORK}"), program.inputs_at
+    made, real = config(base, steps=LONG, branch_from=f"{trunk}@{FORK}"), compute_inputs
 
     def from_step_ten_on(config: knobs.Config, index: int) -> Any:
         inputs = real(config, index)
@@ -174,7 +175,7 @@ def test_a_rate_is_compared_at_each_step_before_the_fork(base, trunk, monkeypatc
         return inputs
 
     branch.check(made)
-    monkeypatch.setattr(program, "inputs_at", from_step_ten_on)
+    monkeypatch.setattr(branch, "compute_inputs", from_step_ten_on)
     with pytest.raises(
         ConfigError, match=r"quotas\.whole\[14\] differs at step 10, 2 there and 3 here"
     ):

@@ -107,6 +107,7 @@ import pytest
 from bert_jax.data import pairs, prepare
 from bert_jax.data.corpus import Split
 from bert_jax.training import program as steps
+from bert_jax.training import step
 from tests import corpora, test_step, texts, toy
 from tests.corpora import FIRST, SPECIAL
 from tests.examples import (
@@ -522,14 +523,14 @@ def test_the_loss_is_no_mean_of_device_means(
     batch["unit_ids"][:14, 3:] = -1  # one prediction a row on seven devices, ten on the eighth
     if planted:
         changed = rewritten(
-            steps,
-            ("counts = over_devices(", "counts = ("),
+            step,
+            ("counts = sum_over_devices(", "counts = ("),
             (
-                "grads, metrics = over_devices(",
+                "grads, metrics = sum_over_devices(",
                 "grads, metrics = (lambda tree: jax.lax.pmean(tree, axis))(",
             ),
         )
-        monkeypatch.setattr(steps, "make_step", changed.make_step)
+        monkeypatch.setattr(steps, "make_update", changed.make_update)
     (found,), _ = test_step.advance(config, [batch])
     assert (abs(found["loss"] / found["mlm_loss"] - 1) > 1e-4) == planted
 

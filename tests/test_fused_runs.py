@@ -24,7 +24,9 @@ from bert_jax.evaluation.metrics import Totals
 from bert_jax.masking import quotas
 from bert_jax.system import fault_points
 from bert_jax.training import program as steps
+from bert_jax.training import run
 from bert_jax.training.run import Run
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import outcomes, texts
 from tests.texts import configure
 
@@ -67,14 +69,14 @@ def together(base: Path, folder: Path, arms=ARMS, slots: int = 0, **knobs: objec
 def fused(base, tmp_path_factory) -> list[Path]:
     """All arms in one program, and how often that was compiled."""
     compiled = []
-    real = steps.compile_step
+    real = steps.compile_update
 
     def spy(*args, **settings):
         compiled.append(real(*args, **settings))
         return compiled[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(steps, "compile_step", spy)
+        patch.setattr(steps, "compile_update", spy)
         found = together(base, tmp_path_factory.mktemp("fused"))
     assert [update._cache_size() for update in compiled] == [1], (
         "one program for all arms and all steps"
@@ -190,7 +192,7 @@ def test_runs_say_that_they_begin_anew(base, tmp_path, capfd):
 def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
     base, fused, tmp_path, monkeypatch
 ):
-    real = steps.inputs_at
+    real = compute_inputs
 
     def poisoned(config, step):
         found = real(config, step)
@@ -202,7 +204,7 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
     told: list[tuple[Path, DivergedError]] = []
     runs = [(configure(base, **SMALL | arm), tmp_path / str(i)) for i, arm in enumerate(ARMS)]
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "inputs_at", poisoned)
+        patch.setattr(run, "compute_inputs", poisoned)
         train.train(
             runs, command=[], on_diverged=lambda workdir, error: told.append((workdir, error))
         )
@@ -213,7 +215,7 @@ def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
         outcomes.assert_same(folder, whole, 20)
     assert max(metric(runs[3][1], "step")) == 15
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "inputs_at", poisoned)
+        patch.setattr(run, "compute_inputs", poisoned)
         with pytest.raises(DivergedError):  # nobody is left
             train.train([(runs[3][0], tmp_path / "alone")], command=[])
 
@@ -233,7 +235,7 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
     config = configure(base, parallel__arms=how, masking__rate=0.4, batch_size=8)
     several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(arms)]
     mesh = make_mesh(config.parallel, arms)
-    assert dict(mesh.shape) == {"arm": arms, "data": 8 // arms, "fsdp": 1, "tensor": 1}
+    assert dict(mesh.shape) == {"run": arms, "data": 8 // arms, "fsdp": 1}
     prepared = prepare.prepare_corpus(config, log=lambda line: None)
     source, special, size = (
         pipeline.Source(prepared, "train", config),
@@ -241,32 +243,31 @@ def test_arms_lie_on_devices_of_their_own(base, how, arms):
         prepared.tokenizer.size,
     )
     states = [
-        jax.jit(lambda seed: steps.init_state(config, size, seed))(np.uint32(one.seed))
-        for one in several
+        jax.jit(lambda seed: init_state(config, size, seed))(np.uint32(one.seed)) for one in several
     ]
     layout = sharding.state_shardings(states[0], mesh)
-    whole = sharding.stacked(layout, mesh)
-    update = steps.compile_step(config, special, size, mesh, whole, run_axis=True)
+    whole = steps.add_run_axis(layout, mesh)
+    update = steps.compile_update(config, special, size, mesh, whole, run_axis=True)
     numbers = jax.tree.map(
-        lambda *each: np.stack(each), *(steps.inputs_at(one, 6) for one in several)
+        lambda *each: np.stack(each), *(compute_inputs(one, 6) for one in several)
     )
     batch = sharding.place(source.batch(0), 8, mesh)
-    stacked, metrics = update(sharding.stack(states, whole), batch, numbers)
+    stacked, metrics = update(steps.stack_states(states, whole), batch, numbers)
     assert (
         len(
             {shard.device for leaf in jax.tree.leaves(stacked) for shard in leaf.addressable_shards}
         )
         == 8
     )
-    single = jax.jit(steps.make_step(config, special, size))
+    single = jax.jit(make_update(config, special, size))
     for index in (0, arms - 1):
-        expected, found = single(states[index], source.batch(0), steps.inputs_at(several[index], 6))
+        expected, found = single(states[index], source.batch(0), compute_inputs(several[index], 6))
         for name, pair in found.items():
             got = [np.asarray(x)[index] for x in metrics[name]]
             np.testing.assert_allclose(
                 got, [np.asarray(x) for x in pair], rtol=1e-4, atol=1e-6, err_msg=name
             )
-        mine = sharding.pick(stacked, index, layout)
+        mine = steps.pick_run(stacked, index, layout)
         for a, b in zip(
             jax.tree.leaves(mine["optimizer"]), jax.tree.leaves(expected["optimizer"]), strict=True
         ):

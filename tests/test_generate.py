@@ -25,7 +25,7 @@ from bert_jax.objectives import network
 from bert_jax.predictors import generate, stream
 from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
-from bert_jax.training import program as steps
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import reactions, toy, variants
 
 GOLDEN = variants.GOLDEN / "huggingface"
@@ -312,10 +312,10 @@ def memorised(end: bool) -> runs.TrainedModel:
     )
     text = (batch["segment_ids"] > 0) & ~np.isin(batch["tokens"], tokenizer().special)
     batch["unit_ids"] = np.where(text, np.arange(config.sequence_length), -1).astype(np.int32)
-    update = jax.jit(steps.make_step(config, tokenizer().special, tokenizer().size))
-    state = jax.jit(lambda seed: steps.init_state(config, tokenizer().size, seed))(np.uint32(0))
+    update = jax.jit(make_update(config, tokenizer().special, tokenizer().size))
+    state = jax.jit(lambda seed: init_state(config, tokenizer().size, seed))(np.uint32(0))
     for number in range(60):
-        state, metrics = update(state, batch, steps.inputs_at(config, number))
+        state, metrics = update(state, batch, compute_inputs(config, number))
     assert float(metrics["loss"][0]) < 0.1
     return runs.TrainedModel(
         Path("m"), config, tokenizer(), Path("v"), jax.device_get(state["params"]), 60, {}

@@ -35,9 +35,16 @@ from bert_jax.objectives import network
 from bert_jax.studies import definition
 from bert_jax.system.trees import flat
 from bert_jax.training import data as training_data
-from bert_jax.training import optim
+from bert_jax.training import optim, processes
 from bert_jax.training import program as steps
 from bert_jax.training import run as arms
+from bert_jax.training.step import (
+    accumulate,
+    apply_gradient,
+    compute_inputs,
+    init_state,
+    make_update,
+)
 from bert_jax.training.writer import Writer
 from tests import corpora, reference, texts, toy
 
@@ -53,10 +60,10 @@ def test_seed_is_of_weights_and_masks_and_data_seed_of_neither():
         return network.init(base, toy.VOCAB, seed)["encoder"]["embeddings"]["token"]
 
     def weights(config: knobs.Config) -> np.ndarray:
-        return np.asarray(init(steps.inputs_at(config, 0).seed))
+        return np.asarray(init(compute_inputs(config, 0).seed))
 
     def inputs(config: knobs.Config) -> np.ndarray:
-        return toy.mask(toy.batch(4, 24), config.masking, int(steps.inputs_at(config, 0).seed))[0][
+        return toy.mask(toy.batch(4, 24), config.masking, int(compute_inputs(config, 0).seed))[0][
             "inputs"
         ]
 
@@ -257,7 +264,7 @@ def test_an_update_clips_decays_and_steps_as_configured():
             optim__epsilon=1.0,
         )
         params = {"kernel": jnp.asarray(p, jnp.float32)}
-        moments = optim.transformation(config.optim, params, 0.0).init(params)
+        moments = optim.build_optimizer(config.optim, params, 0.0).init(params)
         state = {
             "params": params,
             "optimizer": moments,
@@ -266,7 +273,7 @@ def test_an_update_clips_decays_and_steps_as_configured():
             "skipped_in_row": 0,
         }
         grads = {"kernel": jnp.asarray(g, jnp.float32)}
-        after, norm = steps._update(config.optim, state, grads, steps.inputs_at(config, 7))
+        after, norm = apply_gradient(config.optim, state, grads, compute_inputs(config, 7))
         clipped = g * (min(1.0, limit / 10) if limit else 1)
         direction = 0.1 * clipped / (np.sqrt(0.001 * clipped**2) + 1) + decay * p
         np.testing.assert_allclose(after["params"]["kernel"], p - rate * direction, rtol=1e-5)
@@ -276,7 +283,7 @@ def test_an_update_clips_decays_and_steps_as_configured():
 @pytest.mark.parametrize("warmup", [0, 1, 4, 10])
 def test_the_peak_comes_after_the_warm_up(warmup):
     rates = [
-        float(steps.inputs_at(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate)
+        float(compute_inputs(toy.config(optim__warmup_steps=warmup, steps=10), i).learning_rate)
         for i in range(10)
     ]
     falling = [(10 - i) / (10 - warmup) for i in range(warmup, 10)]
@@ -295,7 +302,7 @@ def test_names_that_match_do_not_decay(pattern, spared):
         "b": {"kernel": np.ones(3), "bias": np.ones(3)},
     }
     still = jax.tree.map(np.zeros_like, params)
-    tx = optim.transformation(knobs.Optim(no_decay=pattern), params, 0.25)
+    tx = optim.build_optimizer(knobs.Optim(no_decay=pattern), params, 0.25)
     direction, _ = tx.update(still, tx.init(params), params)
     assert {name: float(d[0]) for name, d in flat(direction).items()} == {
         name: 0.0 if name in spared else 0.25 for name in flat(params)
@@ -315,9 +322,7 @@ def test_a_microbatch_holds_its_share_of_the_rows(parts):
 
     config = toy.config(optim__accumulation=parts)
     x = jnp.arange(16, dtype=jnp.float32)
-    found = steps._accumulate(
-        loss, jnp.float32(1), {"x": x}, jax.random.key(0), config.optim.accumulation
-    )
+    found = accumulate(loss, jnp.float32(1), {"x": x}, jax.random.key(0), config.optim.accumulation)
     assert sizes == {16 // parts}
     assert (float(found[0]), tuple(map(float, found[1]["rows"]))) == (120, (120, 16))
 
@@ -338,10 +343,9 @@ def test_the_mesh_is_as_wide_as_asked_for():
     def shape(**settings: int) -> tuple[int, ...]:
         return tuple(sharding.make_mesh(knobs.Parallel(**settings)).shape.values())
 
-    assert shape() == shape(data=8) == (1, 8, 1, 1)
-    assert shape(fsdp=2) == shape(fsdp=2, data=4) == (1, 4, 2, 1)
-    assert shape(tensor=4, fsdp=2) == (1, 1, 2, 4)
-    with pytest.raises(ConfigError, match=r"data 4 x fsdp 1 x tensor 1 != 8 devices"):
+    assert shape() == shape(data=8) == (1, 8, 1)
+    assert shape(fsdp=2) == shape(fsdp=2, data=4) == (1, 4, 2)
+    with pytest.raises(ConfigError, match=r"data 4 x fsdp 1 != 8 devices"):
         shape(data=4)
 
 
@@ -350,11 +354,11 @@ def test_processes_join_where_asked_to(monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: joined.append(settings))
     monkeypatch.setenv("JAX_NUM_PROCESSES", "3")
     monkeypatch.setenv("JAX_PROCESS_ID", "2")
-    sharding.start_processes(knobs.Parallel())
+    processes.start_processes(knobs.Parallel())
     assert joined == []
-    sharding.start_processes(knobs.Parallel(distributed=True))
+    processes.start_processes(knobs.Parallel(distributed=True))
     expected = {"num_processes": 3, "process_id": 2, "local_device_ids": None}
-    assert joined == [{**expected, "heartbeat_timeout_seconds": sharding.HEARTBEAT}]
+    assert joined == [{**expected, "heartbeat_timeout_seconds": processes.HEARTBEAT}]
 
 
 @pytest.mark.parametrize(
@@ -374,7 +378,7 @@ def test_process_alone_on_its_node_takes_all_devices(variables, visible, monkeyp
         monkeypatch.setenv(name, text)
     given: dict = {}
     monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: given.update(settings))
-    sharding.start_processes(knobs.Parallel(distributed=True))
+    processes.start_processes(knobs.Parallel(distributed=True))
     # As jax.distributed.initialize goes on with what it was given.
     ids = given["local_device_ids"]
     if ids is None and "JAX_LOCAL_DEVICE_IDS" in variables:
@@ -388,9 +392,9 @@ def test_process_alone_on_its_node_takes_all_devices(variables, visible, monkeyp
 )
 def test_dropout_draws_from_the_generator_named_and_masks_from_threefry(prng, short):
     config = toy.config(parallel__prng=prng, model__dropout=0.1, model__layers=1)
-    state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
-    update = steps.make_step(config, toy.SPECIAL, toy.VOCAB)
-    traced = str(jax.make_jaxpr(update)(state, toy.batch(2, 24), steps.inputs_at(config, 0)))
+    state = jax.eval_shape(lambda seed: init_state(config, toy.VOCAB, seed), np.uint32(0))
+    update = make_update(config, toy.SPECIAL, toy.VOCAB)
+    traced = str(jax.make_jaxpr(update)(state, toy.batch(2, 24), compute_inputs(config, 0)))
     assert {name for name in ("fry", "rbg", "urbg") if f"key<{name}>" in traced} == {"fry", short}
 
 
@@ -502,7 +506,7 @@ def ran(tmp_path_factory) -> Path:
     worse = itertools.count(1.0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            steps, "compile_step", lambda *_, **__: lambda state, batch, traced: (state, nothing)
+            steps, "compile_update", lambda *_, **__: lambda state, batch, traced: (state, nothing)
         )
         patch.setattr(evaluation, "Evaluator", lambda *_: lambda params: {"mlm_loss": next(worse)})
         train.run(resolve(tree), folder / "run", command=[])

@@ -19,7 +19,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.studies import groups
 from bert_jax.studies.groups import Group, alone, bands, makespan, plan, signature
 from bert_jax.studies.spec import Cell
-from bert_jax.training import program as steps
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
 from tests.test_study_definition import with_leaf
 
@@ -213,11 +213,11 @@ def test_laws_of_drawn_rates_train_together_and_fixed_rates_apart():
 
 def program(config: knobs.Config) -> str:
     """What is compiled for a config, with more slots than any of these has."""
-    state = jax.eval_shape(lambda seed: steps.init_state(config, toy.VOCAB, seed), np.uint32(0))
-    step = steps.make_step(config, toy.SPECIAL, toy.VOCAB, slots=config.sequence_length)
+    state = jax.eval_shape(lambda seed: init_state(config, toy.VOCAB, seed), np.uint32(0))
+    step = make_update(config, toy.SPECIAL, toy.VOCAB, slots=config.sequence_length)
     batch = toy.batch(config.batch_size, config.sequence_length)
     return re.sub(
-        r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, steps.inputs_at(config, 0)))
+        r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, compute_inputs(config, 0)))
     )
 
 
@@ -375,9 +375,9 @@ def test_costs_are_those_of_the_program(name):
     biases and norms.
     """
     config = toy.config(**WIDE, **MODELS[name])
-    state = jax.eval_shape(lambda seed: steps.init_state(config, 2_000, seed), np.uint32(0))
-    step = jax.jit(steps.make_step(config, toy.SPECIAL, 2_000))
-    lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), steps.inputs_at(config, 0))
+    state = jax.eval_shape(lambda seed: init_state(config, 2_000, seed), np.uint32(0))
+    step = jax.jit(make_update(config, toy.SPECIAL, 2_000))
+    lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), compute_inputs(config, 0))
     assert costs.flops_per_step(config, 2_000) == pytest.approx(
         lowered.cost_analysis()["flops"], rel=0.06
     )

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import sharding
 from bert_jax.checkpoints import reading, saving
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, to_dict
@@ -20,7 +19,8 @@ from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.system import fault_points, folder_locks, supervisor
 from bert_jax.train import train
-from bert_jax.training import program as steps
+from bert_jax.training import processes, run
+from bert_jax.training.step import compute_inputs
 from tests import outcomes, texts
 
 SMALL = {
@@ -256,7 +256,7 @@ def test_first_of_several_processes_evaluates_what_all_have_trained(study, tmp_p
         begun.append((command, workdir))
         with monkeypatch.context() as patch:
             patch.setattr(supervisor, "supervised", lambda: True)
-            patch.setattr(sharding, "start_processes", lambda settings: begun.append(settings))
+            patch.setattr(processes, "start_processes", lambda settings: begun.append(settings))
             patch.setattr(worker, "_suite", lambda *_: pytest.fail("a child evaluates"))
             return worker.main(place.workdir, "g", train)
 
@@ -288,14 +288,14 @@ def test_processes_but_the_first_write_nothing_of_the_study(tmp_path):
 
 def test_an_arm_that_diverges_is_noted_and_final(study, tmp_path, monkeypatch):
     place, cells = prepare(tmp_path, dataclasses.replace(study, evaluations={}))
-    real = steps.inputs_at
+    real = compute_inputs
 
     def poisoned(config, step):
         found = real(config, step)
         bad = config.masking.rate == 0.6 and step >= 3
         return found._replace(weights={"mlm": np.float32(np.nan)}) if bad else found
 
-    monkeypatch.setattr(steps, "inputs_at", poisoned)
+    monkeypatch.setattr(run, "compute_inputs", poisoned)
     worker.work(place, "g", train)
     assert [place.state(cell).name for cell in cells] == ["done", "diverged"]
     assert "5 updates in a row" in place.state(cells[1]).error

@@ -18,10 +18,11 @@ from pathlib import Path
 import jax
 import pytest
 
-from bert_jax import cli, config, sharding
+from bert_jax import cli, config
 from bert_jax.checkpoints import saving
 from bert_jax.errors import ConfigError, PeerLost, Stopped, UserError
 from bert_jax.system import signals, supervisor
+from bert_jax.training import processes
 from tests.texts import ROOT
 
 BEGIN = """
@@ -274,15 +275,15 @@ def test_error_of_the_network_between_processes_is_a_lost_peer(monkeypatch):
         "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] "
         "Connection closed by peer"
     )
-    for text, processes, expected in (
+    for text, count, expected in (
         (said, 2, PeerLost),
         ("UNAVAILABLE: Socket closed", 2, PeerLost),
         ("INTERNAL: NCCL operation ncclAllReduce failed: remote process exited", 2, PeerLost),
         ("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes", 2, jax.errors.JaxRuntimeError),
         (said, 1, jax.errors.JaxRuntimeError),
     ):
-        monkeypatch.setattr(jax, "process_count", lambda processes=processes: processes)
-        with pytest.raises(expected), sharding.translate_peer_loss():
+        monkeypatch.setattr(jax, "process_count", lambda count=count: count)
+        with pytest.raises(expected), processes.translate_peer_loss():
             raise jax.errors.JaxRuntimeError(text)
 
 
@@ -312,7 +313,7 @@ def test_processes_that_nobody_names_are_an_error_of_usage(variables, monkeypatc
     tree = config.default()
     config.override(tree, "parallel.distributed", "true")
     with pytest.raises(ConfigError, match="no processes to join") as error:
-        sharding.start_processes(config.resolve(tree).parallel)
+        processes.start_processes(config.resolve(tree).parallel)
     assert "JAX_COORDINATOR_ADDRESS" in error.value.hint
 
 
@@ -323,5 +324,5 @@ def test_heartbeat_is_a_minute(monkeypatch):
     monkeypatch.setattr(jax.distributed, "initialize", lambda **given: asked.update(given))
     tree = config.default()
     config.override(tree, "parallel.distributed", "true")
-    sharding.start_processes(config.resolve(tree).parallel)
+    processes.start_processes(config.resolve(tree).parallel)
     assert asked["heartbeat_timeout_seconds"] + supervisor.GRACE < 120

@@ -27,6 +27,7 @@ from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from bert_jax.system import trees
 from bert_jax.training import memory, program, run
+from bert_jax.training.step import compute_inputs
 from tests import texts, toy
 from tests.texts import configure
 
@@ -478,14 +479,14 @@ def test_steps_may_be_added_when_asked_for_but_not_on_other_text(tmp_path):
 def test_a_run_that_diverges_ends_with_code_5_and_names_the_step(
     base, tmp_path, monkeypatch, one_device
 ):
-    real = program.inputs_at
+    real = compute_inputs
 
     def poisoned(config, step):
         numbers = real(config, step)
         weights = dict(numbers.weights, mlm=np.float32("nan")) if step >= 12 else numbers.weights
         return numbers._replace(weights=weights)
 
-    monkeypatch.setattr(program, "inputs_at", poisoned)
+    monkeypatch.setattr(run, "compute_inputs", poisoned)
     with pytest.raises(DivergedError, match=r"5 updates in a row .* step 17, held examples \[\d"):
         train.run(configure(base), tmp_path, command=[])
     assert DivergedError.code == 5
@@ -527,7 +528,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
     assert taken(1) > taken(2) > taken(4)
     state = memory.estimate(config, 64, sharding.make_mesh(config.parallel))[0]
     monkeypatch.setattr(memory, "device_bytes", lambda: taken(4) if room != "none" else state // 2)
-    monkeypatch.setattr(program, "compile_step", lambda *args, **settings: exhausted)
+    monkeypatch.setattr(program, "compile_update", lambda *args, **settings: exhausted)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
     assert cli.execute(words) == 2
     error, hint = capsys.readouterr().err.strip().splitlines()[-2:]

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import optax
 
 from bert_jax import config as configs
 from bert_jax.batch import Batch, Special, StepInputs
@@ -158,3 +159,9 @@ def chosen(out: Batch) -> np.ndarray:
 
 
 replace = dataclasses.replace
+
+
+def find_moments(state: Any) -> optax.ScaleByAdamState:
+    """Return the count and averages of Adam in the state of a run."""
+    (found,) = (part for part in state["optimizer"] if isinstance(part, optax.ScaleByAdamState))
+    return found

@@ -28,6 +28,7 @@ from bert_jax.planning import matmuls as products
 from bert_jax.planning.matmuls import Matmul
 from bert_jax.training import program as step
 from bert_jax.training.clock import work
+from bert_jax.training.step import compute_inputs, init_state, make_update
 
 say = functools.partial(print, file=sys.stderr)
 
@@ -94,12 +95,12 @@ class Trainer:
         program = step.Program(config, special, vocab_size, self.mesh, runs)
         self.state = program.place([program.hold(program.init(seed)) for seed in range(runs)])
         self.parameters = sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"]))
-        self._inputs = step.inputs_at(config, config.steps // 2)
+        self._inputs = compute_inputs(config, config.steps // 2)
         if runs > 1:
             self._inputs = jax.tree.map(lambda leaf: np.stack([leaf] * runs), self._inputs)
         # Not `program.update`, which takes batches from the host.
         layout = jax.tree.map(lambda leaf: leaf.sharding, self.state)
-        self._update = step.compile_step(
+        self._update = step.compile_update(
             config, special, vocab_size, self.mesh, layout, run_axis=runs > 1
         )
         self._metrics: Any = ()
@@ -231,10 +232,10 @@ def matmuls_of(config: knobs.Config) -> Counter[Matmul]:
     """Count the matmuls in the jaxpr of an update, without those that remat would recompute."""
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, remat="none"))
     vocab_size = config.tokenizer.vocab_size
-    state = jax.eval_shape(lambda seed: step.init_state(config, vocab_size, seed), np.uint32(0))
+    state = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(config)))
-    update = step.make_step(config, SPECIAL, vocab_size)
-    traced = jax.make_jaxpr(update)(state, batch, step.inputs_at(config, 0))
+    update = make_update(config, SPECIAL, vocab_size)
+    traced = jax.make_jaxpr(update)(state, batch, compute_inputs(config, 0))
     return products.count(traced.jaxpr)
 
 
@@ -271,7 +272,7 @@ def batches(config: dict[str, Any]) -> Ready:
     source = pipeline.Source(prepared, "train", resolved)
     settings, length = resolved.masking, resolved.sequence_length
     slots = quotas.count_slots(settings, length, resolved.packing)
-    traced = step.inputs_at(resolved, 0)
+    traced = compute_inputs(resolved, 0)
     special = prepared.tokenizer.special
 
     @jax.jit
@@ -341,12 +342,12 @@ def compiling(config: dict[str, Any]) -> Ready:
     mesh = sharding.make_mesh(resolved.parallel)
     program = step.Program(resolved, SPECIAL, vocab_size, mesh)
     batch = jax.eval_shape(lambda: jax.tree.map(jnp.asarray, rows(resolved)))
-    traced = step.inputs_at(resolved, 0)
+    traced = compute_inputs(resolved, 0)
     jax.config.update("jax_enable_compilation_cache", False)
 
     def call() -> None:
         jax.clear_caches()
-        update: Any = step.compile_step(resolved, SPECIAL, vocab_size, mesh, program.layout)
+        update: Any = step.compile_update(resolved, SPECIAL, vocab_size, mesh, program.layout)
         update.lower(program.shapes, batch, traced).compile()
 
     return Ready(call, 1, "programs", {})

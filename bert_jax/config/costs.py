@@ -209,7 +209,6 @@ def activation_bytes(
     *,
     device: str = "cpu",
     fused: bool = False,
-    tensor: int = 1,
 ) -> int:
     """Estimate the most bytes of activations that an update of `rows` rows holds at once.
 
@@ -223,7 +222,6 @@ def activation_bytes(
       slots: prediction slots per row, where they are not the config's own.
       device: the kind of device that is compiled for.
       fused: attention is a fused kernel, which keeps no scores.
-      tensor: ways that tensor parallelism splits features, heads, logits and half of the vectors.
     """
     m, length = config.model, config.sequence_length
     tokens = rows * length
@@ -233,14 +231,13 @@ def activation_bytes(
         kept = _kept(device, kind, one.model)
         pairs = 0 if fused else rows * (one.model.heads or 1) * length**2
         features = (kept.features + (m.gated and kept.features > 0)) * mlp
-        vectors = kept.vectors * (tensor + 1) / 2 * width
-        numbers = tokens * (vectors + features) + kept.scores * pairs
-        return (2 if m.dtype == "bfloat16" else 4) * numbers / tensor
+        numbers = tokens * (kept.vectors * width + features) + kept.scores * pairs
+        return (2 if m.dtype == "bfloat16" else 4) * numbers
 
     # Compilers undo the recomputation of layers that are no loop, but for a CPU's since jax 0.12.
     recomputes = m.scan or (device == "cpu" and _cpu_recomputes())
     remat = m.remat if m.remat != "auto" and recomputes else "none"
-    logits = 4 * rows * _predicted(config, slots) * vocab_size / tensor
+    logits = 4 * rows * _predicted(config, slots) * vocab_size
     head = (3 if device == "cpu" else 2) * logits
     again = size("none") - size(remat)
     kept = sum(_shape(one)[0] * size(remat, one) for one in _encoders(config))

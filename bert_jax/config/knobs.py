@@ -149,7 +149,7 @@ class Optim:
 
 @dataclasses.dataclass(frozen=True)
 class Parallel:
-    """Devices. `data` = -1 takes what fsdp and tensor leave."""
+    """Devices. `data` = -1 takes the devices that fsdp leaves."""
 
     #: jit over a mesh, or pmap for pure data parallelism
     step: Literal["jit", "pmap"] = knob("jit", free=True)
@@ -157,8 +157,6 @@ class Parallel:
     data: Annotated[int, Meta(ge=-1)] = knob(-1, free=True)
     #: ways the batch, parameters and optimizer state are split
     fsdp: Count = knob(1, free=True)
-    #: ways heads and feed-forward are split
-    tensor: Count = knob(1, free=True)
     #: runs that train together on one device: one after the other (map) or all at once
     #: (vmap), which needs the prng threefry2x32; auto is map on a CPU or with another prng,
     #: else vmap

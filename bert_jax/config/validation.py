@@ -260,24 +260,16 @@ def _optim(c: Config) -> None:
 
 
 def _devices(c: Config) -> None:
-    p, m = c.parallel, c.model
-    assert m.heads is not None
-    assert m.mlp is not None
+    p = c.parallel
     need(
-        p.step != "pmap" or p.fsdp == p.tensor == 1,
+        p.step != "pmap" or p.fsdp == 1,
         "parallel.step = 'pmap' splits only data",
         "use jit",
     )
     need(
         p.data != 0,
         "parallel.data = 0 leaves no device to train on",
-        "-1 takes what fsdp and tensor leave",
-    )
-    need(
-        m.heads % p.tensor == 0 and m.mlp % p.tensor == 0,
-        f"parallel.tensor = {p.tensor} does not divide model.heads = {m.heads} and "
-        f"model.mlp = {m.mlp}",
-        "whole heads are split over devices: lower it, and let fsdp take the rest",
+        "-1 takes the devices that fsdp leaves",
     )
 
 

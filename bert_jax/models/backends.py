@@ -101,7 +101,7 @@ def attend_by_splash(
     # Imported here because the import takes a second.
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
-    window, (length, heads) = mask.window, query.shape[1:3]
+    window, length = mask.window, query.shape[1]
     # The kernel does not scale the scores.
     scaled = (query.astype(jnp.float32) * query.shape[-1] ** -0.5).astype(query.dtype)
     operands = [x.swapaxes(1, 2) for x in (scaled, key, value)]  # [B, heads, L, d]
@@ -122,8 +122,8 @@ def attend_by_splash(
         return jax.vmap(attend_row)(ids, *operands)
 
     # The compiler cannot split a kernel over devices.
-    rows, split = sharding.BATCH, sharding.by_heads(heads)
-    mapped = sharding.own_part(attend_rows, (rows, split, split, split), split)
+    rows = sharding.BATCH
+    mapped = sharding.own_part(attend_rows, (rows, rows, rows, rows), rows)
     context: Array = mapped(mask.segment_ids, *operands)
     return context.swapaxes(1, 2), None
 

@@ -143,7 +143,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
         plan = Plan(
             config=config,
             target=target,
-            mesh={name: size for name, size in mesh.shape.items() if name != "arm"},
+            mesh={name: size for name, size in mesh.shape.items() if name != "run"},
             parameters=sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
             flops=costs.flops_per_step(config, vocab_size) / mesh.size,
             matmul_flops=flops / mesh.size,
@@ -254,7 +254,7 @@ def _rows(
     """Return how many examples an array holds, as far as its shape says."""
     rest = [size for size in dims if size > 1]
     for size in inner:
-        for part in (size, size // mesh.shape["tensor"], size // mesh.shape["fsdp"]):
+        for part in (size, size // mesh.shape["fsdp"]):
             if part in rest and len(rest) > 1:
                 rest.remove(part)
                 break

@@ -65,11 +65,11 @@ def _train_joined(place: StudyFolder, group: str, cell: Entry, train: Train) -> 
     """Join the other processes of a cell, and train it with them."""
     import jax
 
-    from bert_jax import sharding
+    from bert_jax.training import processes
 
-    sharding.start_processes(cell.config.parallel)
+    processes.start_processes(cell.config.parallel)
     place.writes = jax.process_index() == 0
-    with sharding.translate_peer_loss():
+    with processes.translate_peer_loss():
         work(place, group, train)
 
 

@@ -34,7 +34,7 @@ from bert_jax.config import (
 from bert_jax.config import recorded as read_config
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.system import jsons
-from bert_jax.training import program
+from bert_jax.training.step import State, compute_inputs
 
 FINGERPRINTS = ("corpus", "tokenizer", "batches")
 META = {"step": range(2**63), "config": dict} | dict.fromkeys(FINGERPRINTS, str)
@@ -66,7 +66,7 @@ def digest(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) ->
     before: dict[int, bytes] = {}
     last: dict[int, Any] = {}
     for index in range(steps):
-        for place, leaf in enumerate(jax.tree.leaves(program.inputs_at(config, index))):
+        for place, leaf in enumerate(jax.tree.leaves(compute_inputs(config, index))):
             if leaf is last.get(place):
                 continue
             last[place], number = leaf, np.asarray(leaf).tobytes()
@@ -78,7 +78,7 @@ def digest(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) ->
 
 def start(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
-) -> tuple[program.State, dict[str, Any]]:
+) -> tuple[State, dict[str, Any]]:
     """Return the state at the fork, placed as in `like`, and the record to go on with."""
     step = config.trunk[1]
     _check(config, fingerprints, run, _read_meta(run, step))
@@ -127,7 +127,7 @@ def _check(
     if slots[0] != slots[1]:
         refuse("the number of prediction slots a row, by the largest rate of the run,", *slots)
     for index in range(step):
-        theirs, ours = (program.inputs_at(c, index) for c in (there, config))
+        theirs, ours = (compute_inputs(c, index) for c in (there, config))
         if different := _different(theirs, ours):
             refuse(*different, index + 1)
 

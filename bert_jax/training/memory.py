@@ -11,13 +11,13 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from bert_jax import sharding
 from bert_jax.config import costs, devices, knobs
 from bert_jax.errors import EXHAUSTED, ConfigError, first_line
 from bert_jax.models import backends
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.system import machine
-from bert_jax.training.program import in_mesh, init_state
+from bert_jax.training.program import in_mesh, lay_out_state
+from bert_jax.training.step import init_state
 
 
 def estimate(
@@ -34,15 +34,13 @@ def estimate(
     config = dataclasses.replace(config, model=devices.settled(config.model, train=True))
     if shapes is None:
         shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
-    layout = sharding.state_layout(shapes, mesh, config.parallel)
-    state = sum(
-        int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
-        for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
-    )
+    layout = lay_out_state(shapes, mesh, config.parallel)
+    state = _count_bytes(shapes, layout)
+    gradients = _count_bytes(shapes["params"], layout["params"])
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
     device = devices.device()
     model, fsdp = config.model, mesh.shape["fsdp"] > 1
-    table = 4 * pad_vocabulary(model, vocab_size) * model.table_width // mesh.shape["tensor"]
+    table = 4 * pad_vocabulary(model, vocab_size) * model.table_width
     tables = 2 + fsdp if device == "cpu" else 2 * fsdp
     with in_mesh(config.parallel, mesh):
         length = config.sequence_length
@@ -51,10 +49,16 @@ def estimate(
         *(config, vocab_size, rows),
         device=device,
         fused=backend != "einsum",
-        tensor=mesh.shape["tensor"],
     )
-    # The state is parameters and two moments.
-    return state, state // 3 + tables * table, activations
+    return state, gradients + tables * table, activations
+
+
+def _count_bytes(shapes: Any, layout: Any) -> int:
+    """Return the bytes that a device holds of arrays of some shapes and shardings."""
+    return sum(
+        int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
+        for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
+    )
 
 
 def check_room(config: knobs.Config, vocab_size: int, runs: int = 1) -> None:

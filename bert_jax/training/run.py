@@ -27,6 +27,7 @@ from bert_jax.masking import rates
 from bert_jax.training import branch, program
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
+from bert_jax.training.step import State, compute_inputs
 from bert_jax.training.writer import Writer
 
 logger = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ class Run:
 
     def state_at(
         self, compiled: program.Program, data: TrainingData, step: int | None
-    ) -> tuple[program.State, int]:
+    ) -> tuple[State, int]:
         """Return the state at a step, and the step.
 
         Step None is the last sound checkpoint; step 0, or no checkpoint, is a new state, or that of
@@ -162,7 +163,7 @@ class Run:
 
     def inputs(self, step: int) -> StepInputs:
         """Return the inputs of update `step`, from 1; a frozen run has a learning rate of 0."""
-        inputs = program.inputs_at(self.config, step - 1)
+        inputs = compute_inputs(self.config, step - 1)
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
     def record(
@@ -180,7 +181,7 @@ class Run:
         """Write the sums and means of the updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
-        inputs = program.inputs_at(self.config, step - 1)
+        inputs = compute_inputs(self.config, step - 1)
         values["train/learning_rate"] = float(inputs.learning_rate)
         self.writer.write(step, values)
         self.window.sums.clear()
@@ -202,7 +203,7 @@ class Run:
     def save(
         self,
         step: int,
-        state: program.State,
+        state: State,
         clock: Mapping[str, Any],
         owed: Sequence[str] = (),
     ) -> None:

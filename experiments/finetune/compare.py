@@ -191,7 +191,8 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
     import torch
 
     from bert_jax.interop import initial
-    from bert_jax.training.program import Program, inputs_at, mesh_for
+    from bert_jax.training.program import Program, mesh_for
+    from bert_jax.training.step import compute_inputs
 
     recipe, folder = RECIPES[task], args.workdir / "heads" / f"{task}-0"
     given = config_of(command(args, task, 0, steps=1_000))
@@ -209,7 +210,7 @@ def _time(args: argparse.Namespace, task: str) -> dict[str, Any]:
 
     def ours_once(number: int) -> None:
         nonlocal state
-        inputs = [inputs_at(config, number)]
+        inputs = [compute_inputs(config, number)]
         state, metrics = program.update(state, given.source.batch(number), inputs)
         jax.block_until_ready((state, metrics))
 

@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.checkpoints.saving import Checkpoints, bytes_needed
 from bert_jax.system import allocator
-from bert_jax.training.program import init_state
+from bert_jax.training.step import init_state
 
 VOCABULARY = 30_522
 

@@ -15,8 +15,8 @@ from bert_jax.data import tokenizer
 from bert_jax.data.encoding import pad_rows
 from bert_jax.data.vocabulary import train_vocabulary
 from bert_jax.masking import corrupt, quotas
-from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
+from bert_jax.training.step import compute_inputs
 
 SENTENCE = "Rome is the capital of Italy, which is why it hosts many government buildings."
 COPIES, SHOWN, LENGTH = 5_000, 12, 32
@@ -53,7 +53,7 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     slots = quotas.count_slots(config.masking, LENGTH)
     options = {"special": special, "vocab_size": wordpiece.size, "slots": slots}
     apply = jax.jit(functools.partial(corrupt.corrupt_batch, settings=config.masking, **options))
-    return *jax.device_get(apply(batch, program.inputs_at(config, 0))), config
+    return *jax.device_get(apply(batch, compute_inputs(config, 0))), config
 
 
 def chosen(batch: Batch) -> np.ndarray:

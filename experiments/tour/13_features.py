@@ -23,7 +23,7 @@ def main(folder: Path = walk.HERE) -> dict:
     print("way              parameters trained   kinds of 12 words, twice each, that had no label")
     for name, changes in ways.items():
         run = walk.trained("kinds", folder, *changes)
-        still = optim.frozen(run.params, run.config.optim.freeze)
+        still = optim.find_frozen(run.params, run.config.optim.freeze)
         leaves = zip(jax.tree.leaves(run.params), jax.tree.leaves(still), strict=True)
         free = sum(leaf.size for leaf, fixed in leaves if not fixed)
         right = list(hits(run))

@@ -18,7 +18,7 @@ from bert_jax.config.presets import ABOUT, PRESETS
 from bert_jax.masking import quotas
 from bert_jax.system.trees import flat
 from bert_jax.training import optim
-from bert_jax.training import program as steps
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -204,14 +204,14 @@ def small(name: str, **changes: object) -> knobs.Config:
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_trains(name):
     settings = small(name, **{"masking.unit": "word"} if name == "google_head" else {})
-    state = jax.jit(lambda seed: steps.init_state(settings, toy.VOCAB, seed))(np.uint32(0))
-    update = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))
+    state = jax.jit(lambda seed: init_state(settings, toy.VOCAB, seed))(np.uint32(0))
+    update = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))
     before = flat(state["params"])
     for index in range(2):
         b = toy.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
         if settings.pairs == "none":
             b["type_ids"] = np.zeros_like(b["type_ids"])
-        state, metrics = update(state, b, steps.inputs_at(settings, index))
+        state, metrics = update(state, b, compute_inputs(settings, index))
         assert math.isfinite(metrics["loss"][0])
         assert ("nsp_loss" in metrics) == (settings.pairs == "nsp")
     after = flat(state["params"])
@@ -243,7 +243,7 @@ RATES = {  # step -> rate, by hand from the published peak, warm-up and length
 @pytest.mark.parametrize("name", PRESETS)
 def test_learning_rate_of_a_preset_is_published(name):
     settings = config.resolve(config.default(name))
-    found = {step: float(steps.inputs_at(settings, step).learning_rate) for step in RATES[name]}
+    found = {step: float(compute_inputs(settings, step).learning_rate) for step in RATES[name]}
     assert found == pytest.approx(RATES[name], rel=1e-6, abs=1e-12)
 
 
@@ -253,12 +253,12 @@ def test_decay_of_mosaic_leaves_out_the_peak_rate(step):
     whatever the peak is.
     """
     settings = config.resolve(config.default("mosaic"))
-    rate = float(steps.inputs_at(settings, step).learning_rate)
+    rate = float(compute_inputs(settings, step).learning_rate)
     params = {
         "norm": {"scale": jnp.ones(3), "bias": jnp.full(3, 2.0)},
         "kernel": jnp.full(3, 1000.0),
     }
-    tx = optim.transformation(settings.optim, params, settings.optim.weight_decay)
+    tx = optim.build_optimizer(settings.optim, params, settings.optim.weight_decay)
     direction, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
     for key, p in flat(params).items():
         np.testing.assert_allclose(rate * flat(direction)[key], p * 1e-5 * rate / 5e-4, rtol=1e-5)

@@ -13,6 +13,7 @@ from bert_jax.errors import DivergedError
 from bert_jax.masking import corrupt, drawn_quotas, draws, quotas, rates
 from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
+from bert_jax.training.step import compute_inputs
 from tests import toy
 from tests.masking.test_rates import LAWS, read_law
 
@@ -42,7 +43,7 @@ def test_tables_cross_to_the_devices_once(runs, step):
     made._update = record
     batch = toy.batch(8, 64)
     for index in range(3):
-        inputs = [program.inputs_at(config, index)] * runs
+        inputs = [compute_inputs(config, index)] * runs
         state, _ = made.update(state, batch, inputs)
     host = [leaf.nbytes for leaf in jax.tree.leaves(seen[-1]) if not isinstance(leaf, jax.Array)]
     assert sum(host) < 100 * runs

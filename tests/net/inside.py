@@ -27,7 +27,8 @@ from bert_jax import config as configs
 from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.masking import rates
-from bert_jax.training import data, program
+from bert_jax.training import data
+from bert_jax.training.step import compute_inputs
 
 Arrays = dict[str, np.ndarray]
 ADDED = ("causal", "judged")  # arrays [B, L] that an objective adds to a masked batch
@@ -49,7 +50,7 @@ class Stream:
         config, tokenizer = self.config, self.data.tokenizer
         table = objectives.configure(config.objectives).values()
         function = _corruption(tuple(one for one in table if one.masks_itself))
-        traced = program.inputs_at(config, step)._replace(weights={})
+        traced = compute_inputs(config, step)._replace(weights={})
         vocabulary = tokenizer.special, tokenizer.size
         masked, _ = _corrupt(function, batch, traced, self._rules, *vocabulary)
         masked = {name: np.asarray(array) for name, array in masked.items()}

@@ -26,8 +26,8 @@ from bert_jax.objectives import network
 from bert_jax.studies import definition
 from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.left_to_right import LeftToRight
-from bert_jax.training import program as steps
 from bert_jax.training import run as arms
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
 
 CAUSAL = {
@@ -48,7 +48,7 @@ def _logits(net: network.Network, params: dict, batch: dict) -> jax.Array:
 
 
 def _init(settings: knobs.Config, vocab_size: int = toy.VOCAB) -> dict:
-    return jax.jit(lambda seed: steps.init_state(settings, vocab_size, seed))(np.uint32(0))
+    return jax.jit(lambda seed: init_state(settings, vocab_size, seed))(np.uint32(0))
 
 
 def predicted(batch: dict, row: int, end: bool) -> list[tuple[int, int]]:
@@ -173,8 +173,8 @@ def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
     settings = config(masking__rate=0.8)
     batch = toy.batch(settings.batch_size, settings.sequence_length, 4)
     state = _init(settings)
-    _, metrics = jax.jit(steps.make_step(settings, toy.SPECIAL, toy.VOCAB))(
-        state, batch, steps.inputs_at(settings, 0)
+    _, metrics = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))(
+        state, batch, compute_inputs(settings, 0)
     )
     assert not [name for name in metrics if "fraction" in name]
     logits = _logits(network.build(settings, toy.VOCAB), state["params"], batch)

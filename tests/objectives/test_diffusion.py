@@ -18,7 +18,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.masking import corrupt, drawn_quotas
 from bert_jax.objectives import network
-from bert_jax.training import program
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import markov, texts, toy
 from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
 
@@ -213,10 +213,10 @@ def test_with_gamma_0_an_update_is_that_of_mlm():
     }.items():
         config = toy.config(**common, **changes)
         assert tuple(config.objectives) == (name,)
-        state = jax.jit(lambda seed, c=config: program.init_state(c, toy.VOCAB, seed))(np.uint32(0))
-        update = jax.jit(program.make_step(config, toy.SPECIAL, toy.VOCAB))
+        state = jax.jit(lambda seed, c=config: init_state(c, toy.VOCAB, seed))(np.uint32(0))
+        update = jax.jit(make_update(config, toy.SPECIAL, toy.VOCAB))
         batch = toy.batch(config.batch_size, config.sequence_length)
-        state, metrics = update(state, batch, program.inputs_at(config, 0))
+        state, metrics = update(state, batch, compute_inputs(config, 0))
         measured = [metrics[key] for key in ("loss", f"{name}_loss", f"{name}_accuracy")]
         states[name] = jax.device_get((state, measured))
     jax.tree.map(np.testing.assert_array_equal, states["mlm"], states["diffusion"])

@@ -28,8 +28,8 @@ from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Options, Row
 from bert_jax.studies import groups
 from bert_jax.studies.spec import Cell
-from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from bert_jax.views import generation
 from tests import corpora, outcomes, test_step, texts, toy
 
@@ -178,13 +178,13 @@ def test_each_example_of_a_row_is_read_as_if_alone(backend, monkeypatch):
 def test_the_parts_of_the_loss_weigh_as_their_examples():
     """The update's loss is the share times one mean and the rest times the other."""
     settings = config(0.25)
-    update = jax.jit(program.make_step(settings, toy.SPECIAL, toy.VOCAB))
+    update = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))
     b = toy.batch(16, LENGTH, seed=2)
     params = toy.init(settings)
-    state = jax.jit(lambda seed: program.init_state(settings, toy.VOCAB, seed))(np.uint32(0))
-    _, metrics = update(state, b, program.inputs_at(settings, 0))
+    state = jax.jit(lambda seed: init_state(settings, toy.VOCAB, seed))(np.uint32(0))
+    _, metrics = update(state, b, compute_inputs(settings, 0))
     found = {name: float(a) / max(float(n), 1) for name, (a, n) in metrics.items()}
-    masked, _ = corrupted(b, program.inputs_at(settings, 0)._replace(weights={}))
+    masked, _ = corrupted(b, compute_inputs(settings, 0)._replace(weights={}))
     kinds = np.asarray(masked["causal"])
     logits = np.asarray(logits_of(settings)(params, masked), np.float64)
     entropy = np.log(np.exp(logits).sum(-1))
@@ -295,12 +295,12 @@ def test_shares_are_traced():
     """One program serves all of them, and each is what it is in a program of its own."""
     b, found = toy.batch(16, LENGTH, seed=1), []
     arms = [config(share) for share in (0.125, 0.75)]
-    state = jax.jit(lambda seed: program.init_state(arms[0], toy.VOCAB, seed))(np.uint32(0))
-    update = jax.jit(program.make_step(arms[0], toy.SPECIAL, toy.VOCAB))
-    stacked = jax.tree.map(lambda *x: np.stack(x), *(program.inputs_at(c, 0) for c in arms))
+    state = jax.jit(lambda seed: init_state(arms[0], toy.VOCAB, seed))(np.uint32(0))
+    update = jax.jit(make_update(arms[0], toy.SPECIAL, toy.VOCAB))
+    stacked = jax.tree.map(lambda *x: np.stack(x), *(compute_inputs(c, 0) for c in arms))
     both = jax.jit(lambda i: jax.lax.map(lambda own: update(state, b, own), i))(stacked)
     for number, arm in enumerate(arms):
-        alone = update(state, b, program.inputs_at(arm, 0))
+        alone = update(state, b, compute_inputs(arm, 0))
         mine = jax.tree.map(lambda leaf, at=number: leaf[at], both)
         close(mine, alone)
         found.append(float(alone[1]["causal_fraction"][0]))

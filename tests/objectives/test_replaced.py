@@ -27,7 +27,7 @@ from bert_jax.interop import export, huggingface, runs
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flat
-from bert_jax.training import program
+from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import outcomes, reference, test_step, texts, toy
 
 LENGTH = 24
@@ -451,7 +451,7 @@ def test_an_update_is_the_same_on_any_devices(layout):
         assert found[key] == pytest.approx(alone[key], rel=1e-5), key
     for key in SAME:
         assert found[key] == alone[key], key
-    ours_, theirs = (flat(state["optimizer"].mu) for state in (first, other))
+    ours_, theirs = (flat(toy.find_moments(state).mu) for state in (first, other))
     for name, moment in ours_.items():
         a, b = np.asarray(moment), np.asarray(theirs[name])
         np.testing.assert_allclose(b, a, atol=2e-5 * max(np.abs(a).max(), 1e-3), err_msg=name)
@@ -465,16 +465,16 @@ def test_runs_of_several_rates_and_weights_in_one_program_are_those_alone(mappin
         config(masking__rate=0.15),
         config(masking__rate=0.3, objectives__replaced__weight=10.0, seed=3),
     ]
-    state = jax.jit(lambda seed: program.init_state(arms[0], toy.VOCAB, seed))(np.uint32(0))
+    state = jax.jit(lambda seed: init_state(arms[0], toy.VOCAB, seed))(np.uint32(0))
     slots = max(map(costs.own_slots, arms))
-    update = jax.jit(program.make_step(arms[0], toy.SPECIAL, toy.VOCAB, slots=slots))
-    stacked = jax.tree.map(lambda *x: np.stack(x), *(program.inputs_at(c, 0) for c in arms))
+    update = jax.jit(make_update(arms[0], toy.SPECIAL, toy.VOCAB, slots=slots))
+    stacked = jax.tree.map(lambda *x: np.stack(x), *(compute_inputs(c, 0) for c in arms))
     if mapping == "map":
         both = jax.jit(lambda i: jax.lax.map(lambda own: update(state, b, own), i))(stacked)
     else:
         both = jax.jit(jax.vmap(lambda own: update(state, b, own)))(stacked)
     for number, arm in enumerate(arms):
-        _, alone = update(state, b, program.inputs_at(arm, 0))
+        _, alone = update(state, b, compute_inputs(arm, 0))
         for key, (total, count) in alone.items():
             mine = [float(part[number]) for part in both[1][key]]
             assert mine == pytest.approx([float(total), float(count)], rel=1e-5), key

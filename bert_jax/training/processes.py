@@ -1,0 +1,64 @@
+"""The processes of a run on several hosts: how they join, and what the loss of one becomes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator
+
+import jax
+
+from bert_jax.config import knobs
+from bert_jax.errors import ConfigError, PeerLost
+
+HEARTBEAT = 60  # seconds without a heartbeat after which a process is lost, and all others end
+
+
+def start_processes(settings: knobs.Parallel) -> None:
+    """Join the other processes of a run.
+
+    They are those of a cluster that JAX detects, or of JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
+    and JAX_PROCESS_ID.
+    """
+    if not settings.distributed or jax.distributed.is_initialized():
+        return
+    count = os.environ.get("JAX_NUM_PROCESSES")
+    index = os.environ.get("JAX_PROCESS_ID")
+    try:
+        jax.distributed.initialize(
+            num_processes=None if count is None else int(count),
+            process_id=None if index is None else int(index),
+            local_device_ids=_choose_devices(),
+            heartbeat_timeout_seconds=HEARTBEAT,
+        )
+    except ValueError as error:
+        raise ConfigError(
+            f"parallel.distributed: no processes to join: {error}",
+            "set JAX_COORDINATOR_ADDRESS=HOST:PORT, JAX_NUM_PROCESSES and JAX_PROCESS_ID, or start "
+            "under SLURM or MPI",
+        ) from error
+
+
+def _choose_devices() -> list[int] | None:
+    """Return the devices of its node that this process takes: [] for all, None as jax sees fit.
+
+    Under SLURM and MPI jax gives a process one GPU, even where it is alone on its node.
+    """
+    if "JAX_LOCAL_DEVICE_IDS" in os.environ:
+        return None
+    tasks = os.environ.get("OMPI_COMM_WORLD_LOCAL_SIZE")
+    tasks = tasks or os.environ.get("SLURM_STEP_TASKS_PER_NODE", "")
+    alone = re.fullmatch(r"1(\(x\d+\))?", tasks)
+    return [] if alone else None
+
+
+@contextlib.contextmanager
+def translate_peer_loss() -> Iterator[None]:
+    """Turn a network error between the processes of a run into PeerLost, a resumable stop."""
+    try:
+        yield
+    except (RuntimeError, TimeoutError) as error:
+        if jax.process_count() == 1 or not PeerLost.explains(error):
+            raise
+        raise PeerLost from error

@@ -1,0 +1,197 @@
+"""One update of one run, as a pure function: mask, count, loss, gradient, clip, optimizer.
+
+`make_update` builds `update(state, batch, inputs) -> (state, metrics)`. All that an update reads is
+in its arguments: the state (parameters, moments, counts of updates), a batch of the host, and the
+numbers of this update (`StepInputs`). `training/program.py` compiles it for devices and runs.
+
+A step is the number of completed updates. `state["step"]` before an update is therefore the 0-based
+index of the update, which `compute_inputs` takes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from bert_jax import objectives
+from bert_jax.batch import Batch, Metrics, Special, StepInputs
+from bert_jax.config import devices, knobs
+from bert_jax.masking import drawn_quotas, quotas, rates
+from bert_jax.objectives import network
+from bert_jax.training import optim
+
+# Keys: params, optimizer, step, skipped, skipped_in_row.
+State = dict[str, Any]
+Update = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
+
+
+def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
+    """Initialise the state of one run from the seed and the config."""
+    params = network.init(config, vocab_size, seed)
+    zero = jnp.zeros((), jnp.int32)
+    return {
+        "params": params,
+        "optimizer": optim.build_optimizer(config.optim, params, 0.0).init(params),
+        "step": zero,
+        "skipped": zero,
+        "skipped_in_row": zero,
+    }
+
+
+def make_update(
+    config: knobs.Config, special: Special, vocab_size: int, axis: str | None = None, slots: int = 0
+) -> Update:
+    """Build the update of one run.
+
+    Args:
+      config: of the run; its traced numbers are not read, they come with the step inputs.
+      special: ids of the special tokens.
+      vocab_size: tokens of the vocabulary.
+      axis: the name of the mapped axis under pmap, over which sums run.
+      slots: prediction slots of a row, where runs with higher masking rates take the same update.
+    """
+    model = network.build(config, vocab_size, train=True)
+    table = objectives.configure(config.objectives)
+    needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
+    mask = functools.partial(
+        objectives.choose_corruption(table),
+        settings=config.masking,
+        special=special,
+        vocab_size=vocab_size,
+        slots=max(slots, needed),
+    )
+
+    def sum_over_devices(tree: Any) -> Any:
+        return jax.lax.psum(tree, axis) if axis else tree
+
+    def update(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
+        # Mask by (seed, copy, example) alone: no device and no batch size changes a mask.
+        masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
+
+        # Count targets before any split, so that every microbatch and device divides by the same.
+        counts = sum_over_devices(objectives.count_targets(table, masked))
+
+        # The key of dropout.
+        key = jax.random.key(inputs.seed, impl=devices.prng(config.parallel))
+        key = jax.random.fold_in(key, state["step"])
+        if axis:
+            key = jax.random.fold_in(key, jax.lax.axis_index(axis))
+
+        frozen = optim.find_frozen(state["params"], config.optim.freeze)
+
+        def compute_loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            params = jax.tree.map(
+                lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
+            )
+            outputs = network.outputs(model, params, part, dropout=key)
+            metrics: Metrics = {}
+            for name, objective in table.items():
+                metrics |= objective.loss(outputs[name], part)
+            # The loss is a weighted sum of means: each a sum over its own targets.
+            loss = jnp.zeros(())
+            for name, count in counts.items():
+                total, _ = metrics[f"{name}_loss"]
+                loss += inputs.weights[name] * total / jnp.maximum(count, 1.0)
+            return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
+
+        grads, metrics = sum_over_devices(
+            accumulate(compute_loss, state["params"], masked, key, config.optim.accumulation)
+        )
+        state, norm = apply_gradient(config.optim, state, grads, inputs)
+        one = jnp.ones(())
+        metrics |= sum_over_devices(ledger)
+        metrics |= {
+            "loss": (metrics["loss"][0], one),
+            "grad_norm": (norm, one),
+            "skipped_in_row": (state["skipped_in_row"].astype(jnp.float32), one),
+        }
+        return state, metrics
+
+    return update
+
+
+def accumulate(
+    compute_loss: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
+) -> tuple[Any, Metrics]:
+    """Sum gradients and metrics over `parts` microbatches, computed one after the other."""
+    gradient = jax.grad(compute_loss, has_aux=True)
+    if parts == 1:
+        return gradient(params, batch, jax.random.fold_in(key, 0))
+    # [B, ...] becomes [parts, B / parts, ...]. Microbatch i takes rows i, i + parts, ...: the rows
+    # of each device are spread over all of them, and none moves to another device.
+    micro = jax.tree.map(
+        lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch
+    )
+    first = jax.tree.map(lambda x: x[0], micro)
+    shapes = jax.eval_shape(gradient, params, first, key)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+    def add(total: Any, item: tuple[jax.Array, Batch]) -> tuple[Any, None]:
+        index, part = item
+        summand = gradient(params, part, jax.random.fold_in(key, index))
+        return jax.tree.map(jnp.add, total, summand), None
+
+    return jax.lax.scan(add, zeros, (jnp.arange(parts), micro))[0]
+
+
+def apply_gradient(
+    settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
+) -> tuple[State, jax.Array]:
+    """Step by a gradient; return the new state and the norm of the gradient.
+
+    A gradient that is not finite leaves parameters and moments as they were, and is counted. The
+    host ends the run after too many of them in a row.
+    """
+    optimizer = optim.build_optimizer(settings, state["params"], inputs.weight_decay)
+    direction, moments = optimizer.update(grads, state["optimizer"], state["params"])
+    params = jax.tree.map(lambda p, d: p - inputs.learning_rate * d, state["params"], direction)
+    norm = optim.compute_norm(grads)
+    finite = jnp.isfinite(norm)
+
+    def keep_if_finite(new: Any, old: Any) -> Any:
+        return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
+
+    rejected = 1 - finite.astype(jnp.int32)
+    return {
+        "params": keep_if_finite(params, state["params"]),
+        "optimizer": keep_if_finite(moments, state["optimizer"]),
+        "step": state["step"] + 1,
+        "skipped": state["skipped"] + rejected,
+        "skipped_in_row": (state["skipped_in_row"] + 1) * rejected,
+    }, norm
+
+
+def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
+    """Compute the numbers of the update that follows `step` updates, on the host in float64."""
+    masking, length = config.masking, config.sequence_length
+    selected = predicted = drawn = None
+    if masking.draw == "fixed":
+        rate = rates.rate_at(masking, step, config.steps)
+        selected = quotas.selection_quotas(masking, rate, length)
+        predicted = quotas.prediction_quotas(masking, rate, length)
+    else:
+        diffusion = config.objectives.get("diffusion")
+        drawn = drawn_quotas.make_drawn(masking, length, diffusion.gamma if diffusion else 0.0)
+    weights = {name: o.weight or 0.0 for name, o in config.objectives.items()}
+    share = None
+    if "hybrid" in weights:  # its loss has two parts, each with a weight of its own
+        whole = weights["hybrid"]
+        causal = config.objectives["hybrid"].share
+        share = np.float32(causal)
+        weights = {"mlm": whole * (1 - causal), "causal_lm": whole * causal}
+    return StepInputs(
+        quotas=selected,
+        predict_quotas=predicted,
+        replace=np.asarray(masking.replace, np.float32),
+        weights={name: np.float32(weight) for name, weight in weights.items()},
+        learning_rate=np.float32(optim.make_schedule(config.optim, config.steps)(step)),
+        weight_decay=np.float32(config.optim.weight_decay),
+        seed=np.uint32(config.seed),
+        drawn=drawn,
+        share=share,
+    )
