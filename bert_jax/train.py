@@ -8,7 +8,7 @@ objects:
   Only a program knows how many runs it trains at once, and whether under jit or pmap.
 - `Runs` (training/runs.py): the runs that share the program, each with a workdir of its own. They
   restore or initialise the state, give the inputs of an update, record its metrics, and save.
-- `Evaluations` (training/runs.py): the evaluations of the config, each at its own steps.
+- `Evaluations` (training/evaluations.py): the evaluations of the config, each at its own steps.
 
 `Runs.data` is what they learn from (training/data.py).
 
@@ -125,8 +125,9 @@ def train(
       True if a stop signal came, but every update was already made: begin nothing more.
     """
     from bert_jax.training import memory, stop
+    from bert_jax.training.evaluations import Evaluations
     from bert_jax.training.program import mesh_for
-    from bert_jax.training.runs import Evaluations, Runs
+    from bert_jax.training.runs import Runs
 
     with contextlib.ExitStack() as resources:
         # Before a corpus is prepared, which may take hours.

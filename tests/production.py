@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import numpy as np
+import pytest
 
 from bert_jax import export, suites, train
 from bert_jax.config import knobs
@@ -29,8 +30,9 @@ from bert_jax.models.encoder import Encoder
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
-from bert_jax.system import fault_points, trees
-from tests import texts
+from bert_jax.system import trees
+from bert_jax.training import runs as training_runs
+from tests import fault_points, texts
 
 DEMO = texts.ROOT / "configs" / "tiny.py"
 STEPS, RATES = 10, (0.15, 0.4)
@@ -130,12 +132,14 @@ def packed(folder: Path) -> None:
 
 def stop_and_go_on(config: knobs.Config, workdir: Path) -> None:
     """Train, be asked to stop in the seventh update, and train on."""
-    os.environ[fault_points.VARIABLE] = "step:7:term"
-    fault_points._armed.cache_clear()
-    with contextlib.suppress(Stopped):
+
+    def stop(name: str, step: int) -> None:
+        if step == 7:
+            fault_points.act("term")
+
+    with pytest.MonkeyPatch.context() as patch, contextlib.suppress(Stopped):
+        fault_points.plant(training_runs, stop, patch.setattr)
         train.run(config, workdir, command=[])
-    del os.environ[fault_points.VARIABLE]
-    fault_points._armed.cache_clear()
     assert not (workdir / "checkpoints" / str(STEPS)).exists()
     train.run(config, workdir, command=[])
 

@@ -26,7 +26,7 @@ from bert_jax.checkpoints.steps import list_steps
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import supervisor
 from bert_jax.training import stop
-from tests import FEWER_PARTS, clusters, networks, outcomes, tasks, texts
+from tests import FEWER_PARTS, clusters, fault_points, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
 STEPS = 8
@@ -374,7 +374,7 @@ def test_the_job_script_goes_on_after_a_kill_and_at_the_end_of_its_time(base, tm
             **os.environ,
             **found,
             "PATH": f"{program.parent}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": f"{fault_points.FAULTY}:{ROOT}",
             "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {FEWER_PARTS}",
             "JAX_COORDINATOR_PORT": str(clusters.free_ports(1)[0]),
         }

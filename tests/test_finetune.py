@@ -17,9 +17,10 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.system import fault_points, trees
+from bert_jax.system import trees
 from bert_jax.training import data
-from tests import outcomes, tasks, texts, toy
+from bert_jax.training import runs as training_runs
+from tests import fault_points, outcomes, tasks, texts, toy
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,9 @@ def classify(folder, **overrides):
 
 
 def mesh_of(devices: int):
-    axes = (jax.sharding.AxisType.Auto,) * 4
+    axes = (jax.sharding.AxisType.Auto,) * 3
     return jax.make_mesh(
-        (1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices]
+        (1, devices, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices]
     )
 
 
@@ -166,8 +167,13 @@ def test_a_run_goes_on_where_it_was_stopped(folder, tmp_path, monkeypatch, capfd
     train.run(classify(folder, **settings), tmp_path / "whole", command=[])
     every = runs.open_run(str(tmp_path / "whole")).config.checkpoints.every
     at = 4 * every + 2  # between two evaluations, with some misses behind it
-    monkeypatch.setattr(fault_points, "_armed", lambda: ("step", at, "raise"))
-    with pytest.raises(RuntimeError, match=f"fault injected at step, step {at}"):
+
+    def stop(name: str, step: int) -> None:
+        if step == at:
+            raise RuntimeError("a fault of this test")
+
+    fault_points.plant(training_runs, stop, monkeypatch.setattr)
+    with pytest.raises(RuntimeError, match="a fault of this test"):
         train.run(classify(folder, **settings), tmp_path / "w", command=[])
     monkeypatch.undo()
     train.run(classify(folder, **settings), tmp_path / "w", command=[])

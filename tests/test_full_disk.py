@@ -23,8 +23,10 @@ from bert_jax import cli
 from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.data import encode, prepare, spool, worker
-from bert_jax.system import disk, fault_points
-from tests import outcomes, saved, texts
+from bert_jax.evaluation import inference
+from bert_jax.system import disk
+from bert_jax.training import runs
+from tests import fault_points, outcomes, saved, texts
 from tests.checkpoints import interrupts
 
 pytestmark = [
@@ -73,10 +75,12 @@ def arm(monkeypatch: pytest.MonkeyPatch, point: str, folder: Path) -> None:
         interrupts.interrupt_save(name, int(step), fill, monkeypatch.setattr)
         return
 
-    def once() -> tuple[str, int | None, str] | None:
-        return None if (folder / "filler").exists() else (name, int(step), f"fill={folder}")
+    def fill(point: str, number: int) -> None:
+        if (point, number) == (name, int(step)):
+            fill_once(folder)
 
-    monkeypatch.setattr(fault_points, "_armed", once)
+    for module in (runs, inference):
+        fault_points.plant(module, fill, monkeypatch.setattr)
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
@@ -342,6 +346,7 @@ def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypat
         "--fuse=never",
     ]
     monkeypatch.setenv(fault_points.VARIABLE, f"{point}:fill={folder}")
+    monkeypatch.setenv("PYTHONPATH", f"{fault_points.FAULTY}:{texts.ROOT}")
     assert cli.execute(words) == 4
     said = capfd.readouterr().err
     assert "error: disk full: the study needs more than" in said

@@ -22,12 +22,11 @@ from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.evaluation import corpus
 from bert_jax.evaluation.metrics import Totals
 from bert_jax.masking import quotas
-from bert_jax.system import fault_points
 from bert_jax.training import program as steps
-from bert_jax.training import run
+from bert_jax.training import run, runs
 from bert_jax.training.run import Run
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import outcomes, texts
+from tests import fault_points, outcomes, texts
 from tests.texts import configure
 
 make_mesh = sharding.make_mesh  # the real one
@@ -168,7 +167,7 @@ def test_killed_arms_go_on_from_the_step_all_have_saved(base, fused, tmp_path, m
         died.append(0)  # the step itself passes
     with monkeypatch.context() as patch:
         if at == 13:
-            patch.setattr(fault_points, "point", die)
+            fault_points.plant(runs, die, patch.setattr)
         patch.setattr(saving.Checkpoints, "save", die_saving)
         with pytest.raises(KeyboardInterrupt):
             together(base, tmp_path)

@@ -70,9 +70,9 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
     config = data.with_labels(tasks.config(kind, source, folder, **knobs))
     tokenizer = tokenizers.load(tasks.vocabulary(folder))
     params = toy.init(config, vocab=tokenizer.size)
-    axes = (jax.sharding.AxisType.Auto,) * 4
+    axes = (jax.sharding.AxisType.Auto,) * 3
     mesh = jax.make_mesh(
-        (1, devices, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices]
+        (1, devices, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:devices]
     )
     held_out = data.held_out(config, "train")
     found = task_evaluator.TaskEvaluator(config, tokenizer, held_out, rows, mesh)(

@@ -143,8 +143,8 @@ def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
 def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch):
     encoded = run.tokenizer.encode_batch(TEXTS)
     found = [rows.Scorer(run, SuiteOptions(batch_size=size), "pll")(encoded) for size in (0, 1, 7)]
-    auto = (jax.sharding.AxisType.Auto,) * 4
-    one = jax.make_mesh((1, 1, 1, 1), sharding.AXES, axis_types=auto, devices=jax.devices()[:1])
+    auto = (jax.sharding.AxisType.Auto,) * 3
+    one = jax.make_mesh((1, 1, 1), sharding.AXES, axis_types=auto, devices=jax.devices()[:1])
     monkeypatch.setattr(sharding, "make_mesh", lambda settings: one)
     found.append(rows.Scorer(run, SuiteOptions(batch_size=3), "pll")(encoded))
     for other in found[1:]:

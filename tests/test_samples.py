@@ -24,8 +24,8 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.system import fault_points
-from tests import outcomes, texts, toy
+from bert_jax.training import runs as training_runs
+from tests import fault_points, outcomes, texts, toy
 from tests.texts import configure
 
 CAUSAL = {
@@ -235,7 +235,7 @@ def test_a_killed_run_writes_each_row_once(base, whole, tmp_path, monkeypatch):
     config = configure(base, **SMALL)
     with texts.one_device():
         with monkeypatch.context() as patch:
-            patch.setattr(fault_points, "point", die)
+            fault_points.plant(training_runs, die, patch.setattr)
             with pytest.raises(KeyboardInterrupt):
                 train.run(config, tmp_path, command=[])
         assert {row["step"] for row in outcomes.samples(tmp_path)} == {4, 8}

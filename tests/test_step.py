@@ -57,9 +57,9 @@ def program(config, devices):
 
 
 def mesh_of(devices):
-    kinds = (jax.sharding.AxisType.Auto,) * 4
+    kinds = (jax.sharding.AxisType.Auto,) * 3
     return jax.make_mesh(
-        (1, devices, 1, 1), sharding.AXES, axis_types=kinds, devices=jax.devices()[:devices]
+        (1, devices, 1), sharding.AXES, axis_types=kinds, devices=jax.devices()[:devices]
     )
 
 

@@ -208,7 +208,7 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
         return state, dict.fromkeys(zeros, (np.zeros(len(inputs.seed)), np.ones(len(inputs.seed))))
 
     monkeypatch.setattr(program, "compile_update", lambda *_, **__: update)
-    monkeypatch.setattr(ledger.Ledger, "fault", lambda self: "")  # of masks that nobody made
+    monkeypatch.setattr(ledger.Ledger, "list_checks", lambda self: ())  # of masks that nobody made
     base = load_file(str(texts.config_file(tmp_path)))
     base.model.hidden = 16
     study = define(base, axes=(axis("masking.rate", (0.15,)),))

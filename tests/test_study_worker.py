@@ -14,14 +14,15 @@ from bert_jax.checkpoints import reading, saving
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
+from bert_jax.evaluation import inference
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, StudyFolder
-from bert_jax.system import fault_points, folder_locks, supervisor
+from bert_jax.system import folder_locks, supervisor
 from bert_jax.train import train
-from bert_jax.training import processes, run
+from bert_jax.training import processes, run, runs
 from bert_jax.training.step import compute_inputs
-from tests import outcomes, texts
+from tests import fault_points, outcomes, texts
 
 SMALL = {
     "steps": "12",
@@ -228,7 +229,8 @@ def test_interrupted_anywhere_it_ends_the_same(
                 raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(fault_points, "point", die)
+        fault_points.plant(runs, die, patch.setattr)
+        fault_points.plant(inference, die, patch.setattr)
         patch.setattr(saving.Checkpoints, "save", die_saving)
         with pytest.raises(KeyboardInterrupt):
             worker.work(place, "g", train)

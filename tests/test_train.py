@@ -26,7 +26,7 @@ from bert_jax.masking import corrupt, quotas
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
 from bert_jax.system import trees
-from bert_jax.training import memory, program, run
+from bert_jax.training import memory, program, resume, run
 from bert_jax.training.step import compute_inputs
 from tests import texts, toy
 from tests.texts import configure
@@ -138,9 +138,9 @@ def test_evaluation_is_exact_at_any_batch_size_and_device_count(base, trained):
     for rows_a_batch, devices in ((1, 1), (7, 1), (7, 8), (64, 8)):
         settings = knobs.Eval(batch_size=rows_a_batch)
         mesh = jax.make_mesh(
-            (1, devices, 1, 1),
+            (1, devices, 1),
             sharding.AXES,
-            axis_types=(jax.sharding.AxisType.Auto,) * 4,
+            axis_types=(jax.sharding.AxisType.Auto,) * 3,
             devices=jax.devices()[:devices],
         )
         params = jax.device_put(run.params, sharding.replicated(mesh))
@@ -294,10 +294,10 @@ def test_a_run_of_before_a_knob_resumes_with_its_default(base, tmp_path):
     }
     old = json.loads(json.dumps(now))
     del old["config"]["model"]["classifier_dropout"], old["config"]["masking"]["overflow"]
-    run.check_same(old, now, (), tmp_path)
+    resume.check_same(old, now, (), tmp_path)
     old["config"]["masking"]["overflow"] = "skip"
     with pytest.raises(ConfigError, match=r"masking\.overflow: 'skip' -> 'fair'"):
-        run.check_same(old, now, (), tmp_path)
+        resume.check_same(old, now, (), tmp_path)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def test_the_ledger_stops_a_run_whose_views_repeat_what_others_have():
     settings = Masking(rate=0.2, prediction_rate=0.4)
     b = repeat_views(toy.batch(16, 24), 2)
     b["views"][:4] = 0
-    with pytest.raises(DivergedError, match=r"the 2 views of all examples have \d+ together"):
+    with pytest.raises(DivergedError, match=r"tokens selected in all views sum to"):
         Ledger(settings).add(toy.mask(b, settings)[1], 0.2, 32, 1)
 
 

@@ -98,8 +98,8 @@ def one_device() -> Iterator[None]:
     """Runs in this process take one of the eight devices: all take twice as long, and often show
     nothing more.
     """
-    axes = (jax.sharding.AxisType.Auto,) * 4
-    mesh = jax.make_mesh((1, 1, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:1])
+    axes = (jax.sharding.AxisType.Auto,) * 3
+    mesh = jax.make_mesh((1, 1, 1), sharding.AXES, axis_types=axes, devices=jax.devices()[:1])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sharding, "make_mesh", lambda *_: mesh)
         yield
@@ -127,7 +127,8 @@ def start(
     """
     flags = f"--xla_force_host_platform_device_count={devices} {FEWER_PARTS}"
     inherited = as_a_user() if user else {**os.environ, "XLA_FLAGS": flags}
-    environment = {**inherited, "PYTHONPATH": str(ROOT), **variables}
+    path = f"{ROOT / 'tests/faulty'}:{ROOT}" if variables.get("BERT_JAX_FAULT") else str(ROOT)
+    environment = {**inherited, "PYTHONPATH": path, **variables}
     program = ["bert_jax.cli"]
     if killed_at:
         program = ["tests.checkpoints.interrupts", *killed_at.split(":")]

@@ -19,7 +19,6 @@ from bert_jax import sharding
 from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.data.task_stream import round_length
-from bert_jax.system import fault_points
 
 TOKENS = 8192  # of a batch, where nobody names a batch size
 FINEST = 4  # tokens by which the lengths of short rows differ
@@ -134,12 +133,11 @@ def run(
     """
     done, total = 0, sum(map(cost, plan))
     previous: tuple[np.ndarray, Any] | None = None
-    for index, batch in enumerate(plan):
+    for batch in plan:
         started = batch.rows, compute(batch)
         if previous is not None:
             yield _fetch(*previous)
         previous = started
-        fault_points.point("evaluation", index)
         done += cost(batch)
         progress(done, total)
     if previous is not None:

@@ -1,149 +1,146 @@
-"""The ledger of realised masks: counts of masked tokens, checked against the config."""
+"""The ledger of realised masks: sums over all updates, checked against the config.
+
+A run stops if its masks are not what the config says. `Ledger.list_checks` states each promise as a
+sum that the updates made, the sum that the config makes of them, and how far chance may move it.
+"""
 
 from __future__ import annotations
 
+import collections
 import math
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from bert_jax.config import knobs
 from bert_jax.errors import DivergedError
 from bert_jax.masking import drawn_quotas, rates
 from bert_jax.masking.drawn_quotas import DECILES
 
+LIMIT = 6  # standard deviations
+ROUNDING = 1e-6  # relative: sums of float32
+
+
+class Check(NamedTuple):
+    """A sum over all updates, and what the config makes of it."""
+
+    what: str
+    realised: float
+    expected: float
+    deviation: float = 0.0  # the standard deviation that chance gives the sum
+    slack: float = 0.0  # how far it may be off for certain, such as by rounding
+    shortfall: float = 0.0  # how far it may be below for certain
+
+    def find_fault(self) -> str:
+        """Describe a difference that chance cannot explain; return "" if there is none."""
+        allowed = LIMIT * self.deviation + self.slack
+        error = self.realised - self.expected
+        if -allowed - self.shortfall <= error <= allowed:
+            return ""
+        return f"{self.what} sum to {self.realised:.0f}, and {self.expected:.0f} are expected"
+
 
 class Ledger:
-    """The counts of all updates; it stops a run whose deviations sampling cannot explain."""
+    """The sums of all updates; it stops a run whose deviations sampling cannot explain."""
 
     def __init__(
         self,
         settings: knobs.Masking,
         distinct: float = math.inf,
-        totals: dict[str, float] | None = None,
+        totals: Mapping[str, float] | None = None,
         length: int = 0,
         share: float | None = None,
     ):
         """Begin with the totals of an earlier attempt, or with zeros.
 
         Where masks are static they repeat, and `distinct` examples have masks of their own. Where
-        rates are drawn, examples have up to `length` tokens. Of a hybrid model a `share` of them is
-        causal.
+        rates are drawn, examples have up to `length` tokens. A hybrid model reads a `share` of its
+        examples causally.
         """
         self.settings, self.distinct, self.length, self.share = settings, distinct, length, share
         self.views = rates.count_views(settings)
-        names = (
-            *("eligible", "selected", "quota", "shortfall"),
-            *("predicted", "predict_quota", "predict_shortfall"),
-            *("mask", "random", "kept", "asked", "nominal", "examples"),
-        )
-        self.totals = dict.fromkeys(names, 0.0)
-        if settings.draw != "fixed":
-            self.totals |= {f"{n}_{d}": 0.0 for n in ("drawn", "expected") for d in range(DECILES)}
-        elif settings.rounding == "unbiased":
-            self.totals["mean"] = 0.0  # of all draws that round quotas
-        self.totals |= {"distinct": 0.0} if self.views > 1 else {}
-        if share is not None:
-            self.totals |= {"causal": 0.0, "read": 0.0}
-        self.totals |= totals or {}
+        self.totals = collections.Counter[str](totals or {})
 
     def add(
-        self, metrics: dict[str, tuple[float, float]], rate: float, examples: int, step: int
+        self, metrics: Mapping[str, tuple[float, float]], rate: float, examples: int, step: int
     ) -> None:
         """Add the counts of an update, and check the totals so far."""
-        selected, eligible = metrics["masked_fraction"]
-        asked, countable = metrics["asked_fraction"]
-        names = ["quota", "predicted", "predict_quota", "random", "kept"]
-        names += ["shortfall", "predict_shortfall"] if self.settings.overflow == "skip" else []
-        if self.views > 1:  # in all of which the prediction rate is selected
+        if self.views > 1:  # the prediction rate is selected in all views together
             assert self.settings.prediction_rate is not None
             rate = self.settings.prediction_rate / self.views
-            names.append("distinct")
-        row = {name: metrics[f"{name}_fraction"][0] for name in names} | {
-            "eligible": eligible,
-            "selected": selected,
-            "mask": metrics["mask_token_fraction"][0],
-            "asked": asked,
-            "nominal": rate * countable,
-            "examples": examples,
+        row = {
+            name.removesuffix("_fraction"): float(total)
+            for name, (total, _) in metrics.items()
+            if name.endswith("_fraction") or "_decile_" in name
         }
-        if "mean" in self.totals:
-            row["mean"] = metrics["expected_fraction"][0]
+        row["eligible"] = float(metrics["masked_fraction"][1])
+        row["nominal"] = rate * float(metrics["asked_fraction"][1])
+        row["examples"] = examples
+        if self.share is not None:
+            row["read"] = float(metrics["causal_fraction"][1])
         if self.settings.draw != "fixed":
             for decile in range(DECILES):
-                pair = metrics[f"asked_decile_{decile}"]
-                row[f"drawn_{decile}"], row[f"expected_{decile}"] = pair
-        if self.share is not None:
-            row["causal"], row["read"] = metrics["causal_fraction"]
-        self.totals |= {name: self.totals[name] + float(value) for name, value in row.items()}
-        fault = self.fault()
+                expected = float(metrics[f"asked_decile_{decile}"][1])
+                row[f"expected_decile_{decile}"] = expected
+        self.totals.update(row)
+        fault = next(filter(None, (check.find_fault() for check in self.list_checks())), "")
         if fault:
             raise DivergedError(
                 f"step {step}: the realised masks are not what the config says: {fault}",
                 "this is a defect, not bad luck: the counts are over six standard deviations off",
             )
 
-    def fault(self) -> str:
-        """Name what in the totals sampling cannot explain; return "" if all is as configured."""
-        t = self.totals
-        # The same draws over and over: the deviation grows with the repeats, not with their root.
-        repeats = max(1.0, t["examples"] / self.distinct)
-        if self.settings.draw != "fixed":
-            if fault := self._fault_of_draws(repeats):
-                return fault
-        # Rounding moves an example's quota by less than one.
-        elif abs(t["asked"] - t["nominal"]) > t["examples"]:
-            return (
-                f"quotas sum to {t['asked']:.0f}, "
-                f"and the rate times the tokens counted is {t['nominal']:.0f}"
-            )
-        # A draw rounds the quota of an example with a deviation of at most a half.
-        elif "mean" in t:
-            slack = 6 * 0.5 * math.sqrt(t["examples"] * repeats) + 1e-6 * t["mean"]
-            if abs(t["asked"] - t["mean"]) > slack:
-                return f"quotas sum to {t['asked']:.0f}, and {t['mean']:.0f} are expected"
-        if self.views > 1 and t["distinct"] != t["selected"]:
-            return (
-                f"{t['selected']:.0f} tokens selected, and the {self.views} views of all examples "
-                f"have {t['distinct']:.0f} together"
-            )
-        # A unit across the edge of the quota is all in or all out, with mean error 0 and a
-        # deviation of at most half its size.
-        exact = self.settings.unit == "token" or self.settings.overflow == "skip"
-        slack = (
-            0.5 if exact else 6 * 0.5 * self.settings.max_unit * math.sqrt(t["examples"] * repeats)
-        )
-        for verb, prefix in (("selected", ""), ("predicted", "predict_")):
-            # Skipping never exceeds a quota, and lacks less of it than the smallest unit left out:
-            # both are certain.
-            quota, short = t[f"{prefix}quota"], t[f"{prefix}shortfall"]
-            error = t[verb] - quota
-            if error > slack or error < -slack - short:
-                allowed = f", of which units too large may leave {short:.0f}" if short else ""
-                return f"{t[verb]:.0f} tokens {verb}, and the quotas sum to {quota:.0f}{allowed}"
-        for name, share in zip(("mask", "random", "kept"), self.settings.replace, strict=True):
-            deviation = math.sqrt(t["selected"] * repeats * share * (1 - share))
-            if abs(t[name] - t["selected"] * share) > 6 * deviation + 1e-6 * t["selected"]:
-                realised = t[name] / max(t["selected"], 1)
-                return f"the share '{name}' is {realised:.4f} of {t['selected']:.0f}, not {share}"
-        share = self.share or 0.0
-        deviation = math.sqrt(t.get("read", 0.0) * repeats * share * (1 - share))
-        if abs(t.get("causal", 0.0) - t.get("read", 0.0) * share) > 6 * deviation + 1e-3:
-            return (
-                f"{t['causal']:.0f} of {t['read']:.0f} examples are causal, not {share:g} of them"
-            )
-        return ""
+    def list_checks(self) -> Iterator[Check]:
+        """Yield what must hold of the totals."""
+        settings, sums = self.settings, self.totals
+        examples = sums["examples"]
+        # The same draws over and over: a deviation grows with the repeats, not with their root.
+        repeats = max(1.0, examples / self.distinct)
 
-    def _fault_of_draws(self, repeats: float) -> str:
-        """Name the tenth of the draws whose quotas sum to another number than the law says."""
+        if settings.draw == "fixed":
+            # Rounding moves an example's quota by less than one.
+            yield Check("quotas", sums["asked"], sums["nominal"], slack=examples)
+        else:
+            yield from self._check_draws(repeats)
+        if "expected" in sums and settings.draw == "fixed":
+            # A draw rounds the quota of an example with a deviation of at most a half.
+            deviation = 0.5 * math.sqrt(examples * repeats)
+            slack = ROUNDING * sums["expected"]
+            yield Check("quotas", sums["asked"], sums["expected"], deviation, slack)
+        if self.views > 1:
+            yield Check("tokens selected in all views", sums["distinct"], sums["masked"])
+
+        # A unit across the edge of a quota is all in or all out, with mean error 0 and a deviation
+        # of at most half its size. Skipping never exceeds a quota, and lacks less of it than the
+        # smallest unit left out: both are certain.
+        exact = settings.unit == "token" or settings.overflow == "skip"
+        deviation = 0.0 if exact else 0.5 * settings.max_unit * math.sqrt(examples * repeats)
+        for what, name, prefix in (
+            ("tokens selected", "masked", ""),
+            ("tokens predicted", "predicted", "predict_"),
+        ):
+            short = sums[f"{prefix}shortfall"] if settings.overflow == "skip" else 0.0
+            yield Check(what, sums[name], sums[f"{prefix}quota"], deviation, 0.5, short)
+
+        selected = sums["masked"]
+        names = ("mask_token", "random", "kept")
+        for name, share in zip(names, settings.replace, strict=True):
+            deviation = math.sqrt(selected * repeats * share * (1 - share))
+            slack = ROUNDING * selected
+            yield Check(f"tokens '{name}'", sums[name], selected * share, deviation, slack)
+        if self.share is not None:
+            read = sums["read"]
+            deviation = math.sqrt(read * repeats * self.share * (1 - self.share))
+            yield Check("causal examples", sums["causal"], read * self.share, deviation, 1e-3)
+
+    def _check_draws(self, repeats: float) -> Iterator[Check]:
+        """Yield the sum of quotas of each tenth of the draws of a law."""
         mean, variance = drawn_quotas.quota_moments(self.settings, self.length)
         # At most so much variance for each token expected, whatever the lengths.
         most = (variance[:, 1:] / mean[:, 1:]).max(axis=1)
         for decile in range(DECILES):
-            drawn, expected = (self.totals[f"{name}_{decile}"] for name in ("drawn", "expected"))
+            drawn = self.totals[f"asked_decile_{decile}"]
+            expected = self.totals[f"expected_decile_{decile}"]
             deviation = math.sqrt(expected * most[decile] * repeats)
             # One example may draw what is rarer than the moments know.
-            slack = self.length * repeats + 1e-6 * expected
-            if abs(drawn - expected) > 6 * deviation + slack:
-                return (
-                    f"in decile {decile} of the draws quotas sum to {drawn:.0f}, "
-                    f"and masking.draw = {self.settings.draw!r} expects {expected:.0f}"
-                )
-        return ""
+            slack = self.length * repeats + ROUNDING * expected
+            yield Check(f"quotas of draws in decile {decile}", drawn, expected, deviation, slack)

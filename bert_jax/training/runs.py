@@ -6,7 +6,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import jax
 import numpy as np
@@ -19,14 +19,12 @@ from bert_jax.config import knobs, validation
 from bert_jax.errors import CheckpointError, DivergedError, Stopped
 from bert_jax.masking import quotas
 from bert_jax.reporting import run_report
-from bert_jax.system import fault_points
 from bert_jax.training import data as training_data
 from bert_jax.training import environment, trackers
 from bert_jax.training.clock import Clock, peak
 from bert_jax.training.data import finalize
 from bert_jax.training.program import Program, State
 from bert_jax.training.run import Run
-from bert_jax.training.stop import Interrupted, StopFlag
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +56,6 @@ class Runs:
             for config, workdir in jobs
         ]
         self.config = self._runs[0].config
-        self.stop_early = False  # too many evaluations in a row without a better one
         self._command, self._on_diverged, self._resources = list(command), on_diverged, resources
         self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
         if jax.process_index() == 0:
@@ -70,6 +67,11 @@ class Runs:
     def active(self) -> Iterator[tuple[int, Run]]:
         """Yield the runs that have not diverged, each with its index in the program."""
         return ((index, run) for index, run in enumerate(self._runs) if not run.failed)
+
+    @property
+    def stop_early(self) -> bool:
+        """Tell whether all runs had too many evaluations in a row without a better one."""
+        return all(run.ended for _, run in self.active())
 
     @property
     def owed(self) -> list[str]:
@@ -123,7 +125,6 @@ class Runs:
             nominal and nominal * program.mesh.size,
             self._runs[0].saved.get("clock"),
         )
-        self.stop_early = all(run.ended for run in self._runs)
         return program.place(states), start
 
     def _nothing_shared(self, resumed: Sequence[bool]) -> str:
@@ -162,7 +163,6 @@ class Runs:
 
     def inputs(self, step: int) -> list[StepInputs]:
         """Return the step inputs of each run for an update."""
-        fault_points.point("step", step)
         return [run.inputs(step) for run in self._runs]
 
     def record(self, program: Program, step: int, metrics: Metrics, batch: Batch) -> None:
@@ -242,65 +242,3 @@ def last_common_step(runs: Sequence[Run]) -> int:
                 raise
             logger.warning(f"{damage}; all runs fall back to step {common[-1]}")
     return 0
-
-
-class Evaluations:
-    """The evaluations of a config, each at its own steps."""
-
-    def __init__(self, runs: Runs, program: Program, stop_flag: StopFlag):
-        data, self._runs, self._program = runs.data, runs, program
-        self._stop_flag = stop_flag
-        self._every = {name: settings.every for name, settings in runs.config.evals.items()}
-        self._steps = runs.config.steps
-        self._evaluators = {name: data.evaluator(name, program.mesh) for name in self._every}
-
-    def list_due(self, step: int) -> list[str]:
-        """List the evaluations to run after an update."""
-        return [
-            name
-            for name, every in self._every.items()
-            if step == self._steps or (every and step % every == 0)
-        ]
-
-    def run(self, names: list[str], state: State, step: int) -> list[str]:
-        """Evaluate each run that has not diverged; set `Runs.stop_early` where training ends.
-
-        Returns:
-          The evaluations that were not made, because a stop signal came.
-        """
-        runs = self._runs
-        if names:
-            runs.settle(self._program)
-        for place, name in enumerate(names):
-            try:
-                with self._stop_flag.interrupting():
-                    results = self._evaluate(name, state)
-            except Interrupted:
-                return names[place:]
-            for run, metrics, samples in results:
-                run.evaluated(name, metrics, step)
-                run.writer.show(step, samples)
-            runs.stop_early = all(run.ended for _, run in runs.active())
-        return []
-
-    def make_up(self, state: State, step: int) -> None:
-        """Make the evaluations that a stop signal had left out, and rank the saved step by them."""
-        owed = self._runs.owed
-        if self.run(owed, state, step):
-            self._runs.interrupt(step)
-        for _, run in self._runs.active():
-            if owed and run.rank and run.rank[0] == step:
-                run.checkpoints.rank(*run.rank)
-
-    def _evaluate(self, name: str, state: State) -> list[tuple[Run, Any, Any]]:
-        """Return metrics and samples of each run that has not diverged.
-
-        With the mesh in context each device keeps its own rows. Without it XLA may follow the split
-        of parameters under fsdp, and gather the activations of all rows.
-        """
-        with self._runs.clock.on("evaluation"), self._program.context():
-            evaluate = self._evaluators[name]
-            return [
-                (run, *evaluate(self._program.run_params(state, index)))
-                for index, run in self._runs.active()
-            ]

@@ -28,7 +28,7 @@ from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError
 from bert_jax.reporting import records
 from bert_jax.system import disk
-from bert_jax.training import history, trackers
+from bert_jax.training import trackers
 
 logger = logging.getLogger(__name__)
 
@@ -47,18 +47,16 @@ class Writer:
         start_step: int,
         names: Sequence[str] = (),
         quiet: bool = False,
-        before: Mapping[str, history.Ranges] | None = None,
         seconds: float = 0.0,
         branch_from: str = "",
         config: Mapping[str, Any] | None = None,
     ):
-        """Open the files, drop their lines after the start step, and warn of lines that are gone.
+        """Open the files, and drop their lines after the start step.
 
         With `quiet`, the files are written and no progress is shown, which one of many runs shows
-        for all. `before` is the `history` when the checkpoint of the start step was saved, and
-        `seconds` the time the run had worked by then. A branch begins, at the start step, with no
-        line but one that names its trunk, `branch_from`. The trackers of these `names` are told the
-        `config`.
+        for all. `seconds` is the time that the run had worked when the checkpoint of the start step
+        was saved. A branch begins, at the start step, with no line but one that names its trunk,
+        `branch_from`. The trackers of these `names` are told the `config`.
         """
         self.active, self.quiet = jax.process_index() == 0, quiet
         self.total, self.start = total_steps, start_step
@@ -69,17 +67,14 @@ class Writer:
         self._first: tuple[int, float] | None = None
         self._latest: dict[str, float] = {}
         self.finished = False  # set when training has come to its end
-        self.history: dict[str, history.Ranges] = {}  # kind of line -> steps with such a line
         self._failed = False  # once a write failed, errors of closing the files add nothing
         self._bar: tqdm | None = None
         if not self.active:
             return
         path, self._samples = Path(workdir) / records.METRICS, Path(workdir) / records.SAMPLES
-        for line in truncate(path, 0 if branch_from else start_step):
-            self._remember(history.kind(line), line["step"])
-        for line in truncate(self._samples, start_step) if self._samples.exists() else ():
-            self._remember(history.SAMPLES, line["step"])
-        self._warn_of_gaps(path, before or {})
+        truncate(path, 0 if branch_from else start_step)
+        if self._samples.exists():
+            truncate(self._samples, start_step)
         self._trackers = trackers.Trackers(names, Path(workdir), start_step, config or {})
         self._file = path.open("a", encoding="utf-8")
         if branch_from:
@@ -92,16 +87,6 @@ class Writer:
                 dynamic_ncols=True,
                 file=sys.stderr,
                 smoothing=0.1,
-            )
-
-    def _warn_of_gaps(self, path: Path, before: Mapping[str, history.Ranges]) -> None:
-        """Warn of lines that the files had when the checkpoint was saved, and have no more."""
-        for kind, steps in history.missing(before, self.history).items():
-            file = self._samples if kind == history.SAMPLES else path
-            logger.warning(
-                f"{file} lacks the lines of {kind}, {history.described(steps)}, "
-                f"that it had when step {self.start} was saved: "
-                "the run goes on, and its curves have a gap"
             )
 
     @property
@@ -123,7 +108,6 @@ class Writer:
         with self._disk_errors():
             self._file.write(json.dumps(line, allow_nan=False) + "\n")
             self._file.flush()
-        self._remember(history.kind(line), line["step"])
 
     def show(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
         """Write what the model predicts for samples, and show it for the first sentence of them."""
@@ -133,12 +117,8 @@ class Writer:
             file.writelines(json.dumps({"step": int(step), **row}) + "\n" for row in samples)
             file.flush()
             os.fsync(file.fileno())
-        self._remember(history.SAMPLES, step)
         if not self.quiet and "predictions" in samples[0]:
             logger.info(f"step {step}  guesses: {_sample(samples[0])}")
-
-    def _remember(self, kind: str, step: int) -> None:
-        history.add(self.history.setdefault(kind, []), int(step))
 
     def flush(self) -> None:
         """Bring everything written so far to the disk, before a checkpoint of the same step."""
@@ -200,8 +180,8 @@ class Writer:
         return f"  {tqdm.format_interval(seconds)} left"
 
 
-def truncate(path: Path, step: int) -> list[dict[str, Any]]:
-    """Drop the lines after `step` and a torn last line, atomically; return the lines that stay.
+def truncate(path: Path, step: int) -> None:
+    """Drop the lines after `step` and a torn last line, atomically.
 
     A run that starts anew, at step 0, drops everything.
     """
@@ -209,7 +189,6 @@ def truncate(path: Path, step: int) -> list[dict[str, Any]]:
     if step > 0 and path.exists():
         kept = [line for line in records.rows(path) if line["step"] <= step]
     disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
-    return kept
 
 
 def _number(value: Any) -> float | int | None:

@@ -177,5 +177,5 @@ def test_the_ledger_knows_the_law(name, rounding):
 
     totals = add_updates(settings).totals
     assert sum(totals[f"drawn_{d}"] for d in range(10)) == totals["asked"]
-    with pytest.raises(DivergedError, match=r"in decile \d of the draws"):
+    with pytest.raises(DivergedError, match=r"quotas of draws in decile \d sum to"):
         add_updates(other)

@@ -26,7 +26,7 @@ from bert_jax.objectives import network
 from bert_jax.studies import definition
 from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.left_to_right import LeftToRight
-from bert_jax.training import run as arms
+from bert_jax.training import resume
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
 
@@ -130,7 +130,7 @@ def test_end_counts_in_the_name_of_a_run():
     assert definition.identity(without) != definition.identity(config())
     saved = {"config": configs.to_dict(without)}
     with pytest.raises(ConfigError, match=r"end: False -> True"):
-        arms.check_same(saved, {"config": configs.to_dict(config())}, (), Path("w"))
+        resume.check_same(saved, {"config": configs.to_dict(config())}, (), Path("w"))
     tagged = dataclasses.replace(
         toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))}
     )

@@ -283,7 +283,7 @@ def test_the_ledger_knows_the_share():
         assert abs(ledger.totals["causal"] - 512) <= 3
 
     add(0.5)
-    with pytest.raises(DivergedError, match=r"of 256 examples are causal, not 0\.3"):
+    with pytest.raises(DivergedError, match="causal examples sum to"):
         add(0.3)
 
 

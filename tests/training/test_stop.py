@@ -12,7 +12,7 @@ from bert_jax import train
 from bert_jax.checkpoints import steps
 from bert_jax.config import knobs
 from bert_jax.errors import Stopped
-from bert_jax.training import runs, stop
+from bert_jax.training import evaluations, stop
 from tests import outcomes, texts
 
 
@@ -46,7 +46,7 @@ def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, wh
         if len(calls) == step // 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    evaluate = runs.Evaluations._evaluate
+    evaluate = evaluations.Evaluations._evaluate
     should_stop = stop.StopFlag.should_stop
 
     def interrupt(evaluations, name, state):
@@ -60,7 +60,7 @@ def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, wh
 
     with monkeypatch.context() as patch:
         if when == "in the evaluation":
-            patch.setattr(runs.Evaluations, "_evaluate", interrupt)
+            patch.setattr(evaluations.Evaluations, "_evaluate", interrupt)
         else:
             patch.setattr(stop.StopFlag, "should_stop", stop_at)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):

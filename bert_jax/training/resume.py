@@ -1,0 +1,82 @@
+"""What a run may change when it goes on: refuse to continue it as another run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bert_jax.config import differences, free_on_resume, recorded, to_dict
+from bert_jax.config.table import write_flag
+from bert_jax.errors import ConfigError
+
+DATA_KNOBS = ("corpus.", "task.", "evals.validation.split")
+BATCH_KNOBS = (
+    *("corpus.", "task.", "examples.", "masking."),
+    *("pairs", "data_seed", "batch_size", "sequence_length"),
+)
+RANKING = (  # what says how good a step is
+    "checkpoints.best",
+    *(f"evals.validation.{name}" for name in ("split", "rate", "replace", "unit", "seed")),
+)
+FOLLOW = {  # knob -> the knobs whose values are derived from it
+    "epochs": ("steps", "optim.warmup_steps"),
+    "steps": ("optim.warmup_steps",),
+    "optim.warmup_fraction": ("optim.warmup_steps",),
+    "batch_size": ("steps", "optim.warmup_steps"),
+    "task.rows": ("steps", "optim.warmup_steps"),
+}
+
+
+def check_same(
+    checkpoint: dict[str, Any], current: dict[str, Any], allowed: tuple[str, ...], workdir: Path
+) -> dict[str, Any]:
+    """Return the record of an earlier attempt; refuse to continue a run as another one.
+
+    `checkpoint` is the record in the latest checkpoint, `current` has config and fingerprints of
+    this attempt, and the knobs in `allowed` may have changed.
+    """
+    saved = dict(checkpoint)
+    before = recorded(saved["config"])  # with the knobs that were added since
+    changed = differences(to_dict(before), current["config"])
+    ranking = {knob: changed[knob] for knob in RANKING if knob in changed}
+    if ranking and saved.get("best") is not None:
+        flags = " ".join(write_flag(knob, old) for knob, (old, _) in ranking.items())
+        raise ConfigError(
+            f"{list_changes(ranking)}, and the steps kept so far are ranked by the first values",
+            f"{flags}; or another --workdir, with --config.init_from if the "
+            "parameters are to be kept",
+        )
+    _check_config(changed, allowed, workdir)
+    causes = {"corpus": DATA_KNOBS, "tokenizer": (), "batches": BATCH_KNOBS}
+    for key, prefixes in causes.items():
+        explained = any(knob in allowed and knob.startswith(prefixes) for knob in changed)
+        if saved[key] != current[key] and not explained:
+            raise ConfigError(
+                f"{workdir} was trained on another {key}: {saved[key][:12]} -> {current[key][:12]}",
+                "the files behind corpus.path, task.source or tokenizer.path changed: "
+                "put them back, or use another --workdir",
+            )
+    if any(key.startswith(("masking.", "objectives.hybrid.share")) for key in changed):
+        saved["ledger"] = None  # other masks have other counts
+    return saved
+
+
+def _check_config(
+    changed: dict[str, tuple[Any, Any]], allowed: tuple[str, ...], workdir: Path
+) -> None:
+    """Refuse changes of knobs that are neither free on resume nor allowed."""
+    followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
+    refused = {
+        knob: values
+        for knob, values in changed.items()
+        if not free_on_resume(knob) and knob not in (*allowed, *followers)
+    }
+    if not refused:
+        return
+    hint = "another --workdir, or " + " ".join(f"--allow-change={key}" for key in refused)
+    raise ConfigError(f"{workdir} was trained with another config: {list_changes(refused)}", hint)
+
+
+def list_changes(changed: dict[str, tuple[Any, Any]]) -> str:
+    """List knobs with their values before and now."""
+    return "; ".join(f"{knob}: {old!r} -> {new!r}" for knob, (old, new) in changed.items())

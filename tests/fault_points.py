@@ -1,0 +1,91 @@
+"""Faults that strike before an update or in an evaluation: POINT:STEP:ACTION.
+
+Points are `step`, with the update's number, and `evaluation`, with that of a batch, from 0.
+Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS, and
+fill=FOLDER (takes all the space left there). A step of `*` is any step.
+
+The package knows nothing of them: `plant` replaces functions of a module. Processes do it by
+`faulty/sitecustomize.py`, which reads BERT_JAX_FAULT.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "BERT_JAX_FAULT"
+FAULTY = str(Path(__file__).parent / "faulty")
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "usr1": signal.SIGUSR1}
+Reach = Callable[[str, int], None]
+
+
+def read_fault() -> Reach:
+    """Return the fault that BERT_JAX_FAULT describes."""
+    point, step, action = os.environ[VARIABLE].split(":")
+
+    def reach(name: str, number: int) -> None:
+        if name == point and step in ("*", str(number)):
+            act(action)
+
+    return reach
+
+
+def act(action: str) -> None:
+    """Fail in one way."""
+    kind, _, argument = action.partition("=")
+    if kind in SIGNALS:
+        os.kill(os.getpid(), SIGNALS[kind])
+    elif kind == "raise":
+        raise RuntimeError("a fault of the tests")
+    elif kind == "full":
+        raise OSError(errno.ENOSPC, "No space left on device (injected)")
+    elif kind == "fill":
+        fill(Path(argument))
+    else:
+        assert kind == "sleep"
+        time.sleep(float(argument))
+
+
+def fill(folder: Path) -> Path:
+    """Write a file that takes every byte left in a small file system; return its path."""
+    filler = folder / "filler"
+    with filler.open("ab", buffering=0) as file:
+        for size in (1 << 20, 1 << 12, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+    return filler
+
+
+def plant(module: ModuleType, reach: Reach, replace: Callable[..., None] = setattr) -> None:
+    """Have a module of the package reach its point: training.runs or evaluation.inference."""
+    changed: Any = module
+    if module.__name__.endswith("runs"):
+        inputs = changed.Runs.inputs
+
+        def inputs_or_fault(self: Any, step: int) -> Any:
+            reach("step", step)
+            return inputs(self, step)
+
+        replace(changed.Runs, "inputs", inputs_or_fault)
+        return
+    compute_all = changed.run
+
+    def run_or_fault(compute: Any, plan: Any, *rest: Any, **named: Any) -> Any:
+        numbers = iter(range(len(plan)))
+
+        def compute_or_fault(batch: Any) -> Any:
+            outputs = compute(batch)
+            reach("evaluation", next(numbers))
+            return outputs
+
+        return compute_all(compute_or_fault, plan, *rest, **named)
+
+    replace(changed, "run", run_or_fault)

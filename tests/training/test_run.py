@@ -1,0 +1,133 @@
+"""Runs from the config to the last step: what they learn, and that they resume as they were."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax import train
+from bert_jax.config import load_file, override, settle
+from bert_jax.training import runs
+from tests import fault_points, outcomes, texts
+from tests.net import golden
+from tests.net.rows import LOOSE
+from tests.net.train_rows import train as train_rows
+from tests.net.train_rows import write_folder
+
+KINDS = 8  # words that may stand first in a pair, and as many that may stand second
+FOLLOWS = 0.8  # how often the second word follows from the first; else it is any of them
+
+
+def write_source(folder: Path) -> None:
+    """Write sentences of a word of eight, mostly the word that belongs to it, and "c d e f".
+
+    Eight sentences are a document, so that no two documents are equal.
+    """
+    random = np.random.default_rng(0)
+    firsts = random.integers(KINDS, size=(4_000, 8))
+    others = random.integers(KINDS, size=firsts.shape)
+    seconds = np.where(random.random(firsts.shape) < FOLLOWS, firsts, others)
+    documents = [
+        "\n".join(f"a{first} b{second} c d e f" for first, second in zip(*pairs, strict=True))
+        for pairs in zip(firsts, seconds, strict=True)
+    ]
+    (folder / "text.txt").write_text("\n\n".join(documents))
+    names = [f"{kind}{number}" for kind in "ab" for number in range(KINDS)]
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    (folder / "vocab.txt").write_text("\n".join([*special, *names, *"cdef"]))
+
+
+def compute_entropy() -> float:
+    """Return the least loss in nats a masked word: of two in six something is left to guess."""
+    likely = FOLLOWS + (1 - FOLLOWS) / KINDS
+    unlikely = (1 - FOLLOWS) / KINDS
+    given = -likely * math.log(likely) - (KINDS - 1) * unlikely * math.log(unlikely)
+    return given / 3
+
+
+def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
+    """Within 0.03 nats above, and below only by what 3,000 masked words may differ by chance."""
+    write_source(tmp_path)
+    base = texts.config_file(tmp_path)
+    config = texts.configure(
+        base,
+        corpus__path=tmp_path / "text.txt",
+        tokenizer__path=tmp_path / "vocab.txt",
+        corpus__validation_fraction=0.1,
+        pairs="none",
+        sequence_length=8,  # a sentence with [CLS] and [SEP]
+        model__hidden=64,
+        model__dropout=0,
+        model__attention_dropout=0,
+        masking__rate=1 / 6,  # one of six words
+        masking__replace=(1, 0, 0),
+        evals__validation__replace=(1, 0, 0),
+        evals__validation__every=0,
+        batch_size=256,
+        steps=300,
+        optim__learning_rate=5e-3,
+        checkpoints__every=300,
+    )
+    train.run(config, tmp_path / "run", command=[])
+    loss = outcomes.metrics(tmp_path / "run")[-1]["eval/validation/mlm_loss"]
+    assert compute_entropy() == pytest.approx(0.268, abs=1e-3)
+    assert -0.05 < loss - compute_entropy() < 0.03
+
+
+def test_run_under_fsdp_resumes_its_bits(tmp_path, monkeypatch):
+    base = texts.config_file(tmp_path)
+    config = texts.configure(
+        base, parallel__fsdp=4, steps=8, checkpoints__every=4, evals__validation__every=8
+    )
+    train.run(config, tmp_path / "whole", command=[])
+
+    def stop(point: str, step: int) -> None:
+        if step == 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        fault_points.plant(runs, stop, patch.setattr)
+        with pytest.raises(KeyboardInterrupt):
+            train.run(config, tmp_path / "stopped", command=[])
+    train.run(config, tmp_path / "stopped", command=[])
+    outcomes.assert_same(tmp_path / "stopped", tmp_path / "whole", 8)
+
+
+def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
+    """Packed rows, LAMB, no pairs: with a model and text of seconds."""
+    texts.config_file(tmp_path)
+    tree = load_file("configs/fast.py:base")
+    changes = {
+        "corpus.source": "files",
+        "corpus.path": str(tmp_path / "corpus"),
+        "corpus.workers": "1",
+        "corpus.validation_fraction": "0.2",
+        "tokenizer.vocab_size": "120",
+        "model.size": "tiny",
+        "model.layers": "1",
+        "model.dtype": "float32",
+        "batch_size": "32",
+        "steps": "12",
+        "optim.warmup_steps": "4",
+        "checkpoints.every": "12",
+        "evals.validation.every": "12",
+        "logging.every": "1",
+        "logging.trackers": "",
+    }
+    for knob, value in changes.items():
+        override(tree, knob, value)
+    train.run(settle(tree)[0], tmp_path / "run", command=[])
+    losses = outcomes.logged(tmp_path / "run", "loss")
+    assert losses[-1] < losses[0] - 0.1
+    assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
+
+
+def test_run_in_bfloat16_has_the_frozen_numbers(tmp_path):
+    """With the compiler flags of a user: those of the tests round bfloat16 otherwise."""
+    write_folder(tmp_path / "rows")
+    row = train_rows(tmp_path / "rows", ["bfloat16"], users_flags=True)["bfloat16"]
+    frozen = golden.read("training")["bfloat16"]
+    assert golden.find_differences(frozen, row.read_numbers(), LOOSE) == []
