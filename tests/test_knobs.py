@@ -298,8 +298,8 @@ def test_the_peak_comes_after_the_warm_up(warmup):
 )
 def test_names_that_match_do_not_decay(pattern, spared):
     params = {
-        "a": {"kernel": np.ones(3), "bias": np.ones(3)},
-        "b": {"kernel": np.ones(3), "bias": np.ones(3)},
+        "a": {"kernel": np.ones(3, np.float32), "bias": np.ones(3, np.float32)},
+        "b": {"kernel": np.ones(3, np.float32), "bias": np.ones(3, np.float32)},
     }
     still = jax.tree.map(np.zeros_like, params)
     tx = optim.build_optimizer(knobs.Optim(no_decay=pattern), params, 0.25)

@@ -176,6 +176,6 @@ def test_the_ledger_knows_the_law(name, rounding):
         return ledger
 
     totals = add_updates(settings).totals
-    assert sum(totals[f"drawn_{d}"] for d in range(10)) == totals["asked"]
+    assert sum(totals[f"asked_decile_{d}"] for d in range(10)) == totals["asked"]
     with pytest.raises(DivergedError, match=r"quotas of draws in decile \d sum to"):
         add_updates(other)
