@@ -285,7 +285,7 @@ def test_dropout_of_an_arm_is_that_of_its_seed_whatever_draws_it(prng):
 
     mesh = make_mesh(knobs.Parallel(data=8), 3)
     mapping = steps._choose_mapping(knobs.Parallel(arms="vmap", prng=prng))
-    several = steps._over_runs(update, mesh, mapping)
+    several = steps._map_over_runs(update, mesh, mapping)
     _, drawn = jax.jit(several)(np.zeros(3, np.int32), np.int32(0), np.arange(3, dtype=np.uint32))
     for seed in range(3):
         alone = jax.jit(update)(np.int32(0), np.int32(0), np.uint32(seed))[1]
