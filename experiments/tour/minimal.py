@@ -1,0 +1,129 @@
+"""The whole of masked-language-model training in one file: from text to gradient.
+
+    python experiments/tour/minimal.py [STEPS]
+
+Each part below is the package's own, called as `bert-jax train` calls it; only the loop and the
+update are written out. B rows, L tokens a row, K prediction slots a row, D features, V tokens of
+the vocabulary.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from bert_jax.batch import Batch, Special
+from bert_jax.config import default, knobs, resolve
+from bert_jax.data import pipeline, prepare
+from bert_jax.masking import quotas
+from bert_jax.masking.corrupt import corrupt_batch
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.heads import MlmHead
+from bert_jax.training.step import compute_inputs
+
+TEXT = Path(__file__).parent / "data" / "sentences.txt"
+STEPS = 150
+
+
+def make_config(text: Path = TEXT) -> knobs.Config:
+    """Return the config of a BERT of two layers on a text."""
+    config = default()
+    config.corpus.update(source="files", path=str(text), workers=1, validation_fraction=0.1)
+    config.tokenizer.vocab_size = 150
+    config.model.update(layers=2, hidden=64, heads=2, mlp=256, dropout=0.0, attention_dropout=0.0)
+    config.pairs = "none"  # MLM without next-sentence prediction
+    config.update(steps=STEPS, batch_size=32, sequence_length=32)
+    config.optim.update(learning_rate=3e-3, warmup_steps=10)
+    return resolve(config)
+
+
+def init_params(config: knobs.Config, vocab_size: int, batch: Batch) -> dict[str, Any]:
+    """Return fresh parameters of the encoder and of the head, float32."""
+    encoder, head = Encoder(config.model, vocab_size), MlmHead(config.model, vocab_size)
+    key, other = jax.random.split(jax.random.key(config.seed))
+    encoded, variables = encoder.init_with_output(key, batch)
+    of_head = head.init(other, encoded, batch).get("params", {})
+    return {"encoder": variables["params"], "head": of_head}
+
+
+def compute_loss(
+    params: dict[str, Any], config: knobs.Config, vocab_size: int, batch: Batch
+) -> jax.Array:
+    """Return the mean cross-entropy of the masked tokens, in nats."""
+    encoder, head = Encoder(config.model, vocab_size), MlmHead(config.model, vocab_size)
+    encoded = encoder.apply({"params": params["encoder"]}, batch)  # hidden [B, L, D]
+    logits = head.apply({"params": params["head"]}, encoded, batch)  # [B, K, V]
+    losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["predict_targets"])
+    used = batch["predict_weights"]  # [B, K], 0 where a row needs fewer slots
+    return jnp.sum(losses * used) / jnp.sum(used)
+
+
+def make_update(
+    config: knobs.Config, special: Special, vocab_size: int, optimizer: optax.GradientTransformation
+) -> Callable[..., Any]:
+    """Return the jitted update: mask, loss, gradient, step."""
+    mask = functools.partial(
+        corrupt_batch,
+        settings=config.masking,
+        special=special,
+        vocab_size=vocab_size,
+        slots=quotas.count_slots(config.masking, config.sequence_length),
+    )
+
+    @jax.jit
+    def update(params: Any, state: Any, batch: Batch, inputs: Any) -> tuple[Any, Any, jax.Array]:
+        masked, _ = mask(batch, inputs)  # adds inputs [B, L] and the targets of the slots [B, K]
+        loss, gradient = jax.value_and_grad(compute_loss)(params, config, vocab_size, masked)
+        change, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, change), state, loss
+
+    return update
+
+
+def main(steps: int = STEPS) -> list[float]:
+    """Train, and print the loss of every tenth update; return all of them."""
+    config = make_config()
+    corpus = prepare.prepare_corpus(config, log=lambda line: None)  # text to ids, once
+    tokenizer = corpus.tokenizer
+    source = pipeline.Source(corpus, "train", config)  # batch(step) is a function of the step
+    unigram = corpus.unigrams / corpus.unigrams.sum()
+    entropy = -np.sum(unigram * np.log(np.maximum(unigram, 1e-12)))
+    print(f"{tokenizer.size} pieces; a guess by frequency alone costs {entropy:.2f} nats")
+
+    batch = source.batch(0)
+    inputs = compute_inputs(config, 0)
+    slots = quotas.count_slots(config.masking, config.sequence_length)
+    masked, _ = corrupt_batch(
+        batch,
+        inputs,
+        settings=config.masking,
+        special=tokenizer.special,
+        vocab_size=tokenizer.size,
+        slots=slots,
+    )
+    params = init_params(config, tokenizer.size, masked)
+    schedule = optax.warmup_constant_schedule(
+        0.0, config.optim.learning_rate, config.optim.warmup_steps
+    )
+    optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
+    update = make_update(config, tokenizer.special, tokenizer.size, optimizer)
+    state, losses = optimizer.init(params), []
+    for step in range(steps):
+        batch = source.batch(step)
+        params, state, loss = update(params, state, batch, compute_inputs(config, step))
+        losses.append(float(loss))
+        if step % 10 == 0:
+            print(f"update {step + 1:3d}  loss {loss:.3f}")
+    return losses
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else STEPS)
