@@ -53,7 +53,7 @@ def default(preset: str = "") -> ml_collections.ConfigDict:
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Return what a user's file returns (see `script.call`); turn a config into a ConfigDict."""
+    """Call a user's file and return its config as a ConfigDict (see `script.call`)."""
     import ml_collections
 
     result = script.call(spec, beside, function)

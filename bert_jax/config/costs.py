@@ -62,7 +62,7 @@ STATES = 4  # arrays of the parameters' size that a run holds: parameters, two m
 
 
 def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
-    """Return what a step spends of a budget: 1 step, tokens with padding, predictions, or FLOPs."""
+    """Compute the cost of a step in the unit of a budget: steps, tokens, predictions or FLOPs."""
     tokens = float(config.batch_size * config.sequence_length)
     if kind == "flops":
         return flops_per_step(config, vocab_size)
@@ -129,11 +129,12 @@ def _flops(
     """Count the matmuls of the forward pass, and twice as many of the backward pass.
 
     A layer multiplies each token with 4 D x D (5 with a gate of attention) and 2 (3 when gated)
-    D x F, and each pair of tokens twice over D; with relative positions each bucket of distances
-    with 2 D x D, and each token twice with the vectors of all buckets. Embeddings of a width E are
-    multiplied with E x D, if that is another. The MLM head multiplies each predicted token with
-    D x E and E x V, or D x V alone, that of `replaced` each token with D x D and D. Left out are
-    lookups, norms, layer weights, the choice of each pair's bucket, and the optimizer.
+    D x F, and each pair of tokens twice over D. With relative positions it multiplies each bucket
+    of distances with 2 D x D, and each token twice with the vectors of all buckets. Embeddings of
+    another width E are multiplied with E x D. The MLM head multiplies each predicted token with
+    D x E and E x V, or with D x V only. The head of `replaced` multiplies each token with D x D and
+    D. Left out are lookups, norms, layer weights, the choice of each pair's bucket, and the
+    optimizer.
     """
     width = _shape(config)[1]
     of_layers = 0.0
@@ -245,7 +246,7 @@ def activation_bytes(
 
 
 def _kept(device: str, kind: str, m: knobs.Model) -> Kept:
-    """Return what the backward pass finds stored of a layer of a model."""
+    """Count the arrays of a layer that are stored until the backward pass."""
     more = MORE.get(device, MORE["cuda"])
     used = {"gate": m.attention_gate, "norm": m.inner_norm, "sums": m.layer_weights}
     used["distances"] = m.position == "relative"

@@ -1,16 +1,16 @@
 """The best settings for each kind of device, for the knobs that a config leaves at `auto`.
 
-On a CPU float32 is kept because runs there are compared to the last digits; bfloat16_products saves
-a third of the time where the processor supports it, and must be set by name. Dropout uses threefry
+On a CPU float32 is kept because runs there are compared to the last digits. bfloat16_products saves
+a third of the time where the processor supports it. It must be set by name. Dropout uses threefry
 everywhere, so that runs under vmap draw the bits of runs alone. The C allocator is no column: it is
 set before jax looks for devices (`allocator.py`). The rows of accelerators follow what their
 compilers make of BERT-base (experiments/scale/README.md); none was measured.
 
-A TPU has 15.75 GiB and compiles one layer: what its loop carries from the forward to the backward
-pass is a copy, and dots keeps that to results of matmuls, at the same matmuls. A GPU has room for
-all that the backward pass reads. Unrolled, its fusions take from each other what a loop would write
-and read again, a third of all traffic; recomputation of layers saves nothing there, so that a batch
-that does not fit wants model.scan=true beside model.remat.
+A TPU has 15.75 GiB and compiles one layer. Its loop carries copies from the forward to the backward
+pass, and dots keeps these to results of matmuls, at the same matmuls. A GPU has room for all that
+the backward pass reads. A loop would write and read arrays, a third of all traffic, that fusions of
+unrolled layers pass on. Recomputation of unrolled layers saves nothing on a GPU. A batch that does
+not fit needs model.scan=true besides model.remat.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def find_study(path: str) -> Path:
 
 
 def _own(path: str, names: Mapping[str, Path], places: Iterable[Path]) -> Path | None:
-    """Return what the project has of this name, or at this path from its root."""
+    """Find a file of the project by its name, or by its path from the root."""
     by_path = {_written(place): place for place in places}
     return names.get(path) or by_path.get(path.rstrip("/"))
 

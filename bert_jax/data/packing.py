@@ -48,7 +48,7 @@ def _fill_rows(left: dict[int, int], length: int, most: int, opened: int) -> lis
 
     If no row is `opened` at the start, an example goes into the fullest row that has room, else
     into the emptiest row. Rows of like content are one group, and examples of one length are placed
-    together: in rows of 128 tokens, 12 examples of 60 tokens make the group (6, (60, 60)).
+    together. In rows of 128 tokens, 12 examples of 60 tokens make the group (6, (60, 60)).
     """
     full: list[RowGroup] = []
     by_room: list[list[RowGroup]] = [[] for _ in range(length + 1)]  # by the tokens that are left

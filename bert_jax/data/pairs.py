@@ -3,18 +3,18 @@
 A plan is an array of indices; no token is read to make it.
 
 `nsp` is the construction of the original (google-research/bert, create_pretraining_data.py), the
-same in distribution, with one deviation: if a split holds a single document, there is no other
-document to draw from, and the original then labels text of the same document as random. Here no
-such example is labelled random: a chunk takes at least two sentences if the document has them, and
-is a true pair.
+same in distribution, with one deviation. If a split holds a single document, there is no other
+document to draw from. The original then labels text of the same document as random. Here no such
+example is labelled random: a chunk takes at least two sentences if the document has them, and is a
+true pair.
 
 `sop` has the same chunks with at least two sentences if the document has them, and swaps A and B
 half of the time. The released ALBERT code draws B from another document when a chunk has one
-sentence, which makes part of the task next sentence prediction; here B always comes from the same
+sentence, which makes part of the task next sentence prediction. Here B always comes from the same
 chunk.
 
-The last sentence of a document, if it is left over by itself in either mode, is kept for masked
-language modelling as a single segment with label -1, which no pair objective counts.
+In both modes the last sentence of a document may be left over. It becomes a single segment for
+masked language modelling, with label -1, which no pair objective counts.
 
 `none` is RoBERTa's FULL-SENTENCES: contiguous sentences up to the row's length, across documents,
 with a separator between two documents. A sentence longer than a row is cut and continues in the

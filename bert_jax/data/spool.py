@@ -74,7 +74,7 @@ def read_task(
 
 
 def read_done(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return what `read_task` returned for a task, or None if the task is not done."""
+    """Read the facts that `read_task` left of a task; return None if the task is not done."""
     file = folder / f"{number:05d}.json"
     return jsons.read(file, DataError, hint=HINT) if file.exists() else None
 

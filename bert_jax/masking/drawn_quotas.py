@@ -1,7 +1,7 @@
 """Quotas of rates that are drawn for each example: their tables, moments and probabilities.
 
-A law of `rates` gives the rate of an example by its u. Everything here follows from the law's table
-and the rounding: the table that the program reads, the counts that the ledger expects, and the
+A distribution of `rates` gives the rate of an example by its u. Its table and the rounding decide
+everything here: the table that the program reads, the counts that the ledger expects, and the
 weights of the bound on the likelihood (`objectives/diffusion.py`).
 """
 

@@ -55,7 +55,7 @@ def selection_quotas(settings: knobs.Masking, rate: float, length: int) -> Quota
 
     If an example has V views, the tables have a first axis of V + 1. View j selects what lies
     between quotas j and j + 1. Quota j is j times the quota of the rate, and at most the quota of
-    the prediction rate: at rates of 15 % and 40 %, 100 tokens have the quotas 0, 15, 30 and 40.
+    the prediction rate. At rates of 15 % and 40 %, 100 tokens have the quotas 0, 15, 30 and 40.
     """
     means = mean_quotas(rate, length, settings.rounding)  # [L + 1]
     views = rates.count_views(settings)

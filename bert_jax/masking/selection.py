@@ -73,8 +73,8 @@ def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection
     """Select the unit that crosses the quota's edge if its own draw, the same at any rate, says so.
 
     With cum tokens in earlier units and the unit's uniform draw u, the condition is cum + u * size
-    < quota, in integers: exact for tokens, unbiased for larger units, and nested over rates. At a
-    quota of 4, a unit of 3 tokens after 3 others is taken if u < 1/3: 1 token on average. Both
+    < quota, in integers. It is exact for tokens, unbiased for larger units, and nested over rates.
+    At a quota of 4, a unit of 3 tokens after 3 others is taken if u < 1/3: 1 token on average. Both
     sides are below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
 
     Args:

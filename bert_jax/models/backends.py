@@ -1,9 +1,9 @@
 """Attention backends: queries, keys and values [B, L, heads, d] to a weighted sum of that shape.
 
 All compute the same function at real tokens. Their outputs at padding are finite, differ, and are
-never read. To add a backend, write a function and its row of TABLE, name it among the choices of
-`model.attention` in `config/model_knobs.py`, and say in `config/abilities.py` what it cannot do;
-`config/devices.py` has the device that prefers it.
+never read. To add a backend, write a function and its row of TABLE. Name it among the choices of
+`model.attention` in `config/model_knobs.py`, say in `config/abilities.py` what it cannot do, and in
+`config/devices.py` which device prefers it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """BERT's encoder: embeddings, then layers of attention and feed-forward.
 
 In shapes D is the width of a token's vector, V the size of the vocabulary and d the width of a
-head; `batch.py` says what B, L, S and K are. Plain BERT (Devlin et al., 2019) is what the defaults
+head. `batch.py` says what B, L, S and K are. Plain BERT (Devlin et al., 2019) is what the defaults
 compute; a knob changes a line or two.
 
 A module sows what it went through as intermediates: `hidden`, the vectors before and after each

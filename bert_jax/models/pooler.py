@@ -48,7 +48,7 @@ def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) ->
 
 
 def read_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
-    """Return what heads over labels read [B, S, D]; the dense layer is the calling module's."""
+    """Pool the vectors that heads over labels read, [B, S, D], by the caller's dense layer."""
     pooled = sharding.along_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
     if cfg.pooler == "transform":  # each head has layers of its own
         return pooled

@@ -59,7 +59,7 @@ def choose_corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Bat
 
 
 def count_targets(table: Mapping[str, Objective], batch: Batch) -> dict[str, jax.Array]:
-    """Return what each loss is divided by, or each part of one."""
+    """Count the targets by which each loss, or each part of a loss, is divided."""
     counts: dict[str, jax.Array] = {}
     for objective in table.values():
         counts |= objective.count(batch)

@@ -61,7 +61,7 @@ class Hybrid(Objective):
         return {"mlm": (tokens, hidden), "causal_lm": (following, predicted * batch["causal"])}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Return what the loss of each part is divided by."""
+        """Count the targets by which the loss of each part is divided."""
         return {name: jnp.sum(weights) for name, (_, weights) in self.find_parts(batch).items()}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:

@@ -1,10 +1,10 @@
 """Replaced token detection: tell for each token whether it is the original, as ELECTRA does.
 
-Tokens are replaced by the random ones of `masking.replace`, or by a generator: a narrower encoder
-over the same embeddings (`Config.generator`), which `mlm` trains, fills the prediction slots
-with tokens drawn from its softmax (Clark et al., 2020). A token drawn that is the original is an
-original, and no gradient passes through the draw. Where [MASK] is left in the text, that place is
-not judged.
+Tokens are replaced by the random ones of `masking.replace`, or by a generator. The generator is a
+narrower encoder over the same embeddings (`Config.generator`), which `mlm` trains. It fills the
+prediction slots with tokens drawn from its softmax (Clark et al., 2020). A token
+drawn that is the original is an original, and no gradient passes through the draw. Where [MASK] is
+left in the text, that place is not judged.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Clock:
         return out | self._peaks()
 
     def state(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps: seconds by bucket and the most memory held."""
+        """Return the record for a checkpoint: seconds by bucket and the most memory held."""
         return {"seconds": self._seconds(), "most": self._peaks()}
 
     def _seconds(self) -> dict[str, float]:

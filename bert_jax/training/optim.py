@@ -1,6 +1,6 @@
 """Learning-rate schedules, and the optimizers as the directions they step in.
 
-An optimizer here gives d, and the update does `params -= rate * d`: the learning rate and the
+An optimizer here gives d, and the update does `params -= rate * d`. The learning rate and the
 weight decay may be traced numbers, so runs that differ only in those share one program.
 """
 
@@ -28,7 +28,7 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
 
     All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step
     0, the peak at index warmup_steps. `linear` and `cosine` then run from the peak to
-    final_fraction * peak at index `steps`, which no update has: as in all published
+    final_fraction * peak at index `steps`, which no update has. As in all published
     implementations the last update, at index steps - 1, is a step short of it. `wsd` is `linear`
     over the last `decay_fraction` of the steps, and the peak before. `linear2018` is the line from
     the peak at step 0 to 0 at `steps`; the warm-up overrides its beginning, so that the rate drops

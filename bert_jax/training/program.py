@@ -1,7 +1,7 @@
 """The program that trains: the update of `training/step.py`, compiled for devices and runs.
 
-Only this module knows how the runs that train at once are stacked, and how they are computed: under
-jit or pmap, and along the run axis by lax.map or vmap.
+Only this module knows how the runs that train at once are stacked and computed: under jit or pmap,
+and along the run axis by lax.map or vmap.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ RUNS = PartitionSpec("run")
 class Program:
     """The update of one run, or of several runs at once, compiled over the devices of a mesh.
 
-    Runs share the program and the batch; they differ in their states and step inputs. With more
-    than one run, every leaf of the state, the step inputs and the metrics has a leading run axis,
-    which no caller sees: `place` adds it, `run_state`, `run_params` and `metrics` take it off.
+    Runs share the program and the batch. They differ in their states and step inputs. With more
+    than one run, every leaf of the state, the step inputs and the metrics has a leading run axis.
+    No caller sees that axis: `place` adds it, `run_state`, `run_params` and `metrics` take it off.
     """
 
     def __init__(
