@@ -78,7 +78,7 @@ LONGEST = (
     "matrix",
     "train",
     "step",
-    "fused_runs",
+    "program",
     "finetune",
     "resume",
     "judge",

@@ -108,7 +108,7 @@ from bert_jax.data import pairs, prepare
 from bert_jax.data.corpus import Split
 from bert_jax.training import program as steps
 from bert_jax.training import step
-from tests import corpora, test_step, texts, toy
+from tests import corpora, texts, toy, updates
 from tests.corpora import FIRST, SPECIAL
 from tests.examples import (
     FALSE_ALARM,
@@ -531,7 +531,7 @@ def test_the_loss_is_no_mean_of_device_means(
             ),
         )
         monkeypatch.setattr(steps, "make_update", changed.make_update)
-    (found,), _ = test_step.advance(config, [batch])
+    (found,), _ = updates.advance(config, [batch])
     assert (abs(found["loss"] / found["mlm_loss"] - 1) > 1e-4) == planted
 
 

@@ -312,7 +312,7 @@ def test_matmuls_are_counted_with_those_computed_again(target, remat):
     assert result.matmul_flops == pytest.approx(ours + again, rel=0.03)
 
 
-@pytest.mark.slow  # tests/test_knobs.py counts what the backward pass keeps
+@pytest.mark.slow  # tests/models/test_knobs.py counts what the backward pass keeps
 def test_memory_falls_with_what_is_computed_again(target):
     kinds = ("none", "dots", "full")
     held = [

@@ -18,9 +18,10 @@ from bert_jax.config import knobs
 from bert_jax.data import packing
 from bert_jax.data.pipeline import Source
 from bert_jax.masking import quotas
+from bert_jax.system.trees import flat
 from tests import corpora, toy
 from tests.corpora import same, source
-from tests.test_step import advance, flat
+from tests.updates import advance
 
 # --- which lengths share a row --------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from bert_jax.studies.spec import Cell
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from bert_jax.views import generation
-from tests import corpora, outcomes, test_step, texts, toy
+from tests import corpora, outcomes, texts, toy, updates
 
 LENGTH = 24
 
@@ -315,8 +315,8 @@ def test_shares_are_traced():
 def test_an_update_is_the_same_on_any_devices(layout):
     settings = config(0.4, optim__clip_norm=0)
     data = toy.batch(16, LENGTH, seed=6, examples=2)
-    (alone,), _ = test_step.advance(settings, [data], devices=1)
-    (found,), _ = test_step.advance(config(0.4, optim__clip_norm=0, **layout), [data])
+    (alone,), _ = updates.advance(settings, [data], devices=1)
+    (found,), _ = updates.advance(config(0.4, optim__clip_norm=0, **layout), [data])
     for key in ("loss", "mlm_loss", "causal_lm_loss", "grad_norm"):
         assert found[key] == pytest.approx(alone[key], rel=1e-5), key
     for key in ("masked_fraction", "causal_fraction", "mlm_accuracy", "causal_lm_accuracy"):

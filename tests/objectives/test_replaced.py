@@ -28,7 +28,7 @@ from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flat
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import outcomes, reference, test_step, texts, toy
+from tests import outcomes, reference, texts, toy, updates
 
 LENGTH = 24
 HIDDEN = {"masking__replace": "(0.85,0,0.15)", "evals__validation__replace": "(0.85,0,0.15)"}
@@ -445,8 +445,8 @@ SAME = ("masked_fraction", "replaced_fraction", "replaced_accuracy", "mlm_accura
 def test_an_update_is_the_same_on_any_devices(layout):
     settings = config(optim__clip_norm=0)
     data = toy.batch(16, LENGTH, seed=6, examples=2)
-    (alone,), first = test_step.advance(settings, [data], devices=1)
-    (found,), other = test_step.advance(config(optim__clip_norm=0, **layout), [data])
+    (alone,), first = updates.advance(settings, [data], devices=1)
+    (found,), other = updates.advance(config(optim__clip_norm=0, **layout), [data])
     for key in ("loss", "mlm_loss", "replaced_loss", "grad_norm"):
         assert found[key] == pytest.approx(alone[key], rel=1e-5), key
     for key in SAME:
