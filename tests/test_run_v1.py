@@ -1,0 +1,63 @@
+"""Every later version reads what the first one has written: `golden/run_v1`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax import cli
+from tests import texts
+
+FOLDER = Path(__file__).parent / "golden" / "run_v1"
+# Relative: by now another compiler may make the programs, which rounds otherwise.
+TOLERANCE = 1e-3
+
+
+@pytest.fixture
+def old(tmp_path, monkeypatch) -> Path:
+    folder = Path(shutil.copytree(FOLDER, tmp_path / "run_v1"))
+    monkeypatch.chdir(folder)
+    with texts.one_device():
+        yield folder
+
+
+def read_lines(folder: Path) -> dict[int, dict[str, Any]]:
+    """Return the numbers of metrics.jsonl by step."""
+    found: dict[int, dict[str, Any]] = {}
+    for line in map(json.loads, (folder / "run" / "metrics.jsonl").read_text().splitlines()):
+        found.setdefault(line["step"], {}).update(line)
+    return found
+
+
+def test_old_run_is_evaluated_and_exported_as_it_was(old, capfd):
+    written = read_lines(FOLDER)[8]
+    assert cli.execute(["evaluate", "--model=run", "--output=new.json"]) == 0
+    scores = json.loads(Path("new.json").read_text())["pretrain"]
+    for name in ("mlm_loss", "nsp_loss", "mlm_accuracy"):
+        assert scores[name] == pytest.approx(written[f"eval/validation/{name}"], rel=TOLERANCE)
+    assert cli.execute(["export", "--model=run", "--output=exported"]) == 0
+    assert cli.execute(["import", "--model=exported", "--output=imported"]) == 0
+    words = ["evaluate", "--model=imported", "--config=config.py", "--output=imported.json"]
+    assert cli.execute(words) == 0
+    again = json.loads(Path("imported.json").read_text())["pretrain"]
+    assert again["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-5)
+
+
+def test_old_run_goes_on_and_trains_as_it_did(old, capfd):
+    """From its first checkpoint to its end, and from its end to more updates."""
+    shutil.rmtree("run/checkpoints/8")
+    words = ["train", "--config=config.py", "--workdir=run"]
+    assert cli.execute(words) == 0
+    assert "resuming run at step 4" in capfd.readouterr().err
+    new, written = read_lines(old), read_lines(FOLDER)
+    assert new.keys() == written.keys()
+    for step in (5, 8):
+        for name in ("train/loss", "train/grad_norm", "train/masked_fraction"):
+            assert new[step][name] == pytest.approx(written[step][name], rel=TOLERANCE), name
+    assert cli.execute([*words, "--config.steps=10", "--allow-change=steps"]) == 0
+    assert max(read_lines(old)) == 10
+    assert "preparing" not in capfd.readouterr().err
