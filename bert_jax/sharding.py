@@ -76,7 +76,7 @@ def along_rows(x: jax.Array) -> jax.Array:
 
 
 def whole(table: jax.Array) -> jax.Array:
-    """Have every device hold a small table whole, so that it moves and not what is read from it."""
+    """Replicate a small table, so that the table is moved and not the vectors read from it."""
     return jax.lax.with_sharding_constraint(table, PartitionSpec()) if _splitting() else table
 
 

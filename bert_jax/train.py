@@ -10,9 +10,9 @@ objects:
   restore or initialise the state, give the inputs of an update, record its metrics, and save.
 - `Evaluations` (training/evaluations.py): the evaluations of the config, each at its own steps.
 
-`Runs.data` is what they learn from (training/data.py).
+`Runs.data` holds the batches and evaluators that all runs share (training/data.py).
 
-Steps count from 1: `step` is the number of completed updates once its update is made. A batch is a
+A step is the number of completed updates; in the loop, with the one that it makes. A batch is a
 function of its step (training/data.py), which is why a resumed run sees the batches that it would
 have seen.
 """
@@ -58,7 +58,7 @@ def main(call: cli.Call) -> None:
         debug = ["--debug"] if call.debug else []
         child = [sys.executable, "-m", "bert_jax.cli", *call.words[1:], *debug]
         sys.exit(supervisor.run(child, call.args.workdir, call.debug))
-    allocator.retain()
+    allocator.retain()  # memory that was freed is kept for the next arrays
     allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
     run(
         config,
@@ -79,15 +79,15 @@ def run(
     allow_change: tuple[str, ...] = (),
     command: list[str],
 ) -> None:
-    """Train to `config.steps`, from the last step saved in `workdir`; a dry run describes it only.
+    """Train to `config.steps`, continuing from the last step saved in `workdir`.
 
-    Its description ends with the resolved config, unless `with_config` is False.
+    A dry run only prints a description of the run, which ends with the resolved config unless
+    `with_config` is False.
     Knobs in `allow_change` may differ from those of an earlier attempt; `command` is the command
     line, to be recorded in environment.json.
     """
-    from bert_jax.training import (
-        processes,  # here: --help and usage errors answer before jax is loaded
-    )
+    # Here, so that --help and usage errors answer before jax is loaded.
+    from bert_jax.training import processes
 
     validation.trainable(config)
     processes.start_processes(config.parallel)
@@ -122,7 +122,7 @@ def train(
         it was last saved, and the error is raised once no run is left.
 
     Returns:
-      True if a stop signal came, but every update was already made: begin nothing more.
+      True if a stop signal came after the last update: the caller must not start more work.
     """
     from bert_jax.training import memory, stop
     from bert_jax.training.evaluations import Evaluations
@@ -131,7 +131,7 @@ def train(
 
     with contextlib.ExitStack() as resources:
         # Before a corpus is prepared, which may take hours.
-        memory.check_room(jobs[0][0], 0, len(jobs))
+        memory.check_room(jobs[0][0], vocab_size=0, runs=len(jobs))  # its size is not known yet
         mesh = mesh_for(jobs[0][0], len(jobs))
         resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
         stop_flag = resources.enter_context(stop.StopFlag())
@@ -141,7 +141,7 @@ def train(
         program = runs.build_program(mesh, slots)
         state, start = runs.restore_or_init(program, allow_change)
         evaluations = Evaluations(runs, program, stop_flag)
-        evaluations.make_up(state, start)
+        evaluations.run_owed(state, start)
         batches = resources.enter_context(data.batches(start, mesh))
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
@@ -150,15 +150,15 @@ def train(
             # waits for the host; evaluations and saves read those of this one too. A stop signal
             # saves at once: the same command makes up for the evaluations that are owed.
             runs.record(program, step, metrics, batch)
-            owed = evaluations.list_due(step)
+            due = evaluations.list_due(step)
             stopping = stop_flag.should_stop(step)
-            if not stopping:
-                owed = evaluations.run(owed, state, step)  # what a stop signal cuts off
-            stopping = stopping or bool(owed)
+            owed = due if stopping else evaluations.run(due, state, step)
+            stopping = stopping or bool(owed)  # a signal cut an evaluation off
             if stopping or runs.save_is_due(step):
                 runs.save(program, state, step, owed)
-            if runs.stop_early:
+            if runs.stop_early and not owed:
                 break
+            # After the last update, with nothing owed, a signal lets the run end as it would.
             if stopping and (owed or step < config.steps):
                 runs.interrupt(step)  # raises Stopped
         runs.conclude()

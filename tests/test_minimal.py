@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from bert_jax.data import pipeline, prepare
-from bert_jax.masking import quotas
-from bert_jax.masking.corrupt import corrupt_batch
 from bert_jax.objectives import TABLE, network
 from bert_jax.training.step import compute_inputs
 from tests import texts
@@ -28,14 +26,8 @@ def test_loss_and_gradient_are_the_package_s(minimal):
     config = minimal.make_config()
     corpus = prepare.prepare_corpus(config, log=lambda line: None)
     tokenizer = corpus.tokenizer
-    batch, _ = corrupt_batch(
-        pipeline.Source(corpus, "train", config).batch(0),
-        compute_inputs(config, 0),
-        settings=config.masking,
-        special=tokenizer.special,
-        vocab_size=tokenizer.size,
-        slots=quotas.count_slots(config.masking, config.sequence_length),
-    )
+    raw = pipeline.Source(corpus, "train", config).batch(0)
+    batch, _ = minimal.make_mask(config, tokenizer)(raw, compute_inputs(config, 0))
     params = minimal.init_params(config, tokenizer.size, batch)
     model = network.build(config, tokenizer.size)
 

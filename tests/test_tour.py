@@ -184,11 +184,10 @@ def test_the_ledger_of_the_masks(stop):
     totals = found["totals"]
     assert len(found["tokens"]) == 16
     assert totals["eligible"] == 16 * 5_000
-    assert totals["selected"] == totals["quota"] == 2 * 5_000
-    assert totals["mask"] + totals["random"] + totals["kept"] == totals["selected"]
-    for name, share in (("mask", 0.8), ("random", 0.1), ("kept", 0.1)):
-        assert abs(totals[name] / totals["selected"] - share) < 0.02
-    assert not found["fault"]
+    assert totals["masked"] == totals["quota"] == 2 * 5_000
+    assert totals["mask_token"] + totals["random"] + totals["kept"] == totals["masked"]
+    for name, share in (("mask_token", 0.8), ("random", 0.1), ("kept", 0.1)):
+        assert abs(totals[name] / totals["masked"] - share) < 0.02
     assert found["nested"]
 
 

@@ -84,7 +84,6 @@ class Attention(nn.Module):
     """Multi-head self-attention: what each token takes from the tokens that it sees."""
 
     cfg: knobs.Model
-    layer: int
     train: bool
     backend: str
 
@@ -92,11 +91,11 @@ class Attention(nn.Module):
     def __call__(self, x: Array, mask: AttentionMask) -> Array:
         cfg = self.cfg
         assert cfg.heads is not None
-        heads = (cfg.heads, x.shape[-1] // cfg.heads)
-        project_query = Dense(cfg, heads, name="query")
-        project_key = Dense(cfg, heads, name="key")
+        head_shape = (cfg.heads, x.shape[-1] // cfg.heads)
+        project_query = Dense(cfg, head_shape, name="query")
+        project_key = Dense(cfg, head_shape, name="key")
         query, key = project_query(x), project_key(x)  # [B, L, heads, d]
-        value = Dense(cfg, heads, name="value")(x)
+        value = Dense(cfg, head_shape, name="value")(x)
         if cfg.position == "rotary":
             base = cfg.rotary_base
             if mask.window and cfg.rotary_base_near is not None:
@@ -165,7 +164,7 @@ class Block(nn.Module):
 
     def setup(self) -> None:
         cfg = self.cfg
-        self.attention = Attention(cfg, self.layer, self.train, self.backend)
+        self.attention = Attention(cfg, self.train, self.backend)
         self.mlp = FeedForward(cfg)
         self.drop = Dropout(cfg.dropout, self.train)
         self.bare = cfg.norm == "pre" and not cfg.first_norm and self.layer == 0

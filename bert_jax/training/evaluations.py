@@ -21,7 +21,7 @@ class Evaluations:
         self._evaluators = {name: data.evaluator(name, program.mesh) for name in self._every}
 
     def list_due(self, step: int) -> list[str]:
-        """List the evaluations to run after an update."""
+        """List the evaluations to run after an update; `every` 0 means after the last one only."""
         return [
             name
             for name, every in self._every.items()
@@ -33,18 +33,18 @@ class Evaluations:
         runs = self._runs
         if names:
             runs.settle(self._program)
-        for place, name in enumerate(names):
+        for position, name in enumerate(names):
             try:
                 with self._stop_flag.interrupting():
                     results = self._evaluate(name, state)
             except Interrupted:
-                return names[place:]
+                return names[position:]
             for run, metrics, samples in results:
                 run.evaluated(name, metrics, step)
                 run.writer.show(step, samples)
         return []
 
-    def make_up(self, state: State, step: int) -> None:
+    def run_owed(self, state: State, step: int) -> None:
         """Make the evaluations that a stop signal had left out, and rank the saved step by them."""
         owed = self._runs.owed
         if self.run(owed, state, step):

@@ -21,18 +21,18 @@ ROUNDING = 1e-6  # relative: sums of float32
 
 
 class Check(NamedTuple):
-    """A sum over all updates, and what the config makes of it."""
+    """A realised sum over all updates, its expected value, and the allowed difference."""
 
     what: str
     realised: float
     expected: float
-    deviation: float = 0.0  # the standard deviation that chance gives the sum
+    deviation: float = 0.0  # the standard deviation that chance gives the sum, at most
     slack: float = 0.0  # how far it may be off for certain, such as by rounding
     shortfall: float = 0.0  # how far it may be below for certain
 
     def find_fault(self) -> str:
         """Describe a difference that chance cannot explain; return "" if there is none."""
-        allowed = LIMIT * self.deviation + self.slack
+        allowed = LIMIT * self.deviation + self.slack  # a sum that is NaN is a fault
         error = self.realised - self.expected
         if -allowed - self.shortfall <= error <= allowed:
             return ""
@@ -52,7 +52,7 @@ class Ledger:
     ):
         """Begin with the totals of an earlier attempt, or with zeros.
 
-        Where masks are static they repeat, and `distinct` examples have masks of their own. Where
+        Static masks repeat: `distinct` is the number of examples with different masks. Where
         rates are drawn, examples have up to `length` tokens. A hybrid model reads a `share` of its
         examples causally.
         """

@@ -116,9 +116,15 @@ def share_rates(params: Any, decay: float) -> Any:
 # --- optimizers -----------------------------------------------------------------------------------
 
 
-def compute_norm(grads: Any) -> jax.Array:
-    """Return the global norm of a gradient in float32; not finite if any number is not."""
-    return optax.tree.norm(jax.tree.map(lambda g: g.astype(jnp.float32), grads))
+def clip(grads: Any, limit: float) -> tuple[Any, jax.Array]:
+    """Scale a gradient to a global norm of at most `limit` (0: never); return it and its old norm.
+
+    The norm is not finite if any number of the gradient is not.
+    """
+    norm = optax.tree.norm(grads)
+    if limit:
+        grads, _ = optax.clip_by_global_norm(limit).update(grads, optax.EmptyState())
+    return grads, norm
 
 
 def build_optimizer(
@@ -126,38 +132,32 @@ def build_optimizer(
 ) -> optax.GradientTransformation:
     """Build the optimizer as its unscaled direction d, for params <- params - learning_rate * d.
 
-    The gradient g is first scaled to a norm of at most `clip_norm` (0: never). With m and v the
-    exponential averages of g and g**2, and p the parameter:
+    With m and v the exponential averages of the gradient g and of g**2, and p the parameter:
 
         adam2018   d = m / (sqrt(v) + epsilon) + weight_decay * p       no bias correction
         adamw      d = m^ / (sqrt(v^) + epsilon) + weight_decay * p     m^, v^ bias-corrected
         lamb       d = (|p| / |u|) * u,  u the direction of adamw       1 where either norm is 0
 
     Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to those tensors too, as
-    in the paper's algorithm. `layer_decay` then scales d. A frozen parameter has no
-    moments and does not move.
+    in the paper's algorithm. `layer_decay` and `freeze` then scale d, for some tensors to 0. Every
+    parameter has moments, so that a resumed run may freeze others.
 
     Only names and shapes of `params` matter; `weight_decay` may be traced. optax corrects the
     averages by 1 - b**count in float32, which is 5e-5 off at b = 0.999 in the first update.
     """
-    parts = []
-    if settings.clip_norm:
-        parts.append(optax.clip_by_global_norm(settings.clip_norm))
     scale_by_moments = scale_by_adam2018 if settings.name == "adam2018" else optax.scale_by_adam
-    parts.append(scale_by_moments(settings.b1, settings.b2, settings.epsilon))
-    parts.append(optax.add_decayed_weights(weight_decay, find_decayed(params, settings.no_decay)))
+    parts = [
+        scale_by_moments(settings.b1, settings.b2, settings.epsilon),
+        optax.add_decayed_weights(weight_decay, find_decayed(params, settings.no_decay)),
+    ]
     if settings.name == "lamb":
         parts.append(optax.scale_by_trust_ratio())
     if settings.layer_decay != 1:
         taken = share_rates(params, settings.layer_decay)
         parts.append(optax.stateless(lambda d, _: jax.tree.map(jnp.multiply, d, taken)))
-    optimizer = optax.chain(*parts)
-    if not settings.freeze:
-        return optimizer
-    labels = jax.tree.map(
-        lambda fixed: "frozen" if fixed else "trained", find_frozen(params, settings.freeze)
-    )
-    return optax.multi_transform({"trained": optimizer, "frozen": optax.set_to_zero()}, labels)
+    if settings.freeze:
+        parts.append(optax.masked(optax.set_to_zero(), find_frozen(params, settings.freeze)))
+    return optax.chain(*parts)
 
 
 def scale_by_adam2018(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:

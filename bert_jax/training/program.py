@@ -45,8 +45,7 @@ class Program:
     ):
         """Lay out the state; compile nothing yet.
 
-        The config is that of the run, or of the first one, and `slots` are prediction slots of a
-        row, where a run needs more than the first one.
+        `config` is the first run's. `slots` is the least number of prediction slots of a row.
         """
         self.config, self.mesh, self.vocab_size = config, mesh, vocab_size
         self._run_count = run_count
@@ -79,7 +78,7 @@ class Program:
         return self._init(np.uint32(seed))
 
     def hold(self, state: State) -> State:
-        """Keep the state of one run for `place`: on the host, where those of others follow."""
+        """Keep the state of one run until `place`; on the host if several runs train together."""
         return state if self._alone else jax.device_get(state)
 
     def place(self, states: Sequence[State]) -> State:
@@ -228,7 +227,7 @@ def compile_update(
     With `run_axis`, the leaves of state, step inputs and metrics have a leading axis of runs.
     """
     if config.parallel.step == "pmap":
-        return pmap.MappedUpdate(make_update(config, special, vocab_size, axis=pmap.AXIS), mesh)
+        return pmap.MappedUpdate(make_update(config, special, vocab_size, pmap.AXIS, slots), mesh)
     mapping = _choose_mapping(config.parallel)
     if run_axis and mapping == "vmap":
         config = dataclasses.replace(config, model=settle_for_vmap(config.model))

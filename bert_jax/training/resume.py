@@ -1,4 +1,4 @@
-"""What a run may change when it goes on: refuse to continue it as another run."""
+"""Check on resume which knobs and data may differ from those of the saved run."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ class Run:
 
     def inputs(self, step: int) -> StepInputs:
         """Return the inputs of update `step`, from 1; a frozen run has a learning rate of 0."""
-        inputs = compute_inputs(self.config, step - 1)
+        inputs = compute_inputs(self.config, find_index(step))
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
     def record(
@@ -153,7 +153,7 @@ class Run:
         """Add the metrics of an update; refuse those of a run that diverged."""
         check_learned(metrics, ids, step, self.config, str(self.workdir) if self.shared else "")
         if self.config.masked:
-            rate = rates.rate_at(self.config.masking, step - 1, self.config.steps)
+            rate = rates.rate_at(self.config.masking, find_index(step), self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)
@@ -162,7 +162,7 @@ class Run:
         """Write the sums and means of the updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
-        inputs = compute_inputs(self.config, step - 1)
+        inputs = compute_inputs(self.config, find_index(step))
         values["train/learning_rate"] = float(inputs.learning_rate)
         self.writer.write(step, values)
         self.window.sums.clear()
@@ -201,6 +201,11 @@ class Run:
         }
         metric = self.rank[1] if self.rank and self.rank[0] == step else None
         self.checkpoints.save(step, state, {**self.meta, **record}, metric)
+
+
+def find_index(step: int) -> int:
+    """Return the 0-based index of the update that leads to a step: the updates before it."""
+    return step - 1
 
 
 def check_learned(

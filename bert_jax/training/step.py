@@ -49,17 +49,17 @@ def make_update(
     """Build the update of one run.
 
     Args:
-      config: of the run; its traced numbers are not read, they come with the step inputs.
+      config: of the run. Its traced numbers are ignored; `StepInputs` carries them.
       special: ids of the special tokens.
       vocab_size: tokens of the vocabulary.
       axis: the name of the mapped axis under pmap, over which sums run.
       slots: prediction slots of a row, where runs with higher masking rates take the same update.
     """
     model = network.build(config, vocab_size, train=True)
-    table = objectives.configure(config.objectives)
+    chosen = objectives.configure(config.objectives)
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     mask = functools.partial(
-        objectives.choose_corruption(table),
+        objectives.choose_corruption(chosen),
         settings=config.masking,
         special=special,
         vocab_size=vocab_size,
@@ -67,14 +67,16 @@ def make_update(
     )
 
     def sum_over_devices(tree: Any) -> Any:
+        # Under jit the arrays are global, and the compiler adds the reduction.
         return jax.lax.psum(tree, axis) if axis else tree
 
     def update(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
         # Mask by (seed, copy, example) alone: no device and no batch size changes a mask.
         masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
 
-        # Count targets before any split, so that every microbatch and device divides by the same.
-        counts = sum_over_devices(objectives.count_targets(table, masked))
+        # Count targets over all devices, and before the split into microbatches: all divide by the
+        # same numbers.
+        counts = sum_over_devices(objectives.count_targets(chosen, masked))
 
         # The key of dropout.
         key = jax.random.key(inputs.seed, impl=devices.prng(config.parallel))
@@ -85,18 +87,21 @@ def make_update(
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
         def compute_loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
+            # No gradient of a frozen parameter is computed, or counted in the norm.
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
             outputs = network.outputs(model, params, part, dropout=key)
             metrics: Metrics = {}
-            for name, objective in table.items():
+            for name, objective in chosen.items():
                 metrics |= objective.loss(outputs[name], part)
-            # The loss is a weighted sum of means: each a sum over its own targets.
+            # The loss is a weighted sum: of each objective, the total over its targets divided by
+            # their count over all devices.
             loss = jnp.zeros(())
             for name, count in counts.items():
                 total, _ = metrics[f"{name}_loss"]
                 loss += inputs.weights[name] * total / jnp.maximum(count, 1.0)
+            # Losses of microbatches add up to the whole: below, their count is set to 1.
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
 
         grads, metrics = sum_over_devices(
@@ -142,15 +147,15 @@ def accumulate(
 def apply_gradient(
     settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
 ) -> tuple[State, jax.Array]:
-    """Step by a gradient; return the new state and the norm of the gradient.
+    """Clip a gradient and step; return the new state and the norm before clipping.
 
     A gradient that is not finite leaves parameters and moments as they were, and is counted. The
     host ends the run after too many of them in a row.
     """
+    grads, norm = optim.clip(grads, settings.clip_norm)
     optimizer = optim.build_optimizer(settings, state["params"], inputs.weight_decay)
     direction, moments = optimizer.update(grads, state["optimizer"], state["params"])
     params = jax.tree.map(lambda p, d: p - inputs.learning_rate * d, state["params"], direction)
-    norm = optim.compute_norm(grads)
     finite = jnp.isfinite(norm)
 
     def keep_if_finite(new: Any, old: Any) -> Any:

@@ -2,9 +2,10 @@
 
     python experiments/tour/minimal.py [STEPS]
 
-Each part below is the package's own, called as `bert-jax train` calls it; only the loop and the
-update are written out. B rows, L tokens a row, K prediction slots a row, D features, V tokens of
-the vocabulary.
+Data, masks, encoder and head are the package's own, called as `bert-jax train` calls them. The
+loss, the optimizer, the update and the loop are written out.
+
+B rows, L tokens a row, K prediction slots a row, D features, V tokens of the vocabulary.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from bert_jax.batch import Batch, Special
+from bert_jax.batch import Batch
 from bert_jax.config import default, knobs, resolve
 from bert_jax.data import pipeline, prepare
+from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.masking import quotas
 from bert_jax.masking.corrupt import corrupt_batch
 from bert_jax.models.encoder import Encoder
@@ -47,18 +49,18 @@ def make_config(text: Path = TEXT) -> knobs.Config:
 
 def init_params(config: knobs.Config, vocab_size: int, batch: Batch) -> dict[str, Any]:
     """Return fresh parameters of the encoder and of the head, float32."""
-    encoder, head = Encoder(config.model, vocab_size), MlmHead(config.model, vocab_size)
-    key, other = jax.random.split(jax.random.key(config.seed))
+    encoder, head = Encoder(config.model, vocab_size, pool=False), MlmHead(config.model, vocab_size)
+    key, head_key = jax.random.split(jax.random.key(config.seed))
     encoded, variables = encoder.init_with_output(key, batch)
-    of_head = head.init(other, encoded, batch).get("params", {})
-    return {"encoder": variables["params"], "head": of_head}
+    head_params = head.init(head_key, encoded, batch)["params"]
+    return {"encoder": variables["params"], "head": head_params}
 
 
 def compute_loss(
     params: dict[str, Any], config: knobs.Config, vocab_size: int, batch: Batch
 ) -> jax.Array:
     """Return the mean cross-entropy of the masked tokens, in nats."""
-    encoder, head = Encoder(config.model, vocab_size), MlmHead(config.model, vocab_size)
+    encoder, head = Encoder(config.model, vocab_size, pool=False), MlmHead(config.model, vocab_size)
     encoded = encoder.apply({"params": params["encoder"]}, batch)  # hidden [B, L, D]
     logits = head.apply({"params": params["head"]}, encoded, batch)  # [B, K, V]
     losses = optax.softmax_cross_entropy_with_integer_labels(logits, batch["predict_targets"])
@@ -66,22 +68,30 @@ def compute_loss(
     return jnp.sum(losses * used) / jnp.sum(used)
 
 
-def make_update(
-    config: knobs.Config, special: Special, vocab_size: int, optimizer: optax.GradientTransformation
-) -> Callable[..., Any]:
-    """Return the jitted update: mask, loss, gradient, step."""
-    mask = functools.partial(
+def make_mask(config: knobs.Config, tokenizer: Tokenizer) -> Callable[..., Any]:
+    """Return the function of a batch and step inputs that masks 15 % of the tokens.
+
+    It adds `inputs` [B, L], which the encoder reads, and the targets of the slots [B, K].
+    """
+    return functools.partial(
         corrupt_batch,
         settings=config.masking,
-        special=special,
-        vocab_size=vocab_size,
+        special=tokenizer.special,
+        vocab_size=tokenizer.size,
         slots=quotas.count_slots(config.masking, config.sequence_length),
     )
 
+
+def make_update(
+    config: knobs.Config, tokenizer: Tokenizer, optimizer: optax.GradientTransformation
+) -> Callable[..., Any]:
+    """Return the jitted update: mask, loss, gradient, step."""
+    mask = make_mask(config, tokenizer)
+
     @jax.jit
     def update(params: Any, state: Any, batch: Batch, inputs: Any) -> tuple[Any, Any, jax.Array]:
-        masked, _ = mask(batch, inputs)  # adds inputs [B, L] and the targets of the slots [B, K]
-        loss, gradient = jax.value_and_grad(compute_loss)(params, config, vocab_size, masked)
+        masked, _ = mask(batch, inputs)
+        loss, gradient = jax.value_and_grad(compute_loss)(params, config, tokenizer.size, masked)
         change, state = optimizer.update(gradient, state, params)
         return optax.apply_updates(params, change), state, loss
 
@@ -98,23 +108,13 @@ def main(steps: int = STEPS) -> list[float]:
     entropy = -np.sum(unigram * np.log(np.maximum(unigram, 1e-12)))
     print(f"{tokenizer.size} pieces; a guess by frequency alone costs {entropy:.2f} nats")
 
-    batch = source.batch(0)
-    inputs = compute_inputs(config, 0)
-    slots = quotas.count_slots(config.masking, config.sequence_length)
-    masked, _ = corrupt_batch(
-        batch,
-        inputs,
-        settings=config.masking,
-        special=tokenizer.special,
-        vocab_size=tokenizer.size,
-        slots=slots,
-    )
+    masked, _ = make_mask(config, tokenizer)(source.batch(0), compute_inputs(config, 0))
     params = init_params(config, tokenizer.size, masked)
     schedule = optax.warmup_constant_schedule(
         0.0, config.optim.learning_rate, config.optim.warmup_steps
     )
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
-    update = make_update(config, tokenizer.special, tokenizer.size, optimizer)
+    update = make_update(config, tokenizer, optimizer)
     state, losses = optimizer.init(params), []
     for step in range(steps):
         batch = source.batch(step)

@@ -370,7 +370,7 @@ def test_features_train_a_head_alone_on_the_last_layers(folder, trained, tmp_pat
     "overrides",
     [
         {"parallel__step": "pmap"},
-        {"parallel__fsdp": 4, "parallel__tensor": 2},
+        {"parallel__fsdp": 4},
     ],
 )
 @pytest.mark.slow
