@@ -251,7 +251,8 @@ def test_what_was_pre_trained_is_worth_something_either_way(stop):
 def test_one_sees_both_sides_and_the_other_goes_on(stop):
     found, _ = stop("14_bert_and_gpt")
     animal = 1
-    assert found["chances"]["BERT"][animal] > 0.8 > 0.4 > found["chances"]["GPT"][animal]
+    # BERT's was 0.93 on one processor and 0.61 on another, GPT's 0.06 on both.
+    assert found["chances"]["BERT"][animal] > 0.5 > 0.2 > found["chances"]["GPT"][animal]
     fills = list(found["fills"].values())
     assert fills[0] == "the cat purrs at night"
     assert fills[1] in ("the cat purrs at night", "the cat purrs at noon")
