@@ -17,7 +17,7 @@ from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, kept
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build, collect
-from bert_jax.studies.report.published import TABLE
+from bert_jax.studies.report.published import TABLES
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -57,7 +57,7 @@ def test_a_study_expands(name, scale):
     evaluated = {cell.config.evals["validation"].rate for cell in cells}
     assert evaluated == {0.15}  # whatever a cell is trained with
     assert {cell.config.checkpoints.best for cell in cells} == {""}  # the last step of each
-    assert set(made.published) <= set(TABLE)
+    assert set(made.published) <= set(TABLES)
     assert made.comparisons
     for evaluation in made.evaluations.values():  # recipes whose knobs hold together
         if isinstance(evaluation, definition.Finetune):
@@ -105,6 +105,8 @@ def test_a_page_opens_with_its_abstract(name):
 def test_summary_follows_from_the_table_or_the_records_beside_it(name, tmp_path):
     for file in ("study.json", "results.csv"):
         (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
+    for picture in (FOLDER / name).glob("*.png"):  # the summary links to those that are there
+        (tmp_path / picture.name).touch()
     if archives := kept.beside(FOLDER / name):
         build.write_kept(StudyFolder(tmp_path), archives)
     else:

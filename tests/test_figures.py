@@ -19,7 +19,8 @@ from bert_jax.reporting import files, formats, layout, metric_names, page, scale
 from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series, thin
 from bert_jax.reporting.layout import scene_of
 from bert_jax.reporting.scene import Box, Dot, Line, Text
-from bert_jax.studies.report import aggregate
+from bert_jax.studies.report.view import COLOURS
+from bert_jax.studies.report.wording import format_large
 from tests import chromium
 
 FINITE = st.floats(-1e6, 1e6, allow_subnormal=False).filter(lambda v: v == 0 or abs(v) > 1e-6)
@@ -431,7 +432,7 @@ def test_numbers_are_written_as_people_do(value, percent, text):
 @given(st.floats(1, 1e14))
 def test_large_numbers_are_no_powers_of_ten(value):
     texts = [formats.number(value), formats.exact(value), formats.rounded(value, 2)]
-    for text in [*texts, aggregate.short_amount(value).partition(formats.SPACE)[0]]:
+    for text in [*texts, format_large(value).partition(formats.SPACE)[0]]:
         assert re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?", text)
     assert float(texts[2].replace(",", "")) == pytest.approx(value, rel=0.05)
 
@@ -447,7 +448,7 @@ def test_large_numbers_are_no_powers_of_ten(value):
     ],
 )
 def test_amounts_are_short_and_in_plain_digits(value, text):
-    assert aggregate.short_amount(value).replace(formats.SPACE, " ") == text
+    assert format_large(value).replace(formats.SPACE, " ") == text
 
 
 @given(st.floats(-1e300, 1e300, allow_nan=False))
@@ -519,7 +520,7 @@ def test_a_slim_matrix_has_short_numbers():
 
 def test_pages_know_every_role_and_colour_in_both_themes():
     light, dark = svg.STYLE.split("@media (prefers-color-scheme: dark)")
-    tones = [f"c{i}" for i in range(1, aggregate.COLOURS + 1)] + [f"q{i}" for i in range(10)]
+    tones = [f"c{i}" for i in range(1, COLOURS + 1)] + [f"q{i}" for i in range(10)]
     for tone in tones:
         assert re.search(rf"\.{tone} \{{ color: ", light)
         assert re.search(rf"--{tone}: #|\.{tone} \{{ color: #", dark)

@@ -306,7 +306,7 @@ def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
     for one, other in zip(ours, theirs, strict=True):  # curves from step 0, for equal budgets
         assert one.history == other.history
         assert one.spent("tokens") == other.spent("tokens")
-    said = budgets.described(place.read_study()["budget"])
+    said = budgets.format_budget(place.read_study()["budget"])
     assert said in (workdir / "report.html").read_text()
     assert " or " in said
     for file in ("report.html", "summary.md"):

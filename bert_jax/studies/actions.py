@@ -28,7 +28,7 @@ from bert_jax.studies.engines import WORKER, local
 from bert_jax.studies.folder import RETRIES, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.studies.launch import Launcher
-from bert_jax.studies.report import compare, judged
+from bert_jax.studies.report import compare, power
 from bert_jax.system import disk, folder_locks, machine
 from bert_jax.training import trackers
 
@@ -215,7 +215,7 @@ def _power(study: Study, cells: Sequence[Cell], place: StudyFolder, folder: Path
     families = compare.count_families(comparisons, study.claims, points)
     sizes = {axis.name: len({labels[axis.name] for labels, _ in points}) for axis in study.factors}
     tables = [place.csv, folder / "results.csv", *others]
-    return judged.power(asked, judged.Plan(len(study.seeds), families, sizes), tables)
+    return power.describe_power(asked, power.Plan(len(study.seeds), families, sizes), tables)
 
 
 # --- the study's folder ---------------------------------------------------------------------------

@@ -27,8 +27,7 @@ from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import measures, trunks
 from bert_jax.studies.identity import identity as identity
 from bert_jax.studies.identity import trained_knobs as trained_knobs
-from bert_jax.studies.report.claims import CLAIMS
-from bert_jax.studies.report.published import TABLE as PUBLISHED
+from bert_jax.studies.report.published import CLAIMS, TABLES
 from bert_jax.studies.spec import (
     BUDGET,
     Axis,
@@ -224,7 +223,7 @@ def check(study: Study) -> None:
     for claimed in study.claims:
         _check_claim(study, claimed)
     for row in study.published:
-        _known(row, PUBLISHED, f"no published row {row!r}")
+        _known(row, TABLES, f"no published row {row!r}")
 
 
 def _study_knobs(study: Study) -> dict[str, str]:

@@ -4,7 +4,7 @@
     fitted.optima[0].value, fitted.over_budget.estimate
 
 For each size and budget the loss is a parabola in the logit of the value, one curve for all seeds
-and a level for each; its vertex is the best value. The course of the best value is a line: its
+and an intercept for each; its vertex is the best value. The trend of the best value is a line: its
 logit over the logarithms of budget and size, so that the odds of the best value are a power of
 both. Where the curve has no minimum there is no best value.
 
@@ -61,13 +61,11 @@ class Optimum:
     low: float
     high: float
     inside: bool  # whether it lies between the values that were tried
-    predicted: Estimate  # by the course of all other sizes and budgets
-    agrees: bool | None  # whether prediction and own vertex differ by no more than chance
 
 
 @dataclasses.dataclass(frozen=True)
 class Fitted:
-    """The best values of a study and their course."""
+    """The best values of a study and their trend."""
 
     optima: tuple[Optimum, ...]
     over_budget: Estimate  # exponent of the odds of the best value over the budget
@@ -75,7 +73,7 @@ class Fitted:
     deviation: float  # standard deviation of one loss about its curve
     correlation: float  # of the noise of a run at two budgets
     freedom: float  # degrees of freedom of that deviation, by the correlation
-    misfit: float  # p of vertices as far from the course as these; NaN where the course fits all
+    misfit: float  # p of vertices as far from the trend as these; NaN where the trend fits all
     bent: float  # p of losses as far from parabolas as these; NaN without runs to judge it by
 
 
@@ -95,7 +93,7 @@ class _Curve(NamedTuple):
 
 
 def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
-    """Fit the best value at every size and budget, and its course over both."""
+    """Fit the best value at every size and budget, and its trend over both."""
     curves = _curves(runs)
     noise = _Noise.of(runs, curves)
     return _fitted(curves, noise, noise.draw(draws, seed), _bent(curves, noise.share))
@@ -104,7 +102,7 @@ def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
 def fit_at_equal(
     runs: Sequence[Run], costs: Sequence[float], draws: int = DRAWS, seed: int = 0
 ) -> Fitted:
-    """Fit the best values where all values have cost the same, and their course over that cost.
+    """Fit the best values where all values have cost the same, and their trend over that cost.
 
     Losses are read between budgets (`at_equal`). Their noise is that of the runs they are read
     from, as the fit by budget finds it; whether they are parabolas is not tested.
@@ -127,18 +125,17 @@ def _curves(runs: Sequence[Run]) -> list[_Curve]:
 
 
 def _fitted(curves: Sequence[_Curve], noise: _Noise, drawn: np.ndarray, bent: float) -> Fitted:
-    """Find the vertices and their course; `drawn` is the noise of the curves' runs [draws, n]."""
+    """Find the vertices and their trend; `drawn` is the noise of the curves' runs [draws, n]."""
     vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
     moved = np.stack([_drawn(curve, drawn[:, curve.rows]) for curve in curves])  # [G, draws]
     errors = np.array([_spread(row) for row in moved])
     quantile = simultaneous.quantile(1, noise.freedom)
     known = np.isfinite(vertices) & np.isfinite(errors) & (errors > 0)
     moved = np.clip(moved, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
-    course = _Course(curves, vertices, errors, moved, known)
-    exponents, misfit = course.exponents(quantile), course.misfit(noise.freedom)
+    trend = _Trend(curves, vertices, errors, moved, known)
+    exponents, misfit = trend.exponents(quantile), trend.misfit(noise.freedom)
     optima = tuple(
-        _optimum(curve, vertices[i], quantile * errors[i], course.left_out(i, quantile))
-        for i, curve in enumerate(curves)
+        _optimum(curve, vertices[i], quantile * errors[i]) for i, curve in enumerate(curves)
     )
     return Fitted(
         optima, *exponents, noise.deviation, noise.correlation, noise.freedom, misfit, bent
@@ -202,7 +199,7 @@ def _groups(runs: Sequence[Run], key: Callable[[Run], tuple[float, ...]]) -> lis
 
 
 def _curve(runs: Sequence[Run], rows: np.ndarray) -> _Curve:
-    """Fit a parabola with a level for each seed: least squares of what differs within seeds."""
+    """Fit a parabola with an intercept for each seed, to what differs within seeds."""
     own = [runs[i] for i in rows]
     wrong = [run.value for run in own if not 0 < run.value < 1]
     if wrong or len({run.value for run in own}) < 3:
@@ -218,19 +215,19 @@ def _curve(runs: Sequence[Run], rows: np.ndarray) -> _Curve:
     losses = np.array([run.loss for run in own])
     slope, curvature = solve @ losses
     residuals = within @ (losses - slope * x - curvature * x**2)
-    levels = int(np.max(seeds)) + 1
+    intercepts = int(np.max(seeds)) + 1
     kinds = x[:, None] == np.unique(x)
     noise = within @ losses
     noise -= (each := within @ kinds) @ (np.linalg.pinv(each) @ noise)
-    pure = float(noise @ noise), len(own) - levels - kinds.shape[1] + 1
+    pure = float(noise @ noise), len(own) - intercepts - kinds.shape[1] + 1
     return _Curve(
         *(own[0].size, own[0].budget, rows, solve, slope, curvature, residuals),
-        *(len(own) - levels - 2, pure, (x.min(), x.max())),
+        *(len(own) - intercepts - 2, pure, (x.min(), x.max())),
     )
 
 
 def _bent(curves: Sequence[_Curve], share: float) -> float:
-    """Return the p of an F test of the parabolas against a level for every value.
+    """Return the p of an F test of the parabolas against a mean for every value.
 
     Each degree of freedom counts as `share` of one.
     """
@@ -309,46 +306,34 @@ def _spread(drawn: np.ndarray) -> float:
     return float(high - low) / 2 if np.isfinite(low) and np.isfinite(high) else math.inf
 
 
-def _optimum(
-    curve: _Curve, vertex: float, half: float, left_out: tuple[Estimate, bool | None]
-) -> Optimum:
+def _optimum(curve: _Curve, vertex: float, half: float) -> Optimum:
     low, high = (inverse(vertex + sign * half) for sign in (-1, 1))
     inside = curve.range[0] <= vertex <= curve.range[1]
-    return Optimum(curve.size, curve.budget, inverse(vertex), low, high, inside, *left_out)
+    return Optimum(curve.size, curve.budget, inverse(vertex), low, high, inside)
 
 
-# --- the course ---------------------------------------------------------------------------------
+# --- the trend ----------------------------------------------------------------------------------
 
 
-class _Course:
-    """Weighted least squares of the vertices' logits over log budget and log size."""
+class _Trend(NamedTuple):
+    """The vertices of the curves, to be fitted by a line over log budget and log size."""
 
-    def __init__(
-        self,
-        curves: Sequence[_Curve],
-        vertices: np.ndarray,
-        errors: np.ndarray,
-        drawn: np.ndarray,
-        known: np.ndarray,
-    ):
-        columns = [np.ones(len(curves))]
-        self.places: list[int | None] = []  # of the exponents among the columns
-        for name in ("budget", "size"):
-            logs = np.log([getattr(curve, name) for curve in curves])
-            varies = len(set(logs[known])) > 1
-            self.places.append(len(columns) if varies else None)
-            columns += [logs] if varies else []
-        self.design = np.stack(columns, axis=1)  # [G, 1 to 3]
-        self.vertices, self.errors, self.drawn, self.known = vertices, errors, drawn, known
+    curves: Sequence[_Curve]
+    vertices: np.ndarray  # logits [G]
+    errors: np.ndarray  # [G]
+    drawn: np.ndarray  # [G, draws]
+    known: np.ndarray  # whether a curve has a vertex [G]
 
     def exponents(self, quantile: float) -> tuple[Estimate, Estimate]:
-        """Return the exponents over budget and size."""
-        solve = self._solve(self.known)
-        if solve is None:
+        """Return the exponents over budget and size, by weighted least squares."""
+        design, places = self._design()
+        if np.linalg.matrix_rank(design) < design.shape[1]:
             return Estimate(), Estimate()
+        weights = 1 / self.errors[self.known]
+        solve = np.linalg.pinv(design * weights[:, None]) * weights
         estimate, drawn = solve @ self.vertices[self.known], solve @ self.drawn[self.known]
         found = []
-        for place in self.places:
+        for place in places:
             if place is None:
                 found.append(Estimate())
                 continue
@@ -357,17 +342,18 @@ class _Course:
         return found[0], found[1]
 
     def misfit(self, freedom: float) -> float:
-        """Return the p of an F test of the vertices' distances from the course.
+        """Return the p of an F test of the vertices' distances from the trend.
 
-        The distances are from the course of generalised least squares, for vertices whose runs
-        share a trunk err together.
+        The trend here is that of generalised least squares, because vertices whose runs share a
+        trunk err together.
         """
         from scipy import special
 
-        spare = int(self.known.sum()) - self.design.shape[1]
-        if self._solve(self.known) is None or spare < 1:
+        design, _ = self._design()
+        spare = len(design) - design.shape[1]
+        if np.linalg.matrix_rank(design) < design.shape[1] or spare < 1:
             return math.nan
-        errors, design = self.errors[self.known], self.design[self.known]
+        errors = self.errors[self.known]
         covariance = np.corrcoef(self.drawn[self.known]) * np.outer(errors, errors)
         weights = np.linalg.pinv(covariance, hermitian=True)
         solve = np.linalg.pinv(design.T @ weights @ design) @ design.T @ weights
@@ -375,26 +361,16 @@ class _Course:
         away = away - design @ (solve @ away)
         return float(special.fdtrc(spare, freedom, float(away @ weights @ away) / spare))
 
-    def left_out(self, index: int, quantile: float) -> tuple[Estimate, bool | None]:
-        """Predict a vertex by the course of the others; say whether its own agrees."""
-        others = self.known.copy()
-        others[index] = False
-        solve = self._solve(others)
-        if solve is None:
-            return Estimate(), None
-        row = self.design[index] @ solve
-        predicted, drawn = row @ self.vertices[others], row @ self.drawn[others]
-        half = quantile * _spread(drawn)
-        interval = Estimate(*(inverse(predicted + sign * half) for sign in (0, -1, 1)))
-        if not self.known[index]:
-            return interval, None
-        error = _spread(self.drawn[index] - drawn)
-        return interval, bool(abs(self.vertices[index] - predicted) <= quantile * error)
+    def _design(self) -> tuple[np.ndarray, list[int | None]]:
+        """Return the design [known, 1 to 3], and the columns of log budget and log size in it.
 
-    def _solve(self, chosen: np.ndarray) -> np.ndarray | None:
-        """Return the matrix that makes coefficients of the chosen vertices; None if too few."""
-        design = self.design[chosen]
-        if np.linalg.matrix_rank(design) < self.design.shape[1]:
-            return None
-        weights = 1 / self.errors[chosen]
-        return np.linalg.pinv(design * weights[:, None]) * weights
+        A logarithm that does not vary has no column.
+        """
+        columns = [np.ones(len(self.curves))]
+        places: list[int | None] = []
+        for name in ("budget", "size"):
+            logs = np.log([getattr(curve, name) for curve in self.curves])
+            varies = len(set(logs[self.known])) > 1
+            places.append(len(columns) if varies else None)
+            columns += [logs] if varies else []
+        return np.stack(columns, axis=1)[self.known], places

@@ -1,163 +1,170 @@
-"""Answer of a study in sentences, and the warnings to read it with."""
+"""The findings of a study, its answer in at most 60 words, and the warnings to read it with."""
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import CHANCE, baselines, lower_is_better, pretty, unit
-from bert_jax.studies.report import aggregate, intervals
-from bert_jax.studies.report.aggregate import View, getter, plain
-from bert_jax.studies.report.collect import Axis, Family
+from bert_jax.reporting.formats import HOLE, SPACE
+from bert_jax.reporting.metric_names import lower_is_better, unit
+from bert_jax.studies.report import best_value, compare, verdicts
+from bert_jax.studies.report.baselines import (
+    find_baseline,
+    find_behind,
+    name_label,
+    name_measure,
+)
+from bert_jax.studies.report.best_value import Best
+from bert_jax.studies.report.blocks import Table, render_text
+from bert_jax.studies.report.collect import Family, Result
 from bert_jax.studies.report.compare import Difference
+from bert_jax.studies.report.intervals import Summary
+from bert_jax.studies.report.verdicts import Judged
+from bert_jax.studies.report.view import View, get_metric, summarize
+from bert_jax.studies.report.wording import format_ends, format_mean, format_number
 
+WORDS = 60  # of an answer at most
 ENOUGH = 3  # seeds; with fewer an interval says little or does not exist
-EVEN = 0.5  # accuracy of guessing which of two sentences is right
 
 
-# --- baselines ---------------------------------------------------------------------------------
+class Findings(NamedTuple):
+    """Differences and best values by the number of the comparison, and verdicts on claims."""
+
+    gaps: Mapping[int, Sequence[Difference]]
+    best: Mapping[int, Sequence[Best]]  # by the study's budget, and at equal FLOPs
+    claims: Sequence[Judged]
 
 
-def reference(view: View, metric: str) -> tuple[str, dict[str, float]]:
-    """Return the words of a metric's baseline, and its level for every cell that has both."""
-    evaluation, _, name = metric.partition("/")
-    keys, words = baselines(name)
-    with_metric = [result for result in view.results if metric in result.metrics]
-    levels = {}
-    for result in with_metric:
-        known = [result.metrics.get(f"{evaluation}/{key}") for key in keys]
-        if (level := next((value for value in known if value is not None), None)) is not None:
-            levels[result.entry.id] = level
-    pairs = view.study.get("evaluations", {}).get(evaluation, {}).get("name") == "blimp"
-    chance = EVEN if pairs and name == "accuracy" else CHANCE.get(name)
-    if not levels and chance is not None:
-        return "chance", {result.entry.id: chance for result in with_metric}
-    return words, levels
+def find(view: View) -> Findings:
+    """Compare, fit and judge all that a study states."""
+    gaps: dict[int, Sequence[Difference]] = {}
+    best: dict[int, Sequence[Best]] = {}
+    count = view.family_count
+    for i, comparison in enumerate(view.comparisons):
+        families = view.families(comparison["axis"])
+        gaps[i] = compare.differences(
+            view.place, families, comparison["baseline"], comparison["metrics"], count
+        )
+        best[i] = best_value.find(view, comparison)
+    return Findings(gaps, best, verdicts.judge_claims(view))
 
 
-def level_text(levels: Mapping[str, float], share: bool) -> str:
-    """Write a baseline's level, or its range where cells differ in it."""
-    ends = dict.fromkeys(number(end(levels.values()), share) for end in (min, max))
-    return " to ".join(ends)
+def answer(view: View, found: Findings) -> str:
+    """Answer a study as the terminal shows it: a line for each comparison, then warnings."""
+    grid = tabulate_grid(view)
+    lines = [name_best_cell(view), render_text(grid) if grid else ""]
+    lines += [lead(view, found, number) for number in range(len(view.comparisons))]
+    return "\n".join(filter(None, [*lines, *warn(view)]))
 
 
-def behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
-    """List the points that are not shown to be better than the baseline, and whether all are.
+def lead(view: View, found: Findings, number: int) -> str:
+    """Answer a comparison by its first metric, in at most 60 words.
 
-    Each run is held against the baseline of its own evaluation. An interval over seeds and, if the
-    metric has one, over examples decides. With neither, the sign decides.
+    With the best value of the axis, the differences are left out where there is no room for both.
     """
-    sign, worse, known = 1 if lower_is_better(metric) else -1, [], 0
-    for label, runs in family.runs.items():
-        held = [run for run in runs if run.entry.id in levels]
-        known += bool(held) or bool(aggregate.values(runs, getter(metric)))
-        if not held:
-            continue
-        away = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in held]
-        mean = intervals.summary(away)
-        seeds = mean.high - mean.mean if mean.n > 1 else 0.0
-        # The same examples are read with each seed, so that more seeds do not narrow this part.
-        examples = [
-            run.metrics[metric] - run.metrics.get(f"{metric}_low", run.metrics[metric])
-            for run in held
-        ]
-        highest = mean.mean + math.hypot(seeds, math.fsum(examples) / len(examples))
-        worse += [label] if highest >= 0 else []
-    return worse, bool(worse) and len(worse) == known
+    comparison = view.comparisons[number]
+    best = found.best[number][0].answer() if found.best[number] else ""
+    if not comparison["metrics"]:
+        return best
+    metric = comparison["metrics"][0]
+    gaps = [gap for gap in found.gaps[number] if gap.metric == metric]
+    families = view.families(comparison["axis"])
+    families = [family for family in families if len(family.runs) > 1] or families
+    said = count_significant(view, comparison, metric, gaps)
+    if not said or (not best and len(families) == 1):
+        # Without intervals the last family stands for all, such as that of the largest budget.
+        said = _name_leader(view, comparison, families[-1], metric, gaps)
+    text = f"{best} {said}".strip()
+    return best if best and len(text.split()) > WORDS else text
 
 
-# --- the answer --------------------------------------------------------------------------------
-
-
-def leader(
-    family: Family, metric: str, baseline: str, differences: Sequence[Difference]
+def find_leader(
+    family: Family, metric: str, baseline: str, gaps: Sequence[Difference]
 ) -> str | None:
     """Return the best point: by its difference from the baseline in pairs, else by its mean.
 
-    A mean over other seeds than those of the others is shifted by them; a paired difference is not.
+    A mean over other seeds than those of other points is shifted by them; a paired difference is
+    not.
     """
-    known = {gap.point: gap.mean for gap in _of(differences, metric, family) if gap.pairs}
+    own = [gap for gap in gaps if (gap.metric, gap.family) == (metric, family.name)]
+    known = {gap.point: gap.mean for gap in own if gap.pairs}
     values = {baseline: 0.0} | known  # of equals the baseline leads
     if not known:
-        means = {
-            label: aggregate.summary(runs, getter(metric)) for label, runs in family.runs.items()
-        }
+        means = {label: summarize(runs, get_metric(metric)) for label, runs in family.runs.items()}
         values = {label: mean.mean for label, mean in means.items() if mean}
     choose = min if lower_is_better(metric) else max
     return choose(values, key=lambda label: values[label]) if values else None
 
 
-CLAUSES = 2  # families that a sentence names one by one
-WORDS = 60  # of an answer at most
-
-
-def lead(
-    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference], best: str = ""
-) -> str:
-    """Answer a comparison by its first metric, in at most 60 words.
-
-    With the best value of the axis, the differences are left out where there is no room for both.
-
-    Args:
-      view: the study.
-      comparison: of the study.
-      differences: of the comparison.
-      best: what is known of the best value of the axis, in a sentence.
-    """
-    if not comparison["metrics"]:
-        return best
-    said = sentence(view, comparison, comparison["metrics"][0], differences, bool(best))
-    text = f"{best} {said}".strip()
-    return best if best and len(text.split()) > WORDS else text
-
-
-def sentence(
+def _name_leader(
     view: View,
     comparison: Mapping[str, Any],
+    family: Family,
     metric: str,
-    differences: Sequence[Difference],
-    counted: bool = False,
+    gaps: Sequence[Difference],
 ) -> str:
-    """Answer a comparison by one metric: differences with their simultaneous intervals.
+    """Say the best point of a family and how far it is ahead of the baseline."""
+    axis, base = view.axis(comparison["axis"]), comparison["baseline"]
+    share, measure = view.is_percent(metric), name_measure(metric)
+    best = find_leader(family, metric, base, gaps)
+    where = f"For {family.name}: " if family.name else ""
+    if best is None:
+        return f"{where}There is no {measure}."
+    words, levels = find_baseline(view, metric)
+    if find_behind(family, metric, levels)[1]:
+        return f"{where}No point is shown to be better than {words} by {measure}."
+    runs = family.runs[best]
+    value = format_mean(summarize(runs, get_metric(metric)), len(runs), share)
+    value = value if share else f"{value} {unit(metric)}".rstrip()
+    if len(family.runs) == 1:
+        return f"{where}The {measure} is {value}."
+    pairs = {gap.point: gap for gap in gaps if gap.pairs and gap.family == family.name}
+    if best in pairs:
+        value = f"ahead of {name_label(axis, base)} by {_format_size(pairs[best], share)}"
+    elif pairs:
+        choose = min if lower_is_better(metric) else max
+        nearest = choose(pairs.values(), key=lambda gap: gap.mean)
+        size = _format_size(nearest, share)
+        value = f"{value}; the nearest, {name_label(axis, nearest.point)}, is behind by {size}"
+    least = "lowest" if lower_is_better(metric) else "highest"
+    which = f"{axis.words} {name_label(axis, best)}" if axis.numeric else name_label(axis, best)
+    which += ", the baseline" if best == base else ""
+    return f"{where}The {least} {measure} is that of {which}, {value}."
 
-    Several families are counted together. Two are with `counted`, or where their clauses are too
-    long. Without intervals the first clause then stands alone.
-    """
-    families, clauses = view.families(comparison["axis"]), []
-    families = [family for family in families if len(family.runs) > 1] or families
-    tested = [gap for gap in differences if gap.metric == metric and gap.tested]
-    if tested and (counted or len(families) > CLAUSES):
-        return count_significant(view, comparison, metric, differences)
-    # If nothing is tested, the last of many stands for all, such as the largest budget.
-    for family in families[-1:] if len(families) > CLAUSES else families:
-        clause = _Clause(view, comparison, family, metric, differences).text()
-        clauses.append(f"for {family.name}, {clause}" if len(families) > 1 else clause)
-    sentences = [f"{clause[:1].upper()}{clause[1:]}." for clause in clauses]
-    if len(" ".join(sentences).split()) > WORDS:
-        if tested:
-            return count_significant(view, comparison, metric, differences)
-        return sentences[0]
-    return " ".join(sentences)
+
+def _format_size(gap: Difference, share: bool) -> str:
+    """Write the size of a difference, its interval the same way round, and its significance."""
+    sign = -1 if gap.mean < 0 else 1
+    size = _add_unit(format_number(abs(gap.mean), share), gap.metric, share)
+    if not gap.tested:
+        return f"{size} (no interval)"
+    low, high = sorted((sign * gap.low, sign * gap.high))
+    ends = " to ".join(end.removesuffix(f"{SPACE}%") for end in format_ends(low, high, share))
+    return f"{size} ({ends}), which is {'' if gap.significant else 'not '}significant"
+
+
+def _add_unit(size: str, metric: str, share: bool) -> str:
+    if share:
+        return f"{size.removesuffix(f'{SPACE}%')} percentage points"
+    return f"{size} {unit(metric)}".rstrip()
 
 
 def count_significant(
-    view: View, comparison: Mapping[str, Any], metric: str, differences: Sequence[Difference]
+    view: View, comparison: Mapping[str, Any], metric: str, gaps: Sequence[Difference]
 ) -> str:
     """Count the significant differences either way, and give the range of the gains.
 
     The text is empty if no difference of the metric has an interval.
     """
-    tested = [gap for gap in differences if gap.metric == metric and gap.tested]
+    tested = [gap for gap in gaps if gap.metric == metric and gap.tested]
     if not tested:
         return ""
     sign = -1 if lower_is_better(metric) else 1
     better = [gap for gap in tested if gap.significant and sign * gap.mean > 0]
     worse = [gap for gap in tested if gap.significant and sign * gap.mean < 0]
-    base = _label(view.axis(comparison["axis"]), comparison["baseline"])
-    head = f"By {measure_name(metric)}, "
+    base = name_label(view.axis(comparison["axis"]), comparison["baseline"])
+    head = f"By {name_measure(metric)}, "
     if not better and not worse:
         return f"{head}none of {len(tested)} differences from {base} is significant."
     gains = "is a significant gain" if len(better) == 1 else "are significant gains"
@@ -166,167 +173,81 @@ def count_significant(
         losses = f"{len(worse) or 'none'} is a significant loss"
     text = f"{head}{len(better)} of {len(tested)} differences from {base} {gains} and {losses}."
     if better:
-        share = aggregate.percent(metric, view.results)
+        share = view.is_percent(metric)
         sizes = sorted(abs(gap.mean) for gap in better)
-        ends = dict.fromkeys(plain(size, share) for size in (sizes[0], sizes[-1]))
-        amount = " to ".join(ends).replace(f"{SPACE}%", "")
-        amount += f" {'percentage points' if share else unit(metric)}"
-        verb = "gain is" if len(better) == 1 else "gains are"
-        text += f" The {verb} {amount.rstrip()}."
+        ends = dict.fromkeys(format_number(size, share) for size in (sizes[0], sizes[-1]))
+        amount = _add_unit(" to ".join(ends).replace(f"{SPACE}%", ""), metric, share)
+        text += f" The {'gain is' if len(better) == 1 else 'gains are'} {amount}."
     return text
 
 
-def _of(differences: Sequence[Difference], metric: str, family: Family) -> list[Difference]:
-    return [d for d in differences if (d.metric, d.family) == (metric, family.name)]
+# --- two axes -----------------------------------------------------------------------------------
 
 
-class _Clause:
-    """What one family says by one metric, as a part of a sentence."""
+def name_best_cell(view: View) -> str:
+    """Name the best point of two crossed axes by the first metric; empty for other studies.
 
-    def __init__(
-        self,
-        view: View,
-        comparison: Mapping[str, Any],
-        family: Family,
-        metric: str,
-        differences: Sequence[Difference],
-    ):
-        self.axis, self.base = view.axis(comparison["axis"]), comparison["baseline"]
-        self.family, self.metric = family, metric
-        self.words, self.levels = reference(view, metric)
-        self.share = aggregate.percent(metric, view.results)
-        self.gaps = [gap for gap in _of(differences, metric, family) if gap.pairs]
-        self.best = leader(family, metric, self.base, differences)
-        self.lower = lower_is_better(metric)
-        self.less, self.least = ("lower", "lowest") if self.lower else ("higher", "highest")
-        self.measure = measure_name(metric)
-
-    def text(self) -> str:
-        if self.best is None:
-            return f"there is no {self.measure}"
-        if behind(self.family, self.metric, self.levels)[1]:
-            return self._all_behind()
-        if not self.gaps:
-            return self._untested()
-        if self.best == self.base:
-            return self._baseline_leads()
-        best = next(gap for gap in self.gaps if gap.point == self.best)
-        found = [
-            gap
-            for gap in self.gaps
-            if gap.significant and (gap.mean < 0) == self.lower and gap.mean
-        ]
-        if not found:
-            return self._not_significant(best)
-        shown = (min if self.lower else max)(found, key=lambda gap: gap.mean)
-        text = (
-            f"{_point(self.axis, shown.point)} has a {self.less} {self.measure} than "
-            f"{_label(self.axis, self.base)}, by {self._amount(shown)}"
-        )
-        if shown is best:
-            return text
-        name = _label(self.axis, best.point)
-        return f"{text}. The {self.least}, at {name}, is not significantly different"
-
-    def _not_significant(self, best: Difference) -> str:
-        base = _label(self.axis, self.base)
-        if not any(gap.tested for gap in self.gaps):
-            return (
-                f"nothing is tested yet: {_point(self.axis, best.point)} has the {self.least} "
-                f"{self.measure}, ahead of {base} by {self._amount(best)}"
-            )
-        return (
-            f"no {self.axis.words} has a significantly {self.less} {self.measure} than {base}: the "
-            f"{self.least}, at {_label(self.axis, best.point)}, is ahead by {self._amount(best)}"
-        )
-
-    def _baseline_leads(self) -> str:
-        more = "higher" if self.lower else "lower"
-        nearest = (min if self.lower else max)(self.gaps, key=lambda gap: gap.mean)
-        more = f"significantly {more}" if nearest.significant else more
-        text = (
-            f"the baseline, {_point(self.axis, self.base)}, has the {self.least} {self.measure}. "
-            f"The nearest, {_label(self.axis, nearest.point)}, is {more} by "
-            f"{self._amount(nearest)}"
-        )
-        unproven = nearest.tested and not nearest.significant
-        return f"{text}, which is not significant" if unproven else text
-
-    def _untested(self) -> str:
-        runs = self.family.runs[self.best or ""]
-        value = aggregate.plus_minus(
-            aggregate.summary(runs, getter(self.metric)), len(runs), self.share
-        )
-        value += "" if self.share else f" {unit(self.metric)}".rstrip()
-        if len(self.family.runs) == 1:
-            return f"the {self.measure} is {value}"
-        has = [
-            label
-            for label, of in self.family.runs.items()
-            if aggregate.summary(of, getter(self.metric))
-        ]
-        if has == [self.base]:
-            name = _point(self.axis, self.base)
-            return f"nothing is compared: only {name} has a {self.measure}, {value}"
-        why = "the study names no baseline"
-        if self.base:
-            why = f"the baseline, {_label(self.axis, self.base)}, has no results to pair with"
-            why = "no seed has both" if self.base in has else why
-        name = _point(self.axis, self.best or "")
-        return (
-            f"nothing is tested, because {why}: {name} has the {self.least} {self.measure}, {value}"
-        )
-
-    def _all_behind(self) -> str:
-        runs = self.family.runs[self.best or ""]
-        mean = aggregate.summary(runs, getter(self.metric))
-        assert mean is not None
-        known = [run.entry.id for run in runs if run.entry.id in self.levels]
-        own = {name: self.levels[name] for name in known}
-        away = plain(abs(mean.mean - math.fsum(own.values()) / len(own)), self.share)
-        return (
-            f"no point is shown to be better than {self.words} ({level_text(own, self.share)}) by "
-            f"{self.measure}. The nearest, {_point(self.axis, self.best or '')}, is "
-            f"{self._with_unit(away)} from it"
-        )
-
-    def _amount(self, gap: Difference) -> str:
-        """Write the size of a difference and its interval the same way round."""
-        sign = -1 if gap.mean < 0 else 1
-        size = self._with_unit(plain(abs(gap.mean), self.share))
-        if not gap.tested:
-            return f"{size} (no interval)"
-        low, high = sorted((sign * gap.low, sign * gap.high))
-        ends = [end.removesuffix(f"{SPACE}%") for end in aggregate.ends(low, high, self.share)]
-        return f"{size} ({' to '.join(ends)})"
-
-    def _with_unit(self, size: str) -> str:
-        if self.share:
-            return f"{size.removesuffix(f'{SPACE}%')} percentage points"
-        return f"{size} {unit(self.metric)}".rstrip()
+    Where no point is shown to be better than the baseline, none is called best.
+    """
+    grid = _find_means(view)
+    if not grid:
+        return ""
+    metric, means = grid
+    known = {place: mean.mean for place, mean in means.items() if mean}
+    levels = find_baseline(view, metric)[1]
+    families = view.families(view.comparisons[0]["axis"])
+    if not known or all(find_behind(family, metric, levels)[1] for family in families):
+        return ""
+    choose = min if lower_is_better(metric) else max
+    best = choose(known, key=lambda place: known[place])
+    first, second = view.axes
+    share = view.is_percent(metric)
+    value = format_number(known[best], share)
+    if not share:
+        value = f"{value} {unit(metric)}".rstrip()
+    point = f"{first.qualified(best[0])}, {second.qualified(best[1])}"
+    return f"Best by {name_measure(metric)}: {point} ({value})."
 
 
-def measure_name(metric: str) -> str:
-    """Write a metric's name inside a sentence."""
-    text = pretty(metric)
-    return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
+def tabulate_grid(view: View) -> Table | None:
+    """Tabulate the means of two crossed axes by the first metric; None for other studies."""
+    grid = _find_means(view)
+    if not grid:
+        return None
+    metric, means = grid
+    first, second = view.axes
+    share = view.is_percent(metric)
+    rows = []
+    for label in first.labels:
+        row = [means.get((label, other)) for other in second.labels]
+        rows.append([label, *(format_number(mean.mean, share) if mean else HOLE for mean in row)])
+    return Table([f"{first.words}, {second.words}", *second.labels], rows)
 
 
-def _label(axis: Axis, label: str) -> str:
-    """Write the label of a point; one that is no number stands in quotation marks."""
-    label = label.replace(" %", f"{SPACE}%")
-    return label if axis.numeric else f"“{label}”"
+def _find_means(view: View) -> tuple[str, dict[tuple[str, str], Summary | None]] | None:
+    """Return the first metric and its mean at each point of a study of two compared axes.
+
+    A point that lacks a seed has no mean: over other seeds it would not compare.
+    """
+    axes = view.axes
+    if len(axes) != 2 or min(len(axis.labels) for axis in axes) < 2:
+        return None
+    if len(view.comparisons) < 2 or not view.comparisons[0]["metrics"]:
+        return None
+    metric = view.comparisons[0]["metrics"][0]
+    first, second = (axis.name for axis in axes)
+    points: dict[tuple[str, str], list[Result]] = {}
+    for result in view.results:
+        labels = result.entry.labels
+        points.setdefault((labels[first], labels[second]), []).append(result)
+    whole = {at: runs for at, runs in points.items() if all(metric in r.metrics for r in runs)}
+    return metric, {at: summarize(runs, get_metric(metric)) for at, runs in whole.items()}
 
 
-def _point(axis: Axis, label: str) -> str:
-    """Write a point to begin a clause with: a number says of what it is."""
-    return f"{axis.words} {_label(axis, label)}" if axis.numeric else _label(axis, label)
+# --- warnings -----------------------------------------------------------------------------------
 
 
-# --- warnings ----------------------------------------------------------------------------------
-
-
-def warnings(view: View) -> list[str]:
+def warn(view: View) -> list[str]:
     """Say what keeps the whole study from being an answer: missing cells, too few seeds."""
     found = []
     states = Counter(
@@ -352,25 +273,4 @@ def warnings(view: View) -> list[str]:
             f"{seeds} seeds{so_far}, fewer than {ENOUGH}: their spread is hardly known, and "
             "intervals are very wide."
         )
-    return found
-
-
-def behind_baseline(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    """Warn of points that are not shown to be better than reading no context."""
-    found = []
-    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
-    for metric in comparison["metrics"]:
-        words, levels = reference(view, metric)
-        listed, everything = [], bool(levels)
-        for family in families:
-            worse, whole = behind(family, metric, levels)
-            everything &= whole
-            where = f"{family.name}: " if family.name and len(families) > 1 else ""
-            listed += [f"{where}{', '.join(_label(axis, label) for label in worse)}"] * bool(worse)
-        if listed:
-            level = level_text(levels, aggregate.percent(metric, view.results))
-            which = "every point" if everything else "; ".join(listed)
-            found.append(
-                f"Not shown to be better than {words} ({level}) by {measure_name(metric)}: {which}."
-            )
     return found

@@ -6,22 +6,22 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from bert_jax.reporting.figures import Heat
+from bert_jax.reporting.figures import Figure, Heat
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import axis_title, lower_is_better
-from bert_jax.studies.report import aggregate
-from bert_jax.studies.report.aggregate import Figures, View, getter, slug
 from bert_jax.studies.report.collect import Axis, Family, Result
+from bert_jax.studies.report.view import View, get_metric, summarize
+from bert_jax.studies.report.wording import join_names, name_file
 
 Shades = tuple[list[list[float]], set[tuple[int, int]]]  # of all cells, and which are the best
 
 
-def cross_rate(view: View) -> Figures:
+def cross_rate(view: View) -> dict[str, Figure]:
     """Tabulate the loss by the rate of training and the rate of evaluation."""
     axis = view.axis(view.comparisons[0]["axis"])
     evaluations = view.study.get("evaluations", {})
     return {
-        slug(name, family.name): _cross_rate(axis, family, name)
+        name_file(name, family.name): _cross_rate(axis, family, name)
         for name, spec in evaluations.items()
         if spec.get("name") == "cross_rate"
         for family in view.families(axis.name)
@@ -42,7 +42,7 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
         grid.append([_mean(runs, f"{evaluation}/{rate}/mlm_loss") for rate in rates])
     shades, marks = _by_column(grid, whole)
     return Heat(
-        ", ".join(filter(None, ["MLM loss (nats) by rate of evaluation", family.name])),
+        join_names("MLM loss (nats) by rate of evaluation", family.name),
         names,
         [f"{100 * float(rate):g}{SPACE}%" for rate in rates],
         grid,
@@ -56,7 +56,7 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
     )
 
 
-def crossed(view: View) -> Figures:
+def crossed(view: View) -> dict[str, Figure]:
     """Tabulate each metric over two axes of masking, or over the only two that are compared."""
     several = [axis for axis in view.axes if len(axis.labels) > 1]
     axes = [axis for axis in several if axis.name.startswith("masking.")]
@@ -73,15 +73,15 @@ def crossed(view: View) -> Figures:
         cell = labels[first.name], labels[second.name]
         groups.setdefault(name, {}).setdefault(cell, []).append(result)
     metrics = dict.fromkeys(metric for c in view.comparisons for metric in c["metrics"])
-    figures: Figures = {}
+    figures: dict[str, Figure] = {}
     for metric, (name, cells) in itertools.product(metrics, groups.items()):
         grid = [
             [_whole_mean(cells.get((a, b), []), metric) for b in second.labels]
             for a in first.labels
         ]
         shades, marks = _by_all(grid, lower_is_better(metric))
-        figures[slug(first.name, second.name, metric, name)] = Heat(
-            ", ".join(filter(None, [axis_title(metric), name])),
+        figures[name_file(first.name, second.name, metric, name)] = Heat(
+            join_names(axis_title(metric), name),
             first.labels,
             second.labels,
             grid,
@@ -89,7 +89,7 @@ def crossed(view: View) -> Figures:
             marks=marks,
             y=first.title,
             x=second.title,
-            percent=aggregate.percent(metric, view.results),
+            percent=view.is_percent(metric),
             note="Means over seeds; empty if a seed is missing. Bold: the best; darker cells are "
             "nearer to it.",
         )
@@ -97,7 +97,7 @@ def crossed(view: View) -> Figures:
 
 
 def _mean(runs: Sequence[Result], metric: str) -> float:
-    mean = aggregate.summary(runs, getter(metric))
+    mean = summarize(runs, get_metric(metric))
     return mean.mean if mean else math.nan
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -15,10 +14,11 @@ from scipy import stats
 from bert_jax.evaluation import metrics
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import collect, compare
-from bert_jax.studies.report.aggregate import View
+from bert_jax.studies.report.view import View
 from tests import study_workdir
+from tests.two_way import halves_by_hand
 
-EXPERIMENTS = Path(__file__).resolve().parents[1] / "experiments"
+EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]}}
 
 
@@ -29,39 +29,6 @@ def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.nd
 
 
 # --- by hand ------------------------------------------------------------------------------------
-
-
-@functools.cache
-def drawn_quantile(points: int, freedom: int, level: float) -> float:
-    """Return the quantile of the largest of correlated t values, of a million draws."""
-    rng = np.random.default_rng(1)
-    baseline, spread = rng.standard_normal(1_000_000), rng.chisquare(freedom, 1_000_000) / freedom
-    largest = np.zeros(1_000_000)
-    for _ in range(points):
-        largest = np.maximum(largest, abs(rng.standard_normal(1_000_000) - baseline))
-    return float(np.quantile(largest / np.sqrt(2 * spread), 1 - level))
-
-
-def halves_by_hand(values: np.ndarray, level: float) -> np.ndarray:
-    """Return half of the intervals of each point but the first: values [points, seeds], no hole."""
-
-    def squares(noise: np.ndarray) -> np.ndarray:
-        noise = noise - noise.mean(-1, keepdims=True)
-        return ((noise - noise.mean(-2, keepdims=True)) ** 2).sum(-1)
-
-    def unevenness(own: np.ndarray) -> np.ndarray:  # statistics of Bartlett and Cochran
-        mean = own.mean(-1)
-        return np.stack([np.log(mean) - np.log(own).mean(-1), own.max(-1) / mean])
-
-    (points, seeds), own = values.shape, squares(values)
-    alone = (values[1:] - values[0]).std(axis=1, ddof=1) / math.sqrt(seeds)
-    noise = squares(np.random.default_rng(2).standard_normal((20_000, points, seeds)))
-    critical = np.quantile(unevenness(noise), 0.975, axis=1)
-    if points > 2 and (unevenness(own) > critical).any():
-        return stats.t.isf(level / (points - 1) / 2, seeds - 1) * alone
-    freedom = (points - 1) * (seeds - 1)
-    pooled = math.sqrt(2 / seeds * own.sum() / freedom)
-    return drawn_quantile(points - 1, freedom, level) * np.maximum(alone, pooled)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +75,7 @@ def test_differences_of_committed_results(name, axis, metric, families, least):
 # --- bootstrap ------------------------------------------------------------------------------------
 
 
-def test_of_examples_alone_the_error_is_that_of_a_ratio():
+def test_replicates_have_the_error_of_a_ratio():
     """By the delta method: the root of the summed squared residuals over the summed counts."""
     rng = np.random.default_rng(2)
     counts = rng.integers(1, 20, 400).astype(float)
@@ -120,7 +87,7 @@ def test_of_examples_alone_the_error_is_that_of_a_ratio():
     assert found.mean() == pytest.approx(sums.sum() / counts.sum(), abs=analytic / 10)
 
 
-def test_all_cells_are_seen_on_the_same_resample():
+def test_replicates_resample_all_cells_alike():
     """What two arms share cancels in each resample, however much the examples differ."""
     rng = np.random.default_rng(4)
     counts = rng.integers(1, 9, 200).astype(float)
@@ -143,7 +110,7 @@ def test_replicates_of_other_examples_are_another_group():
     assert np.allclose(known["c"].values, 0.5)
 
 
-def test_many_examples_are_pooled_without_changing_the_error(monkeypatch):
+def test_replicates_pool_many_examples(monkeypatch):
     rng = np.random.default_rng(5)
     sums = rng.normal(0, 1, 5_000)
     monkeypatch.setattr(compare, "POOLED", 700)
@@ -152,7 +119,7 @@ def test_many_examples_are_pooled_without_changing_the_error(monkeypatch):
     assert found.mean() == pytest.approx(sums.mean(), abs=found.std() / 10)
 
 
-def test_weights_are_those_of_draws_with_replacement():
+def test_weights_draw_with_replacement():
     weights = np.concatenate(list(compare._weights(30, 5_000, seed=0)))
     assert weights.shape == (5_000, 30)
     assert np.all(weights.sum(axis=1) == 30)
@@ -173,7 +140,7 @@ def compared(
     return {(one.family, one.point): one for one in listed}
 
 
-def test_differences_share_seeds_and_other_axes(tmp_path):
+def test_differences_pair_seeds_and_other_axes(tmp_path):
     """Seeds move the loss by 0.05 and cells by 0.008, as the workdir is built: only these count."""
     study = study_workdir.masking_rate(rates=(0.15, 0.2, 0.4), seeds=range(6))
     place = study_workdir.build(tmp_path, study, examples=50, lines=4)
@@ -219,7 +186,7 @@ def test_examples_error_is_of_the_difference(tmp_path):
 
 @pytest.mark.fault(39)
 @pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
-def test_a_hole_takes_its_pair_along(state, tmp_path):
+def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
     """The mean is of whole pairs, even if the seed of the hole was a bad one for both arms."""
     study = study_workdir.masking_rate(**SMALL, seeds=(0, 1, 2, 3))
 
@@ -241,7 +208,7 @@ def test_a_hole_takes_its_pair_along(state, tmp_path):
     assert one.mean != pytest.approx(whole.mean, abs=1e-9)
 
 
-def test_differences_without_single_examples(tmp_path):
+def test_differences_without_examples_have_t_intervals(tmp_path):
     """The interval of one difference is then that of a paired t test over seeds."""
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
     one = compared(place, "pos/accuracy")["2 x 64", "40 %"]
@@ -255,7 +222,7 @@ def test_differences_without_single_examples(tmp_path):
     assert (one.low, one.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
 
 
-def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
+def test_differences_pair_no_unnamed_examples(tmp_path):
     """Equal counts are no sign of equal examples: of pairs of sentences each counts one."""
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
     odd = next(c.entry for c in collect.results(place) if c.entry.labels["masking.rate"] == "40 %")
@@ -266,7 +233,7 @@ def test_examples_that_do_not_say_which_they_are_are_not_paired(tmp_path):
         assert compared(place, "blimp/accuracy")["2 x 64", "40 %"].examples == 0
 
 
-def test_cells_with_other_examples_are_not_resampled_together(tmp_path):
+def test_differences_resample_no_other_examples(tmp_path):
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
     odd = next(c.entry for c in collect.results(place) if c.entry.labels["masking.rate"] == "40 %")
     each = place.read_each(odd, "validation")
@@ -277,7 +244,7 @@ def test_cells_with_other_examples_are_not_resampled_together(tmp_path):
     assert math.isfinite(one.low)
 
 
-def test_a_study_without_its_baseline_has_no_differences(tmp_path):
+def test_differences_need_the_baseline(tmp_path):
     place = study_workdir.build(
         tmp_path, study_workdir.masking_rate(**SMALL), lambda cell: "untouched", lines=4
     )

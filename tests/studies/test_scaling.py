@@ -43,14 +43,13 @@ def planted(
     return runs
 
 
-def test_without_noise_the_truth_is_found():
+def test_fit_finds_the_truth_without_noise():
     found = fit(planted(1e-6), draws=200)
     for optimum in found.optima:
         right = inverse(best(optimum.size, optimum.budget))
         assert optimum.value == pytest.approx(right, abs=1e-3)
         assert optimum.low < optimum.value < optimum.high
         assert optimum.inside == (0.1 <= right <= 0.6)
-        assert optimum.predicted.estimate == pytest.approx(right, abs=1e-3)
     assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=1e-3)
     assert found.over_size.estimate == pytest.approx(OVER_SIZE, abs=1e-3)
     assert found.freedom == pytest.approx(
@@ -59,9 +58,9 @@ def test_without_noise_the_truth_is_found():
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.7])
-def test_intervals_hold_the_planted_exponents(correlation):
+def test_fit_intervals_hold_the_planted_exponents(correlation):
     """In at least 90 of 100 studies, and the vertices' own intervals likewise."""
-    held = np.zeros(4)
+    held = np.zeros(3)
     estimates, halves = [], []
     for seed in range(100):
         found = fit(planted(0.01, correlation, seed), draws=300, seed=seed)
@@ -72,15 +71,14 @@ def test_intervals_hold_the_planted_exponents(correlation):
         halves.append([(exponent.high - exponent.low) / 2 for exponent in exponents])
         inside = [o.low <= inverse(best(o.size, o.budget)) <= o.high for o in found.optima]
         held[2] += np.mean(inside)
-        held[3] += np.mean([o.agrees for o in found.optima])
         assert found.deviation == pytest.approx(0.01, rel=0.25)
     assert (held >= 90).all(), held
-    assert (held[2:] <= 99.5).all(), "an interval that always holds says nothing"
+    assert held[2] <= 99.5, "an interval that always holds says nothing"
     wide = np.mean(halves, axis=0) / np.std(estimates, axis=0)
     assert (wide < 2.6).all(), f"wider than the estimates scatter: {wide}"  # 2 by Student's t
 
 
-def test_intervals_are_no_wider_than_the_noise_asks_for():
+def test_fit_intervals_are_as_wide_as_the_noise():
     """By the delta method for one curve: the error of -b / 2c from that of b and c."""
     runs = [run for run in planted(0.01) if run[:2] == (SIZES[0], BUDGETS[1])]
     found = fit(runs, draws=4_000)
@@ -103,18 +101,18 @@ def test_intervals_are_no_wider_than_the_noise_asks_for():
     assert math.isnan(found.over_size.estimate)
 
 
-def test_noise_of_a_trunk_is_seen():
+def test_fit_sees_the_noise_of_a_trunk():
     assert fit(planted(0.01, 0.0), draws=50).correlation < 0.2
     assert fit(planted(0.01, 0.8), draws=50).correlation > 0.6
 
 
-def test_runs_of_a_trunk_count_as_fewer():
+def test_fit_counts_runs_of_a_trunk_as_fewer():
     """Four budgets that err as one are one."""
     apart, alike = (fit(planted(0.01, rho), draws=50).freedom for rho in (0.0, 0.98))
     assert alike == pytest.approx(apart / len(BUDGETS), rel=0.1)
 
 
-def test_intervals_of_one_size_and_seed_hold_although_its_budgets_share_a_trunk():
+def test_fit_intervals_hold_for_budgets_of_a_trunk():
     held = []
     for seed in range(100):
         found = fit(planted(0.02, 0.8, seed, sizes=SIZES[1:2], seeds=(0,)), draws=200, seed=seed)
@@ -123,7 +121,7 @@ def test_intervals_of_one_size_and_seed_hold_although_its_budgets_share_a_trunk(
 
 
 @pytest.mark.parametrize(("sizes", "seeds"), [(SIZES[1:2], (0, 1)), (SIZES[:2], SEEDS)])
-def test_budgets_that_share_a_trunk_give_no_false_alarm_and_hide_no_true_one(sizes, seeds):
+def test_fit_warns_rightly_for_budgets_of_a_trunk(sizes, seeds):
     """Shapes and courses that are right are called wrong in at most 10 of 100 studies."""
     alarms = np.zeros(2)
     for seed in range(100):
@@ -137,7 +135,7 @@ def test_budgets_that_share_a_trunk_give_no_false_alarm_and_hide_no_true_one(siz
     assert fit(shifted, draws=200).misfit < 1e-3  # by 0.06 in the logit; their errors are 0.05
 
 
-def test_a_size_that_is_flat_has_any_best_value_and_no_say_in_the_course():
+def test_fit_gives_a_flat_size_no_say_in_the_trend():
     shown = 0
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -152,18 +150,16 @@ def test_a_size_that_is_flat_has_any_best_value_and_no_say_in_the_course():
     assert shown <= 4
 
 
-def test_a_course_that_is_no_line_shows():
+def test_fit_reports_a_curved_trend():
     bent = [
         run._replace(loss=run.loss + 0.2 * logit(run.value) * (run.budget == BUDGETS[1]))
         for run in planted(0.003)
     ]
     assert fit(bent, draws=200).misfit < 1e-3
     assert fit(planted(0.003), draws=200).misfit > 0.01
-    away = [o for o in fit(bent, draws=200).optima if o.budget == BUDGETS[1]]
-    assert not any(o.agrees for o in away)
 
 
-def test_a_loss_that_is_no_parabola_shows():
+def test_fit_reports_a_loss_that_is_no_parabola():
     bent = [
         run._replace(loss=run.loss + 0.02 * abs(logit(run.value) - logit(0.3)) ** 3)
         for run in planted(0.003)
@@ -174,7 +170,7 @@ def test_a_loss_that_is_no_parabola_shows():
     assert math.isnan(fit(single, draws=50).bent), "one seed: no noise to judge the shape by"
 
 
-def test_a_curve_without_a_minimum_has_no_best_value():
+def test_fit_has_no_best_value_without_a_minimum():
     hill = [
         run._replace(loss=5 - (run.loss - 5) if run.size == SIZES[0] else run.loss)
         for run in planted(0.001)
@@ -182,7 +178,6 @@ def test_a_curve_without_a_minimum_has_no_best_value():
     found = fit(hill, draws=200)
     assert all(math.isnan(o.value) == (o.size == SIZES[0]) for o in found.optima)
     assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=0.02)
-    assert all(o.agrees is None for o in found.optima if o.size == SIZES[0])
 
 
 @pytest.mark.parametrize(
@@ -192,18 +187,18 @@ def test_a_curve_without_a_minimum_has_no_best_value():
         (lambda run: run._replace(value=0.15 if run.value < 0.3 else 0.4), "parabola"),
     ],
 )
-def test_values_that_make_no_curve_are_refused(change, said):
+def test_fit_refuses_values_that_make_no_curve(change, said):
     with pytest.raises(ConfigError, match=said):
         fit([change(run) for run in planted(0.01)])
 
 
-def test_as_many_runs_as_parameters_are_refused():
+def test_fit_refuses_as_many_runs_as_parameters():
     three = [run for run in planted(0.01, values=(0.15, 0.3, 0.6)) if run.seed == 0]
     with pytest.raises(ConfigError, match="no more than the curves"):
         fit(three)
 
 
-def test_at_equal_costs_losses_that_are_linear_in_the_log_of_the_cost_are_read_exactly():
+def test_at_equal_reads_lines_in_the_log_exactly():
     """Whatever a value makes its runs cost; sizes and seeds are each read by themselves."""
 
     def cost(run: Run) -> float:
@@ -229,7 +224,7 @@ def test_at_equal_costs_losses_that_are_linear_in_the_log_of_the_cost_are_read_e
 
 
 @pytest.mark.parametrize("far", [1.0, 30.0, 800.0, 1e6])
-def test_a_logit_however_far_is_a_share(far):
+def test_inverse_of_any_logit_is_a_share(far):
     low, high = inverse(-far), inverse(far)
     assert 0 <= low < 0.5 < high <= 1
     assert low + high == pytest.approx(1, abs=1e-15)
@@ -239,7 +234,7 @@ def test_a_logit_however_far_is_a_share(far):
         assert math.log(low) - math.log1p(-low) == pytest.approx(-far)
 
 
-def test_nothing_is_read_where_costs_have_nothing_in_common():
+def test_at_equal_reads_nothing_without_common_costs():
     one = [run for run in planted(0.0) if run.budget == BUDGETS[0]]
     assert at_equal(one, [run.budget for run in one])[0] == []
     two = [run for run in planted(0.0) if run.budget in BUDGETS[:2]]
@@ -248,7 +243,7 @@ def test_nothing_is_read_where_costs_have_nothing_in_common():
         fit_at_equal(one, [run.budget for run in one])
 
 
-def test_a_run_that_has_not_all_budgets_is_left_out_and_narrows_nothing():
+def test_at_equal_leaves_out_runs_without_all_budgets():
     whole = planted(0.0)
     part = [r for r in whole if (r.size, r.value, r.seed) != (SIZES[0], 0.6, 1) or r.budget < 6e6]
     costs = [[run.budget * (1 + run.value) for run in runs] for runs in (whole, part)]
@@ -257,7 +252,7 @@ def test_a_run_that_has_not_all_budgets_is_left_out_and_narrows_nothing():
     assert read[1] == read[0] - left
 
 
-def test_intervals_at_equal_costs_hold_a_best_value_that_does_not_move():
+def test_fit_at_equal_intervals_hold_a_fixed_best():
     """In at least 90 of 100 studies: readings share runs, and runs a trunk."""
     held = 0
     for seed in range(100):

@@ -27,7 +27,7 @@ def test_summary_is_scipys(values):
         assert found.low == pytest.approx(found.high, abs=1e-9)
 
 
-def test_one_run_says_nothing_of_its_spread():
+def test_summary_of_one_run_has_no_interval():
     found = summary([0.7])
     assert (found.n, found.mean) == (1, 0.7)
     assert math.isnan(found.deviation)
@@ -35,6 +35,6 @@ def test_one_run_says_nothing_of_its_spread():
 
 
 @pytest.mark.parametrize("values", [[], [math.nan, 1.0], [[1.0, 2.0]]])
-def test_no_numbers_are_refused(values):
+def test_summary_refuses_what_is_no_number(values):
     with pytest.raises(ValueError, match="no finite numbers"):
         summary(values)

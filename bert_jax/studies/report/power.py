@@ -1,0 +1,110 @@
+"""The power of a study for its claims before it has run, by the spread of earlier runs."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from bert_jax.reporting.formats import SPACE
+from bert_jax.reporting.metric_names import is_share, pretty
+from bert_jax.studies.report import simultaneous
+from bert_jax.studies.report.verdicts import format_needed
+from bert_jax.studies.report.wording import format_amount, format_count
+from bert_jax.studies.spec import BUDGET, Claimed
+
+Rows = list[dict[str, str]]
+
+
+class Plan(NamedTuple):
+    """What the power of a study follows from before it has run."""
+
+    seeds: int
+    families: int
+    points: Mapping[str, int]  # of each axis
+
+
+def describe_power(claims: Sequence[Claimed], plan: Plan, tables: Sequence[Path]) -> list[str]:
+    """Say the power of a study for the differences it looks for, by the spread of earlier runs.
+
+    Args:
+      claims: that the study has cells for.
+      plan: of the study.
+      tables: results.csv of studies that have run. The first that knows a metric counts. Tables
+        that vary the axis of the claim come before others.
+    """
+    read = {table: read_rows(table) for table in tables}
+    return [_describe(claimed, plan, read) for claimed in claims]
+
+
+def _describe(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> str:
+    share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
+    looked_for = f"a difference of {format_amount(claimed.effect, claimed.metric, share)}"
+    room = claimed.effect - claimed.least
+    other = math.inf
+    if claimed.within is not None:  # found if nothing differs, both ends being as far
+        margin = format_amount(claimed.within, claimed.metric, share)
+        looked_for = f"no difference beyond {margin}"
+        room = other = claimed.within
+    head = f"{claimed.claim}, {looked_for} by {pretty(claimed.metric)}"
+    alike = sorted(read, key=lambda table: not (read[table] and claimed.axis in read[table][0]))
+    known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in alike)
+    table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
+    if table is None:
+        return f"{head}: no earlier run says how far seeds lie apart"
+    # A difference of gains has the variance of two differences.
+    apart = deviation * (1 if claimed.more_at is None else math.sqrt(2))
+    points = plan.points.get(claimed.axis, 2)
+    wanted = simultaneous.Wanted(room, other, families=plan.families)
+    chance = simultaneous.power(plan.seeds, points, apart, wanted)
+    needed = format_needed(simultaneous.seeds_needed(points, apart, wanted))
+    families = format_count(plan.families, "family", "families")
+    return (
+        f"{head}: power {100 * chance:.0f}{SPACE}% with {format_count(plan.seeds, 'seed')}, "
+        f"90{SPACE}% with {needed} (intervals of {families} hold together; a run has a standard "
+        f"deviation of {format_amount(deviation, claimed.metric, share)} in "
+        f"{os.path.relpath(table)})"
+    )
+
+
+def read_rows(table: Path) -> Rows:
+    """Read a results.csv; an unreadable one has no rows."""
+    try:
+        with table.open(encoding="utf-8", newline="") as file:
+            return list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error):
+        return []
+
+
+def find_spread(rows: Rows, metric: str, axis: str) -> float:
+    """Return the pooled standard deviation of a cell about its point and its seed; 0 if unknown.
+
+    Points are those of `axis`. In a table without it they are those of the last axis but the
+    budget.
+    """
+    if not rows or not {metric, "seed", "state"} <= rows[0].keys():
+        return 0.0
+    names = list(rows[0])
+    axes = names[names.index("state") + 1 : names.index("seed")]
+    known = [name for name in axes if name != BUDGET and not name.endswith(".value")]
+    own = axis if axis in axes else (known or [""])[-1]
+    families: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
+    for row in rows:
+        if row[metric]:
+            place = tuple(row[name] for name in axes if name not in (own, f"{own}.value"))
+            at = row.get(own, ""), row["seed"]
+            families.setdefault(place, {})[at] = float(row[metric])
+    squares, freedom = 0.0, 0
+    for runs in families.values():
+        points, seeds = (list(dict.fromkeys(at[i] for at in runs)) for i in (0, 1))
+        values = np.array([[runs.get((p, s), np.nan) for s in seeds] for p in points])
+        compared = simultaneous.compare(values)
+        if compared.freedom:
+            squares += compared.freedom * compared.spread**2
+            freedom += compared.freedom
+    return math.sqrt(squares / freedom) if freedom else 0.0

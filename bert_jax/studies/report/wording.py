@@ -1,0 +1,93 @@
+"""Numbers of a report as text: means, differences, intervals, p values and large amounts."""
+
+from __future__ import annotations
+
+import math
+
+from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number, rounded
+from bert_jax.reporting.metric_names import unit
+from bert_jax.studies.report.intervals import Summary
+
+
+def format_number(
+    value: float, share: bool = False, signed: bool = False, zero: bool = True
+) -> str:
+    """Format a number of a table: two decimals for shares, else three; a dash if not finite.
+
+    Without `zero` a number next to it has as many decimals as it takes to tell.
+    """
+    if not math.isfinite(value):
+        return HOLE
+    decimals = 2 if share or abs(value) >= 10 else 3
+    value = 100 * value if share else value
+    if not zero and value and not round(value, decimals):
+        decimals = -math.floor(math.log10(abs(value)))
+    sign = "+" if signed and round(value, decimals) else "z"  # z: no minus before zero
+    text = f"{value:{sign}.{decimals}f}{f'{SPACE}%' if share else ''}"
+    return text.replace("-", "\N{MINUS SIGN}")
+
+
+def format_amount(value: float, metric: str, share: bool, signed: bool = False) -> str:
+    """Format a value of a metric with its unit."""
+    text = format_number(value, share, signed)
+    return text if share else f"{text} {unit(metric)}".rstrip()
+
+
+def format_mean(mean: Summary | None, seeds: int, share: bool) -> str:
+    """Format a mean with half its interval, and the number of its seeds if some are missing."""
+    if mean is None:
+        return f"{HOLE} (0 of {seeds})"
+    text = format_number(mean.mean, share)
+    if math.isfinite(mean.high):
+        half = format_number(mean.high - mean.mean, share)
+        text = f"{text.removesuffix(f'{SPACE}%')} ± {half}"
+    return text if mean.n == seeds else f"{text} ({mean.n} of {seeds})"
+
+
+def format_interval(low: float, high: float, share: bool = False) -> str:
+    """Format an interval of a table."""
+    if not math.isfinite(low + high):
+        return HOLE
+    if share and high - low > 2:
+        return f"wider than ±100{SPACE}%"
+    first, last = format_ends(low, high, share, True)
+    return f"{first.removesuffix(f'{SPACE}%')} to {last}"
+
+
+def format_ends(low: float, high: float, share: bool = False, signed: bool = False) -> list[str]:
+    """Format both ends of an interval; if it excludes zero, neither end is written as zero."""
+    return [format_number(end, share, signed, zero=low * high <= 0) for end in (low, high)]
+
+
+def format_p(value: float) -> str:
+    """Format a p value with two digits; a small one as a bound."""
+    if math.isnan(value):
+        return HOLE
+    if value < 1e-4:
+        return f"<{SPACE}0.0001"
+    return f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
+
+
+def format_large(value: float) -> str:
+    """Format a large number for people: 1.25 M."""
+    if value < 1e6:
+        return number(value)
+    nearest = float(f"{value:.3g}")
+    size, mark = next(pair for pair in SIZES if nearest >= pair[0])
+    return f"{rounded(nearest / size)}{SPACE}{mark}"
+
+
+def format_count(count: int, one: str, more: str = "") -> str:
+    """Format a count with its noun: 1 seed, 2 seeds; `more` is an irregular plural."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
+def join_names(*names: str) -> str:
+    """Join the names that are not empty by commas."""
+    return ", ".join(filter(None, names))
+
+
+def name_file(*names: str) -> str:
+    """Make the name of a figure's file from the names of what it shows."""
+    text = "_".join(filter(None, names)).replace(" ", "").replace("/", "_").replace("%", "")
+    return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
