@@ -129,7 +129,7 @@ def _fitted(curves: Sequence[_Curve], noise: _Noise, drawn: np.ndarray, bent: fl
     vertices = np.array([_vertex(curve.slope, curve.curvature) for curve in curves])
     moved = np.stack([_drawn(curve, drawn[:, curve.rows]) for curve in curves])  # [G, draws]
     errors = np.array([_spread(row) for row in moved])
-    quantile = simultaneous.quantile(1, noise.freedom)
+    quantile = simultaneous.find_quantile(1, noise.freedom)
     known = np.isfinite(vertices) & np.isfinite(errors) & (errors > 0)
     moved = np.clip(moved, *(np.nan_to_num(vertices + s * FAR * errors)[:, None] for s in (-1, 1)))
     trend = _Trend(curves, vertices, errors, moved, known)

@@ -25,7 +25,7 @@ from bert_jax.reporting.metric_names import lower_is_better
 from bert_jax.studies.definition import Study, Suite, axis
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report.collect import Result, results
-from bert_jax.studies.report.intervals import summary
+from bert_jax.studies.report.intervals import summarize_values
 
 GRID = {"batch": "16,32", "rate": "5e-5,3e-5,2e-5", "epochs": "2,3,4", "seeds": "0,1,2,3,4"}
 
@@ -57,7 +57,7 @@ def report(cells: Sequence[Result], metric: str) -> str:
             values[place].append(cell.metrics[f"dev/{metric}"])
     header = ["batch", "rate", "epochs", "n", f"mean {metric}", "standard deviation"]
     lines = [f"| {' | '.join([*header, '95 % interval'])} |", "|" + "---|" * 7]
-    over_seeds = {knobs: summary(known) for knobs, known in values.items()}
+    over_seeds = {knobs: summarize_values(known) for knobs, known in values.items()}
     for knobs, mean in over_seeds.items():
         spread = "unknown | unknown"
         if mean.n > 1:

@@ -22,7 +22,7 @@ from bert_jax.data.answers import Span
 from bert_jax.evaluation import scores
 from bert_jax.reporting import files
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.studies.report.intervals import summary
+from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.training import data
 
 
@@ -82,8 +82,8 @@ def table(args: argparse.Namespace) -> None:
         row["seeds"] = len(seeds)
         for side, numbers in values.items():
             row |= {
-                f"{side}_mean": summary(numbers).mean,
-                f"{side}_deviation": summary(numbers).deviation,
+                f"{side}_mean": summarize_values(numbers).mean,
+                f"{side}_deviation": summarize_values(numbers).deviation,
             }
         row |= dict(zip(("difference", "low", "high"), difference, strict=True))
         row["zero_inside"] = row["low"] <= 0 <= row["high"]

@@ -64,13 +64,13 @@ def _result(size: str, rate: str, seed: int, metrics: dict[str, float]) -> Resul
 
 
 def answer(view: View) -> str:
-    found = answers.lead(view, answers.find(view), 0)
+    found = answers.write_lead(view, answers.compute_findings(view), 0)
     return found.replace(SPACE, " ").replace("\N{MINUS SIGN}", "-")
 
 
 def tabulate_best(view: View) -> Table:
     comparison = view.comparisons[0]
-    gaps = answers.find(view).gaps[0]
+    gaps = answers.compute_findings(view).gaps[0]
     (table,) = result_tables.tabulate_best(view, comparison, comparison["metrics"], gaps)
     return table
 
@@ -120,9 +120,9 @@ def test_lead_of_one_seed_has_no_interval():
         "The lowest validation MLM loss is that of masking rate 40 %, ahead of 15 % by 0.500 nats "
         "(no interval)."
     )
-    (warning,) = answers.warn(view)
+    (warning,) = answers.list_warnings(view)
     assert warning.startswith("One seed: there is no interval and no p")
-    gaps = answers.find(view).gaps[0]
+    gaps = answers.compute_findings(view).gaps[0]
     (table,) = result_tables.tabulate_gaps(view, "masking.rate", gaps)
     assert table.head == ["masking.rate", "difference", "pairs"]
 
@@ -155,14 +155,14 @@ def test_lead_counts_the_differences_of_several_families():
 
 def test_lead_has_sixty_words_at_most(monkeypatch):
     view = make_view({"small": BETTER, "large": BETTER})
-    found = answers.find(view)
-    assert len(answers.lead(view, found, 0).split()) <= 60
+    found = answers.compute_findings(view)
+    assert len(answers.write_lead(view, found, 0).split()) <= 60
 
     class Long:
         def answer(self) -> str:
             return " ".join(["word"] * 40)
 
-    assert answers.lead(view, found._replace(best={0: [Long()]}), 0) == Long().answer()
+    assert answers.write_lead(view, found._replace(best={0: [Long()]}), 0) == Long().answer()
 
 
 def test_lead_of_a_single_rate_compares_nothing():
@@ -207,7 +207,9 @@ def test_best_cell_of_two_axes_beats_the_unigram(unigram, best):
     assert (best in named) if best else not named
     grid = answers.tabulate_grid(view)
     assert grid.rows == [["15 %", "5.100", "5.300"], ["40 %", "4.600", "4.800"]]
-    assert "40 %                4.600  4.800" in answers.answer(view, answers.find(view))
+    assert "40 %                4.600  4.800" in answers.write_answer(
+        view, answers.compute_findings(view)
+    )
 
 
 def test_warning_names_points_by_their_intervals():
@@ -268,18 +270,18 @@ def test_leader_of_a_point_that_lacks_a_seed_is_by_pairs():
     points = {"15 %": [5.0, 5.1, 9.0], "40 %": [4.9, 5.0, 8.9], "80 %": [4.95, 5.05, None]}
     view = make_view(points, unigram=20.0)
     (family,) = view.families("masking.rate")
-    gaps = answers.find(view).gaps[0]
+    gaps = answers.compute_findings(view).gaps[0]
     assert answers.find_leader(family, LOSS, "15 %", gaps) == "40 %"
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])
 def test_warn_tells_missing_cells_and_few_seeds(missing):
     points = BETTER | {"40 %": [None] * missing + [4.9] * (3 - missing)}
-    found = answers.warn(make_view(points))
+    found = answers.list_warnings(make_view(points))
     assert len(found) == bool(missing)
     if missing:
         assert f"{missing} of 9 cells lack results ({missing} failed)" in found[0]
-    two = answers.warn(make_view({"15 %": [5.0, 5.1], "40 %": [4.9, 4.8]}))
+    two = answers.list_warnings(make_view({"15 %": [5.0, 5.1], "40 %": [4.9, 4.8]}))
     assert two[0].startswith("2 seeds, fewer than 3")
     begun = make_view({"15 %": [5.0, None, None], "40 %": [4.9, None, None]})
-    assert answers.warn(begun)[1].startswith("One seed so far")
+    assert answers.list_warnings(begun)[1].startswith("One seed so far")

@@ -15,7 +15,12 @@ from bert_jax.studies import scaling
 from bert_jax.studies.definition import Budget, Comparison, Suite
 from bert_jax.studies.report import answers, best_value, build, charts, collect
 from bert_jax.studies.report.best_value import Best
-from bert_jax.studies.report.blocks import find_figures, literal, render_html, render_markdown
+from bert_jax.studies.report.blocks import (
+    escape_markdown,
+    find_figures,
+    render_html,
+    render_markdown,
+)
 from bert_jax.studies.report.view import View
 from bert_jax.studies.scaling import Run
 from tests import study_workdir
@@ -38,7 +43,7 @@ def make_view(tmp_path, **changes) -> View:
 
 
 def find(view: View) -> Best:
-    return best_value.find(view, view.comparisons[0])[0]
+    return best_value.fit_best_values(view, view.comparisons[0])[0]
 
 
 def tabulate(best: Best) -> dict[str, list[int]]:
@@ -132,7 +137,7 @@ def test_figures_are_divided_if_lines_need_more_colours(tmp_path):
     view = make_view(tmp_path)
     view = dataclasses.replace(view, results=view.results[::-1])
     (comparison,) = view.comparisons
-    gaps = answers.find(view).gaps[0]
+    gaps = answers.compute_findings(view).gaps[0]
     for figures, what in (
         (charts.draw_means(view, comparison, METRIC), ""),
         (charts.draw_gaps(view, comparison, gaps), "_difference"),
@@ -155,14 +160,14 @@ def test_report_and_summary_have_the_best_values(tmp_path):
     assert (view.place.figures / "masking.rate_validation_mlm_loss_best.svg").is_file()
     summary, page = view.place.summary.read_text(), view.place.report.read_text()
     for line in trend:
-        assert literal(line) in summary
+        assert escape_markdown(line) in summary
         assert line in page
     assert "![Best masking rate" in summary
 
 
 def test_find_reads_the_best_rates_at_equal_flops(tmp_path):
     view = make_view(tmp_path)
-    by_tokens, by_flops = best_value.find(view, view.comparisons[0])
+    by_tokens, by_flops = best_value.fit_best_values(view, view.comparisons[0])
     assert (by_tokens.kind, by_flops.kind) == ("tokens", "flops")
     assert render_markdown(by_flops.describe()).startswith("At equal FLOPs, the best masking rate")
     (name,) = find_figures(by_flops.describe())
@@ -200,4 +205,4 @@ def test_vertex_beyond_the_values_tried_is_no_best_value(tmp_path):
 )
 def test_find_has_nothing_to_say_of_other_studies(tmp_path, changes):
     view = make_view(tmp_path, **changes)
-    assert best_value.find(view, view.comparisons[0]) == []
+    assert best_value.fit_best_values(view, view.comparisons[0]) == []

@@ -19,9 +19,10 @@ from bert_jax.studies.report.blocks import (
     Table,
     Title,
     add_detail,
-    code,
+    drop_repeated,
+    escape_markdown,
     find_figures,
-    literal,
+    format_code,
     render_html,
     render_markdown,
     render_text,
@@ -84,6 +85,15 @@ def test_find_figures_looks_into_sections():
     assert list(find_figures([*REPORT, Section("By rate", [inner])])) == ["loss", "second"]
 
 
+def test_drop_repeated_shows_each_figure_once():
+    inner = add_detail("Further", [Figures({"loss": CHART, "second": CHART}), TABLE])
+    kept = drop_repeated([*REPORT, inner], set())
+    assert list(kept[-1].blocks[0].figures) == ["second"]
+    assert kept[-1].blocks[1] == TABLE
+    assert find_figures(kept).keys() == {"loss", "second"}
+    assert kept[1] == REPORT[1]
+
+
 def test_both_renderings_show_a_users_text_as_it_is():
     blocks = [
         Title(HOSTILE, HOSTILE),
@@ -109,8 +119,8 @@ def test_both_renderings_show_a_users_text_as_it_is():
     ],
 )
 def test_literal_begins_no_heading_and_no_list(text, shown):
-    assert literal(text) == shown
+    assert escape_markdown(text) == shown
 
 
 def test_code_is_one_span_whatever_its_backticks():
-    assert [code(one) for one in ("a b", "a `b`")] == ["`a b`", "`` a `b` ``"]
+    assert [format_code(one) for one in ("a b", "a `b`")] == ["`a b`", "`` a `b` ``"]

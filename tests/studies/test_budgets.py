@@ -163,7 +163,7 @@ def test_explain_lists_amounts_by_their_size(many):
 
 def test_figures_have_a_colour_for_each_line(many):
     """Of means, of differences, and at equal budgets of every kind."""
-    shown = find_figures(document.compose(many, answers.find(many)))
+    shown = find_figures(document.compose(many, answers.compute_findings(many)))
     parts = {name: figure for name, figure in shown.items() if isinstance(figure, Chart)}
     parts = {name: figure for name, figure in parts.items() if "_curves_" not in name}
     assert {f"masking.rate_equal_{kind}_2x64" for kind in KINDS} < parts.keys()

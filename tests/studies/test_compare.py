@@ -25,7 +25,7 @@ SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]
 def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.ndarray:
     """[cells, draws] of cells that share their examples."""
     arrays = {f"{i}": (row, counts, b"") for i, row in enumerate(sums)}
-    return np.stack([one.values for one in compare.replicates(arrays, draws).values()])
+    return np.stack([one.values for one in compare.resample_examples(arrays, draws).values()])
 
 
 # --- by hand ------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ def test_differences_of_committed_results(name, axis, metric, families, least):
         labels = ["15 %", *(label for label in points if label != "15 %")]
         values = np.array([[points[label][seed] for seed in range(3)] for label in labels])
         halves = halves_by_hand(values, 0.05 / families)
-        gaps = compare.differences(place, [family], "15 %", [metric], families)
+        gaps = compare.compare_families(place, [family], "15 %", [metric], families)
         by_point = {gap.point: gap for gap in gaps}
         for label, row, half in zip(labels[1:], values[1:], halves, strict=True):
             gap = by_point.pop(label)
@@ -92,7 +92,7 @@ def test_replicates_resample_all_cells_alike():
     rng = np.random.default_rng(4)
     counts = rng.integers(1, 9, 200).astype(float)
     base = counts * rng.normal(0, 10, 200)
-    known = compare.replicates(
+    known = compare.resample_examples(
         {"a": (base + 0.25 * counts, counts, b"x"), "b": (base, counts, b"x")}, 500
     )
     assert np.allclose(known["a"].values - known["b"].values, 0.25)
@@ -104,7 +104,7 @@ def test_replicates_of_other_examples_are_another_group():
     ones = np.ones(50)
     cells = dict.fromkeys("ab", (ones, ones, b"x"))
     cells |= {"c": (ones, 2 * ones, b"x"), "d": (ones, ones, b"y")}
-    known = compare.replicates(cells, 10)
+    known = compare.resample_examples(cells, 10)
     assert known["a"].group == known["b"].group
     assert len({one.group for one in known.values()}) == 3
     assert np.allclose(known["c"].values, 0.5)
@@ -136,7 +136,7 @@ def compared(
 ) -> dict[tuple, compare.Difference]:
     found = collect.results(place)
     families = collect.families(place.read_study(), found, "masking.rate")
-    listed = compare.differences(place, families, baseline, [metric], draws=500)
+    listed = compare.compare_families(place, families, baseline, [metric], draws=500)
     return {(one.family, one.point): one for one in listed}
 
 

@@ -64,7 +64,7 @@ def view(place) -> View:
 
 @pytest.fixture(scope="module")
 def blocks(view) -> list[Block]:
-    return document.compose(view, answers.find(view))
+    return document.compose(view, answers.compute_findings(view))
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def body(blocks) -> str:
 
 
 def summarize(view: View) -> str:
-    text = render_markdown(document.compose(view, answers.find(view)))
+    text = render_markdown(document.compose(view, answers.compute_findings(view)))
     return text.replace("\N{MINUS SIGN}", "-")
 
 
@@ -84,7 +84,7 @@ def read(body: str) -> str:
 
 def compose(place: StudyFolder) -> str:
     view = read_view(place)
-    return render_html(document.compose(view, answers.find(view)))
+    return render_html(document.compose(view, answers.compute_findings(view)))
 
 
 def find_section(blocks: list[Block], title: str) -> Section:
@@ -110,12 +110,12 @@ def test_report_begins_with_the_answer(view, blocks, body):
     lead, warned, figure, table, _ = answer.blocks
     assert len(lead.text.split()) <= 60
     assert re.match(r"The best masking rate is \d+ to \d+\W% after 4.1\WM tokens\. By", lead.text)
-    assert warned.items[0] == answers.warn(view)[0]
+    assert warned.items[0] == answers.list_warnings(view)[0]
     assert list(figure.figures) == ["masking.rate_validation_mlm_loss"]
     assert table.head[:3] == ["metric", "best point", "mean"]
     assert [row[0] for row in table.rows] == [f"Validation MLM loss, {size}" for size in SIZES]
     (comparison,) = view.comparisons
-    gaps = compare.differences(view.place, view.families("masking.rate"), "15 %", [METRIC], 6)
+    gaps = compare.compare_families(view.place, view.families("masking.rate"), "15 %", [METRIC], 6)
     for row, family in zip(table.rows, view.families("masking.rate"), strict=True):
         best = answers.find_leader(family, METRIC, comparison["baseline"], gaps)
         assert row[1] == best
@@ -127,7 +127,7 @@ def test_report_begins_with_the_answer(view, blocks, body):
 def test_page_and_summary_have_the_same_answer(view, blocks):
     summary, page = summarize(view), read(render_html(blocks))
     lead = find_section(blocks, "Answer").blocks[0].text
-    assert parts.literal(lead) in summary.replace(SPACE, " ")
+    assert parts.escape_markdown(lead) in summary.replace(SPACE, " ")
     assert lead.replace(SPACE, " ") in page
     for row in find_section(blocks, "Answer").blocks[3].rows:
         assert f"| {row[1]} | {row[2]} |".replace(SPACE, " ") in summary
@@ -197,7 +197,7 @@ def test_summary_has_means_and_differences_in_pairs(view):
     families = view.families("masking.rate")
     gaps = {
         (gap.family, gap.point): gap
-        for gap in compare.differences(view.place, families, "15 %", [METRIC], 6)
+        for gap in compare.compare_families(view.place, families, "15 %", [METRIC], 6)
     }
     assert [line.split(" | ")[0] for line in pairs[2:]] == ["| 5 %", "| 40 %", "| 80 %"]
     for line in pairs[2:]:
@@ -247,15 +247,15 @@ def test_committed_study_has_one_short_answer(study):
         for one in collect.read_csv(place)
     ]
     view = View(place, place.read_study(), results)
-    found = answers.find(view)
+    found = answers.compute_findings(view)
     blocks = document.compose(view, found)
     lines, page = render_markdown(blocks).splitlines(), render_html(blocks)
     for number, _ in enumerate(view.comparisons):
-        lead = answers.lead(view, found, number)
+        lead = answers.write_lead(view, found, number)
         assert 5 < len(lead.split()) <= 60
-        assert parts.literal(lead) in lines
+        assert parts.escape_markdown(lead) in lines
         assert f'<p class="lead">{html.escape(lead)}</p>' in page
-        assert lead in answers.answer(view, found).splitlines()
+        assert lead in answers.write_answer(view, found).splitlines()
     assert find_disagreements("\n".join(lines)) == []
 
 

@@ -29,7 +29,7 @@ def test_cross_rate_marks_the_best_of_each_column(tmp_path):
         return "failed" if (cell.labels["masking.rate"], cell.seed) == ("80 %", 2) else "done"
 
     view = make_view(tmp_path, masking_rate(rates=(0.05, 0.15, 0.4, 0.8)), state)
-    heat = matrices.cross_rate(view)["cross_rate_2x64"]
+    heat = matrices.draw_cross_rate(view)["cross_rate_2x64"]
     rates = sorted(RATES)
     assert list(heat.columns) == [f"{100 * rate:g}{SPACE}%" for rate in rates]
     assert heat.rows == ["5 %", "15 %", "40 %", "80 % (2 of 3)"]
@@ -57,7 +57,7 @@ def test_cross_rate_has_no_row_for_rates_left_out(tmp_path):
         seeds=(0, 1),
         keep=lambda at: at["size"].label == "2 x 64" or at["masking.rate"].value != 0.3,
     )
-    made = matrices.cross_rate(make_view(tmp_path, study))
+    made = matrices.draw_cross_rate(make_view(tmp_path, study))
     assert made["cross_rate_2x64"].rows == ["15 %", "30 %", "40 %"]
     assert made["cross_rate_2x128"].rows == ["15 %", "40 %"]
 
@@ -73,11 +73,12 @@ def test_crossed_axes_are_a_heat_map_with_holes(tmp_path, split):
         return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
 
     view = make_view(tmp_path, study, state)
-    (heat,) = matrices.crossed(view).values()
+    (heat,) = matrices.draw_crossed(view).values()
     assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
     assert heat.x == "split ([MASK]/same/random, %)"
     assert math.isnan(heat.values[1][1])
     assert 'class="hole"' in svg.draw(heat)
     top = max(value for row in heat.values for value in row if math.isfinite(value))
     assert [heat.values[i][j] for i, j in heat.marks] == [top]
-    assert answers.find(view).gaps[0][0].family == "masking rate 15 %"  # a number says of what
+    gap = answers.compute_findings(view).gaps[0][0]
+    assert gap.family == "masking rate 15 %"  # a number says of what it is

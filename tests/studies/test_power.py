@@ -41,7 +41,7 @@ def test_power_of_gains_has_twice_the_variance(view):
     for claim, values in ((TRUE, 1.0), (more, math.sqrt(2))):
         line = power.describe_power([claim], PLAN, [view.place.csv])[0]
         wanted = simultaneous.Wanted(claim.effect, families=PLAN.families)
-        chance = simultaneous.power(
+        chance = simultaneous.find_power(
             PLAN.seeds, PLAN.points["masking.rate"], values * deviation, wanted
         )
         assert f"power {100 * chance:.0f}{SPACE}%" in line
@@ -92,8 +92,8 @@ def test_describe_power_by_tables_of_earlier_runs(view, tmp_path, capsys):
     assert "results.csv" in line
     deviation = spread(view.place.csv)
     wanted = simultaneous.Wanted(0.05, families=2)
-    chance = 100 * simultaneous.power(3, 5, deviation, wanted)
-    needed = simultaneous.seeds_needed(5, deviation, wanted)
+    chance = 100 * simultaneous.find_power(3, 5, deviation, wanted)
+    needed = simultaneous.count_seeds(5, deviation, wanted)
     said = f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed}"
     assert f"{said} (intervals of 2 families hold together; " in line
     other = tmp_path / "other.csv"  # of a study that varies something else

@@ -28,7 +28,7 @@ def coverage(points, seeds, spreads=None, studies=2_000):
     held = 0
     for noise in rng.standard_normal((studies, points, seeds)):
         values = noise * spreads[:, None] + rng.standard_normal(seeds)  # a seed moves all points
-        gaps = simultaneous.compare(values).gaps
+        gaps = simultaneous.compare_points(values).gaps
         held += all(abs(gap.mean) <= gap.half for gap in gaps)
     return held / studies
 
@@ -41,7 +41,7 @@ def spread_orders(points):
 
 @pytest.mark.parametrize("freedom", TABLE)
 def test_quantile_equals_the_published_table(freedom):
-    found = [simultaneous.quantile(points, freedom) for points in range(1, 7)]
+    found = [simultaneous.find_quantile(points, freedom) for points in range(1, 7)]
     assert found == pytest.approx(TABLE[freedom], abs=0.006)
 
 
@@ -55,7 +55,7 @@ def test_quantile_equals_that_of_draws(freedom, correlation):
     largest = np.abs((shared + own) / spread).max(axis=1)
     for level, close in ((0.5, 0.005), (0.05, 0.01), (0.001, 0.04)):
         drawn = np.quantile(largest, 1 - level)
-        assert simultaneous.quantile(5, freedom, level, correlation) == pytest.approx(
+        assert simultaneous.find_quantile(5, freedom, level, correlation) == pytest.approx(
             drawn, rel=close
         )
 
@@ -96,14 +96,14 @@ def test_coverage_of_many_families_together():
     held = 0
     for _ in range(500):
         families = rng.standard_normal((10, 4, 3))
-        gaps = [gap for values in families for gap in simultaneous.compare(values, 10).gaps]
+        gaps = [gap for values in families for gap in simultaneous.compare_points(values, 10).gaps]
         held += all(abs(gap.mean) <= gap.half for gap in gaps)
     assert held / 500 >= 0.94
 
 
 def test_two_points_have_the_paired_t_interval():
     a, b = np.random.default_rng(0).standard_normal((2, 5))
-    (gap,) = simultaneous.compare(np.stack([b, a])).gaps
+    (gap,) = simultaneous.compare_points(np.stack([b, a])).gaps
     theirs = stats.ttest_rel(a, b)
     assert gap.mean + gap.half == pytest.approx(theirs.confidence_interval(0.95).high)
     assert gap.p == pytest.approx(theirs.pvalue, rel=1e-4)
@@ -116,7 +116,7 @@ def test_points_share_one_spread():
     values[3] += 10  # a mean moves no interval
     residuals = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
     spread = math.sqrt((residuals**2).sum() / 10)
-    compared = simultaneous.compare(values)
+    compared = simultaneous.compare_points(values)
     assert (compared.freedom, compared.uneven) == (10, False)
     assert compared.spread == pytest.approx(spread)
     shared = [gap.half for gap in compared.gaps if not gap.own]
@@ -134,7 +134,7 @@ def test_uneven_spreads_fall_back_to_the_pairs():
     """One point scatters a thousand times as far: its t has four degrees of freedom, not 16."""
     values = np.random.default_rng(0).standard_normal((5, 5))
     values[2] *= 1_000
-    compared = simultaneous.compare(values)
+    compared = simultaneous.compare_points(values)
     assert compared.uneven
     pairs = values[2] - values[0]
     alone = stats.t.ppf(1 - 0.05 / 4 / 2, 4) * pairs.std(ddof=1) / math.sqrt(5)
@@ -144,7 +144,7 @@ def test_uneven_spreads_fall_back_to_the_pairs():
 def test_missing_runs_leave_the_pairs_there_are():
     values = np.random.default_rng(0).standard_normal((4, 3))
     values[1, 0] = values[0, 2] = values[3, 0] = values[3, 1] = np.nan
-    compared = simultaneous.compare(values)
+    compared = simultaneous.compare_points(values)
     assert [gap.pairs for gap in compared.gaps] == [1, 2, 0]
     assert compared.freedom == 2  # 8 runs, 4 points, 2 seeds more
     assert compared.gaps[0].mean == pytest.approx(values[1, 1] - values[0, 1])
@@ -153,7 +153,7 @@ def test_missing_runs_leave_the_pairs_there_are():
 
 
 def test_one_seed_has_no_interval():
-    compared = simultaneous.compare(np.array([[1.0], [2.0], [4.0]]))
+    compared = simultaneous.compare_points(np.array([[1.0], [2.0], [4.0]]))
     assert [gap.mean for gap in compared.gaps] == [1.0, 3.0]
     assert all(math.isinf(gap.half) and math.isnan(gap.p) for gap in compared.gaps)
 
@@ -161,7 +161,7 @@ def test_one_seed_has_no_interval():
 def test_p_is_the_level_at_which_the_interval_ends_at_zero():
     values = np.random.default_rng(1).standard_normal((4, 3))
     values[1] += 4
-    gap = simultaneous.compare(values, families=3, examples=(0.3, 0.0, 0.0)).gaps[0]
+    gap = simultaneous.compare_points(values, families=3, examples=(0.3, 0.0, 0.0)).gaps[0]
     assert 0 < gap.p < 1
     assert gap.half_at(gap.p / 3) == pytest.approx(abs(gap.mean), rel=1e-6)
     assert (gap.p <= 0.05) == (abs(gap.mean) >= gap.half)
@@ -169,17 +169,19 @@ def test_p_is_the_level_at_which_the_interval_ends_at_zero():
 
 def test_errors_over_examples_widen_the_interval():
     values = np.random.default_rng(0).standard_normal((3, 4))
-    narrow, wide = (simultaneous.compare(values, examples=(e, e)).gaps[0].half for e in (0.0, 0.5))
+    narrow, wide = (
+        simultaneous.compare_points(values, examples=(e, e)).gaps[0].half for e in (0.0, 0.5)
+    )
     # Of two independent normal errors: Sidak's quantile.
     quantile = stats.norm.ppf(1 - (1 - math.sqrt(0.95)) / 2)
     assert wide == pytest.approx(math.hypot(narrow, quantile * 0.5), rel=1e-4)
 
 
 def test_equal_values_differ_by_nothing():
-    alike = simultaneous.compare(np.ones((3, 2)))
+    alike = simultaneous.compare_points(np.ones((3, 2)))
     assert [(gap.mean, gap.p) for gap in alike.gaps] == [(0.0, 1.0)] * 2
     assert [gap.half for gap in alike.gaps] == pytest.approx([0.0, 0.0], abs=1e-12)
-    apart = simultaneous.compare(np.array([[1.0, 1.0], [2.0, 2.0]]))
+    apart = simultaneous.compare_points(np.array([[1.0, 1.0], [2.0, 2.0]]))
     assert apart.gaps[0].p < 1e-9
 
 
@@ -192,17 +194,17 @@ def test_power_is_that_of_simulated_families(seeds, points, families, difference
     found = 0
     for noise in rng.standard_normal((3_000, points, seeds)):
         noise[1] += difference
-        gap = simultaneous.compare(noise, families).gaps[0]
+        gap = simultaneous.compare_points(noise, families).gaps[0]
         found += gap.mean - gap.half > 0
-    power = simultaneous.power(seeds, points, 1.0, Wanted(difference, families=families))
+    power = simultaneous.find_power(seeds, points, 1.0, Wanted(difference, families=families))
     assert 0.1 < power < 0.999
     assert power == pytest.approx(found / 3_000, abs=0.04)
 
 
 def test_seeds_needed_are_the_fewest_with_power():
     wanted = Wanted(1.0, families=6)
-    needed = simultaneous.seeds_needed(5, 1.0, wanted)
-    assert simultaneous.power(needed, 5, 1.0, wanted) >= 0.9
-    assert simultaneous.power(needed - 1, 5, 1.0, wanted) < 0.9
-    assert simultaneous.seeds_needed(5, 1.0, Wanted(0.0)) is None
-    assert simultaneous.seeds_needed(5, 1.0, Wanted(1e-3)) is None
+    needed = simultaneous.count_seeds(5, 1.0, wanted)
+    assert simultaneous.find_power(needed, 5, 1.0, wanted) >= 0.9
+    assert simultaneous.find_power(needed - 1, 5, 1.0, wanted) < 0.9
+    assert simultaneous.count_seeds(5, 1.0, Wanted(0.0)) is None
+    assert simultaneous.count_seeds(5, 1.0, Wanted(1e-3)) is None

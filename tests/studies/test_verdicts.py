@@ -14,7 +14,7 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import definition
 from bert_jax.studies.definition import Comparison
 from bert_jax.studies.report import answers, build, collect, simultaneous, verdicts
-from bert_jax.studies.report.blocks import literal
+from bert_jax.studies.report.blocks import escape_markdown
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.published import CLAIMS, TABLES
 from bert_jax.studies.report.verdicts import (
@@ -36,7 +36,7 @@ SPREAD = 0.02
 def gain(values: np.ndarray, families: int = 1, error: float = 0.0) -> Difference:
     """Return the first difference of a family of values [points, seeds]."""
     points = len(values)
-    compared = simultaneous.compare(values, families, [error] * (points - 1))
+    compared = simultaneous.compare_points(values, families, [error] * (points - 1))
     gap = compared.gaps[0]
     ends = {"mean": gap.mean, "low": gap.mean - gap.half, "high": gap.mean + gap.half}
     noise = {"spread": compared.spread, "points": points, "examples_error": error}
@@ -74,7 +74,7 @@ def raised(values: np.ndarray, mean: float) -> np.ndarray:
 )
 def test_verdict_follows_from_the_interval(low, high, options, word):
     ends = {"mean": (low + high) / 2, "low": low, "high": high, "spread": 0.1, "points": 2}
-    verdict = verdicts.judge(Difference("loss", "", "a", "b", 3, 0, **ends), **options)
+    verdict = verdicts.judge_gain(Difference("loss", "", "a", "b", 3, 0, **ends), **options)
     assert verdict == (word, (low + high) / 2, low, high, 3, verdict.needed)
     assert (verdict.needed is None) == (word != UNDERPOWERED)
 
@@ -96,33 +96,33 @@ def test_verdict_needs_seeds_that_are_enough(mean, families, options, wanted, mo
     Their noise has the spread of the first study, and its difference is the true one.
     """
     few = noise(2, seed=5)
-    scale = SPREAD / simultaneous.compare(few).spread
+    scale = SPREAD / simultaneous.compare_points(few).spread
     seen = gain(raised(few * scale, mean), families)
-    verdict = verdicts.judge(seen, families, **options)
+    verdict = verdicts.judge_gain(seen, families, **options)
     assert verdict.word == UNDERPOWERED
-    monkeypatch.setattr(simultaneous, "seeds_needed", lambda *_: None)  # of the others: slow
+    monkeypatch.setattr(simultaneous, "count_seeds", lambda *_: None)  # of the others: slow
     found = 0
     for seed in range(500):
         values = noise(verdict.needed, seed=seed)
         values[1] += mean
-        found += verdicts.judge(gain(values, families), families, **options).word == wanted
+        found += verdicts.judge_gain(gain(values, families), families, **options).word == wanted
     assert 435 <= found <= 480
 
 
 def test_verdict_needs_no_seeds_where_none_help():
     """Examples are too few, or the difference is nothing."""
     values = raised(noise(6, points=2), 0.1)
-    assert verdicts.judge(gain(values)).word == REPLICATED
-    assert verdicts.judge(gain(values, error=0.1))[0::5] == (UNDERPOWERED, None)
+    assert verdicts.judge_gain(gain(values)).word == REPLICATED
+    assert verdicts.judge_gain(gain(values, error=0.1))[0::5] == (UNDERPOWERED, None)
     close = raised(noise(3, points=2, seed=1), 0.02)
-    wide, narrow = verdicts.judge(gain(close, error=0.004)), verdicts.judge(gain(close))
+    wide, narrow = verdicts.judge_gain(gain(close, error=0.004)), verdicts.judge_gain(gain(close))
     assert (wide.word, narrow.word) == (UNDERPOWERED, UNDERPOWERED)
     assert wide.needed > narrow.needed
-    assert verdicts.judge(gain(raised(values, 0.0)))[0::5] == (UNDERPOWERED, None)
+    assert verdicts.judge_gain(gain(raised(values, 0.0)))[0::5] == (UNDERPOWERED, None)
 
 
 def test_verdict_of_one_pair_is_open():
-    verdict = verdicts.judge(gain(np.array([[0.0], [0.5]])))
+    verdict = verdicts.judge_gain(gain(np.array([[0.0], [0.5]])))
     assert verdict == (UNDERPOWERED, 0.5, -math.inf, math.inf, 1, None)
 
 
@@ -137,13 +137,13 @@ def view(tmp_path_factory) -> View:
 
 def rows(judged: list[Judged]) -> list[list[str]]:
     """Rows of the table of claims."""
-    (table,) = verdicts.describe(judged)[-1].blocks
+    (table,) = verdicts.describe_claims(judged)[-1].blocks
     return table.rows
 
 
 def sentences(judged: list[Judged]) -> dict[str, list[str]]:
     """Verdicts by the sentence of their claim."""
-    _, *blocks, _ = verdicts.describe(judged)
+    _, *blocks, _ = verdicts.describe_claims(judged)
     return {
         claim.text: list(listed.items)
         for claim, listed in zip(blocks[::2], blocks[1::2], strict=True)
@@ -189,7 +189,7 @@ def test_judge_claims_by_all_points(view):
 
 
 def test_judge_claims_by_intervals_of_differences(view):
-    found = answers.find(view)
+    found = answers.compute_findings(view)
     gaps = {(gap.family, gap.point): gap for gap in found.gaps[0]}
     claims = [j for j in found.claims if j.claimed.baseline == "15 %"]
     assert len(claims) == 2
@@ -264,7 +264,7 @@ def test_report_has_verdicts_that_fit_the_intervals(view):
         assert (line[4] == "replicated") == (max(-low, high) < margin if margin else low > 0)
         assert line[3] in page
     for claim, listed in sentences(judged).items():
-        assert all(literal(sentence) in summary for sentence in (claim, *listed))
+        assert all(escape_markdown(sentence) in summary for sentence in (claim, *listed))
     assert CLAIMS["C1"].text in page
 
 

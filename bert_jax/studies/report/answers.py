@@ -36,29 +36,29 @@ class Findings(NamedTuple):
     claims: Sequence[Judged]
 
 
-def find(view: View) -> Findings:
+def compute_findings(view: View) -> Findings:
     """Compare, fit and judge all that a study states."""
     gaps: dict[int, Sequence[Difference]] = {}
     best: dict[int, Sequence[Best]] = {}
     count = view.family_count
     for i, comparison in enumerate(view.comparisons):
         families = view.families(comparison["axis"])
-        gaps[i] = compare.differences(
+        gaps[i] = compare.compare_families(
             view.place, families, comparison["baseline"], comparison["metrics"], count
         )
-        best[i] = best_value.find(view, comparison)
+        best[i] = best_value.fit_best_values(view, comparison)
     return Findings(gaps, best, verdicts.judge_claims(view))
 
 
-def answer(view: View, found: Findings) -> str:
+def write_answer(view: View, found: Findings) -> str:
     """Answer a study as the terminal shows it: a line for each comparison, then warnings."""
     grid = tabulate_grid(view)
     lines = [name_best_cell(view), render_text(grid) if grid else ""]
-    lines += [lead(view, found, number) for number in range(len(view.comparisons))]
-    return "\n".join(filter(None, [*lines, *warn(view)]))
+    lines += [write_lead(view, found, number) for number in range(len(view.comparisons))]
+    return "\n".join(filter(None, [*lines, *list_warnings(view)]))
 
 
-def lead(view: View, found: Findings, number: int) -> str:
+def write_lead(view: View, found: Findings, number: int) -> str:
     """Answer a comparison by its first metric, in at most 60 words.
 
     With the best value of the axis, the differences are left out where there is no room for both.
@@ -247,7 +247,7 @@ def _find_means(view: View) -> tuple[str, dict[tuple[str, str], Summary | None]]
 # --- warnings -----------------------------------------------------------------------------------
 
 
-def warn(view: View) -> list[str]:
+def list_warnings(view: View) -> list[str]:
     """Say what keeps the whole study from being an answer: missing cells, too few seeds."""
     found = []
     states = Counter(

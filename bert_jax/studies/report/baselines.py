@@ -66,7 +66,9 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
 def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
     """Return whether the interval of some runs includes the baseline, or lies behind it."""
     sign = 1 if lower_is_better(metric) else -1
-    mean = intervals.summary([sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs])
+    mean = intervals.summarize_values(
+        [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
+    )
     seeds = mean.high - mean.mean if mean.n > 1 else 0.0
     # The same examples are read with each seed, so that more seeds do not narrow this part.
     examples = [

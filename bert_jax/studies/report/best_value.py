@@ -188,7 +188,7 @@ class Best:
             each = [(fitted.over_budget, fitted.over_size)[place].estimate for fitted in self.alone]
             known = [value for value in each if math.isfinite(value)]
             if len(known) > 1:
-                mean = intervals.summary(known)
+                mean = intervals.summarize_values(known)
                 factor = _format_factor(Estimate(mean.mean, mean.low, mean.high))
                 said.append(f"{factor} for the {what}")
         if not said:
@@ -204,7 +204,7 @@ class Best:
         return [(estimate, what) for estimate, what in both if math.isfinite(estimate.estimate)]
 
 
-def find(view: View, comparison: Mapping[str, Any]) -> list[Best]:
+def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     """Fit the best values of a comparison's axis: by the study's budget, and at equal FLOPs.
 
     It can where the axis has shares, and the first metric is a loss at known budgets and sizes; at

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from typing import TypeAlias
 
@@ -118,6 +118,21 @@ def find_figures(blocks: Iterable[Block]) -> dict[str, Figure]:
     return found
 
 
+def drop_repeated(blocks: Iterable[Block], shown: set[str]) -> list[Block]:
+    """Leave out figures that an earlier block shows; `shown` has their names and gets further."""
+    kept: list[Block] = []
+    for block in blocks:
+        if isinstance(block, Section):
+            kept.append(replace(block, blocks=drop_repeated(block.blocks, shown)))
+        elif isinstance(block, Figures):
+            new = {name: one for name, one in block.figures.items() if name not in shown}
+            shown.update(new)
+            kept.append(Figures(new))
+        else:
+            kept.append(block)
+    return kept
+
+
 # --- Markdown -----------------------------------------------------------------------------------
 
 
@@ -138,7 +153,9 @@ def render_markdown(
 def _render_block(block: Block, find_picture: FindPicture, level: int) -> str:
     match block:
         case Title(name, question):
-            return "\n\n".join(filter(None, [f"# {literal(name)}", literal(question)]))
+            return "\n\n".join(
+                filter(None, [f"# {escape_markdown(name)}", escape_markdown(question)])
+            )
         case Paragraph(text):
             return _markdown(text)
         case Bullets(items):
@@ -147,16 +164,21 @@ def _render_block(block: Block, find_picture: FindPicture, level: int) -> str:
             return _render_table(head, rows)
         case Figures(figures):
             found = {name: find_picture(name) for name in figures}
-            shown = [f"![{literal(figures[n].title)}]({at})" for n, at in found.items() if at]
+            shown = [
+                f"![{escape_markdown(figures[n].title)}]({at})" for n, at in found.items() if at
+            ]
             return "\n\n".join(shown)
         case Section(title, inner, detail=False):
             body = render_markdown(inner, find_picture, level + 1)
-            return f"{'#' * level} {literal(title)}\n\n{body}" if body else ""
+            return f"{'#' * level} {escape_markdown(title)}\n\n{body}" if body else ""
     return ""
 
 
 def _render_table(head: Sequence[str], rows: Sequence[Sequence[Text]]) -> str:
-    lines = [[literal(name) for name in head], *([_markdown(cell) for cell in r] for r in rows)]
+    lines = [
+        [escape_markdown(name) for name in head],
+        *([_markdown(cell) for cell in r] for r in rows),
+    ]
     first, *others = (f"| {' | '.join(line)} |" for line in lines)
     return "\n".join([first, f"|---|{'---:|' * (len(head) - 1)}", *others])
 
@@ -166,13 +188,13 @@ def _markdown(text: Text) -> str:
         case tuple():
             return "".join(map(_markdown, text))
         case Bold(words):
-            return f"**{literal(words)}**"
+            return f"**{escape_markdown(words)}**"
         case Code(words):
-            return code(words)
-    return literal(text)
+            return format_code(words)
+    return escape_markdown(text)
 
 
-def literal(text: str) -> str:
+def escape_markdown(text: str) -> str:
     """Escape a user's text so that Markdown and HTML show it as it is, on one line."""
     text = re.sub(r"\s+", " ", escape(text, quote=False))
     text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
@@ -183,7 +205,7 @@ def literal(text: str) -> str:
     )
 
 
-def code(text: str) -> str:
+def format_code(text: str) -> str:
     """Format a span of code, whatever backticks are in it."""
     fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
     return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"

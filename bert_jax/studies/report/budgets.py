@@ -37,7 +37,7 @@ SPENT = {  # titles of the axis, with their units
 PREFERRED = ("validation/mlm_loss", "validation/loss")
 
 
-def describe(view: View, axis: str) -> list[Block]:
+def describe_budgets(view: View, axis: str) -> list[Block]:
     """Describe every kind of budget; nothing if nothing was evaluated during training."""
     metric = choose_metric(view.results)
     if not metric:
@@ -205,7 +205,9 @@ class Panel:
             shared = sorted(set.intersection(*map(set, seeds)))
             shared = sorted({*shared[:: -(-len(shared) // POINTS)], *shared[-1:]})
             spent = runs[0].clock(self.kind)
-            means = [(spent(s), intervals.summary([seed[s] for seed in seeds])) for s in shared]
+            means = [
+                (spent(s), intervals.summarize_values([seed[s] for seed in seeds])) for s in shared
+            ]
             band = [(x, mean.low, mean.high) for x, mean in means if math.isfinite(mean.high)]
             tone = charts.find_tone(i, len(self.axis.labels))
             lines.append(Series(label, [(x, mean.mean) for x, mean in means], tone, band=band))

@@ -28,12 +28,12 @@ MORE = "More: `report.html` (all measures, further analyses), `results.csv` (eve
 def write(place: StudyFolder) -> str:
     """Write results.csv, figures/*, summary.md and, last, report.html; return what to print."""
     view = read_cells(place)
-    found = answers.find(view)
+    found = answers.compute_findings(view)
     blocks = compose(view, found)
     _write_figures(view, blocks, place.figures, figure_files.KINDS)
     _write_summary(place, blocks, place.figures)
     _write_page(place, view, blocks)
-    return answers.answer(view, found)
+    return answers.write_answer(view, found)
 
 
 def write_summary(place: StudyFolder) -> str:
@@ -45,12 +45,12 @@ def write_summary(place: StudyFolder) -> str:
     evaluations = {key.partition("/")[0] for result in results for key in result.metrics}
     suites = {"evaluations": {name: {"name": name} for name in sorted(evaluations)}}
     view = View(place, suites | place.read_study(), results)
-    found = answers.find(view)
+    found = answers.compute_findings(view)
     blocks = compose(view, found)
     beside = {figure.stem for figure in place.workdir.glob("*.png")}
     _write_figures(view, blocks, place.workdir, ("png",), beside)
     _write_summary(place, blocks, place.workdir)
-    return answers.answer(view, found)
+    return answers.write_answer(view, found)
 
 
 def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
@@ -65,14 +65,14 @@ def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
         view = read_cells(whole)
         for file in (whole.study, whole.csv):
             files.write_text(place.workdir / file.name, file.read_text(encoding="utf-8"))
-        found = answers.find(view)
+        found = answers.compute_findings(view)
         blocks = compose(view, found)
         # The first time all of them.
         beside = {figure.stem for figure in place.workdir.glob("*.png")} or None
         _write_figures(view, blocks, place.workdir, ("png",), beside)
         _write_summary(place, blocks, place.workdir)
         _write_page(place, view, blocks)
-        return answers.answer(view, found)
+        return answers.write_answer(view, found)
 
 
 def read_cells(place: StudyFolder) -> View:

@@ -126,7 +126,7 @@ def _has(points: Sequence[Point], labels: Mapping[str, str], metric: str) -> boo
     return any(known == labels and evaluation in evaluations for known, evaluations in points)
 
 
-def differences(
+def compare_families(
     place: StudyFolder,
     families: Sequence[Family],
     baseline: str,
@@ -154,7 +154,7 @@ def differences(
     return listed
 
 
-def differences_of_gains(
+def compare_gains(
     place: StudyFolder, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
 ) -> list[Difference]:
     """Compare what each point gains over the baseline in one family with its gain in another.
@@ -223,7 +223,7 @@ def _compare(
     metric: str, family: str, baseline: str, table: _Table, count: int
 ) -> list[Difference]:
     """Compare the points of a table with its first; those without a pair have no numbers."""
-    compared = simultaneous.compare(table.values, count, table.errors)
+    compared = simultaneous.compare_points(table.values, count, table.errors)
     listed = []
     for row, gap in enumerate(compared.gaps):
         holes = len(table.seeds) - gap.pairs
@@ -264,7 +264,7 @@ def _examples_error(
 # --- resampling --------------------------------------------------------------------------------
 
 
-def replicates(
+def resample_examples(
     arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0
 ) -> dict[str, Replicates]:
     """Compute each cell's metric on resamples, the same ones for all cells that share examples."""
@@ -305,7 +305,7 @@ def _replicates(
 ) -> dict[str, Replicates]:
     """Resample the examples of all cells of some families."""
     cells = [cell for family in families for runs in family.runs.values() for cell in runs]
-    return replicates(_arrays(place, cells, metric), draws)
+    return resample_examples(_arrays(place, cells, metric), draws)
 
 
 def _arrays(place: StudyFolder, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:

@@ -29,6 +29,7 @@ from bert_jax.studies.report.blocks import (
     Text,
     Title,
     add_detail,
+    drop_repeated,
 )
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.published import TABLES, Published
@@ -40,15 +41,15 @@ ROWS = 10  # most points of a comparison whose other measures are tabulated too
 
 def compose(view: View, found: Findings) -> list[Block]:
     """Compose the report of a study in its present state."""
-    evaluated = matrices.cross_rate(view)
-    crossed = matrices.crossed(view)
+    evaluated = matrices.draw_cross_rate(view)
+    crossed = matrices.draw_crossed(view)
     notes = [Paragraph(text) for text in (str(view.study.get("notes") or ""), _note_order(view))]
     published = view.study.get("published", [])
-    return [
+    blocks: list[Block] = [
         Title(view.name, str(view.study.get("question") or "")),
         Section("Answer", _answer(view, found)),
         *(_compare(view, found, number) for number in range(len(view.comparisons))),
-        Section("Published claims", verdicts.describe(found.claims)),
+        Section("Published claims", verdicts.describe_claims(found.claims)),
         add_detail("Two axes at once", [Figures(crossed)]),
         add_detail("Trained at one rate, evaluated at others", [Figures(evaluated)]),
         add_detail("What was masked", cell_tables.tabulate_ledger(view)),
@@ -58,6 +59,7 @@ def compose(view: View, found: Findings) -> list[Block]:
         Section("Conditions", [_list_conditions(view), *_detail_conditions(view)]),
         add_detail("Config", _show_config(view)),
     ]
+    return drop_repeated(blocks, set())
 
 
 # --- the answer ---------------------------------------------------------------------------------
@@ -67,10 +69,10 @@ def _answer(view: View, found: Findings) -> list[Block]:
     """Answer in at most 60 words a comparison, with warnings, one figure, and the best points."""
     if not any(result.metrics for result in view.results):
         none = Paragraph("No answer yet: no cell has results.", lead=True)
-        return [none, Bullets(answers.warn(view), warning=True)]
+        return [none, Bullets(answers.list_warnings(view), warning=True)]
     numbers = range(len(view.comparisons))
-    leads = [answers.name_best_cell(view), *(answers.lead(view, found, i) for i in numbers)]
-    warned = answers.warn(view)
+    leads = [answers.name_best_cell(view), *(answers.write_lead(view, found, i) for i in numbers)]
+    warned = answers.list_warnings(view)
     best: list[Block] = []
     for i, comparison in enumerate(view.comparisons):
         warned += warn_of_behind(view, comparison)
@@ -90,7 +92,7 @@ def _choose_figure(view: View, found: Findings) -> dict[str, Figure]:
     """Choose the figure of the answer: of the best values, of two axes, or of the first metric."""
     choices = [best.figures() for several in found.best.values() for best in several]
     if answers.name_best_cell(view):
-        choices.append(matrices.crossed(view))
+        choices.append(matrices.draw_crossed(view))
     for comparison in view.comparisons:
         choices += [
             charts.draw_means(view, comparison, m) for m in _known_metrics(view, comparison)
@@ -133,13 +135,11 @@ def _compare(view: View, found: Findings, number: int) -> Section:
     """Tabulate a comparison, with its further figures and tables as details."""
     comparison, differences = view.comparisons[number], found.gaps[number]
     axis = comparison["axis"]
-    shown = _choose_figure(view, found)
     blocks = [block for best in found.best[number] for block in best.describe()]
     blocks += _tabulate(view, comparison, differences, _known_before(view, number))
     for metric in _known_metrics(view, comparison):
-        drawn = charts.draw_means(view, comparison, metric)
-        figures = {name: figure for name, figure in drawn.items() if name not in shown}
-        blocks.append(add_detail(pretty(metric), [Figures(figures)]))
+        figures = Figures(charts.draw_means(view, comparison, metric))
+        blocks.append(add_detail(pretty(metric), [figures]))
     if len(view.axis(axis).labels) > 1:
         best = tables.tabulate_best(view, comparison, comparison["metrics"][1:], differences)
         blocks.append(add_detail("Best points by other measures", best))
@@ -149,7 +149,7 @@ def _compare(view: View, found: Findings, number: int) -> Section:
         pairs.append(add_detail(pretty(metric), tables.tabulate_gaps(view, axis, chosen)))
     blocks.append(add_detail("Means of all measures", tables.tabulate_means(view, comparison)))
     blocks.append(add_detail("Differences in pairs", pairs))
-    blocks.append(add_detail("Equal budgets", budgets.describe(view, axis)))
+    blocks.append(add_detail("Equal budgets", budgets.describe_budgets(view, axis)))
     return Section(f"By {axis}" if axis else "Means", blocks)
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bert_jax.studies.report.simultaneous import quantile
+from bert_jax.studies.report.simultaneous import find_quantile
 
 
 class Summary(NamedTuple):
@@ -21,7 +21,7 @@ class Summary(NamedTuple):
     high: float
 
 
-def summary(values: Sequence[float]) -> Summary:
+def summarize_values(values: Sequence[float]) -> Summary:
     """Compute the mean of at least one value, with its spread and interval."""
     sample = np.asarray(values, np.float64)
     if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
@@ -31,5 +31,5 @@ def summary(values: Sequence[float]) -> Summary:
     if count == 1:
         return Summary(1, mean, math.nan, -math.inf, math.inf)
     deviation = float(sample.std(ddof=1))
-    half = quantile(1, count - 1) * deviation / math.sqrt(count)
+    half = find_quantile(1, count - 1) * deviation / math.sqrt(count)
     return Summary(count, mean, deviation, mean - half, mean + half)

@@ -6,6 +6,8 @@ import itertools
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from bert_jax.reporting.figures import Figure, Heat
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import axis_title, lower_is_better
@@ -16,7 +18,7 @@ from bert_jax.studies.report.wording import join_names, name_file
 Shades = tuple[list[list[float]], set[tuple[int, int]]]  # of all cells, and which are the best
 
 
-def cross_rate(view: View) -> dict[str, Figure]:
+def draw_cross_rate(view: View) -> dict[str, Figure]:
     """Tabulate the loss by the rate of training and the rate of evaluation."""
     axis = view.axis(view.comparisons[0]["axis"])
     evaluations = view.study.get("evaluations", {})
@@ -40,7 +42,7 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
         whole.append(have == len(runs))
         names.append(label if whole[-1] else f"{label} ({have} of {len(runs)})")
         grid.append([_mean(runs, f"{evaluation}/{rate}/mlm_loss") for rate in rates])
-    shades, marks = _by_column(grid, whole)
+    shades, marks = _shade_columns(grid, whole)
     return Heat(
         join_names("MLM loss (nats) by rate of evaluation", family.name),
         names,
@@ -56,7 +58,7 @@ def _cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
     )
 
 
-def crossed(view: View) -> dict[str, Figure]:
+def draw_crossed(view: View) -> dict[str, Figure]:
     """Tabulate each metric over two axes of masking, or over the only two that are compared."""
     several = [axis for axis in view.axes if len(axis.labels) > 1]
     axes = [axis for axis in several if axis.name.startswith("masking.")]
@@ -79,7 +81,7 @@ def crossed(view: View) -> dict[str, Figure]:
             [_whole_mean(cells.get((a, b), []), metric) for b in second.labels]
             for a in first.labels
         ]
-        shades, marks = _by_all(grid, lower_is_better(metric))
+        shades, marks = _shade_all(grid, lower_is_better(metric))
         figures[name_file(first.name, second.name, metric, name)] = Heat(
             join_names(axis_title(metric), name),
             first.labels,
@@ -106,29 +108,27 @@ def _whole_mean(runs: Sequence[Result], metric: str) -> float:
     return _mean(runs, metric) if all(metric in result.metrics for result in runs) else math.nan
 
 
-def _by_column(grid: Sequence[Sequence[float]], whole: Sequence[bool]) -> Shades:
+def _shade(away: np.ndarray, whole: Sequence[bool]) -> Shades:
+    """Shade cells by their distance from the best, 0, and mark the best of the whole rows."""
+    most = np.nanmax(away, initial=0.0) or 1.0
+    shades = np.nan_to_num(1 - away / most)
+    marks = {(i, j) for i, j in np.argwhere(away == 0).tolist() if whole[i]}
+    return shades.tolist(), marks
+
+
+def _shade_columns(grid: Sequence[Sequence[float]], whole: Sequence[bool]) -> Shades:
     """Shade cells by the root of their distance from the column's least, to show small distances.
 
     The least is that of the rows that are whole.
     """
-    rows = [row for row, complete in zip(grid, whole, strict=True) if complete] or grid
-    least = [
-        min((v for v in column if math.isfinite(v)), default=math.nan)
-        for column in zip(*rows, strict=True)
-    ]
-    away = [[max(value - low, 0.0) for value, low in zip(row, least, strict=True)] for row in grid]
-    most = max((v for row in away for v in row if math.isfinite(v)), default=0.0) or 1.0
-    shades = [[1 - math.sqrt(v / most) if math.isfinite(v) else 0.0 for v in row] for row in away]
-    best = [i for i, complete in enumerate(whole) if complete]
-    return shades, {(i, j) for i in best for j, v in enumerate(away[i]) if v == 0}
+    values = np.array(grid)  # [rows, columns]
+    of_whole = values[list(whole)] if any(whole) else values
+    least = np.min(of_whole, axis=0, initial=np.inf, where=np.isfinite(of_whole))
+    return _shade(np.sqrt(np.maximum(values - least, 0)), whole)
 
 
-def _by_all(grid: Sequence[Sequence[float]], lower: bool) -> Shades:
+def _shade_all(grid: Sequence[Sequence[float]], lower: bool) -> Shades:
     """Shade cells by their distance from the best of all."""
-    known = [v for row in grid for v in row if math.isfinite(v)]
-    if not known:
-        return [[0.0] * len(row) for row in grid], set()
-    best, worst = (min(known), max(known)) if lower else (max(known), min(known))
-    width = (worst - best) or 1.0
-    shades = [[1 - (v - best) / width if math.isfinite(v) else 0.0 for v in row] for row in grid]
-    return shades, {(i, j) for i, row in enumerate(grid) for j, v in enumerate(row) if v == best}
+    values = np.array(grid) * (1 if lower else -1)
+    least = np.min(values, initial=np.inf, where=np.isfinite(values))
+    return _shade(values - least, [True] * len(values))

@@ -61,8 +61,8 @@ def _describe(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> str:
     apart = deviation * (1 if claimed.more_at is None else math.sqrt(2))
     points = plan.points.get(claimed.axis, 2)
     wanted = simultaneous.Wanted(room, other, families=plan.families)
-    chance = simultaneous.power(plan.seeds, points, apart, wanted)
-    needed = format_needed(simultaneous.seeds_needed(points, apart, wanted))
+    chance = simultaneous.find_power(plan.seeds, points, apart, wanted)
+    needed = format_needed(simultaneous.count_seeds(points, apart, wanted))
     families = format_count(plan.families, "family", "families")
     return (
         f"{head}: power {100 * chance:.0f}{SPACE}% with {format_count(plan.seeds, 'seed')}, "
@@ -103,7 +103,7 @@ def find_spread(rows: Rows, metric: str, axis: str) -> float:
     for runs in families.values():
         points, seeds = (list(dict.fromkeys(at[i] for at in runs)) for i in (0, 1))
         values = np.array([[runs.get((p, s), np.nan) for s in seeds] for p in points])
-        compared = simultaneous.compare(values)
+        compared = simultaneous.compare_points(values)
         if compared.freedom:
             squares += compared.freedom * compared.spread**2
             freedom += compared.freedom

@@ -1,6 +1,6 @@
 """Simultaneous intervals of differences from a baseline, for the values of one metric.
 
-    compare(values)  # [points, seeds], the baseline first, NaN where a run is missing
+    compare_points(values)  # [points, seeds], the baseline first, NaN where a run is missing
 
 Each value is a point's mean plus a seed's effect plus noise. All points share one estimate of the
 noise (the pooled spread), so three seeds of six points give ten degrees of freedom and not two. The
@@ -80,7 +80,9 @@ class Compared(NamedTuple):
     uneven: bool  # whether the spreads of the points differ more than chance allows
 
 
-def compare(values: np.ndarray, families: int = 1, examples: Sequence[float] = ()) -> Compared:
+def compare_points(
+    values: np.ndarray, families: int = 1, examples: Sequence[float] = ()
+) -> Compared:
     """Compare each point with the baseline, which is the first row.
 
     Args:
@@ -103,7 +105,9 @@ def compare(values: np.ndarray, families: int = 1, examples: Sequence[float] = (
     return Compared(tuple(gaps), spread, freedom, uneven)
 
 
-def quantile(points: int, freedom: float, level: float = LEVEL, correlation: float = 0.5) -> float:
+def find_quantile(
+    points: int, freedom: float, level: float = LEVEL, correlation: float = 0.5
+) -> float:
     """Return the quantile of the largest absolute value of correlated t values.
 
     Args:
@@ -179,13 +183,13 @@ class _Noise(NamedTuple):
         def half_at(level: float) -> float:
             if self.uneven:
                 # The pairs of this difference alone; the level is divided among the points.
-                seeds = quantile(1, count - 1, level / self.points) * alone
+                seeds = find_quantile(1, count - 1, level / self.points) * alone
             else:
-                common = quantile(self.points, self.freedom, level, self.correlation)
+                common = find_quantile(self.points, self.freedom, level, self.correlation)
                 seeds = common * max(pooled, alone)
             examples = 0.0
             if self.examples_error:
-                examples = quantile(self.points, math.inf, level, 0.0) * self.examples_error
+                examples = find_quantile(self.points, math.inf, level, 0.0) * self.examples_error
             return math.hypot(seeds, examples)
 
         own = self.uneven or alone > pooled * (1 + 1e-9)
@@ -268,7 +272,7 @@ class Wanted(NamedTuple):
     families: int = 1  # of the study
 
 
-def power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
+def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
     """Return the probability that a true difference is found, for equal spreads.
 
     Args:
@@ -282,11 +286,11 @@ def power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
     if seeds < 2 or wanted.room <= 0:
         return 0.0
     level = LEVEL / wanted.families
-    examples = quantile(points - 1, math.inf, level, 0.0) * wanted.examples_error
+    examples = find_quantile(points - 1, math.inf, level, 0.0) * wanted.examples_error
     error = spread * math.sqrt(2 / seeds)
     if not error:
         return float(min(wanted.room, wanted.other) > examples)
-    common = quantile(points - 1, (points - 1) * (seeds - 1), level)
+    common = find_quantile(points - 1, (points - 1) * (seeds - 1), level)
     half = np.hypot(common * error * _estimates(points, seeds), examples)
     above = special.ndtr((wanted.room - half) / error)
     below = special.ndtr((wanted.other - half) / error)
@@ -305,14 +309,14 @@ def _estimates(points: int, seeds: int) -> np.ndarray:
     return np.sqrt(np.maximum(pooled, own / (seeds - 1)))
 
 
-def seeds_needed(points: int, spread: float, wanted: Wanted) -> int | None:
+def count_seeds(points: int, spread: float, wanted: Wanted) -> int | None:
     """Return the fewest seeds that find a difference with power 0.9; None if beyond MOST."""
-    if wanted.room <= 0 or power(MOST, points, spread, wanted) < POWER:
+    if wanted.room <= 0 or find_power(MOST, points, spread, wanted) < POWER:
         return None
     low, high = 1, MOST  # enough at `high`, not at `low`: power grows with the seeds
     while high - low > 1:
         middle = (low + high) // 2
-        if power(middle, points, spread, wanted) >= POWER:
+        if find_power(middle, points, spread, wanted) >= POWER:
             high = middle
         else:
             low = middle

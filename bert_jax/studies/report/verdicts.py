@@ -46,7 +46,7 @@ class Judged(NamedTuple):
     share: bool = False  # whether the metric is written in per cent
 
 
-def judge(
+def judge_gain(
     gain: Difference, families: int = 1, least: float = 0.0, within: float | None = None
 ) -> Verdict:
     """Judge a claim by a difference that has pairs.
@@ -77,7 +77,7 @@ def judge(
         word = NOT_REPLICATED
     else:
         wanted = simultaneous.Wanted(room, other, gain.examples_error, families)
-        needed = simultaneous.seeds_needed(gain.points, gain.spread, wanted)
+        needed = simultaneous.count_seeds(gain.points, gain.spread, wanted)
     return Verdict(word, gain.mean, gain.low, gain.high, gain.pairs, needed)
 
 
@@ -88,7 +88,7 @@ def judge_claims(view: View) -> list[Judged]:
     for claimed in view.claims:
         share = view.is_percent(claimed.metric)
         for place, gain in _find_gains(view, claimed, count):
-            verdict = judge(gain, count, claimed.least, claimed.within) if gain.pairs else None
+            verdict = judge_gain(gain, count, claimed.least, claimed.within) if gain.pairs else None
             judged.append(Judged(claimed, collect.placed(view.study, place), verdict, share))
     return judged
 
@@ -101,7 +101,7 @@ def _find_gains(
     families = _find_families(view, claimed)
     for place, family in families:
         if claimed.more_at is None:
-            compared = compare.differences(
+            compared = compare.compare_families(
                 view.place, [family], claimed.baseline, [claimed.metric], count
             )
         else:
@@ -109,7 +109,7 @@ def _find_gains(
             across = [other for at, other in families if at == place | {axis: baseline}]
             if place[axis] != point or not across:
                 continue
-            compared = compare.differences_of_gains(
+            compared = compare.compare_gains(
                 view.place, (family, across[0]), claimed.baseline, claimed.metric, count
             )
             place = {name: label for name, label in place.items() if name != axis}
@@ -132,7 +132,7 @@ def _find_families(view: View, claimed: Claimed) -> list[tuple[dict[str, str], F
 # --- words --------------------------------------------------------------------------------------
 
 
-def describe(judged: Sequence[Judged]) -> list[Block]:
+def describe_claims(judged: Sequence[Judged]) -> list[Block]:
     """Describe each claim with its verdicts, and in detail what was published."""
     if not judged:
         return []

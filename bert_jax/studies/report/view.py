@@ -138,4 +138,4 @@ def is_left_out(runs: Sequence[Result], value: Value) -> bool:
 def summarize(runs: Sequence[Result], value: Value) -> intervals.Summary | None:
     """Return the mean and its interval over the seeds that have a value; None without any."""
     known = find_values(runs, value)
-    return intervals.summary(known) if known else None
+    return intervals.summarize_values(known) if known else None
