@@ -25,7 +25,7 @@ from bert_jax.interop import runs
 from bert_jax.models.encoder import read_layers
 from bert_jax.reporting import records
 from tests import families, texts, toy
-from tests.test_run_states import a_run
+from tests.pages import a_run
 
 GOLDEN = Path(__file__).parent / "golden" / "huggingface"
 LINES = ["the cat sat on the mat.", "a big [MASK] ran.", "a", "the [MASK] sat on the [MASK]"]

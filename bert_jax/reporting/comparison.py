@@ -2,14 +2,12 @@
 
     build(runs, evaluations)
 
-Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models. Curves are
-drawn twice, on a linear and on a logarithmic axis; comparison.js switches, and smooths.
+Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +21,7 @@ from bert_jax.reporting.evaluations import Scores
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import HOLE, number
 from bert_jax.reporting.metric_names import is_share, meaning, pretty
-from bert_jax.reporting.page import asset, contents, fill, knob_docs, page, section, written
+from bert_jax.reporting.page import asset, contents, fold, knob_docs, page, section, written
 from bert_jax.reporting.run_charts import HELD, SPENT, axis_of, baseline, learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw
@@ -50,7 +48,8 @@ def build(
     kind = "runs" if len(runs) == len(named) else "models"
     title = f"{len(named)} {kind if len(named) > 1 else kind.removesuffix('s')}"
     shown = "".join(
-        f'<li><i class="{tone(i)}"></i>{escape(name)}</li>' for i, name in enumerate(named.values())
+        f'<li><i style="color:var(--{tone(i)})"></i>{escape(name)}</li>'
+        for i, name in enumerate(named.values())
     )
     body = section("Final scores", _scores(runs)) if runs else ""
     body += evaluations.sections(scored) if scores else ""
@@ -58,8 +57,8 @@ def build(
     body += section("Curves", _curves(runs))
     body += section("What differs in their environments", _environments(runs))
     top = f'<h1>{title}</h1><ul class="runs">{shown}</ul>{_warnings(runs)}'
-    style, script = asset(__file__, ".css"), asset(__file__, ".js")
-    return page(f"{title}: {', '.join(named.values())}", top + contents(body) + body, style, script)
+    style = asset(__file__, ".css")
+    return page(f"{title}: {', '.join(named.values())}", top + contents(body) + body, style)
 
 
 def names(folders: Sequence[Path]) -> list[str]:
@@ -205,8 +204,13 @@ def _curves(runs: Runs) -> str:
     ]
     left_out = {*first, *(f"train/{name}" for name in (*SPENT, *HELD))}
     rest = [name for name in found if name.startswith("train/") and name not in left_out]
-    curves, others = ("".join(_both_axes(runs, full) for full in part) for part in (first, rest))
-    return fill(__file__, curves=curves, others=others) if curves or others else ""
+    curves, others = (
+        "".join(draw(_chart(runs, full), about=meaning(full)) for full in part)
+        for part in (first, rest)
+    )
+    shown = f'<div class="charts">{curves}</div>' if curves else ""
+    more = f'<div class="charts">{others}</div>' if others else ""
+    return shown + fold("All other measurements", more)
 
 
 def _chart(runs: Runs, full: str) -> Chart:
@@ -221,14 +225,4 @@ def _chart(runs: Runs, full: str) -> Chart:
         levels += [(level[0].removeprefix("the "), level[1])] if level else []
     y = axis_of(next(iter(runs.values())), name)
     title = f"{pretty(name)}, {suite}"
-    return Chart(title, series, list(dict.fromkeys(levels)), percent=is_share(name), log=False, y=y)
-
-
-def _both_axes(runs: Runs, full: str) -> str:
-    """Draw a metric; a second time with a logarithmic axis, where its values have one."""
-    chart, about = _chart(runs, full), meaning(full)
-    linear = draw(chart, about=about)
-    if not linear or chart.percent or min(chart.values()) <= 0 or chart.constant() is not None:
-        return linear
-    other = draw(replace(chart, log=True), about=about)
-    return f'<div class="linear">{linear}</div><div class="log">{other}</div>'
+    return Chart(title, series, list(dict.fromkeys(levels)), percent=is_share(name), y=y)

@@ -1,10 +1,6 @@
-"""Numbers as text: rounded for reading, exact for hovering, and as labels of ticks."""
+"""Numbers as text: rounded for reading, exact for hovering."""
 
 from __future__ import annotations
-
-import itertools
-import math
-from collections.abc import Sequence
 
 SPACE = "\N{NO-BREAK SPACE}"
 HOLE = "\N{EN DASH}"  # in place of a missing number
@@ -35,21 +31,3 @@ def exact(value: float, percent: bool = False) -> str:
     if (float(value).is_integer() or abs(value) >= 1e5) and abs(value) < 1e15:
         return f"{value:,.0f}"
     return f"{value:.6g}"
-
-
-def tick(value: float, percent: bool, ticks: Sequence[float]) -> str:
-    """Format the label of a tick, with as many decimals as its neighbours need."""
-    if percent:
-        value, ticks = 100 * value, [100 * t for t in ticks]
-    gap = min((b - a for a, b in itertools.pairwise(ticks)), default=abs(value) or 1.0)
-    most = max(map(abs, ticks))
-    if 1e4 <= most < 1e21:
-        size, mark = next(pair for pair in SIZES if most >= pair[0])
-        digits = max(3, math.ceil(math.log10(most / gap)) + 2)  # 10.05k beside 10.1k
-        return f"{value / size:.{digits}g}{mark}" if value else "0"
-    if most >= 1e21 or 0 < most < 1e-2:
-        return f"{value:.3g}".replace("e-0", "e-") if value else "0"
-    decimals = max(0, -math.floor(math.log10(gap) + 1e-9))
-    if abs(round(gap, decimals) - gap) > 1e-9 * gap:
-        decimals += 1  # steps of 2.5
-    return f"{value:,.{decimals}f}{f'{SPACE}%' if percent else ''}"

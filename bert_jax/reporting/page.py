@@ -23,7 +23,7 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.config.table import find_knob
 from bert_jax.errors import ConfigError, UserError
-from bert_jax.reporting import records, svg
+from bert_jax.reporting import palette, records
 from bert_jax.reporting.run_record import subtree
 from bert_jax.reporting.terms import explain, term
 from bert_jax.system import disk
@@ -44,7 +44,8 @@ def fill(module: str, **parts: str) -> str:
     return string.Template(asset(module, ".html")).substitute(parts)
 
 
-STYLE, SCRIPT = svg.STYLE + asset(__file__, ".css"), asset(__file__, ".js")
+STYLE = palette.write_css() + asset(__file__, ".css")
+SCRIPT = asset(__file__, ".js")
 
 
 def page(title: str, body: str, style: str = "", script: str = "") -> str:

@@ -1,53 +1,50 @@
-"""Scenes as SVG: inside a page, in the colours of its theme, or as a document of its own."""
+"""Figures inside a page: SVG in the colours of the reader's theme, with exact values on hover."""
 
 from __future__ import annotations
 
-import functools
+import hashlib
+import io
 import json
 import re
-from collections.abc import Callable
 from html import escape
-from pathlib import Path
 
-from bert_jax.reporting.figures import Chart, Figure, Heat
+from bert_jax.reporting.figures import Chart, Figure, Heat, clean_texts, finite, has_values
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.layout import BROAD, SLIM, WIDTH, scene_of
-from bert_jax.reporting.scales import finite
-from bert_jax.reporting.scene import Box, Dot, Line, Mark, Scene, Text
+from bert_jax.reporting.palette import LIGHT
 from bert_jax.reporting.terms import term
 
-STYLE = Path(__file__).with_name("figure.css").read_text(encoding="utf-8")
-FONT = "DejaVu Sans, Verdana, Helvetica, Arial, sans-serif"
-CONTROL = re.compile("[\x00-\x08\x0b-\x1f\ud800-\udfff\ufffe\uffff]")  # not allowed in XML
-Look = Callable[[Mark], str]  # the attributes that give a mark its colours and strokes
+UNDATED = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
+    r"font-family: [^;]*; ": "",  # it is in page.css
+    r' id="[\w.]+_\d+"': "",  # the same in every figure
+    r' transform="rotate\(-0 [^"]*"': "",
+    r"xlink:href": "href",
+    r"\s+": " ",
+    r"(\.\d\d)\d+": r"\1",
+}
+COLOURS = {value: f"var(--{name})" for name, value in LIGHT.items()}
 
 
-def draw(figure: Figure, wide: bool = False, about: str = "") -> str:
-    """Draw a `<figure>` of a page, with exact values on hover; empty if there are no values.
+def draw(figure: Figure, about: str = "") -> str:
+    """Draw a `<figure>` of a page; empty if there are no values.
 
-    A chart of one value is a line of text.
-    A wide one fills a broad card and is laid out a second time for a slim one; figure.css shows
-    one of the two. `about` says what the title means.
+    A chart of one value is a line of text. `about` says what the title means.
     """
-    if isinstance(figure, Chart) and (value := figure.constant()) is not None:
-        return _line(figure, value, about) if finite(value) else ""
-    widths = {"broad": BROAD, "slim": SLIM} if wide else {"": WIDTH}
-    scenes = {kind: (scene_of(figure, width), width) for kind, width in widths.items()}
-    drawn = "".join(
-        _picture(figure, scene, kind, width)
-        for kind, (scene, width) in scenes.items()
-        if scene is not None
-    )
-    if not drawn:
+    figure = clean_texts(figure)
+    if isinstance(figure, Chart) and (value := figure.constant) is not None:
+        return _write_line(figure, value, about) if finite(value) else ""
+    if not has_values(figure):
         return ""
+    picture, readings = _draw_picture(figure)
     below = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
+    said = escape(json.dumps(readings, ensure_ascii=False, separators=(",", ":")))
     return (
-        f'<figure class="chart"><figcaption>{term(figure.title, about)}</figcaption>'
-        f"{drawn}{below}</figure>"
+        f'<figure class="chart" data-readings="{said}">'
+        f"<figcaption>{term(figure.title, about)}</figcaption>{picture}{below}</figure>"
     )
 
 
-def _line(chart: Chart, value: float, about: str) -> str:
+def _write_line(chart: Chart, value: float, about: str) -> str:
     """Write the one value of a chart, how often it is there, and of what it is."""
     count = sum(len(series.points) for series in chart.series)
     names = [series.name for series in chart.series if series.points and series.name]
@@ -58,94 +55,46 @@ def _line(chart: Chart, value: float, about: str) -> str:
     return f'<p class="flat"><b>{term(chart.title, about)}</b>{text}</p>'
 
 
-def _picture(figure: Figure, scene: Scene, kind: str, width: float) -> str:
-    """Draw a scene for cards of a kind; one that needs more than its width scrolls."""
-    frame = " ".join(f"{edge:.1f}" for edge in scene.frame or ())
-    read_off = f' data-frame="{frame}"' if frame else ""
+def _draw_picture(figure: Figure) -> tuple[str, list[tuple[float, float, str]]]:
+    """Draw the `<svg>` of a figure, and list its readings: x, y and text."""
+    from bert_jax.reporting import drawing  # matplotlib takes a while to load
+
+    # Two figures of a page must not share the names of their parts.
+    salt = hashlib.sha256(repr(figure).encode(errors="replace")).hexdigest()
+    with drawing.use_style({"svg.hashsalt": salt}):
+        drawn = drawing.draw_figures([figure], captions=False)
+        out = io.StringIO()
+        drawn.canvas.savefig(out, format="svg", transparent=True, metadata=UNDATED)
+    width, height = drawn.canvas.get_size_inches() * 72
+    readings = []
+    for axes, known in drawn.readings:
+        for x, y, text in known:
+            right, up = axes.transData.transform((x, y))
+            readings.append((round(right, 1), round(height - up, 1), text))
+    content = _shorten(out.getvalue())
     role = "group" if isinstance(figure, Heat) else "img"  # a matrix is read as text, too
-    drawn = (
-        f'<svg viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" role="{role}"{read_off} '
-        f'aria-label="{escape(figure.title)}">{_marks(scene, _classes)}</svg>'
+    picture = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" '
+        f'role="{role}" aria-label="{escape(figure.title)}">{content}'
     )
-    if scene.width > width + 1:
-        least = f"min-width:{0.7 * scene.width:.0f}px"
-        drawn = f'<div class="scroll"><div style="{least}">{drawn}</div></div>'
-    return f'<div class="{kind}">{drawn}</div>' if kind else drawn
+    if width > drawing.WIDTH:  # it scrolls in a slim card
+        picture = (
+            f'<div class="scroll"><div style="min-width:{0.7 * width:.0f}px">{picture}</div></div>'
+        )
+    return picture, readings
 
 
-def document(scene: Scene, title: str, source: str = "") -> str:
-    """Write a scene as an SVG file on white ground; `source` is metadata, not drawn."""
-    size = f'width="{scene.width:.0f}pt" height="{scene.height:.0f}pt"'
-    text = (
-        f'<svg xmlns="http://www.w3.org/2000/svg" {size} '
-        f'viewBox="0 0 {scene.width:.0f} {scene.height:.0f}" font-family="{FONT}">'
-        f"<title>{escape(title)}</title><desc>{escape(source)}</desc>"
-        f'<rect width="100%" height="100%" fill="white"/>{_marks(scene, _attributes)}</svg>\n'
-    )
-    return CONTROL.sub(" ", text)
+def _shorten(svg: str) -> str:
+    """Take what is inside the `<svg>` of matplotlib, in the theme's colours and without ballast."""
+    content = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    content = re.sub("<style.*?</style>", "", content, flags=re.DOTALL)  # it is in page.css
+    content = re.sub("<[^>]+>", _shorten_tag, content)
+    return re.sub(r">\s+<", "><", content.strip()).replace("<g/>", "")
 
 
-def _marks(scene: Scene, look: Look) -> str:
-    return "".join(_element(mark, look(mark)) for mark in scene.marks)
-
-
-def _element(mark: Mark, look: str) -> str:
-    """Write a mark; a line's readings are for the page's script, all other hovers are titles."""
-    inner = f"<title>{escape(mark.title)}</title>" if mark.title else ""
-    if isinstance(mark, Line):
-        points = " ".join(f"{x:.1f},{y:.1f}" for x, y in mark.points)
-        tag, place = "polyline", f'points="{points}"'
-        if mark.readings:
-            readings = escape(json.dumps(mark.readings, ensure_ascii=False, separators=(",", ":")))
-            readings = readings.replace("&quot;", '"')  # the attribute stands in single quotes
-            place += f" data-name=\"{escape(mark.title)}\" data-readings='{readings}'"
-            inner = ""
-    elif isinstance(mark, Dot):
-        tag, place = "circle", f'cx="{mark.x:.1f}" cy="{mark.y:.1f}" r="{mark.radius:g}"'
-    elif isinstance(mark, Box):
-        tag, place = "rect", f'x="{mark.x:.1f}" y="{mark.y:.1f}"'
-        place += f' width="{mark.width:.1f}" height="{mark.height:.1f}"'
-    else:
-        assert isinstance(mark, Text)
-        tag, inner = "text", inner + escape(mark.text)
-        place = f'x="{mark.x:.1f}" y="{mark.y:.1f}" text-anchor="{mark.anchor}"'
-        if mark.upright:
-            place += f' transform="rotate(-90 {mark.x:.1f} {mark.y:.1f})"'
-    return f"<{tag} {look} {place}>{inner}</{tag}>"
-
-
-def _classes(mark: Mark) -> str:
-    """Leave the look to the style sheet."""
-    strength = f' style="opacity:{look(mark)["opacity"]}"' if mark.strength < 1 else ""
-    return f'class="{f"{mark.role} {mark.tone}".strip()}"{strength}'
-
-
-def _attributes(mark: Mark) -> str:
-    """Write the look of the light theme out, for programs that know no variables of CSS."""
-    return " ".join(f'{name}="{value}"' for name, value in look(mark).items())
-
-
-def look(mark: Mark) -> dict[str, str]:
-    """Return the properties of a mark in the light theme."""
-    roles, tones = _light()
-    properties = {name: tones.get(value, value) for name, value in roles[mark.role].items()}
-    for name, value in properties.items():
-        if value == "currentColor":
-            properties[name] = tones[mark.tone]
-    if mark.strength < 1:
-        properties["opacity"] = f"{float(properties.get('opacity', 1)) * mark.strength:.3f}"
-    return properties
-
-
-@functools.cache
-def _light() -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Read the properties of each role, and the colour of each tone and variable."""
-    light = STYLE.partition("@media")[0]
-    tones = {f"var(--{name})": value for name, value in re.findall(r"--(\w+): ([^;]+);", light)}
-    for name, value in re.findall(r"\.(\w\d) \{ color: ([^;]+);", light):
-        tones[name] = tones.get(value, value)
-    roles = {
-        role: dict(re.findall(r"([\w-]+): ([^;]+?)(?:px)?;", body))
-        for role, body in re.findall(r"svg \.(\w+) \{(.*?)\}", light, re.DOTALL)
-    }
-    return roles, tones
+def _shorten_tag(found: re.Match[str]) -> str:
+    """Rewrite a tag, and no text between tags."""
+    tag = found[0]
+    for pattern, text in BALLAST.items():
+        tag = re.sub(pattern, text, tag)
+    return re.sub("|".join(COLOURS), lambda colour: COLOURS[colour[0]], tag)

@@ -246,7 +246,7 @@ def _render(block: Block, depth: int) -> str:
         case Table():
             return _render_card(block)
         case Figures(figures):
-            drawn = "".join(draw(figure, wide=True) for figure in figures.values())
+            drawn = "".join(draw(figure) for figure in figures.values())
             return f'<div class="charts">{drawn}</div>' if drawn else ""
         case Html(html):
             return html

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 
 import pytest
 
 from bert_jax import cli
-from bert_jax.reporting import comparison, evaluations, run_record, scales, terms
+from bert_jax.reporting import comparison, evaluations, run_record
 from bert_jax.reporting.formats import HOLE
-from tests import chromium
-from tests.test_report import Checker, figure, titles
-from tests.test_run_states import BEST, a_run
+from tests.pages import BEST, Checker, a_run, figure, read_figure, titles
 
 LONG = {step: 3 + 100 / step for step in range(20, 1020, 20)}
 
@@ -144,11 +141,12 @@ def test_curves_lie_over_one_another_in_colours_of_their_runs(tmp_path):
     assert "MLM loss, training" in titles(source)
     assert "MLM loss, validation" in titles(source)
     drawn = figure(source, "MLM loss, training")
-    assert re.findall('class="line (c.)"[^>]*data-name="(.)"', drawn) == [("c1", "a"), ("c2", "b")]
+    assert "var(--c1)" in drawn
+    assert "var(--c2)" in drawn
+    said = read_figure(source, "MLM loss, training")
+    assert (said[0], said[50]) == ("a, step 20: 8", "b, step 20: 9")
     assert "unigram 6.5" in figure(source, "MLM loss, validation")
-    assert source.count('<div class="linear">') == source.count('<div class="log">') > 2
-    assert titles(source).count("MLM accuracy, validation") == 1, "shares have one axis"
-    assert '<li><i class="c2"></i>b</li>' in source
+    assert '<li><i style="color:var(--c2)"></i>b</li>' in source
 
 
 def test_a_chart_has_the_baselines_of_the_runs_in_it(tmp_path):
@@ -191,7 +189,7 @@ def test_runs_without_curves_have_a_page(tmp_path):
 
 def test_colours_repeat_after_ten_runs(tmp_path):
     source, _ = together(*(a_run(tmp_path / f"r{i}") for i in range(12)))
-    assert re.findall(r'<li><i class="(\w\d)"', source)[-3:] == ["q9", "c1", "c2"]
+    assert re.findall(r'<li><i style="color:var\(--(\w\d)', source)[-3:] == ["q9", "c1", "c2"]
 
 
 # --- what evaluate wrote --------------------------------------------------------------------------
@@ -238,12 +236,14 @@ def test_evaluations_of_models_stand_beside_one_another(tmp_path):
         f"{name} by masking rate" for name in ("Nats per character", "Word accuracy", "MLM loss")
     ]
     drawn = figure(source, "Nats per character by masking rate")
-    found = re.findall('class="line (c.)"[^>]*data-name="([^"]*)"', drawn)
-    assert found == [("c1", "rate15"), ("c2", "of")]
-    assert "1.5 (1.304 to 1.696)" in drawn
+    assert read_figure(source, "Nats per character by masking rate") == [
+        "rate15, masking rate 15\N{NO-BREAK SPACE}%: 1.5 (1.304 to 1.696)",
+        "rate15, masking rate 40\N{NO-BREAK SPACE}%: 2.5 (2.304 to 2.696)",
+        "of, masking rate 15\N{NO-BREAK SPACE}%: 2.25 (2.054 to 2.446)",
+        "of, masking rate 40\N{NO-BREAK SPACE}%: 3.25 (3.054 to 3.446)",
+    ]
     assert "Bands are 95" in drawn
     assert "Bands are 95" not in figure(source, "Word accuracy by masking rate")
-    assert "masking rate 15\N{NO-BREAK SPACE}%" in drawn
     table = text.partition("numbers of their parts")[0].partition("Evaluations")[2]
     assert "rate15 of nelbo: Nats per token 6 9 nelbo: Standard error 0.100 0.100" in table
     assert "blimp: Accuracy 40.0 % 30.8 %" in table
@@ -260,13 +260,13 @@ def test_evaluations_stand_beside_runs_and_are_found_in_their_folders(tmp_path):
     file = scores(tmp_path / "other.json", 1.0)
     source, text = evaluated(tmp_path, b, file, a)
     assert "<h1>3 models</h1>" in source
-    assert re.findall(r'<li><i class="c\d"></i>(\w+)</li>', source) == ["b", "a", "other"]
+    assert re.findall(r"<li><i[^>]*></i>(\w+)</li>", source) == ["b", "a", "other"]
     assert f"cross_rate: 0.15 words {HOLE} 100 100" in text
     assert f"nelbo: Nats per token {HOLE} 8 4" in text
     assert "seed 1 0" in text
     drawn = figure(source, "Nats per character by masking rate")
-    found = re.findall('class="line (c.)"[^>]*data-name="(.*?)"', drawn)
-    assert found == [("c2", "a"), ("c3", "other")]
+    lines = re.findall(r"stroke: var\(--(c\d)\); stroke-width: 1.8", drawn)
+    assert lines == ["c2", "c3", "c2", "c3"]  # each once more in the legend
     assert "MLM loss, validation" in titles(source)
     scores(tmp_path / "model" / "evaluation.json", 3.0)
     (tmp_path / "model" / "evaluation_sts.json").write_text('{"sts": {"pairs": 77}}')
@@ -306,66 +306,3 @@ def test_evaluations_that_cannot_be_read_are_refused(tmp_path, capsys):
     assert (code, error) == (2, f"{good}: cross_rate of {a} is there twice")
     lost = scores(tmp_path / "c.json", 1.0, pretrain={"mlm_loss": None}, cross_rate={"x": 1})
     assert "by masking rate" not in evaluated(tmp_path, lost)[0]
-
-
-CLICKS = """<script>
-const slider = document.getElementById('smoothing'), box = document.getElementById('log');
-const line = document.querySelector('#curves polyline[data-name=a]');
-const before = line.getAttribute('points');
-const said = { raw: before };
-slider.value = 0.9; slider.dispatchEvent(new Event('input'));
-said.smooth = line.getAttribute('points');
-said.below = document.querySelector('.measured').getAttribute('points');
-said.shown = document.getElementById('smoothed').textContent;
-slider.value = 0; slider.dispatchEvent(new Event('input'));
-said.again = line.getAttribute('points') === before;
-said.hidden = document.querySelector('.measured').style.display;
-const seen = kind => getComputedStyle(document.querySelector(kind)).display;
-said.linear = [seen('.linear'), seen('.log')];
-box.click();
-const word = document.querySelector('.beside .term');
-word.focus();
-// The browser styles :focus once its window has the focus, and that is after this script has run.
-const rules = [...document.styleSheets].flatMap(sheet => [...sheet.cssRules]);
-const rule = rules.find(each => (each.selectorText || '').includes('.term:focus::after'));
-said.means = [document.activeElement === word, rule.style.content, word.dataset.means];
-said.log = [seen('.linear'), seen('.log')];
-document.body.dataset.said = JSON.stringify(said);
-</script></body>"""
-
-
-def test_the_slider_smooths_and_the_box_switches_the_axis(tmp_path):
-    """In a browser: the smoothed line is the moving average of the one that was drawn."""
-    source, _ = together(a_run(tmp_path / "a", LONG), a_run(tmp_path / "b", LONG))
-    dom = chromium.document(tmp_path, source.replace("</body>", CLICKS))
-    quoted = re.search('data-said="([^"]*)"', dom)
-    assert quoted
-    said = json.loads(quoted[1].replace("&quot;", '"'))
-    raw, smooth = (
-        [[float(x) for x in place.split(",")] for place in said[name].split(" ")]
-        for name in ("raw", "smooth")
-    )
-    assert [x for x, _ in smooth] == [x for x, _ in raw]
-    total = weights = 0.0
-    for (_, measured), (_, found) in zip(raw, smooth, strict=True):
-        total, weights = 0.9 * total + measured, 0.9 * weights + 1
-        assert found == pytest.approx(total / weights, abs=0.051)
-    assert smooth[-1][1] != raw[-1][1]
-    assert said["below"] == said["raw"]
-    assert said["shown"] == "0.9"
-    assert said["again"] is True
-    assert said["hidden"] == "none"
-    assert said["linear"] == ["grid", "none"]
-    assert said["log"] == ["none", "grid"]
-    assert said["means"] == [True, "attr(data-means)", terms.SERVED]
-
-
-def test_a_narrow_logarithmic_axis_has_ticks():
-    for low, high, count in ((5.0, 5.4, 4), (4.1, 9.3, 4), (1.0, 30.0, 4)):
-        scale = scales.Scale([low, high], 0, 100, log=True)
-        ticks = scale.ticks(6)
-        assert len(ticks) >= count
-        assert all(low <= tick <= high for tick in ticks)
-        assert scale.at(ticks[0]) == pytest.approx(
-            100 * math.log(ticks[0] / low) / math.log(high / low)
-        )

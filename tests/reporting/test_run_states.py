@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 import bert_jax
-from bert_jax import config
 from bert_jax.checkpoints import manifest
 from bert_jax.checkpoints.steps import list_metrics
 from bert_jax.config import knobs
@@ -20,24 +19,7 @@ from bert_jax.reporting import metric_names, run_charts, run_record, run_report,
 from bert_jax.system import folder_locks
 from bert_jax.training import clock
 from tests import saved, texts
-from tests.test_report import figure, text_of
-
-BEST = {200: 5.0, 400: 4.5, 600: 4.75}  # validation loss by step
-
-
-def a_run(folder: Path, losses: dict[int, float] = BEST, steps: int = 600, **changes) -> Path:
-    """A folder with a config, a line of training and an evaluation for each step."""
-    folder.mkdir(exist_ok=True)
-    tree = config.to_dict(config.resolve({"steps": steps, **changes}))
-    (folder / "config.json").write_text(json.dumps(tree))
-    lines = []
-    for step, loss in losses.items():
-        lines.append({"step": step, "time": step / 10, "train/loss": loss, "train/mlm_loss": loss})
-        scores = {"mlm_loss": loss, "unigram_loss": 6.5, "mlm_accuracy": loss / 10}
-        lines.append({"step": step, "time": step / 10})
-        lines[-1] |= {f"eval/validation/{name}": value for name, value in scores.items()}
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return folder
+from tests.pages import Checker, a_run, figure, read_figure
 
 
 def shown(folder: Path, kept=()) -> tuple[str, str]:
@@ -65,8 +47,8 @@ def test_the_step_served_is_in_the_tiles_on_the_curves_and_in_a_table(tmp_path):
     assert "Evaluate, predict, inspect and export open step 400 of this run" in text
     assert "step validation MLM loss 400 4.500 served 600 4.750" in text
     without, _ = shown(a_run(tmp_path), [(600, 4.75), (400, 4.5)])
-    baselines = [figure(page, "MLM loss").count('class="baseline"') for page in (html, without)]
-    assert baselines == [3, 2], "the last step needs no mark; the unigram's is in the legend, too"
+    dashed = [figure(page, "MLM loss").count("stroke-dasharray") for page in (html, without)]
+    assert dashed == [3, 2], "the last step needs no mark; the unigram's is in the legend, too"
 
 
 @pytest.mark.parametrize(
@@ -121,7 +103,7 @@ def test_a_run_without_evaluations_has_its_curves(tmp_path):
     lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
     (folder / "metrics.jsonl").write_text("".join(x for x in lines if "train/loss" in x))
     html, text = shown(folder, [(600, None)])
-    assert 'data-name="training"' in figure(html, "MLM loss")
+    assert read_figure(html, "MLM loss")[0] == "training, step 200: 5"
     assert "Step served 600 the only one kept" in text
     assert "validation," not in text
 
@@ -208,7 +190,7 @@ def test_the_learning_rate_has_a_linear_axis(tmp_path):
     html, _ = shown(folder)
 
     def ticks(title: str) -> list[float]:
-        found = re.findall(r'text-anchor="end">([^<]*)</text>', figure(html, title))
+        found = re.findall("text-anchor: end[^>]*>([^<]*)</text>", figure(html, title))
         return [float(label) for label in found]
 
     rate = ticks("Learning rate")
@@ -238,5 +220,6 @@ def test_the_report_of_the_python_api_is_that_of_the_run_as_it_is_now(tmp_path):
 
 def test_a_page_with_everything_is_one_document(tmp_path):
     a_run(tmp_path)
-    source, _ = text_of(tmp_path)
+    source, _ = shown(tmp_path)
+    assert Checker(source).outside == []
     assert source.count("<script") == 1

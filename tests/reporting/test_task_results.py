@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from bert_jax.reporting import run_report
-from tests.test_report import HOSTILE, Checker
+from tests.pages import HOSTILE, Checker
 
 
 def page(folder: Path, kind: str, *rows: dict, labels=(), served: int | None = None) -> tuple:

@@ -1,0 +1,80 @@
+"""Pages for tests: what a page must hold to be one offline document, and runs to make pages of."""
+
+from __future__ import annotations
+
+import html
+import html.parser
+import json
+import re
+from pathlib import Path
+
+from bert_jax import config
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
+VOID = {"meta", "br", "input"}
+
+
+class Checker(html.parser.HTMLParser):
+    """Every element is closed in order; what is loaded from elsewhere is listed."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open: list[str] = []
+        self.outside: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in VOID:
+            self.open.append(tag)
+        loading = ("src", "href", "srcset", "data", "action")
+        self.outside += [
+            f"{tag} {k}={v}" for k, v in attrs if k in loading and not v.startswith("#")
+        ]
+        assert not any(k.startswith("on") for k, _ in attrs)
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if not self.open or self.open[-1] not in ("style", "script"):
+            self.text.append(data)
+
+
+def titles(source: str) -> list[str]:
+    """The titles of figures, and of charts of one value, which are lines of text."""
+    return re.findall(r"<(?:figcaption|p class=\"flat\"><b)>(?:<span [^>]*>)?([^<]+)<", source)
+
+
+def figure(source: str, title: str) -> str:
+    """The figure of a title."""
+    found = re.findall("<figure.*?</figure>", source, re.DOTALL)
+    return next(one for one in found if titles(one) == [title])
+
+
+def read_figure(source: str, title: str) -> list[str]:
+    """What the marks of a figure say."""
+    readings = re.search('data-readings="([^"]*)"', figure(source, title))[1]
+    return [text for *_, text in json.loads(html.unescape(readings))]
+
+
+BEST = {200: 5.0, 400: 4.5, 600: 4.75}  # validation loss by step
+
+
+def a_run(folder: Path, losses: dict[int, float] = BEST, steps: int = 600, **changes) -> Path:
+    """A folder with a config, a line of training and an evaluation for each step."""
+    folder.mkdir(exist_ok=True)
+    tree = config.to_dict(config.resolve({"steps": steps, **changes}))
+    (folder / "config.json").write_text(json.dumps(tree))
+    lines = []
+    for step, loss in losses.items():
+        lines.append({"step": step, "time": step / 10, "train/loss": loss, "train/mlm_loss": loss})
+        scores = {"mlm_loss": loss, "unigram_loss": 6.5, "mlm_accuracy": loss / 10}
+        lines.append({"step": step, "time": step / 10})
+        lines[-1] |= {f"eval/validation/{name}": value for name, value in scores.items()}
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder

@@ -1,0 +1,43 @@
+"""Figures that tests draw, one of each kind."""
+
+from __future__ import annotations
+
+import math
+
+from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series
+
+LINE = Chart(
+    "t", [Series("s", [(10.0, 1.0), (20.0, 2.0), (40.0, 4.0)])], x="tokens", y="loss (nats)"
+)
+SEEDS = Series(
+    "s",
+    [(0, 10.0), (1, 12.0), (2, 16.0)],
+    whiskers=[(0, 9, 11), (1, 11, 13), (2, 15, 17)],
+    dots=[(0, 9.5), (0, 10.5)],
+)
+ROWS = Chart(
+    "t",
+    [SEEDS],
+    rows=[f"the name of row {i}, which is longer than a line of names" for i in range(3)],
+    y="score (points)",
+)
+HEAT = Heat(
+    "t",
+    ["a", "b"],
+    ["c", "d"],
+    [[1.0, 2.0], [3.0, math.nan]],
+    [[1.0, 0.5], [0.0, 0.0]],
+    x="columns",
+    y="rows",
+    marks={(0, 0)},
+)
+BARS = Bars("t", [Bar(0.0, 1.0, 3.0, "0 to 1: 3"), Bar(1.0, 2.0, 6.0, "1 to 2: 6")], "x", "count")
+FIGURES = [LINE, ROWS, HEAT, BARS]
+EMPTY = [
+    Chart("t", []),
+    Chart("t", [Series("s", [])], [("b", 1.0)]),
+    Chart("t", [Series("s", [(1.0, math.nan)])]),
+    Chart("t", [Series("s", [(0, math.inf)])], rows=["a"]),
+    Bars("t", [], "x", "y"),
+    Heat("t", ["a"], ["b"], [[math.nan]], [[0.0]]),
+]
