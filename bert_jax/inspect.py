@@ -71,8 +71,6 @@ def flags(parser: cli.Parser) -> None:
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
-    digits = {"attention": "decimals of a weight; a page with fewer is smaller (6)"}
-    parser.add_for(digits, "--digits", type=int, choices=range(2, 7), metavar="2…6")
     _flags_of_embeddings(parser)
     cli.generation_flags(parser, "generation")
     top = {"generation": "draw from the likeliest K (all)"}

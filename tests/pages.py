@@ -11,7 +11,7 @@ from pathlib import Path
 from bert_jax import config
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
-VOID = {"meta", "br", "input"}
+VOID = {"meta", "br", "input", "img"}
 
 
 class Checker(html.parser.HTMLParser):

@@ -3,7 +3,7 @@ for (const chart of document.querySelectorAll('.chart[data-readings]')) {
   const svg = chart.querySelector('svg'), readings = JSON.parse(chart.dataset.readings);
   const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
   const ring = svg.appendChild(document.createElementNS('http://www.w3.org/2000/svg', 'circle'));
-  ring.setAttribute('class', 'near');
+  ring.setAttribute('class', 'ring');
   ring.setAttribute('r', 6);
   const show = event => {
     const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;

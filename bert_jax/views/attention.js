@@ -1,132 +1,189 @@
-// Puts the page of `bert-jax inspect attention` together, after the weights, the lines and the
-// shaded cells. The address holds what is shown: #layer=3&head=2&from=1&to=4&heads=2,3&least=0.1.
-
+// Draws the figures of `bert-jax inspect attention`. The head after the last one is the rollout.
+const { layers, heads, texts, causal, windows } = data;
 const form = document.getElementById('controls'), said = document.getElementById('said');
+const state = { layer: 0, head: 0, shown: new Set([0]), pointed: null, kept: null };
+const SMALL = 64; // pixels of a thumbnail, at most
+const ROW = 20; // height of a token, in pixels
+const LETTERS = 18; // of a token beside a matrix
+const figures = [];
 
-function fromAddress() {
-  const given = new URLSearchParams(location.hash.slice(1));
-  const number = (name, count, otherwise = 0) => {
-    const x = parseInt(given.get(name), 10);
-    return x >= 1 ? Math.min(x, count) - 1 : otherwise;
+const named = (layer, head) => head < heads ? `layer ${layer + 1}, head ${head + 1}`
+  : `rollout to layer ${layer + 1}`;
+const colour = head => head < heads ? hue(head) : 'var(--ink)';
+
+/** Return the weights of a head as bytes, row by row; a byte is 255 times the root of a weight. */
+function rows(text, layer, head) {
+  const size = text.n * text.n, start = (layer * (heads + 1) + head) * size;
+  return text.bytes.subarray(start, start + size);
+}
+const weight = (text, layer, head, i, j) => (rows(text, layer, head)[i * text.n + j] / 255) ** 2;
+const isMasked = (layer, head, i, j) => (causal && j > i)
+  || (head < heads && windows[layer] && Math.abs(i - j) > windows[layer]);
+const isHidden = (text, i, j) => form.plain.checked && (text.special[i] || text.special[j]);
+
+/** Say the weight from one token to another at the top of the page. */
+function say(text, i, j) {
+  const { layer, head } = state;
+  const value = isMasked(layer, head, i, j) ? 'masked'
+    : weight(text, layer, head, i, j).toPrecision(2);
+  said.replaceChildren(`${named(layer, head)}: `, make('bdi', { textContent: text.tokens[i] }),
+    ` ${i + 1} → `, make('bdi', { textContent: text.tokens[j] }), ` ${j + 1}: `,
+    make('b', { textContent: value }));
+}
+
+// --- lines --------------------------------------------------------------------------------------
+
+function drawTokens(text, side) {
+  const list = make('ul', { className: `tokens ${side}` });
+  text.tokens.forEach((token, i) => {
+    const item = list.appendChild(make('li', { className: text.segments[i] ? 'b' : 'a' }));
+    const button = item.appendChild(make('button', { type: 'button' }));
+    button.append(make('bdi', { textContent: token }));
+    const point = { text, side, i };
+    const isSame = other => other && other.text === text && other.side === side && other.i === i;
+    const show = () => { state.pointed = point; draw(); };
+    const hide = () => { state.pointed = null; draw(); };
+    button.addEventListener('pointerenter', show);
+    button.addEventListener('pointerleave', hide);
+    button.addEventListener('focus', show);
+    button.addEventListener('blur', hide);
+    button.addEventListener('click', () => {
+      state.kept = isSame(state.kept) ? null : point;
+      draw();
+    });
+  });
+  return list;
+}
+
+function makeLines(box, text) {
+  const svg = document.createElementNS(SVG, 'svg'), grid = make('div', { className: 'lines' });
+  svg.setAttribute('viewBox', `0 0 100 ${ROW * text.n}`);
+  svg.setAttribute('preserveAspectRatio', 'none');
+  svg.style.height = `${ROW * text.n}px`;
+  grid.append(drawTokens(text, 'from'), svg, drawTokens(text, 'to'));
+  box.append(grid);
+  return () => {
+    const only = state.pointed || state.kept, least = 255 * Math.sqrt(+form.least.value);
+    const chosen = only && only.text === text ? only : null;
+    svg.replaceChildren();
+    for (const head of state.shown) {
+      const bytes = rows(text, state.layer, head);
+      for (let i = 0; i < text.n; i++) for (let j = 0; j < text.n; j++) {
+        const byte = bytes[i * text.n + j];
+        if (byte < least || isHidden(text, i, j)) continue;
+        if (chosen && chosen.i !== (chosen.side === 'from' ? i : j)) continue;
+        const line = svg.appendChild(document.createElementNS(SVG, 'line'));
+        const ends = { x1: 0, y1: (i + .5) * ROW, x2: 100, y2: (j + .5) * ROW };
+        for (const [name, value] of Object.entries(ends)) line.setAttribute(name, value);
+        line.style.stroke = state.shown.size > 1 ? colour(head) : 'var(--c1)';
+        line.style.strokeOpacity = byte / 255;
+      }
+    }
   };
-  const option = (select, value, otherwise) =>
-    [...select.options].some(one => one.value === value) ? value : otherwise;
-  const longest = Math.max(...texts.map(text => text.n));
-  state.layer = number('layer', layers);
-  state.head = given.get('head') === 'rollout' ? heads : number('head', heads);
-  const listed = (given.get('heads') || '').split(',')
-    .map(name => name === 'rollout' ? heads : parseInt(name, 10) - 1);
-  state.shown = Array.from({ length: heads + 1 }, (_, head) => head)
-    .filter(head => head === state.head || listed.includes(head));
-  state.from = number('from', longest, data.causal ? longest - 1 : 0);
-  state.to = number('to', longest);
-  const segments = (given.get('between') || '').replace('ab', '01').replace('ba', '10')
-    .replace('aa', '00');
-  state.between = option(form.between, segments.replace('bb', '11'), 'all');
-  state.plain = given.get('plain') === '1';
-  state.most = +option(form.most, given.get('most'), '3');
-  const least = given.get('least');
-  state.least = least !== null && LEAST.includes(+least) ? +least : .05;
 }
 
-function toAddress() {
-  const name = head => head < heads ? head + 1 : 'rollout';
-  const parts = [`layer=${state.layer + 1}`, `head=${name(state.head)}`,
-    `from=${state.from + 1}`, `to=${state.to + 1}`];
-  if (state.shown.length > 1) parts.push(`heads=${state.shown.map(name).join()}`);
-  if (state.between !== 'all')
-    parts.push(`between=${[...state.between].map(k => 'ab'[k]).join('')}`);
-  if (state.plain) parts.push('plain=1');
-  if (state.most !== 3) parts.push(`most=${state.most}`);
-  if (state.least !== .05) parts.push(`least=${state.least}`);
-  toHash(`#${parts.join('&')}`);
+function makeHeadButtons() {
+  const bar = document.getElementById('heads');
+  for (let head = 0; head <= heads; head++) {
+    const name = head < heads ? `${head + 1}` : 'rollout';
+    const button = bar.appendChild(make('button', { type: 'button', textContent: name }));
+    button.style.setProperty('--hue', colour(head));
+    button.addEventListener('click', () => {
+      if (state.shown.has(head) && state.shown.size > 1) state.shown.delete(head);
+      else state.shown.add(head);
+      draw();
+    });
+  }
+  return () => [...bar.querySelectorAll('button')].forEach((button, head) =>
+    button.setAttribute('aria-pressed', state.shown.has(head)));
 }
 
-const say = (...parts) => said.replaceChildren(...parts);
+// --- shaded cells -------------------------------------------------------------------------------
 
-function sayWeight(text, layer, head, from, to) {
-  const exact = make('b', { textContent: text.exact(layer, head, from, to) });
-  say(`${of(text)}${named(layer, head)}: `, token(text, from), ` ${from + 1} → `,
-    token(text, to), ` ${to + 1}: `, exact);
+/** Draw weights as pixels of a canvas: shades of a colour, and grey where a token is masked. */
+function paint(canvas, text, layer, head, size) {
+  const pen = canvas.getContext('2d'), bytes = rows(text, layer, head);
+  const image = pen.createImageData(size, size);
+  const [shade, grey] = ['c1', 'line'].map(rgb);
+  for (let i = 0; i < text.n; i++) for (let j = 0; j < text.n; j++) {
+    const at = 4 * (Math.floor(i * size / text.n) * size + Math.floor(j * size / text.n));
+    const masked = isMasked(layer, head, i, j);
+    const alpha = masked ? 255 : isHidden(text, i, j) ? 0 : bytes[i * text.n + j];
+    if (alpha < image.data[at + 3]) continue; // of a block of cells, the darkest shows
+    image.data.set([...(masked ? grey : shade), alpha], at);
+  }
+  pen.putImageData(image, 0, 0);
 }
 
-function sayHead(text, layer, head) {
-  const rest = texts.flatMap((one, i) => {
-    if (head === heads || (text && text !== one)) return [];
-    const cell = name => document.querySelectorAll(`table[data-name=${name}]`)[i]
-      .querySelector(`[data-layer="${layer}"][data-head="${head}"]`).textContent;
-    return `${of(one)}entropy ${cell('entropy')} nats, mean distance ${cell('distance')} tokens`;
+function makeMatrix(box, text) {
+  const names = text.tokens.map(token => token.length > LETTERS ? `${token.slice(0, LETTERS)}…` : token);
+  const canvas = make('canvas', { width: text.n, height: text.n, className: 'cells' });
+  const grid = make('div', { className: 'matrix' });
+  grid.style.setProperty('--n', text.n);
+  for (const side of ['columns', 'rows']) {
+    const list = grid.appendChild(make('ol', { className: side }));
+    if (text.n <= 48) list.append(...names.map(textContent => make('li', { textContent })));
+  }
+  grid.append(canvas);
+  box.append(grid);
+  canvas.addEventListener('pointermove', event => {
+    const place = canvas.getBoundingClientRect();
+    const cell = at => Math.min(text.n - 1, Math.max(0, Math.floor(at * text.n)));
+    say(text, cell((event.clientY - place.top) / place.height),
+      cell((event.clientX - place.left) / place.width));
   });
-  say([named(layer, head), ...(rest.length ? [rest.join('; ')] : [])].join(': '));
+  return () => paint(canvas, text, state.layer, state.head, text.n);
 }
 
-let showButtons = () => {};
-
-/** Change the state, redraw, and write the state into the address. */
-function change(next, remember = true) {
-  Object.assign(state, next);
-  if (!state.shown.includes(state.head)) state.shown = [state.head];  // chosen elsewhere
-  for (const name of ['layer', 'head', 'between', 'most']) form[name].value = state[name];
-  form.plain.checked = state.plain;
-  form.least.value = LEAST.indexOf(state.least);
-  document.getElementById('least').textContent = state.least || 'any';
-  Object.assign(document.documentElement.dataset, { layer: state.layer + 1, head: state.head + 1 });
-  for (const cell of document.querySelectorAll('.heads td'))
-    cell.classList.toggle('chosen', +cell.dataset.layer === state.layer
-      && +cell.dataset.head === state.head);
-  showButtons();
-  views.forEach(view => view.draw());
-  if (remember) toAddress();
-}
-
-function listen() {
-  const settings = () => ({ layer: +form.layer.value, head: +form.head.value,
-    between: form.between.value, plain: form.plain.checked, most: +form.most.value,
-    least: LEAST[form.least.value] });
-  form.addEventListener('submit', event => event.preventDefault());
-  form.addEventListener('change', () => {
-    change(settings());
-    sayHead(null, state.layer, state.head);
+function makeThumbnails(box, text) {
+  const size = Math.min(SMALL, text.n), grid = make('div', { className: 'thumbnails' });
+  grid.style.setProperty('--heads', heads + 1);
+  box.append(grid);
+  const all = [];
+  for (let layer = 0; layer < layers; layer++) for (let head = 0; head <= heads; head++) {
+    const button = grid.appendChild(make('button', { type: 'button', title: named(layer, head) }));
+    const canvas = button.appendChild(make('canvas', { width: size, height: size }));
+    button.addEventListener('click', () => choose(layer, head));
+    all.push({ layer, head, button, canvas });
+  }
+  return () => all.forEach(({ layer, head, button, canvas }) => {
+    const look = `${form.plain.checked} ${rgb('c1')}`;
+    if (canvas.dataset.look !== look) paint(canvas, text, layer, head, size);
+    canvas.dataset.look = look;
+    button.setAttribute('aria-pressed', layer === state.layer && head === state.head);
   });
-  document.getElementById('filter').addEventListener('input', () => change(settings()));
-  document.addEventListener('click', event => {
-    const cell = event.target.closest('.heads td');
-    if (cell) change({ layer: +cell.dataset.layer, head: +cell.dataset.head });
-  });
-  const redraw = () => { readColours(); change({}, false); };
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
-  window.addEventListener('resize', redraw);
 }
 
-function follow() {
-  fromAddress();
-  change({}, false);
-  if (location.hash.includes('to='))
-    sayWeight(texts[0], state.layer, state.head, state.from, state.to);
-  else sayHead(null, state.layer, state.head);
+// --- the page -----------------------------------------------------------------------------------
+
+function draw() { figures.forEach(figure => figure()); }
+
+function choose(layer, head) {
+  if (head !== state.head) state.shown = new Set([head]);
+  Object.assign(state, { layer, head });
+  form.layer.value = layer;
+  form.head.value = head;
+  said.textContent = named(layer, head);
+  draw();
 }
 
 async function start() {
-  texts.push(...data.texts.map(stored => new Weights(stored)));
-  for (const text of texts) await text.open();
-  readColours();
-  const makers = { lines, matrix, row, model };
-  for (const box of document.querySelectorAll('[data-view]')) {
-    const text = texts[box.dataset.text];
-    const title = texts.length > 1 ? box.appendChild(make('h3')) : make('h3');
-    text.text.forEach((part, i) => title.append(i ? ' | ' : '',
-      make('bdi', { textContent: part })));
-    views.push(Object.assign(makers[box.dataset.view](box, text), { name: box.dataset.view }));
+  const makers = { lines: makeLines, matrix: makeMatrix, thumbnails: makeThumbnails };
+  for (const text of texts) {
+    text.n = text.tokens.length;
+    text.bytes = await unpack(text.weights);
   }
-  showButtons = headButtons();
-  listen();
-  window.addEventListener('hashchange', follow);
+  figures.push(makeHeadButtons());
+  for (const box of document.querySelectorAll('[data-figure]')) {
+    const text = texts[box.dataset.text];
+    if (texts.length > 1) box.append(make('h3', { textContent: text.text.join(' | ') }));
+    figures.push(makers[box.dataset.figure](box, text));
+  }
+  form.addEventListener('submit', event => event.preventDefault());
+  form.addEventListener('change', () => choose(+form.layer.value, +form.head.value));
+  form.least.addEventListener('change', draw); // it stands outside the form
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
+  choose(0, 0);
   document.documentElement.dataset.ready = '1';
-  follow();
 }
-
-start().catch(error => {
-  const box = document.getElementById('failed');
-  box.textContent = `The figures cannot be drawn: ${error}`;
-  box.hidden = false;
-});
+start();

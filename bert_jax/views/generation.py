@@ -19,8 +19,6 @@ from bert_jax.reporting.svg import draw
 from bert_jax.views import common
 from bert_jax.views.texts import model_facts, shorten, visible
 
-STYLE = common.STYLE + pages.asset(__file__, ".css")
-SCRIPT = common.SCRIPT + pages.asset(__file__, ".js")
 SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
 
@@ -42,24 +40,25 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
     predictor = Unmask(Model(run, dataclasses.replace(options, show_steps=True)))
     work = predictor.encode(rows)
     results = list(work.results(stream.compute(work, options.batch_size)))
-    texts = [_stored(row, result) for row, result in zip(rows, results, strict=True)]
+    texts = [_collect(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
     body = pages.fill(
         __file__,
-        facts=_facts(reader, predictor, texts),
+        facts=_write_facts(reader, predictor, texts),
         rounds=str(most),
         chart=pages.section(
-            "How sure the model was", draw(_chart(texts)) if most > 1 else "", "charts"
+            "How sure the model was", draw(_describe_chart(texts)) if most > 1 else "", "charts"
         ),
-        tables="".join(map(_table, texts)),
+        tables="".join(map(_write_table, texts)),
         data=common.data_script({"texts": texts}),
-        script=SCRIPT,
     )
-    return pages.page("Generation", body, STYLE)
+    style = common.STYLE + pages.asset(__file__, ".css")
+    script = common.SCRIPT + pages.asset(__file__, ".js")
+    return pages.page("Generation", body, style, script)
 
 
-def _stored(row: Row, result: dict[str, Any]) -> dict[str, Any]:
-    """Return what the page holds of a text."""
+def _collect(row: Row, result: dict[str, Any]) -> dict[str, Any]:
+    """Collect what the page holds of a text: its tokens, and the choices of each round."""
     return {
         "text": shorten(visible(row.fields["text"]), TITLE),
         "final": visible(result["text"]),
@@ -74,13 +73,13 @@ def _stored(row: Row, result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _facts(reader: OfText, predictor: Unmask, texts: Sequence[dict[str, Any]]) -> str:
+def _write_facts(reader: OfText, predictor: Unmask, texts: Sequence[dict[str, Any]]) -> str:
     """Describe the model and how it was asked."""
     options = predictor.model.options
     facts = model_facts(reader.model.run)
     masks = [sum(map(len, text["steps"])) for text in texts]
     rounds = [len(text["steps"]) for text in texts]
-    facts += [f"{_listed(masks)} masks", f"{_listed(rounds)} rounds"]
+    facts += [f"{_join_numbers(masks)} masks", f"{_join_numbers(rounds)} rounds"]
     random = options.order == "random"
     facts += ["random places" if random else "the surest places first"]
     if options.temperature:
@@ -93,14 +92,14 @@ def _facts(reader: OfText, predictor: Unmask, texts: Sequence[dict[str, Any]]) -
     return " · ".join(facts)
 
 
-def _listed(numbers: Sequence[int]) -> str:
+def _join_numbers(numbers: Sequence[int]) -> str:
     """Write numbers as 2, 5 and 5."""
     *before, last = map(str, numbers)
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def _chart(texts: Sequence[dict[str, Any]]) -> Chart:
-    """Return the figure of the probabilities of what each round chose."""
+def _describe_chart(texts: Sequence[dict[str, Any]]) -> Chart:
+    """Describe the figure of the probabilities of what each round chose."""
     lines = []
     for number, text in enumerate(texts, 1):
         chances = [[one["probability"] for one in revealed] for revealed in text["steps"]]
@@ -123,7 +122,7 @@ def _chart(texts: Sequence[dict[str, Any]]) -> Chart:
     )
 
 
-def _table(text: dict[str, Any]) -> str:
+def _write_table(text: dict[str, Any]) -> str:
     """Tabulate the choices of a text, round by round."""
     lines = ""
     for step, revealed in enumerate(text["steps"], 1):

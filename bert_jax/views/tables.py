@@ -1,7 +1,10 @@
-"""Pictures of a model's embedding tables."""
+"""Figures of embedding tables: lengths of the tokens' vectors, cosines of the positions."""
 
 from __future__ import annotations
 
+import base64
+import io
+import itertools
 from html import escape
 
 import numpy as np
@@ -9,14 +12,15 @@ import numpy as np
 from bert_jax.interop.runs import TrainedModel
 from bert_jax.models.positions import make_sinusoids
 from bert_jax.reporting import page
-from bert_jax.reporting.formats import number
-from bert_jax.views.pictures import histogram, picture
-from bert_jax.views.vectors import alike, pca, unit
+from bert_jax.reporting.figures import Bar, Bars
+from bert_jax.reporting.formats import exact, number
+from bert_jax.reporting.svg import draw
+from bert_jax.views.vectors import scale_to_unit
 
-ROWS = 256  # of the token table, at most
 POSITIONS = 512  # rows of the position table, at most
-PLACED = 8192  # rows of the token table in its PCA, at most
-CELLS = (48, 72)  # rows and columns of the PCA's density
+BINS = 40  # of a histogram
+# Colours of negative and positive numbers, both visible on light and on dark ground.
+COLD, HOT = (47, 124, 214), (222, 105, 40)
 NONE = {
     "rotary": "This model has no position table: it rotates queries and keys by an angle that "
     "grows with the position.",
@@ -25,73 +29,35 @@ NONE = {
     "none": "This model has no positions: it reads its tokens as a set.",
 }
 
-NO_TYPES = '<p class="box">This model has no segment types.</p>'
 
-
-def tables(run: TrainedModel) -> str:
-    """Build the sections of the token, position and segment tables."""
-    parts = run.params["encoder"]["embeddings"]
-    token = np.asarray(parts["token"], np.float32)[: run.tokenizer.size]
-    types = _segment(np.asarray(parts["type"], np.float32)) if "type" in parts else NO_TYPES
-    return (
-        page.section("Token table", _token(token, run.tokenizer.shown), "charts tables")
-        + page.section("Position table", _position(run), "charts tables")
-        + page.section("Segment table", types, "charts tables")
+def write_tables(run: TrainedModel) -> str:
+    """Write the sections of the token table and of the position table."""
+    table = np.asarray(run.params["encoder"]["embeddings"]["token"], np.float32)
+    lengths = _draw_lengths(table[: run.tokenizer.size], run.tokenizer.shown)
+    return page.section("Token table", lengths, "charts") + page.section(
+        "Position table", _draw_positions(run), "charts"
     )
 
 
-def spread(count: int, most: int) -> np.ndarray:
-    """Choose at most `most` of the numbers below `count`: evenly spaced, with first and last."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(np.int64))
-
-
-def _token(table: np.ndarray, vocab: list[str]) -> str:
-    rows = spread(len(table), ROWS)
-    which = "every piece"
-    if len(rows) < len(table):
-        which = f"{len(rows):,} of {len(table):,} pieces, evenly spaced"
-    vectors = picture(
-        f"Token vectors: {which}",
-        table[rows],
-        ("piece", "dimension"),
-        "vector entry, no unit",
-        names=[vocab[row] for row in rows],
-    )
-    return vectors + _lengths(table, vocab) + _density(table)
-
-
-def _lengths(table: np.ndarray, vocab: list[str]) -> str:
+def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
     """Draw the histogram of the lengths of the vocabulary's vectors."""
     norms = np.linalg.norm(table, axis=1)
-    order = np.argsort(norms, kind="stable")
+    by_length = np.argsort(norms, kind="stable")
 
-    def listed(ids: np.ndarray) -> str:
+    def join(ids: np.ndarray) -> str:
         return ", ".join(f"\u2068{vocab[i]}\u2069 {number(float(norms[i]))}" for i in ids)
 
-    below = f"Shortest: {listed(order[:4])}. Longest: {listed(order[:-5:-1])}."
-    return histogram("Lengths of token vectors", norms, "Euclidean norm", "vectors", below)
+    counts, edges = np.histogram(norms, BINS)
+    bars = []
+    for count, (low, high) in zip(counts.tolist(), itertools.pairwise(edges), strict=True):
+        said = f"Euclidean norm {exact(low)} to {exact(high)}: {count:,} vectors"
+        bars.append(Bar(float(low), float(high), count, said))
+    note = f"Shortest: {join(by_length[:4])}. Longest: {join(by_length[:-5:-1])}."
+    return draw(Bars("Lengths of token vectors", bars, "Euclidean norm", "vectors", note))
 
 
-def _density(table: np.ndarray) -> str:
-    """Draw the density of the vocabulary on the plane of its two largest principal components."""
-    rows = spread(len(table), PLACED)
-    if len(rows) < 3 or alike(table[rows]):
-        return ""
-    places, shares = pca(table[rows])
-    counts = np.histogram2d(-places[:, 1], places[:, 0], CELLS)[0]
-    axes = [f"PC{i + 1} ({number(float(share), True)})" for i, share in enumerate(shares)]
-    return picture(
-        f"Token vectors on a plane (PCA), {len(rows):,} of {len(table):,}",
-        np.log1p(counts),
-        (f"{axes[1]}, up", f"{axes[0]}, to the right"),
-        "log(1 + vectors in a cell)",
-        end=float(np.log1p(counts.max())),
-        square=True,
-    )
-
-
-def _position(run: TrainedModel) -> str:
-    """Draw the learned table or the sinusoids, and their cosines; or say that there is none."""
+def _draw_positions(run: TrainedModel) -> str:
+    """Draw the cosines of the learned positions or of the sinusoids; or say that there are none."""
     model = run.config.model
     if model.position == "learned":
         table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
@@ -101,41 +67,31 @@ def _position(run: TrainedModel) -> str:
         kind = "sinusoids, computed and not learned"
     else:
         return f'<p class="box">{escape(NONE[model.position])}</p>'
-    rows = spread(len(table), POSITIONS)
-    names = [str(row) for row in rows] if len(rows) < len(table) else []
-    which = f"{len(rows):,} of {len(table):,}, evenly spaced, " if names else ""
+    count = min(len(table), POSITIONS)
+    rows = np.linspace(0, len(table) - 1, count).round().astype(np.int64)
+    directions = scale_to_unit(table[rows])
     first = model.first_position
     trained = min(run.config.sequence_length + first, len(table))
-    fresh = not (run.meta.get("foreign") or run.config.init_from)
-    note = f"Rows from {trained:,} on were never trained." if fresh and trained < len(table) else ""
-    note += f" The first token reads row {first}." * bool(first)
-    entries = picture(
-        f"Position vectors ({which}{kind})",
-        table[rows],
-        ("position", "dimension"),
-        "vector entry, no unit",
-        names=names,
-        below=note,
+    note = f"{count:,} of {len(table):,} rows, {kind}. Orange: alike; blue: opposite."
+    if trained < len(table) and not (run.meta.get("foreign") or run.config.init_from):
+        note += f" Rows from {trained:,} on were never trained."
+    if first:
+        note += f" The first token reads row {first}."
+    picture = _write_picture(directions @ directions.T, "cosines of the positions")
+    return (
+        '<figure class="chart"><figcaption>Cosines of position vectors</figcaption>'
+        f'{picture}<p class="note">{escape(note)}</p></figure>'
     )
-    directions = unit(table[rows])
-    cosines = picture(
-        "Cosines of position vectors",
-        directions @ directions.T,
-        ("position", "position"),
-        "cosine",
-        end=1.0,
-        names=names,
-        square=True,
-    )
-    return entries + cosines
 
 
-def _segment(table: np.ndarray) -> str:
-    norms = [number(float(np.linalg.norm(row))) for row in table]
-    note = f"Lengths: {', '.join(f'segment {i}: {norm}' for i, norm in enumerate(norms))}."
-    if len(table) == 2:
-        first, second = unit(table)
-        note += f" Their cosine is {float(first @ second):.4f}."
-    return picture(
-        "Segment vectors", table, ("segment", "dimension"), "vector entry, no unit", below=note
-    )
+def _write_picture(values: np.ndarray, alt: str) -> str:
+    """Draw numbers from -1 to 1 as pixels; the further from 0, the more opaque."""
+    from matplotlib import image
+
+    pixels = np.zeros((*values.shape, 4), np.uint8)
+    pixels[..., :3] = np.where(values[..., None] < 0, COLD, HOT)
+    pixels[..., 3] = np.rint(255 * np.abs(values).clip(0, 1))
+    out = io.BytesIO()
+    image.imsave(out, pixels, format="png")
+    content = base64.b64encode(out.getvalue()).decode()
+    return f'<img class="pixels" src="data:image/png;base64,{content}" alt="{escape(alt)}">'

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import walk
 
-from bert_jax.views.vectors import pca
+from bert_jax.views.vectors import project_pca
 
 WORDS = ["cherry", "tomato", "digital", "information"]
 BESIDE = ["sweet", "ripe", "files", "network"]
@@ -40,7 +40,7 @@ def main(folder: Path = walk.HERE) -> dict:
 
     groups = [line.split() for line in walk.load(walk.DATA / "make.py").GRAMMAR]
     every = [word for group in groups for word in group]
-    spots = pca(
+    spots = project_pca(
         run.params["encoder"]["embeddings"]["token"][[vocab.index(word) for word in every]]
     )[0]
     figure, (left, right) = walk.plt.subplots(1, 2, figsize=(10, 3.8), width_ratios=(2, 3))

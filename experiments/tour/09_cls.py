@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import walk
 
-from bert_jax.views.vectors import pca
+from bert_jax.views.vectors import project_pca
 
 COMPLAINTS = walk.HERE.parent / "complaints" / "complaints.tsv"
 SHOWN = [
@@ -39,7 +39,7 @@ def main(folder: Path = walk.HERE) -> dict:
         alike = walk.cosines(last)
         found[when] = (float(alike[same].mean()), float(alike[labels[:, None] != labels].mean()))
         print(f"  {when + ' training':49} {found[when][0]:12.2f} {found[when][1]:14.2f}")
-        places = pca(last)[0]
+        places = project_pca(last)[0]
         for label, colour in COLOURS.items():
             panel.scatter(*places[labels == label].T, color=colour, s=18, label=label)
         panel.set(xticks=[], yticks=[], title=f"[CLS] of thirty complaints, {when} training")

@@ -1,9 +1,8 @@
-"""The generation page: what it holds against `predict generate`, and the page in a real browser."""
+"""The generation page: what it holds against `predict generate`."""
 
 from __future__ import annotations
 
 import html
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,9 @@ from bert_jax import cli
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model, OfText, Options, Row
-from bert_jax.views import generation
-from tests.test_inspect_attention import browser, said
+from bert_jax.predictors.base import Model, Options
+from tests.views.making import FOLDER, GOLDEN, make_page, read_data
 
-GOLDEN = Path(__file__).parent / "golden" / "huggingface"
-FOLDER = GOLDEN / "pretraining"
 TEXTS = ["the [MASK] sat on [MASK] mat", "", "a dog"]
 DRAWN: dict[str, Any] = {"max_tokens": 5, "temperature": 1.0, "steps": 3, "order": "random"}
 
@@ -30,19 +26,12 @@ def golden() -> runs.TrainedModel:
 
 
 def page(run: runs.TrainedModel, texts: list[str], **settings: Any) -> str:
-    rows = [Row(number, {"text": text}) for number, text in enumerate(texts, 1)]
-    return generation.page(OfText(Model(run, Options())), rows, **settings)
+    return make_page("generation", run, *({"text": text} for text in texts), **settings)
 
 
 @pytest.fixture(scope="module")
 def drawn(golden) -> str:
     return page(golden, TEXTS, **DRAWN)
-
-
-def data_of(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page)
-    assert found is not None
-    return json.loads(found[1])
 
 
 # --- what it holds --------------------------------------------------------------------------------
@@ -51,7 +40,7 @@ def data_of(page: str) -> dict[str, Any]:
 def test_it_shows_what_predict_writes(golden, drawn):
     model = Model(golden, Options(**DRAWN, show_steps=True))
     for row, text in zip(
-        stream.predict(model, "generate", TEXTS), data_of(drawn)["texts"], strict=True
+        stream.predict(model, "generate", TEXTS), read_data(drawn)["texts"], strict=True
     ):
         assert text["final"] == row["text"]
         assert text["tokens"] == row["tokens"]
@@ -64,7 +53,7 @@ def test_it_shows_what_predict_writes(golden, drawn):
 
 def test_without_a_script_tables_have_every_choice(drawn):
     tables = re.findall(r'<table class="choices">(.*?)</table>', drawn)
-    for table, text in zip(tables, data_of(drawn)["texts"], strict=True):
+    for table, text in zip(tables, read_data(drawn)["texts"], strict=True):
         cells = re.findall(
             r'<tr><td class="n">(\d+)</td><td class="n">(\d+)</td><td><bdi>(.*?)</bdi></td>'
             r'<td class="n">([\d.]+)</td>',
@@ -80,10 +69,10 @@ def test_without_a_script_tables_have_every_choice(drawn):
 
 def test_nothing_is_loaded_and_markup_in_a_text_stays_text(golden):
     found = page(golden, ["</script><img src=x> & [MASK]", "\u202e \x00 a"], steps=1, max_tokens=3)
-    assert found.count("<script") == 3  # the data, the page's script, and that of all pages
+    assert found.count("<script") == 2  # the data and the script
     assert not re.search(r"<img|src=[\"']?http|href=|@import|url\(", found.split("<main>")[0])
     assert "<img src=x" not in found
-    assert data_of(found)["texts"][1]["text"] == "⟨U+202E⟩ ⟨U+0000⟩ a"
+    assert read_data(found)["texts"][1]["text"] == "⟨U+202E⟩ ⟨U+0000⟩ a"
 
 
 # --- the command ----------------------------------------------------------------------------------
@@ -101,7 +90,7 @@ def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
     out, _ = capsys.readouterr()
     assert out == f"{tmp_path / 'p.html'}\n"
     found = Path(out.strip()).read_text()
-    assert [len(text["steps"]) for text in data_of(found)["texts"]] == [2, 1]
+    assert [len(text["steps"]) for text in read_data(found)["texts"]] == [2, 1]
     drawn = "the surest places first · temperature 1.5 · top-k 9 · top-p 0.9 · seed 3"
     assert drawn in found
 
@@ -123,65 +112,6 @@ def test_a_model_that_writes_from_left_to_right_has_no_rounds(tmp_path, capsys):
 def test_an_empty_file_is_an_error(golden):
     with pytest.raises(DataError, match=r"(?m)^0 texts$"):
         page(golden, [])
-
-
-# --- in a browser ---------------------------------------------------------------------------------
-
-
-def classes(document: str) -> list[list[str]]:
-    """Those of the tokens of each text."""
-    lists = re.findall(r'<ol class="tokens">(.*?)</ol>', document)
-    found = [[re.search(r'class="(.*?)"', one) for one in re.findall("<li.*?>", i)] for i in lists]
-    return [[one[1] if one else "" for one in each] for each in found]
-
-
-@pytest.mark.parametrize(("address", "now"), [("", 3), ("round=2", 2), ("round=0", 0)])
-def test_the_address_chooses_a_round(drawn, tmp_path, address, now):
-    document = browser(tmp_path, drawn, address)
-    assert re.search(rf'<html[^>]* data-round="{now}"', document)
-    assert re.search(r'<html[^>]* data-ready="1"', document)
-    for text, found in zip(data_of(drawn)["texts"], classes(document), strict=True):
-        expected = [""] * len(text["tokens"])
-        for k, revealed in enumerate(text["steps"], 1):
-            for one in revealed:
-                shown = "chosen c1 new" if k == now else "chosen c1"
-                expected[one["place"]] = shown if k <= now else "masked"
-        assert found == expected
-    if now == 2:
-        revealed = [one for text in data_of(drawn)["texts"] for one in text["steps"][1]]
-        chances = sorted(f"{one['probability']:.2f}" for one in revealed)
-        ends = f"{chances[0]} to {chances[-1]}"
-        assert said(document) == f"round 2 of 3: {len(revealed)} tokens, probability {ends}"
-
-
-PLAY = """
-const log = [], now = () => document.documentElement.dataset.round;
-const note = () => log.push(`${now()} ${document.getElementById('play').textContent}`);
-document.getElementById('play').click(); note();
-setTimeout(() => { note();
-  setTimeout(() => { note();
-    document.querySelectorAll('.tokens')[1].children[0].click(); note();
-    const colour = document.getElementById('colour');
-    colour.value = 'when'; colour.dispatchEvent(new Event('change'));
-    log.push(location.hash);
-    const pre = document.body.appendChild(document.createElement('pre'));
-    pre.id = 'log'; pre.textContent = log.join('\\n');
-  }, 4000);
-}, 1500);
-"""
-
-
-def test_it_plays_and_a_token_leads_to_its_round(drawn, tmp_path):
-    document = browser(tmp_path, drawn, "round=3", PLAY)
-    log = re.search(r'<pre id="log">(.*?)</pre>', document, re.DOTALL)
-    assert log is not None
-    steps = data_of(drawn)["texts"][1]["steps"]
-    first = next(k for k, each in enumerate(steps, 1) if any(not one["place"] for one in each))
-    lines = html.unescape(log[1]).split("\n")
-    assert lines == ["0 Pause", "1 Pause", "3 Play", f"{first} Play", f"#round={first}&colour=when"]
-    tones = {int(tone) for tone in re.findall(r"chosen q(\d)", document)}
-    assert tones <= {0, 3, 5, 6}  # of the first third or half, and so on
-    assert tones
 
 
 def test_a_single_round_has_no_curve(golden):

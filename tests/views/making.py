@@ -1,0 +1,45 @@
+"""Pages of a small model for tests, and what their scripts are given."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.interop import runs
+from bert_jax.predictors.base import Model, Options, Row
+from bert_jax.views import PAGES
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "huggingface"
+FOLDER = GOLDEN / "pretraining"  # 2 layers of 16 with 2 heads, 47 pieces, 24 positions
+CAT = {"text": "the cat sat on the mat", "text_pair": "it walked"}
+DOG = {"text": "a big dog ran"}
+
+
+def make_page(
+    name: str, run: runs.TrainedModel, *fields: dict[str, str], long: str = "refuse", **flags: Any
+) -> str:
+    """A page of texts, as `inspect` makes it."""
+    kind, make = PAGES[name]
+    rows = [Row(number, dict(one)) for number, one in enumerate(fields, 1)]
+    return make(kind(Model(run, Options(long=long))), rows, **flags)
+
+
+def read_data(page: str) -> dict[str, Any]:
+    """The numbers that the script of a page reads."""
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    return json.loads(found[1])
+
+
+def read_weights(data: dict[str, Any], text: int = 0) -> np.ndarray:
+    """The weights on a page [layers, heads + 1, n, n]; the last head is the rollout."""
+    stored = data["texts"][text]
+    n = len(stored["tokens"])
+    content = zlib.decompress(base64.b64decode(stored["weights"]))
+    shares = np.frombuffer(content, np.uint8).reshape(data["layers"], data["heads"] + 1, n, n)
+    return (shares / 255) ** 2

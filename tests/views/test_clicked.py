@@ -1,0 +1,188 @@
+"""The pages of a model, clicked and typed into in a real browser, against numpy.
+
+Every page is opened wide and slim, in light and in dark, and none of its scripts may complain.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import bert_jax
+from bert_jax.api import Page
+from tests import browser as browsers
+from tests.browser import Browser
+from tests.views.making import CAT, DOG, FOLDER, read_data, read_weights
+
+SIZES = [(1400, False), (420, False), (1400, True), (420, True)]
+WORDS = ["the cat , a dog .", "the dog walked", "a big red cat ?"]
+LABELLED = [
+    {"text": text, "label": label}
+    for text, label in zip(
+        ["the cat", "a dog", "a mat", "the dog", "jumping"], "xyxxy", strict=True
+    )
+]
+pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
+
+
+@pytest.fixture(scope="module")
+def tab(tmp_path_factory) -> Iterator[Browser]:
+    yield from browsers.started(tmp_path_factory.mktemp("browser"))
+
+
+@pytest.fixture
+def browser(tab) -> Iterator[Browser]:
+    yield tab
+    assert tab.errors == []
+
+
+@pytest.fixture(scope="module")
+def model() -> bert_jax.Model:
+    return bert_jax.load(FOLDER)
+
+
+def show(browser: Browser, page: Page, width: int, dark: bool) -> None:
+    """Open a page; nothing of it is wider than the window, and its ground has the theme."""
+    browser.open(page.html, width=width, dark=dark)
+    browser.wait("document.documentElement.dataset.ready")
+    assert browser.js("document.documentElement.scrollWidth") == width
+    ground = browser.js("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == dark
+
+
+def point(browser: Browser, selector: str, right: float, down: float) -> None:
+    """Move the mouse to a place inside an element, given in shares of its size."""
+    x, y = browser.place(selector)
+    size = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
+    wide, high = browser.js(f"(b => [b.width, b.height])({size})")
+    place = {"x": x + (right - 0.5) * wide, "y": y + (down - 0.5) * high}
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+
+
+def test_attention(browser, model, width, dark):
+    page = model.inspect("attention", [CAT, DOG])
+    weights = read_weights(read_data(page.html))
+    show(browser, page, width, dark)
+    lines = "document.querySelectorAll('[data-figure=lines][data-text=\"0\"] line').length"
+    assert browser.js(lines) == (weights[0, 0] >= 0.05).sum()
+    browser.click("#heads button:nth-of-type(2)")  # a second head
+    both = (weights[0, :2] >= 0.05).sum()
+    assert browser.js(lines) == both
+    browser.choose("[name=least]", "0.2")
+    assert browser.js(lines) == (weights[0, :2] >= 0.2).sum() < both
+    browser.choose("[name=least]", "0.05")
+    browser.click(".tokens.from li:nth-child(3) button")  # only the lines of this token
+    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    browser.js("document.activeElement.blur()")
+    assert browser.js(lines) == (weights[0, :2, 2] >= 0.05).sum()
+    browser.click(".tokens.from li:nth-child(3) button")
+    browser.click(".thumbnails button:nth-of-type(6)")  # the rollout to layer 2
+    assert browser.texts("#said") == ["rollout to layer 2"]
+    point(browser, ".cells", 1.5 / 12, 4.5 / 12)
+    assert browser.texts("#said") == [
+        f"rollout to layer 2: on 5 → the 2: {float(f'{weights[1, 2, 4, 1]:.2g}'):g}"
+    ]
+    shades = "(c => { const pen = new OffscreenCanvas(12, 12).getContext('2d');"
+    shades += "pen.drawImage(c, 0, 0); return [...pen.getImageData(0, 0, 12, 12).data]; })"
+    shown = np.reshape(browser.js(f"{shades}(document.querySelector('.cells'))"), (12, 12, 4))
+    np.testing.assert_array_equal(shown[..., 3], np.rint(255 * np.sqrt(weights[1, 2])))
+    browser.click("[name=plain]")
+    shown = np.reshape(browser.js(f"{shades}(document.querySelector('.cells'))"), (12, 12, 4))
+    assert not shown[[0, 7, 11], :, 3].any()
+
+
+def test_attention_that_is_masked(browser, width, dark):
+    causal = bert_jax.load(FOLDER.parent / "causal_lm", tokenizer=str(FOLDER / "vocab.txt"))
+    show(browser, causal.inspect("attention", [CAT]), width, dark)
+    point(browser, ".cells", 10.5 / 12, 1.5 / 12)
+    assert browser.texts("#said")[0].endswith("the 2 → ##ed 11: masked")
+
+
+def test_embeddings_of_words(browser, model, width, dark):
+    page = model.inspect("embeddings", WORDS, points="words", neighbours=3)
+    data = read_data(page.html)
+    show(browser, page, width, dark)
+    rows = "#near tbody tr:not([hidden]) th"
+    browser.click("#find")
+    browser.call("Input.insertText", text="DOG")
+    assert browser.texts("#found") == ["2 of 14"]
+    assert browser.texts(rows) == ["dog₁", "dog₂"]
+    seen = []
+    for _ in range(3):
+        browser.press("Enter")
+        seen += browser.texts("#one h3")
+    assert seen == ["dog₁", "dog₂", "dog₁"]
+    browser.choose("#find", "")
+    browser.choose("#layer", "1")
+    near = data["views"]["1 0"]["near"]
+    at = data["names"].index("dog₁")
+    names = [data["names"][other] for other in near[0][at]]
+    assert browser.texts("#one ol:first-of-type bdi") == names
+    assert browser.texts("#one ol:first-of-type b") == [f"{c:.3f}" for c in near[1][at]]
+    assert browser.texts(f"#near tbody tr:nth-child({at + 1}) td:nth-child(4) bdi") == names
+    browser.click("#one li button")
+    assert browser.texts("#one h3") == names[:1]
+    browser.click("#plain")
+    hidden = "[...document.querySelectorAll('#map circle')].map(c => getComputedStyle(c).display)"
+    gone = [i for i, display in enumerate(browser.js(hidden)) if display == "none"]
+    assert gone == data["punctuation"]
+    assert not {",₁", ".₁", "?₃"} & {*browser.texts(rows)}
+    browser.click("#map circle:nth-of-type(5)")
+    assert browser.texts("#one h3") == [data["names"][4]]
+
+
+def test_embeddings_of_labelled_texts(browser, model, width, dark):
+    show(browser, model.inspect("embeddings", LABELLED), width, dark)
+    assert browser.texts("#legend button") == ["x: 3", "y: 2"]
+    fills = browser.js(
+        "[...document.querySelectorAll('#map circle')].map(c => getComputedStyle(c).fill)"
+    )
+    hues = browser.js(
+        "[...document.querySelectorAll('#legend button')]"
+        ".map(b => getComputedStyle(b, '::before').backgroundColor)"
+    )
+    assert fills == [hues["xy".index(one["label"])] for one in LABELLED]
+    browser.click("#legend button:nth-child(2)")
+    assert browser.texts("#found") == ["2 of 5"]
+    assert browser.texts("#near tbody tr:not([hidden]) th") == ["a dog", "jumping"]
+    browser.click("#legend button:nth-child(2)")
+    assert len(browser.texts("#near tbody tr:not([hidden]) th")) == 5
+
+
+def test_generation(browser, model, width, dark):
+    page = model.inspect("generation", ["the [MASK] sat on [MASK] mat", "a [MASK]"], steps=2)
+    steps = read_data(page.html)["texts"][0]["steps"]
+    first, second = steps[0][0]["place"] + 1, steps[1][0]["place"] + 1
+    show(browser, page, width, dark)
+    box = ".tokens li:nth-child({})"
+    look = "document.querySelector('{}').className"
+    assert browser.js(look.format(box.format(second))) == "chosen new"
+    browser.click(box.format(first))  # to the round of this token
+    assert browser.texts("#said")[0].startswith("round 1 of 2: 2 tokens, probability ")
+    assert browser.js(look.format(box.format(first))) == "chosen new"
+    assert browser.js(look.format(box.format(second))) == "masked"
+    browser.choose("#round", "2")
+    assert browser.texts("#said")[0].startswith("round 2 of 2: 1 token, probability ")
+    browser.click("#play")  # again from the beginning
+    browser.wait("document.getElementById('play').textContent === 'Play'")
+    assert browser.texts("#said")[0].startswith("round 2 of 2")
+
+
+def test_pages_work_inside_a_notebook(browser, model, width, dark):
+    """A notebook puts each into a frame of its own, which has no address."""
+    pages = [model.inspect("attention", [CAT]), model.inspect("embeddings", LABELLED)]
+    frames = "".join(page._repr_html_() for page in pages)
+    whole = f"<!doctype html><title>t</title><main id='data'>{frames}</main>"
+    browser.open(whole, width=width, dark=dark)
+    inside = "document.querySelectorAll('iframe')[{}].contentDocument"
+    for number in (0, 1):
+        browser.wait(f"{inside.format(number)}.documentElement.dataset.ready")
+    browser.click("#heads button:nth-of-type(2)", "iframe:nth-of-type(1)")
+    pressed = f"[...{inside.format(0)}.querySelectorAll('#heads [aria-pressed=true]')]"
+    assert browser.js(f"{pressed}.map(b => b.textContent)") == ["1", "2"]
+    browser.click("#legend button", "iframe:nth-of-type(2)")
+    assert browser.js(f"{inside.format(1)}.querySelector('#found').textContent") == "3 of 5"
