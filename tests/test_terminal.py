@@ -58,7 +58,7 @@ OWN = {
         "generate": f"{DRAWN} --show-steps --long=refuse",
     },
     "inspect": {
-        "attention": "--text-pair=b --digits=3",
+        "attention": "--text-pair=b",
         "embeddings": "--layer=0 --pooling=cls --points=words --method=tsne --neighbours=2",
         "generation": DRAWN,
     },

@@ -1,4 +1,5 @@
-// Shows the exact value of the mark that is nearest to the pointer; without it a page loses only this.
+// Shows the exact values of the marks that are nearest to the pointer; without it a page loses
+// only this.
 for (const chart of document.querySelectorAll('.chart[data-readings]')) {
   const svg = chart.querySelector('svg'), readings = JSON.parse(chart.dataset.readings);
   const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
@@ -12,7 +13,8 @@ for (const chart of document.querySelectorAll('.chart[data-readings]')) {
     const near = readings.reduce((best, other) => away(other) < away(best) ? other : best);
     ring.setAttribute('cx', near[0]);
     ring.setAttribute('cy', near[1]);
-    tip.textContent = near[2];
+    const same = readings.filter(one => Math.hypot(one[0] - near[0], one[1] - near[1]) < 2);
+    tip.textContent = same.map(reading => reading[2]).join('\n');
     chart.classList.add('read');
     const outer = chart.getBoundingClientRect();
     const left = near[0] / scale + box.left - outer.left;

@@ -12,12 +12,9 @@ import pytest
 import bert_jax
 from bert_jax.checkpoints import manifest
 from bert_jax.checkpoints.steps import list_metrics
-from bert_jax.config import knobs
 from bert_jax.errors import DataError
-from bert_jax.objectives import replaced
-from bert_jax.reporting import metric_names, run_charts, run_record, run_report, terms
+from bert_jax.reporting import run_charts, run_record, run_report, terms
 from bert_jax.system import folder_locks
-from bert_jax.training import clock
 from tests import saved, texts
 from tests.pages import Checker, a_run, figure, read_figure
 
@@ -130,35 +127,6 @@ def test_a_config_of_another_version_is_shown_as_it_is(tmp_path):
 
 
 # --- what it means --------------------------------------------------------------------------------
-
-
-def measures() -> set[str]:
-    """The names of all metrics that the package writes."""
-    names = {name for metrics in knobs.METRICS.values() for name in metrics}
-    trained = set(knobs.OBJECTIVES) - {"hybrid"}  # whose parts are named after other objectives
-    names |= {f"{name}_loss" for name in trained}
-    names |= {f"{name}_accuracy" for name in trained - {"regress"}}
-    names |= {*run_charts.LEDGER, *run_charts.OPTIMISER, *run_charts.SPEED}
-    names |= {"loss", "skipped_in_row", "examples_per_row", "asked_decile_3", "asked_fraction"}
-    return names | {
-        *("predicted_fraction", "predict_quota_fraction", "shortfall_fraction"),
-        *("distinct_fraction", "causal_fraction", "weight_fraction"),
-        *(f"replaced_{measure}" for measure in replaced.MEASURES),
-    }
-
-
-def test_every_measure_has_a_plain_name_and_a_meaning():
-    for name in sorted(measures()):
-        meaning = metric_names.meaning(name)
-        assert meaning.endswith("."), name
-        assert len(meaning) < 250, name
-        assert "_" not in metric_names.pretty(name)
-    assert metric_names.meaning("train/mlm_loss") == metric_names.meaning("mlm_loss")
-    assert metric_names.meaning("best_f1") == metric_names.meaning("f1")
-    assert metric_names.meaning("mlm_loss") != metric_names.meaning("span_loss")
-    assert metric_names.meaning("oddity") == ""
-    known = {*run_charts.SPENT, *run_charts.HELD}
-    assert known == {*clock.MEMORY, *(f"{name}_seconds" for name in clock.BUCKETS)}
 
 
 def test_words_are_explained_where_they_come_first():
