@@ -104,19 +104,23 @@ function makeHeadButtons() {
 function paint(canvas, text, layer, head, size) {
   const pen = canvas.getContext('2d'), bytes = rows(text, layer, head);
   const image = pen.createImageData(size, size);
-  const [shade, grey] = ['c1', 'line'].map(rgb);
+  const shade = rgb('c1'), grey = rgb('line'), pixels = image.data;
   for (let i = 0; i < text.n; i++) for (let j = 0; j < text.n; j++) {
     const at = 4 * (Math.floor(i * size / text.n) * size + Math.floor(j * size / text.n));
-    const masked = isMasked(layer, head, i, j);
+    const masked = isMasked(layer, head, i, j), colour = masked ? grey : shade;
     const alpha = masked ? 255 : isHidden(text, i, j) ? 0 : bytes[i * text.n + j];
-    if (alpha < image.data[at + 3]) continue; // of a block of cells, the darkest shows
-    image.data.set([...(masked ? grey : shade), alpha], at);
+    if (alpha < pixels[at + 3]) continue; // of a block of cells, the darkest shows
+    pixels[at] = colour[0];
+    pixels[at + 1] = colour[1];
+    pixels[at + 2] = colour[2];
+    pixels[at + 3] = alpha;
   }
   pen.putImageData(image, 0, 0);
 }
 
 function makeMatrix(box, text) {
-  const names = text.tokens.map(token => token.length > LETTERS ? `${token.slice(0, LETTERS)}…` : token);
+  const names = text.tokens.map(token =>
+    token.length > LETTERS ? `${token.slice(0, LETTERS)}…` : token);
   const canvas = make('canvas', { width: text.n, height: text.n, className: 'cells' });
   const grid = make('div', { className: 'matrix' });
   grid.style.setProperty('--n', text.n);

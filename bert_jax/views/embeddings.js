@@ -65,23 +65,16 @@ function showOne() {
     listNear(words));
 }
 
-function show() {
-  const current = view(), near = new Set(nearOf(chosen).map(({ i }) => i));
+/** Place the points of the chosen layer and pooling, and list the neighbours of each. */
+function showView() {
+  const current = view();
   const [xs, ys] = [0, 1].map(axis => current.xy.map(place => axis ? -place[1] : place[0]));
   const [left, top] = [xs, ys].map(places => Math.min(...places) - .1);
   svg.setAttribute('viewBox', [left, top, Math.max(...xs) + .1 - left,
     Math.max(...ys) + .1 - top].join(' '));
-  let found = 0;
   points.forEach((point, i) => {
-    const hidden = isHidden(i), is = isFound(i);
-    found += is && !hidden;
     point.setAttribute('cx', xs[i]);
     point.setAttribute('cy', ys[i]);
-    point.style.display = hidden ? 'none' : '';
-    point.classList.toggle('dim', !is);
-    point.classList.toggle('neighbour', near.has(i));
-    point.classList.toggle('chosen', i === chosen);
-    lines[i].hidden = hidden || !is;
     for (const [cell, entries] of [[3, nearOf(i)], [4, wordsOf(i)]])
       lines[i].cells[cell].replaceChildren(...entries.map(({ name, place, cosine }) => {
         const item = make('span');
@@ -90,10 +83,26 @@ function show() {
         return item;
       }));
   });
-  byId('found').textContent = find.value || group !== null ? `${found} of ${points.length}` : '';
   byId('map-note').textContent = current.shares ? 'Axes: '
     + current.shares.map(share => `${(100 * share).toFixed(1)} %`).join(' and ')
     + ' of the variance. A click chooses a point.' : 'A click chooses a point.';
+  show();
+}
+
+/** Show which points are found, chosen and near the chosen one. */
+function show() {
+  const near = new Set(nearOf(chosen).map(({ i }) => i));
+  let found = 0;
+  points.forEach((point, i) => {
+    const hidden = isHidden(i), is = isFound(i);
+    found += is && !hidden;
+    point.style.display = hidden ? 'none' : '';
+    point.classList.toggle('dim', !is);
+    point.classList.toggle('neighbour', near.has(i));
+    point.classList.toggle('chosen', i === chosen);
+    lines[i].hidden = hidden || !is;
+  });
+  byId('found').textContent = find.value || group !== null ? `${found} of ${points.length}` : '';
   showOne();
 }
 
@@ -118,7 +127,8 @@ for (const select of [layer, pooling])
     option.disabled = !Object.keys(data.views).some(key =>
       key.split(' ')[select === layer ? 0 : 1] === option.value);
 byId('plain-of').hidden = !data.punctuation.length;
-byId('controls').addEventListener('input', show);
+find.addEventListener('input', show);
+for (const control of [layer, pooling, plain]) control.addEventListener('change', showView);
 byId('controls').addEventListener('submit', event => {
   event.preventDefault();
   const found = points.map((_, i) => i).filter(i => isFound(i) && !isHidden(i));
@@ -131,5 +141,5 @@ for (const line of lines) line.addEventListener('click', () => {
 });
 byId('controls').hidden = false;
 byId('first').hidden = true;
-show();
+showView();
 document.documentElement.dataset.ready = '1';

@@ -37,7 +37,7 @@ def fails(capsys, *words: str) -> tuple[int, str, str]:
 # --- the command ----------------------------------------------------------------------------------
 
 
-def test_one_run_has_its_page_in_its_folder_or_where_asked_for(tmp_path, capsys):
+def test_one_run_has_its_page_in_its_folder(tmp_path, capsys):
     run, other = a_run(tmp_path / "run"), tmp_path / "new" / "page.html"
     assert cli.execute(["report", str(run)]) == 0
     assert capsys.readouterr().out == f"{run / 'report.html'}\n"
@@ -46,7 +46,7 @@ def test_one_run_has_its_page_in_its_folder_or_where_asked_for(tmp_path, capsys)
     assert "of 600, finished" in other.read_text()
 
 
-def test_several_runs_have_one_page_in_the_folder_one_stands_in(tmp_path, capsys, monkeypatch):
+def test_several_runs_have_one_page_here(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.execute(["report", str(a_run(tmp_path / "a")), str(a_run(tmp_path / "b"))]) == 0
     assert capsys.readouterr().out == "report.html\n"
@@ -66,7 +66,7 @@ def test_only_the_knobs_that_differ_are_listed(tmp_path):
     assert "Nothing: all knobs have the same values." in text
 
 
-def test_runs_of_other_objectives_differ_in_what_is_set_alone(tmp_path):
+def test_runs_of_other_objectives_differ_in_knobs(tmp_path):
     a = a_run(tmp_path / "a", pairs="none")
     changed = {"objectives": {"causal_lm": {}}, "model": {"causal": True}, "pairs": "none"}
     b = a_run(tmp_path / "b", **changed, checkpoints={"best": "causal_lm_loss"})
@@ -76,7 +76,7 @@ def test_runs_of_other_objectives_differ_in_what_is_set_alone(tmp_path):
     assert ".gamma" not in table
 
 
-def test_a_knob_that_an_older_run_does_not_have_is_at_its_default_there(tmp_path):
+def test_a_knob_missing_in_an_older_run_is_at_default(tmp_path):
     a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", seed=1)
     tree = json.loads((a / "config.json").read_text())
     del tree["optim"]["freeze"], tree["masking"]["unit"]
@@ -89,7 +89,7 @@ def test_a_knob_that_an_older_run_does_not_have_is_at_its_default_there(tmp_path
     assert "optim.freeze" not in table
 
 
-def test_final_scores_are_those_served_and_the_best_is_marked(tmp_path):
+def test_final_scores_are_served_and_the_best_is_bold(tmp_path):
     a = a_run(tmp_path / "a")
     b = a_run(tmp_path / "b", {200: 5.5, 400: 4.0}, steps=1000)
     kept = {a: [(400, 4.5), (600, 4.75)], b: [(400, 4.0)]}
@@ -102,7 +102,7 @@ def test_final_scores_are_those_served_and_the_best_is_marked(tmp_path):
     assert re.findall('class="n best"><div>([^<]*)', source) == ["4", "45.0\N{NO-BREAK SPACE}%"]
 
 
-def test_a_score_that_one_run_alone_has_is_not_the_best(tmp_path):
+def test_a_score_of_a_single_run_is_not_the_best(tmp_path):
     a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", {})
     assert 'class="n best"' not in together(a, b)[0]
     assert f"validation: MLM loss 4.750 {HOLE}" in together(a, b)[1]
@@ -134,7 +134,7 @@ def test_runs_of_other_vocabularies_show_their_sizes(tmp_path):
     assert "vocabulary 8,000 2,942" in together(a, b)[1]
 
 
-def test_curves_lie_over_one_another_in_colours_of_their_runs(tmp_path):
+def test_curves_have_the_colours_of_their_runs(tmp_path):
     a = a_run(tmp_path / "a", LONG)
     b = a_run(tmp_path / "b", {step: loss + 1 for step, loss in LONG.items()})
     source, _ = together(a, b)
@@ -228,7 +228,7 @@ def evaluated(tmp_path: Path, *paths: Path) -> tuple[str, str]:
     return source, " ".join(" ".join(checked.text).split())
 
 
-def test_evaluations_of_models_stand_beside_one_another(tmp_path):
+def test_evaluations_of_models_are_compared(tmp_path):
     files = scores(tmp_path / "rate15.json", 1.5), scores(tmp_path / "of" / "evaluation.json", 2.25)
     source, text = evaluated(tmp_path, *files)
     assert "<h1>2 models</h1>" in source
@@ -254,7 +254,7 @@ def test_evaluations_of_models_stand_beside_one_another(tmp_path):
     assert "not scored" not in text
 
 
-def test_evaluations_stand_beside_runs_and_are_found_in_their_folders(tmp_path):
+def test_evaluations_are_found_in_folders_of_runs(tmp_path):
     a, b = a_run(tmp_path / "a"), a_run(tmp_path / "b", seed=1)
     scores(a / "evaluation.json", 2.0)
     file = scores(tmp_path / "other.json", 1.0)
@@ -276,7 +276,7 @@ def test_evaluations_stand_beside_runs_and_are_found_in_their_folders(tmp_path):
     assert "<h1>1 model</h1>" not in evaluated(tmp_path, a)[0]
 
 
-def test_evaluations_of_other_text_and_unknown_words_are_warned_of(tmp_path):
+def test_evaluations_of_other_text_are_warned_of(tmp_path):
     a = scores(tmp_path / "a.json", 1.0)
     b = scores(tmp_path / "b.json", 2.0, words=90, unknown=9)
     source, text = evaluated(tmp_path, a, b)

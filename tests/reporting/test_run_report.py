@@ -348,7 +348,7 @@ def test_what_never_changes_is_a_sentence_and_no_chart(tmp_path):
 
 
 @pytest.mark.parametrize("phases", [[], [[1.0, 0.3, "linear"]]])
-def test_charts_of_the_ledger_are_folded_where_the_table_says_it_all(phases, tmp_path):
+def test_charts_of_a_constant_ledger_are_folded(phases, tmp_path):
     pretraining(tmp_path)
     recorded = json.loads((tmp_path / "config.json").read_text())
     recorded["masking"]["phases"] = phases
@@ -359,7 +359,7 @@ def test_charts_of_the_ledger_are_folded_where_the_table_says_it_all(phases, tmp
     assert "Tokens selected" in titles(source)
 
 
-def test_a_curve_of_training_is_faint_only_behind_one_of_validation(tmp_path):
+def test_training_is_faint_behind_validation(tmp_path):
     pretraining(tmp_path)
     source, _ = text_of(tmp_path)
     faint = {title: "opacity: 0.6" in figure(source, title) for title in titles(source)[:2]}

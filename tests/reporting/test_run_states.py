@@ -34,7 +34,7 @@ def run_text(html: str) -> str:
 # --- which step -----------------------------------------------------------------------------------
 
 
-def test_the_step_served_is_in_the_tiles_on_the_curves_and_in_a_table(tmp_path):
+def test_the_step_served_is_in_tiles_curves_and_table(tmp_path):
     html, text = shown(a_run(tmp_path), [(400, 4.5), (600, 4.75)])
     assert "Step served 400 lowest validation MLM loss of 2 kept" in text
     assert "MLM loss 4.500 validation, step 400, served; 4.750 at step 600" in text
@@ -75,7 +75,7 @@ def test_the_steps_kept_are_those_of_the_manifests(tmp_path):
 # --- how far --------------------------------------------------------------------------------------
 
 
-def test_a_run_is_finished_stopped_ended_early_or_training(tmp_path):
+def test_a_run_says_how_far_it_is(tmp_path):
     assert "600 of 600, finished" in shown(a_run(tmp_path))[1]
     assert "600 of 1,000, stopped" in shown(a_run(tmp_path, steps=1000))[1]
     early = a_run(tmp_path, steps=1000, checkpoints={"best": "mlm_loss", "patience": 1})
@@ -179,7 +179,7 @@ def test_the_loss_has_the_unit_of_its_objective(objective, title, tmp_path):
     assert run_charts.axis_of(run, "loss") == title
 
 
-def test_the_report_of_the_python_api_is_that_of_the_run_as_it_is_now(tmp_path):
+def test_the_report_of_the_api_is_that_of_the_run(tmp_path):
     assert "600 of 600, finished" in run_text(bert_jax.Run(a_run(tmp_path)).report().html)
     assert "600 of 900, stopped" in run_text(bert_jax.Run(a_run(tmp_path, steps=900)).report().html)
     with pytest.raises(DataError, match="no run in"):

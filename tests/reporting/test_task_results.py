@@ -30,7 +30,7 @@ def page(folder: Path, kind: str, *rows: dict, labels=(), served: int | None = N
 COUNTS = [["no", "no", 6], ["no", "yes", 2], ["yes", "no", 1], ["yes", "yes", 3]]
 
 
-def test_a_classifier_has_a_confusion_matrix_and_scores_by_class(tmp_path):
+def test_a_classifier_has_confusions_and_scores(tmp_path):
     source, text = page(
         tmp_path, "classify", {"step": 5, "counts": COUNTS}, labels=("yes", "no", "never")
     )
@@ -49,7 +49,7 @@ def test_what_is_shown_is_of_the_step_that_is_served(tmp_path):
     assert "a 3 3" in text
 
 
-def test_of_many_classes_the_commonest_confusions_are_listed(tmp_path):
+def test_common_confusions_of_many_classes_are_listed(tmp_path):
     counts = [[f"c{i}", f"c{i}", 1] for i in range(40)] + [["c1", "c2", 7], ["c3", "c4", 9]]
     source, text = page(tmp_path, "classify", {"step": 1, "counts": counts})
     assert 'confusion"' not in source

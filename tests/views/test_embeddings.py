@@ -74,7 +74,7 @@ def test_the_last_layer_is_what_predict_embed_writes(run, pooling):
 
 
 @pytest.mark.slow
-def test_tokens_of_narrower_tables_are_shown_in_the_width_of_the_layers(tmp_path):
+def test_narrow_tables_are_shown_in_the_layers_width(tmp_path):
     folder = families.folder(tmp_path, "electra", "masked_lm")
     opened = runs.open_run(str(families.vocabulary(folder, "electra")))
     encoder = opened.params["encoder"]
@@ -324,7 +324,7 @@ def test_neighbours_without_punctuation_are_words(run):
         assert "plain" not in data["views"]["3 0"]
 
 
-def test_labels_of_json_lines_are_on_the_page_and_others_are_refused(run):
+def test_labels_of_json_lines_are_on_the_page(run):
     reader = Labelled(Model(run, Options()))
     lines = ['{"text": "the cat", "label": "x"}', '{"text": "a dog", "label": 3}', "mat"]
     read = [reader.read(n, line) for n, line in enumerate(lines, 1)]
@@ -378,7 +378,7 @@ def test_a_text_as_long_as_the_model_takes(run):
     assert read_data(cut)["views"] == read_data(page)["views"]
 
 
-def test_many_points_have_no_table_and_too_many_no_page(run, monkeypatch):
+def test_many_points_have_no_table_of_cosines(run, monkeypatch):
     monkeypatch.setattr(embeddings, "FEW", 4)
     page = made(run, TEXTS)
     views = read_data(page)["views"]

@@ -67,7 +67,7 @@ def test_without_a_script_tables_have_every_choice(drawn):
         assert [(a, b, html.unescape(c), d) for a, b, c, d in cells] == expected
 
 
-def test_nothing_is_loaded_and_markup_in_a_text_stays_text(golden):
+def test_markup_in_a_text_stays_text(golden):
     found = page(golden, ["</script><img src=x> & [MASK]", "\u202e \x00 a"], steps=1, max_tokens=3)
     assert found.count("<script") == 2  # the data and the script
     assert not re.search(r"<img|src=[\"']?http|href=|@import|url\(", found.split("<main>")[0])
@@ -103,7 +103,7 @@ def test_its_flags_are_of_no_other_page(tmp_path, capsys):
     assert hint == "hint: inspect generation has it"
 
 
-def test_a_model_that_writes_from_left_to_right_has_no_rounds(tmp_path, capsys):
+def test_a_left_to_right_model_has_no_rounds(tmp_path, capsys):
     words = ["--text=a", f"--tokenizer={FOLDER / 'vocab.txt'}"]
     assert command(tmp_path, *words, model=GOLDEN / "causal_lm") == 2
     assert "writes from left to right\nhint: " in capsys.readouterr().err
