@@ -21,7 +21,7 @@ from bert_jax.reporting.palette import LIGHT
 
 LETTER = 7.1  # points: the mean width of a letter
 LEGEND = 380  # points: the width of a legend
-ROW_NAME, COLUMN_NAME, AXIS_NAME, LINE_NAME = 20, 12, 30, 48  # letters in a line of a name
+ROW_NAME, COLUMN_NAME, AXIS_NAME, LINE_NAME = 20, 12, 24, 48  # letters in a line of a name
 MARKED = 25  # points of a line that has a dot at each
 ASIDE = 1.4  # points between whiskers at one place
 DECADES = 2  # values so many powers of ten apart stand on a logarithmic axis
