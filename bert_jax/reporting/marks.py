@@ -229,11 +229,15 @@ def _split(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[flo
 
 
 def _draw_dots(axes: Axes, points: Sequence[tuple[float, float]], colour: str) -> None:
-    axes.plot(*_split(points), "o", color=colour, markersize=5, markeredgewidth=0)
+    """Draw filled dots; a dot on the edge of the axes is whole."""
+    look: dict[str, Any] = {"color": colour, "markersize": 5, "markeredgewidth": 0}
+    axes.plot(*_split(points), "o", clip_on=False, **look)
 
 
 def _draw_circles(axes: Axes, points: Sequence[tuple[float, float]], colour: str) -> None:
-    axes.plot(*_split(points), "o", color=colour, markersize=4, fillstyle="none", alpha=0.5)
+    """Draw circles, which stand for single values."""
+    look: dict[str, Any] = {"color": colour, "markersize": 4, "fillstyle": "none", "alpha": 0.5}
+    axes.plot(*_split(points), "o", clip_on=False, **look)
 
 
 def _find_lonely(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

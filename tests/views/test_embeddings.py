@@ -481,4 +481,4 @@ def test_a_wheel_holds_script_and_style(tmp_path):
         names = set(wheel.namelist())
     assert {f"bert_jax/views/embeddings.{end}" for end in ("py", "js", "css")} <= names
     assert {f"bert_jax/reporting/page.{end}" for end in ("py", "js", "css")} <= names
-    assert "bert_jax/studies/report/build.css" in names
+    assert {"bert_jax/reporting/metrics.csv", "bert_jax/studies/report/build.css"} <= names
