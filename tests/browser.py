@@ -23,7 +23,7 @@ LAUNCHER = (
     "os.dup2(read, 3); os.dup2(write, 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "about:blank")
-KEYS = {"Enter": 13, "Escape": 27, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40}
+KEYS = {"Enter": 13}
 
 
 class Browser:
@@ -48,7 +48,6 @@ class Browser:
         self.session = attached["sessionId"]
         for domain in ("Page", "Runtime", "Log"):
             self.call(f"{domain}.enable")
-        self.call("Page.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
 
     def call(self, method: str, **params: Any) -> Any:
         """Send a command and wait for its result."""
@@ -80,7 +79,7 @@ class Browser:
                 self.errors.append(told["entry"]["text"])
         return message
 
-    def open(self, page: str, *, width: int = 1400, dark: bool = False, address: str = "") -> None:
+    def open(self, page: str, *, width: int = 1400, dark: bool = False) -> None:
         """Show a page of HTML once its scripts have run."""
         file = self.folder / f"page{self.number}.html"
         file.write_text(page, errors="replace")
@@ -89,7 +88,7 @@ class Browser:
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.call("Emulation.setDeviceMetricsOverride", **size)
         self.errors.clear()
-        self.call("Page.navigate", url=f"{file.as_uri()}#{address}")
+        self.call("Page.navigate", url=file.as_uri())
         self.wait("document.readyState === 'complete'")
 
     def js(self, expression: str) -> Any:
@@ -139,14 +138,6 @@ class Browser:
             f"e.value = {json.dumps(value)}; for (const kind of ['input', 'change']) "
             "e.dispatchEvent(new Event(kind, { bubbles: true })); })()"
         )
-
-    def download(self, selector: str, name: str) -> bytes:
-        """Click an element that saves a file of this name; return its content."""
-        file = self.folder / name
-        file.unlink(missing_ok=True)
-        self.click(selector)
-        until(lambda: file.exists() and file.stat().st_size, name)
-        return file.read_bytes()
 
     def screenshot(self, file: Path) -> None:
         """Write the whole page as a PNG."""

@@ -199,7 +199,7 @@ def test_what_cannot_be_asked_is_refused(model, tmp_path):
         ("fill_mask", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
         ("embed", {"top_k": 3}, "top_k = 3: predict embed has no option 'top_k'"),
         ("generate", {"temperature": "hot"}, "temperature = 'hot': invalid float"),
-        ("inspect", {"digits": 99}, "digits = 99: invalid choice"),
+        ("inspect", {"long": "ct"}, "long = 'ct': invalid choice"),
         ("inspect", {"neighbours": 3}, "neighbours = 3: inspect attention has no option"),
         ("nelbo", {"draws": -2}, "draws = -2: '-2' is not a whole number of 1 or more"),
         ("nelbo", {"batch_size": -3}, "batch_size = -3: '-3' is not a whole number of 1"),
