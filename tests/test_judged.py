@@ -14,10 +14,10 @@ import pytest
 
 from bert_jax.errors import ConfigError
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import actions, definition
+from bert_jax.studies import actions, definition, results
 from bert_jax.studies.definition import Claimed, Comparison, Suite
-from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import aggregate, build, collect, findings, judged, simultaneous
+from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.report import aggregate, build, findings, judged, simultaneous
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.claims import CLAIMS
 from bert_jax.studies.report.summary import literal
@@ -43,7 +43,7 @@ def study(**changes):
 @pytest.fixture(scope="module")
 def view(tmp_path_factory) -> View:
     place = study_workdir.build(tmp_path_factory.mktemp("w") / "w", study(), examples=300, lines=4)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def test_true_reversed_and_null_claims_are_told_apart(view):
@@ -106,7 +106,7 @@ def test_claims_of_gains_are_judged_by_all_points(tmp_path):
         claims=(larger, smaller), comparisons=compared, evaluations=study_workdir.EVALUATIONS
     )
     place = study_workdir.build(tmp_path / "w", made, examples=10, lines=4)
-    seen = View(place, place.read_study(), collect.results(place))
+    seen = View(place, place.read_study(), results.read_results(place))
     scores = {(*r.entry.labels.values(), r.entry.seed): r.metrics[metric] for r in seen.results}
     rates = {(rate, seed) for _, rate, seed in scores}
     more = {at: scores["2 x 128", *at] - scores["2 x 64", *at] for at in rates}
@@ -128,7 +128,9 @@ def test_it_has_no_verdict_before_both_gains_have_runs(tmp_path):
     def verdict(name, state):
         made = study(claims=(larger,))
         place = study_workdir.build(tmp_path / name, made, state, examples=20, lines=4)
-        ((_, _, found, _),) = judged.judge(View(place, place.read_study(), collect.results(place)))
+        ((_, _, found, _),) = judged.judge(
+            View(place, place.read_study(), results.read_results(place))
+        )
         return found
 
     def both(*seeds):
@@ -140,7 +142,7 @@ def test_it_has_no_verdict_before_both_gains_have_runs(tmp_path):
 
 
 def test_its_power_is_that_of_twice_the_variance(view):
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     more = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
     spread = judged.spread(view.place.csv, LOSS, "masking.rate")
     for claim, values in ((TRUE, 1.0), (more, math.sqrt(2))):
@@ -187,7 +189,7 @@ def test_scores_in_per_cent_are_written_as_they_are():
 
 def test_one_seed_is_underpowered(tmp_path):
     place = study_workdir.build(tmp_path / "w", study(seeds=(0,)), examples=10, lines=4)
-    one = View(place, place.read_study(), collect.results(place))
+    one = View(place, place.read_study(), results.read_results(place))
     for verdict in (j.verdict for j in judged.judge(one)):
         assert (verdict.word, verdict.high) == ("underpowered", math.inf)
     for lines in judged.sentences(judged.judge(one)).values():
@@ -196,7 +198,7 @@ def test_one_seed_is_underpowered(tmp_path):
 
 def test_the_spread_of_earlier_runs_is_of_one_run(view):
     """Half the variance of differences between two rates, whatever the seed adds."""
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in view.results}
     sizes, rates = ({labels[i] for labels in losses} for i in (0, 1))
     variances = [
@@ -212,7 +214,7 @@ def test_the_spread_of_earlier_runs_is_of_one_run(view):
 
 
 def test_a_size_with_fewer_seeds_neither_hides_the_spread_nor_the_seeds_of_others(view, tmp_path):
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     with view.place.csv.open(newline="") as file:
         lines = list(csv.DictReader(file))
     only = [line for line in lines if line["size"] == "2 x 64"]
@@ -233,7 +235,7 @@ def test_a_size_with_fewer_seeds_neither_hides_the_spread_nor_the_seeds_of_other
 
 
 def test_a_launch_says_its_power(view, tmp_path, capsys):
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     (line,) = judged.power([TRUE], PLAN, [tmp_path / "none.csv", view.place.csv])
     assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
     assert "results.csv" in line
@@ -255,7 +257,7 @@ def test_a_launch_says_its_power(view, tmp_path, capsys):
     file = tmp_path / "claims" / "study.py"
     file.parent.mkdir()
     file.write_text("from tests.test_judged import study\ndef get_study(_=''): return study()\n")
-    actions.run(str(file), tmp_path / "run", dry_run=True)
+    actions.run(str(file), tmp_path / "run", actions.Flags(dry_run=True))
     assert "C16, no difference beyond 0.150 nats" in capsys.readouterr().out
 
 
@@ -278,7 +280,13 @@ def test_a_launch_says_the_power_of_claims_it_has_cells_for(kept, said, monkeypa
     asked = []
     monkeypatch.setattr(judged, "power", lambda *given: asked.append(given) or [])
     place = StudyFolder(Path("none"))
-    actions._power(made, definition.expand(made), place, Path("none/of"))
+    cells = [
+        Entry(**vars(cell), evaluations={"validation": {}}) for cell in definition.expand(made)
+    ]
+    actions._describe_power(made, cells, place, Path("none/of"))
+    if not said[0]:
+        assert not asked
+        return
     ((claims, plan, _),) = asked
     assert ([claimed.claim for claimed in claims], plan.families, plan.points) == said
     assert plan.seeds == 4

@@ -12,9 +12,9 @@ import pytest
 from scipy import stats
 
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import scaling
+from bert_jax.studies import results, scaling
 from bert_jax.studies.definition import Budget, Comparison, Suite
-from bert_jax.studies.report import build, collect, findings, optimum, sections
+from bert_jax.studies.report import build, findings, optimum, sections
 from bert_jax.studies.report.aggregate import View
 from bert_jax.studies.report.summary import literal
 from bert_jax.studies.scaling import Run
@@ -32,7 +32,7 @@ def view(tmp_path, **changes) -> View:
     settings = {"budget": BUDGETS, "comparisons": LOSS, "rates": RATES, **changes}
     settings |= {"evaluations": {"validation": Suite("pretrain")}}
     place = study_workdir.build(tmp_path / "w", masking_rate(**settings), examples=10, lines=4)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def best(view: View):
@@ -147,7 +147,7 @@ def test_the_report_and_the_summary_have_it(tmp_path):
     whole = known.place.summary.read_text()
     assert literal(said[3]) in whole
     shutil.rmtree(known.place.workdir / "cells")
-    build.write_summary(known.place)  # from results.csv, which knows sizes and budgets as well
+    build.write(known.place)  # from results.csv, which knows sizes and budgets as well
     assert literal(said[3]) in known.place.summary.read_text()
 
 

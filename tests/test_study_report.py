@@ -22,9 +22,9 @@ from bert_jax.masking import quotas, rates
 from bert_jax.reporting import page, svg
 from bert_jax.reporting.figures import Chart, Heat
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.studies import definition, scaling
+from bert_jax.studies import definition, results, scaling
 from bert_jax.studies.definition import Budget, Comparison, Study, axis, variants
-from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.studies.report import (
     aggregate,
     answers,
@@ -67,7 +67,7 @@ def place(tmp_path_factory) -> StudyFolder:
 
 @pytest.fixture(scope="module")
 def view(place) -> View:
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def read(html: str) -> str:
 
 
 def compose(place: StudyFolder) -> str:
-    view = View(place, place.read_study(), collect.results(place))
+    view = View(place, place.read_study(), results.read_results(place))
     return report.compose(view, findings.find(view))[0]
 
 
@@ -108,9 +108,8 @@ def metric(place: StudyFolder, cell: str, name: str, key: str) -> float:
 def cells(place: StudyFolder) -> dict[tuple[str, str, int], str]:
     """Ids by size, rate and seed, from cell.json alone."""
     found = {}
-    for one in place.read_study()["cells"]:
-        entry = json.loads((place.cell(one) / "cell.json").read_text())
-        found[entry["labels"]["size"], entry["labels"]["masking.rate"], entry["seed"]] = one
+    for cell in place.cells():
+        found[cell.labels["size"], cell.labels["masking.rate"], cell.seed] = cell.id
     return found
 
 
@@ -118,10 +117,10 @@ def cells(place: StudyFolder) -> dict[tuple[str, str, int], str]:
 
 
 def test_every_cell_has_a_row(place):
-    collect.write_csv(place, collect.results(place))
+    results.read_results(place)
     text = place.csv.read_text()
     rows = list(csv.DictReader(text.splitlines()))
-    assert [row["cell"] for row in rows] == place.read_study()["cells"]
+    assert [row["cell"] for row in rows] == list(place.read_study()["cells"])
     by_cell = {row["cell"]: row for row in rows}
     for (size, rate, seed), one in cells(place).items():
         row = by_cell[one]
@@ -140,12 +139,12 @@ def test_every_cell_has_a_row(place):
             assert row["validation/mlm_loss"] == ""
     holes = {row["state"]: row for row in rows if row["state"] != "done"}
     assert holes.keys() == {"failed", "diverged"}
-    assert holes["failed"]["error"] == "XlaRuntimeError: out of <memory>"
-    assert (holes["failed"]["attempts"], holes["failed"]["step"]) == ("3", "1000")
+    assert holes["failed"]["error"] == "training: XlaRuntimeError: out of <memory>"
+    assert holes["failed"]["step"] == "1000"
     assert holes["diverged"]["error"].startswith("5 updates")
     names = next(csv.reader(text.splitlines()))
     assert names[:2] == ["cell", "state"]
-    assert names.index("ended") + 1 == names.index("blimp/accuracy")
+    assert names.index("evaluated") + 1 == names.index("validation/examples")
     assert not list(place.workdir.glob("*.tmp"))
 
 
@@ -154,11 +153,11 @@ def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
     place = build(
         tmp_path, study, lambda c: "untouched" if c.seed else "done", examples=10, lines=4
     )
-    collect.write_csv(place, collect.results(place))
+    results.read_results(place)
     before = place.csv.read_text().splitlines()
     assert [row.split(",")[1] for row in before[1:]].count("waiting") == 4
     build(tmp_path, study, examples=10, lines=4)
-    collect.write_csv(place, collect.results(place))
+    results.read_results(place)
     assert place.csv.read_text().splitlines()[0] == before[0]
 
 
@@ -167,7 +166,7 @@ def test_a_result_of_another_evaluation_is_none(tmp_path):
     entry = place.cells()[0]
     path = place.result(entry.id, "validation")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"spec": "of an earlier one"}))
-    found = collect.results(place)[0]
+    found = results.read_results(place)[0]
     assert not any(name.startswith("validation/") for name in found.metrics)
     assert any(name.startswith("blimp/") for name in found.metrics)
 
@@ -175,7 +174,7 @@ def test_a_result_of_another_evaluation_is_none(tmp_path):
 def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
     place = build(tmp_path, ONE_CELL, examples=10, lines=4)
     place.write_result(place.cells()[0], "pos", {}, 1.0, {}, error="the loss is <nan>")
-    assert "pos: the loss is <nan>" in collect.row(collect.results(place)[0])["error"]
+    assert results.read_results(place)[0].errors == {"pos": "the loss is <nan>"}
     text = read(compose(place))
     assert "pos: no result" in text
     assert "the loss is <nan>" in text
@@ -202,10 +201,10 @@ def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
     study = masking_rate((0.15, 0.4), ONE_SIZE, (0,), base=base)
     place = build(tmp_path / "w", study, lambda cell: "untouched")
     cells = [dataclasses.replace(cell, vocabulary=2_000) for cell in definition.expand(study)]
-    for cell in cells:
-        place.write_cell(cell, "feedbeef0123", {})
+    place.write_study({"name": "x"}, [Entry(**vars(cell)) for cell in cells])
+    place.cell(cells[0].id).mkdir()
     (place.cell(cells[0].id) / "environment.json").write_text(json.dumps({"vocabulary": 1_000}))
-    for one, cell, size in zip(collect.results(place), cells, (1_000, 2_000), strict=True):
+    for one, cell, size in zip(results.read_results(place), cells, (1_000, 2_000), strict=True):
         wanted = costs.flops_per_step(cell.config, size)
         assert one.spent("flops", 7) == pytest.approx(7 * wanted)
         assert one.clock("flops")(7) == one.spent("flops", 7)
@@ -380,8 +379,9 @@ document.body.dataset.height = document.documentElement.scrollHeight;
 @pytest.mark.slow
 def test_the_page_of_the_largest_study_is_short(tmp_path):
     (tmp_path / "none.png").touch()  # then no other is drawn
-    archives = sorted(Path("experiments/best_rate/records").glob("*.zip"))
-    report.write_kept(StudyFolder(tmp_path), archives)
+    for name in ("study.json", "results.csv", "curves.csv", "examples.npz"):
+        (tmp_path / name).write_bytes(Path("experiments/best_rate", name).read_bytes())
+    report.write(StudyFolder(tmp_path))
     whole = (tmp_path / "report.html").read_text().replace("</body>", HEIGHT)
     dumped = chromium.document(tmp_path, whole, width=1400)
     assert int(re.search(r'data-height="(\d+)"', dumped)[1]) <= 8_000
@@ -414,7 +414,7 @@ def test_everything_is_escaped(tmp_path):
     place = build(
         tmp_path, study, lambda cell: "done" if cell.seed == 0 else "failed", name=HOSTILE, lines=8
     )
-    place.note_end(place.read_study()["cells"][1], "feedbeef0123", "training", "failed", 2, HOSTILE)
+    place.write_failure(place.cells()[1].id, "training", HOSTILE)
     html = compose(place)
     assert "alert(1)" in read(html)
     assert "<script" not in html
@@ -441,12 +441,12 @@ def test_any_state_has_a_page(baseline, other, seeds, rates, tmp_path):
     place = build(tmp_path, study, state, examples=10, lines=8)
     html = compose(place)
     text = read(html)
-    done = sum(row["state"] == "done" for row in map(collect.row, collect.results(place)))
+    done = sum(row["state"] == "done" for row in csv.DictReader(place.csv.read_text().splitlines()))
     assert f"{done} of {len(seeds) * len(rates)}" in text
     assert "nan" not in html.lower()
     assert ("No answer yet" in sections(html)["Answer"]) == (done == 0)
     assert ("Equal budgets" in sections(html)) == any(
-        one.history.evaluations for one in collect.results(place)
+        one.history.evaluations for one in results.read_results(place)
     )
     if done and len(seeds) == 1:
         assert "One seed: no interval" in text
@@ -456,7 +456,7 @@ def test_any_state_has_a_page(baseline, other, seeds, rates, tmp_path):
 def test_a_cell_at_work_is_shown_as_running(tmp_path):
     study = masking_rate(rates=(0.15,), sizes=ONE_SIZE, seeds=(0, 1))
     place = build(tmp_path, study, lambda cell: "halfway", examples=10, lines=8)
-    with folder_locks.hold(place.cell(place.read_study()["cells"][0])):
+    with folder_locks.hold(place.cell(place.cells()[0].id)):
         text = read(compose(place))
     assert "1 running, 1 waiting" in text
     assert "Waiting: 1, of which 1 were begun" in text
@@ -465,7 +465,7 @@ def test_a_cell_at_work_is_shown_as_running(tmp_path):
 def test_a_study_that_compares_nothing_is_shown_by_its_last_axis(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), comparisons=())
     place = build(tmp_path, study, examples=10, lines=8)
-    place.write_study(place.read_study() | {"published": ["no such table"]})  # of another version
+    place.write_study(place.read_study() | {"published": ["no such table"]}, place.cells())
     parts = sections(compose(place))
     assert "Validation MLM loss" in parts["Answer"]
     assert "Differences in pairs" not in parts
@@ -554,7 +554,7 @@ def many(tmp_path_factory) -> View:
     tokens = tuple(steps * 32 * 64 for steps in (600, 1_000, 2_000, 10_000))
     study = masking_rate(rates=(0.15, 0.4), seeds=(0, 1), budget=Budget("tokens", tokens))
     place = build(tmp_path_factory.mktemp("many"), study, examples=10, lines=8)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def test_figures_have_a_colour_for_each_line(many):
@@ -579,7 +579,7 @@ def test_families_of_one_long_axis_are_divided_too(tmp_path):
     sizes = {f"2 x {width}": {"model.hidden": width} for width in range(32, 256, 32)}
     study = masking_rate(rates=(0.15, 0.4), sizes=sizes, seeds=(0,))
     place = build(tmp_path, study, examples=10, lines=8)
-    panels = View(place, place.read_study(), collect.results(place)).panels("masking.rate")
+    panels = View(place, place.read_study(), results.read_results(place)).panels("masking.rate")
     assert {part: len(families) for part, families in panels.items()} == dict.fromkeys(sizes, 1)
 
 
@@ -638,7 +638,7 @@ def test_the_cross_rate_matrix_has_no_row_for_a_rate_that_a_size_leaves_out(tmp_
         keep=lambda at: at["size"].label == "2 x 64" or at["masking.rate"].value != 0.3,
     )
     place = build(tmp_path, study, examples=10, lines=8)
-    made = matrices.cross_rate(View(place, place.read_study(), collect.results(place)))
+    made = matrices.cross_rate(View(place, place.read_study(), results.read_results(place)))
     assert made["cross_rate_2x64"].rows == ["15 %", "30 %", "40 %"]
     assert made["cross_rate_2x128"].rows == ["15 %", "40 %"]
 
@@ -663,7 +663,7 @@ def test_crossed_axes_of_masking_are_a_heat_map_with_holes(tmp_path):
         return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
 
     place = build(tmp_path, study, state, examples=10, lines=8)
-    view = View(place, place.read_study(), collect.results(place))
+    view = View(place, place.read_study(), results.read_results(place))
     (heat,) = matrices.crossed(view).values()
     assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
     assert heat.x == "split ([MASK]/same/random, %)"

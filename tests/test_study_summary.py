@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import config
-from bert_jax.errors import DataError
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import actions
+from bert_jax.studies import actions, results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build as report
 from bert_jax.studies.report import collect, compare, findings, summary
@@ -43,7 +41,7 @@ def place(tmp_path_factory) -> StudyFolder:
 
 
 def text(place: StudyFolder, **changes) -> str:
-    view = View(place, place.read_study() | changes, collect.results(place))
+    view = View(place, place.read_study() | changes, results.read_results(place))
     return (
         summary.text(view, findings.find(view)).replace(SPACE, " ").replace("\N{MINUS SIGN}", "-")
     )
@@ -117,7 +115,7 @@ def test_a_study_without_axes_has_its_means(tmp_path):
 
 def test_differences_are_bold_where_zero_is_excluded(place):
     """The level is divided among six families: three metrics at two sizes."""
-    families = collect.families(place.read_study(), collect.results(place), "masking.rate")
+    families = collect.families(place.read_study(), results.read_results(place), "masking.rate")
     metrics = ["validation/mlm_loss", "pos/accuracy"]
     found = text(place)
     _, pairs, others = tables(found)
@@ -158,12 +156,7 @@ def test_committed_summaries_are_bold_by_interval(study):
 def test_committed_studies_have_one_answer(study):
     """The page, the summary and the terminal have it in the same words, at most sixty."""
     place = StudyFolder(study)
-    known = config.resolve(config.default())  # results.csv has none, and the page shows one
-    results = [
-        dataclasses.replace(one, entry=dataclasses.replace(one.entry, config=known))
-        for one in collect.read_csv(place)
-    ]
-    view = View(place, place.read_study(), results)
+    view = View(place, place.read_study(), results.read_results(place))
     found = findings.find(view)
     lines, page = summary.text(view, found).splitlines(), report.compose(view, found)[0]
     for number, _ in enumerate(view.comparisons):
@@ -222,7 +215,7 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
     for name in ("study.json", "results.csv"):
         (tmp_path / name).write_bytes((place.workdir / name).read_bytes())
     actions.report(tmp_path)
-    assert capsys.readouterr().out.splitlines()[-1] == str(kept.summary)
+    assert capsys.readouterr().out.splitlines()[-1] == str(kept.report)
     ours, theirs = tables(kept.summary.read_text()), tables(place.summary.read_text())
     assert ours[0] == theirs[0]  # means
     whole = [(tmp_path / "summary.md").read_text(), place.summary.read_text()]
@@ -235,11 +228,3 @@ def test_a_summary_is_made_from_the_table_alone(place, tmp_path, capsys):
                 [c.split(" ")[0].strip("*") for c in each] for each in (theirs[number][name], row)
             )
             assert of_cells == of_table
-    assert not (tmp_path / "report.html").exists()
-
-
-def test_a_table_that_is_no_study_s_is_refused(tmp_path):
-    (tmp_path / "study.json").write_text('{"name": "x", "cells": []}')
-    (tmp_path / "results.csv").write_text("cell,state\na,done\n")
-    with pytest.raises(DataError, match=r"results.csv: KeyError: 'seed'"):
-        actions.report(tmp_path)

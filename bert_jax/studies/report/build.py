@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from bert_jax.config import to_dict
@@ -23,13 +21,12 @@ from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import asset, config_box, contents, page, section, table, tile
 from bert_jax.reporting.svg import draw
-from bert_jax.studies import files, kept, sameness, trunks
+from bert_jax.studies import files, results, sameness, trunks
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import (
     aggregate,
     answers,
     budgets,
-    collect,
     compare,
     findings,
     grid,
@@ -51,11 +48,23 @@ STYLE = asset(__file__, ".css")
 
 
 def write(place: StudyFolder) -> str:
-    """Write results.csv, figures/*, summary.md and, last, report.html; return what to print."""
-    view, found = _read(place)
+    """Write a study's figures, summary.md and, last, report.html; return what to print.
+
+    In a folder of tables without cells, only the figures that lie there are drawn again.
+    """
+    found_results = results.read_results(place)
+    view = View(place, place.read_study(), found_results)
+    found = findings.find(view)
     body, shown = compose(view, found)
-    for name, figure in shown.items():
-        figure_files.write(place.figures / name, [figure], source=_source(view))
+    if place.cells_folder.exists():
+        for name, figure in shown.items():
+            figure_files.write(place.figures / name, [figure], source=_source(view))
+    else:
+        there = {file.stem for file in place.workdir.glob("*.png")}
+        for name, figure in shown.items():
+            if name in there or not there:  # the first time all of them
+                path = place.workdir / name
+                figure_files.write(path, [figure], source=_source(view), kinds=("png",))
     files.write_text(place.summary, summary.text(view, found))
     files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
     return _join_answer(view, found)
@@ -64,14 +73,6 @@ def write(place: StudyFolder) -> str:
 def _join_answer(view: View, found: Findings) -> str:
     """Join the lines for a terminal: the answer, then the warnings."""
     return "\n".join(filter(None, [found.answer(view), *answers.warnings(view)]))
-
-
-def _read(place: StudyFolder) -> tuple[View, Findings]:
-    """Read a study's cells, write results.csv, and return what the report says of them."""
-    study, results = place.read_study(), collect.results(place)
-    collect.write_csv(place, results)
-    view = View(place, study, results)
-    return view, findings.find(view)
 
 
 def _name(view: View) -> str:
@@ -83,51 +84,6 @@ def _source(view: View) -> str:
     done = sum(result.state.name == "done" for result in view.results)
     ended = aggregate.span(view)[1][:10] or "not begun"
     return f"{_name(view)}: {done} of {len(view.results)} cells done, {ended}."
-
-
-def write_summary(place: StudyFolder) -> str:
-    """Write summary.md from study.json and results.csv, without the cells; return the answer.
-
-    PNG figures beside it are drawn again, but for those of training, which take the cells.
-    """
-    results = collect.read_csv(place)
-    evaluations = {key.partition("/")[0] for result in results for key in result.metrics}
-    suites = {"evaluations": {name: {"name": name} for name in sorted(evaluations)}}
-    view = View(place, suites | place.read_study(), results)
-    found = findings.find(view)
-    known = matrices.crossed(view) | matrices.cross_rate(view)
-    for i, comparison in enumerate(view.comparisons):
-        known |= sections.headline(view, comparison)
-        for best in found.best[i]:
-            known |= best.figures()
-    for name, figure in known.items():
-        if (place.workdir / f"{name}.png").exists():
-            figure_files.write(place.workdir / name, [figure], source=_source(view), kinds=("png",))
-    files.write_text(place.summary, summary.text(view, found))
-    return _join_answer(view, found)
-
-
-def write_kept(place: StudyFolder, archives: Sequence[Path]) -> str:
-    """Write a study's json, table, summary, figures and page from its cells' records.
-
-    Return the answer.
-    """
-    with tempfile.TemporaryDirectory() as folder:
-        whole = StudyFolder(Path(folder))
-        kept.unpack(archives, whole)
-        sameness.check_alike(whole)
-        view, found = _read(whole)
-        for file in (whole.study, whole.csv):
-            files.write_text(place.workdir / file.name, file.read_text(encoding="utf-8"))
-        shown = {figure.stem for figure in place.workdir.glob("*.png")}
-        body, figures = compose(view, found)
-        for name, figure in figures.items():
-            if name in shown or not shown:  # the first time all of them
-                path = place.workdir / name
-                figure_files.write(path, [figure], source=_source(view), kinds=("png",))
-        files.write_text(place.summary, summary.text(view, found))
-        files.write_text(place.report, page(f"Study {_name(view)}", body, STYLE))
-        return _join_answer(view, found)
 
 
 def compose(view: View, found: Findings) -> tuple[str, Figures]:
@@ -299,7 +255,7 @@ def _state(view: View) -> str:
         "launched on": ", ".join(_fact(key, value) for key, value in machine if value),
         "versions": ", ".join(f"{key} {value}" for key, value in versions),
         "study": " ".join(filter(None, [study.get("spec"), study.get("hash")])),
-        "text": ", ".join(sameness.list_texts(view.place)),
+        "text": ", ".join(sameness.list_texts(view.results)),
     }
     holes = tables.holes(view)
     return (

@@ -109,7 +109,7 @@ def _origin(view: View) -> str:
         # A last + says: with uncommitted changes.
         short = [commit[:7] + "+" * commit.endswith("+") for commit in commits]
         lines.append(f"commit{'s' if len(short) > 1 else ''} {literal(', '.join(short))}")
-    lines += [f"text: {code(text)}" for text in sameness.list_texts(view.place)]
+    lines += [f"text: {code(text)}" for text in sameness.list_texts(results)]
     lines.append(literal("; ".join(dict.fromkeys(r.hardware for r in results if r.hardware))))
     lines.append(" to ".join(dict.fromkeys(time[:10] for time in aggregate.span(view) if time)))
     done = sum(result.state.name == "done" for result in results)
