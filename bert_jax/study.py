@@ -159,8 +159,6 @@ def main(call: cli.Call) -> None:
         if args.action == "sweep":
             sweep.run(_read_sweep(call), args.workdir, given)
             return
-        if args.study is None:
-            raise ConfigError("no study given", "name one, such as experiments/masking_rate")
         actions.run(args.study, args.workdir, given, call.overrides)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.config import load_file, resolve
+from bert_jax.config import resolve
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, parts
@@ -19,6 +19,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.identity import identity
 from bert_jax.studies.report import build, collect
 from bert_jax.studies.report.published import TABLE
+from experiments.scales import get_scale
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -289,7 +290,7 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
             "nsp",
             {
                 "mlm": 1.0,
-                "nsp": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight,
+                "nsp": get_scale().nsp_weight,
             },
         ),
         "segment pairs, no loss": ("nsp", {"mlm": 1.0, "nsp": 0.0}),
@@ -298,7 +299,7 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
             "sop",
             {
                 "mlm": 1.0,
-                "sop": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight,
+                "sop": get_scale().nsp_weight,
             },
         ),
         "left to right": ("none", {"causal_lm": 1.0}),

@@ -75,8 +75,12 @@ class Named:
     beside: Path  # may have tables of finished cells
 
 
-def run(spec: str, workdir: Path, flags: Flags, overrides: Sequence[tuple[str, str]] = ()) -> None:
+def run(
+    spec: str | None, workdir: Path, flags: Flags, overrides: Sequence[tuple[str, str]] = ()
+) -> None:
     """Run the missing cells of a study file."""
+    if spec is None:
+        raise ConfigError("no study given", "name one, such as experiments/masking_rate")
     folder_locks.check_place(workdir)
     name, study = definition.load(spec, overrides)
     folder = shipped.find_study(spec.partition(":")[0]).parent

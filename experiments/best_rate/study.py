@@ -11,8 +11,9 @@ is trained once for all four. The first command is the sweep that PEAKS was read
 
 import dataclasses
 
-from bert_jax.config import load_file, put
+from bert_jax.config import put
 from bert_jax.studies.definition import Budget, Claimed, Suite, axis, variants
+from experiments.scales import get_scale
 
 RATES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 FEW = (0.15, 0.3, 0.6)  # of the largest, at cpu scale
@@ -37,8 +38,8 @@ TRIED_AT = (0.15, 0.4)
 def get_study(scale="cpu"):
     sweep = scale == "learning_rate"
     name = "cpu" if sweep else scale
-    how = ",wettig" if name == "full" else ""
-    shared = load_file(f"../scales.py:{name}{how}", beside=__file__, function="get_scale")
+    how = "wettig" if name == "full" else ""
+    shared = get_scale(name, how)
     for path, value in _training(name).items():
         put(shared.base, path.split("."), value)
     sizes = _sizes(shared, name, peaks=not sweep)
