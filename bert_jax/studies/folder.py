@@ -29,7 +29,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from bert_jax.config import flat, recorded, to_dict
+from bert_jax.config import flat, recorded, to_dict, usual
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.reporting.records import METRICS
@@ -40,6 +40,7 @@ from bert_jax.system import disk, folder_locks, opening
 WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only while it trains
 WORKER = "worker"  # the activity of a worker that ended without naming one
 WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
+NAMED = ("objectives.", "evals.")  # sections of knobs whose keys are names
 # What reading damaged arrays raises: also of a pickle, or of an array that is no archive.
 DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile)
 
@@ -144,16 +145,16 @@ class StudyFolder:
 
     def write_study(self, study: Mapping[str, Any], cells: Sequence[Entry]) -> None:
         """Replace study.json: of the cells, the config of the first and what differs from it."""
-        tree = to_dict(cells[0].config)
-        listed = {cell.id: _write_entry(cell, flat(tree)) for cell in cells}
+        base = _list_knobs(cells[0].config)
+        listed = {cell.id: _write_entry(cell, base) for cell in cells}
         self.cells_folder.mkdir(parents=True, exist_ok=True)
-        files.write_json(self.study, {**study, "config": tree, "cells": listed})
+        files.write_json(self.study, {**study, "config": base, "cells": listed})
 
     def cells(self) -> list[Entry]:
         """Return the cells that study.json lists, in its order."""
         study = self.read_study()
         try:
-            base = flat(study["config"]) if study else {}
+            base = study["config"] if study else {}
             evaluations = study.get("evaluations", {})
             listed = study.get("cells", {}).items()
             return [_read_entry(name, cell, base, evaluations) for name, cell in listed]
@@ -292,9 +293,21 @@ class StudyFolder:
 # --- cells in study.json --------------------------------------------------------------------------
 
 
+def _list_knobs(config: Config) -> dict[str, Any]:
+    """Return the knobs of a config by path, without those that have their usual value.
+
+    So a study stays readable when a knob is removed that it never set, or gets another default.
+    """
+    return {
+        path: value
+        for path, value in flat(to_dict(config)).items()
+        if path.startswith(NAMED) or usual().get(path, ...) != value
+    }
+
+
 def _write_entry(cell: Entry, base: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cell for study.json, its config as the knobs that differ from a base."""
-    own = flat(to_dict(cell.config))
+    own = _list_knobs(cell.config)
     record = {key: value for key, value in asdict(cell).items() if value and key != "id"}
     record["config"] = {path: own[path] for path in own if base.get(path, ...) != own[path]}
     if without := [path for path in base if path not in own]:
@@ -306,7 +319,8 @@ def _read_entry(
     name: str, cell: Mapping[str, Any], base: Mapping[str, Any], known: Mapping[str, Any]
 ) -> Entry:
     """Read a cell of study.json; `known` are the study's evaluations."""
-    values = {path: base[path] for path in base if path not in cell.get("without", ())}
+    values = {path: value for path, value in usual().items() if not path.startswith(NAMED)}
+    values |= {path: base[path] for path in base if path not in cell.get("without", ())}
     evaluations = {made: known[made] | {} for made in cell["evaluations"]}
     for settings in evaluations.values():
         settings.pop("budgets", None)  # of the study: after which budgets it is made
@@ -337,10 +351,9 @@ def _read_config(text: str) -> Config:
 
 def hash_evaluation(entry: Entry, name: str) -> str:
     """Return a hash of an evaluation's definition, which tells a result from an outdated one."""
-    evals = to_dict(entry.config)["evals"]  # evaluation masks, which the cell's id does not cover
-    masks = {
-        name: {knob: value for knob, value in settings.items() if knob not in WHEN}
-        for name, settings in evals.items()
+    masks = {  # of evaluations, which the cell's id does not cover
+        name: {knob: value for knob, value in asdict(settings).items() if knob not in WHEN}
+        for name, settings in entry.config.evals.items()
     }
     text = json.dumps([entry.id, entry.evaluations[name], masks], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
