@@ -542,6 +542,22 @@ def test_a_knob_that_the_base_does_not_decide_cannot_be_set(folder, knob, text, 
         load(str(folder), [(knob, text)])
 
 
+def test_study_imports_what_lies_next_to_its_folder(tmp_path):
+    """Two checkouts have modules of the same names, and each study gets its own."""
+    for root, size in (("one", "tiny"), ("two", "mini")):
+        folder = tmp_path / root / "lab" / "much"
+        folder.mkdir(parents=True)
+        (folder.parent / "sizes.py").write_text(f"SIZE = {size!r}\n")
+        text = FILE.replace("def get_study", "from lab.sizes import SIZE\n\n\ndef get_study", 1)
+        text = text.replace('scale if scale != "cpu" else "tiny"', "SIZE")
+        (folder / "study.py").write_text(text)
+        path = [*sys.path]
+        _, made = load(str(folder))
+        assert made.base.model.size == size
+        assert sys.path == path
+        assert not any(name.startswith("lab") for name in sys.modules)
+
+
 def test_what_is_no_study_says_so(folder, monkeypatch):
     with pytest.raises(ConfigError, match="no study at 'nowhere'"):
         load("nowhere")

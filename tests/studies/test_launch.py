@@ -455,7 +455,7 @@ def test_killed_launch_is_continued_by_the_same_command(bench, tmp_path):
     )
     command = [sys.executable, "-c", program, str(bench.file.parent), str(bench.workdir)]
     first = subprocess.Popen(command, start_new_session=True)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while not list(bench.workdir.glob("cells/*/work.lock")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
