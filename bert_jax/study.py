@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
-import tempfile
-from argparse import SUPPRESS, Namespace
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from argparse import SUPPRESS
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError
 from bert_jax.system.arguments import Part
+
+if TYPE_CHECKING:
+    from bert_jax.studies import sweep
 
 EXAMPLE = "run experiments/masking_rate --workdir=runs/masking_rate"
 RESUMABLE = True
@@ -23,8 +23,9 @@ SEEDS = 3  # of a sweep
 WORK = "work"  # an action for the processes that `run` starts
 KNOBS = "--config.KNOB=VALUE changes a knob of all cells"
 KEPT = (
-    "output: cells/, results.csv, figures, summary.md and report.html in the workdir, and the "
-    "report's path printed; the same command continues a study that was stopped"
+    "output: cells/, the tables results.csv, examples.npz and curves.csv, figures, summary.md and "
+    "report.html in the workdir, and the report's path printed; the same command continues a study "
+    "that was stopped. Tables and study.json that lie next to a study.py count as finished cells"
 )
 ACTIONS = {
     "run": Part(
@@ -36,8 +37,7 @@ ACTIONS = {
     "sweep": Part(
         "run a study of some values of some knobs of one config, without a study.py",
         "--config=configs/tiny.py --axis masking.rate=0.15,0.3 --workdir=runs/sweep",
-        f"input: a config, and the values of some of its knobs; {KNOBS}\n\n{KEPT}; the study.py "
-        "that the sweep stands for is written there, too",
+        f"input: a config, and the values of some of its knobs; {KNOBS}\n\n{KEPT}",
     ),
     "status": Part(
         "print the progress of a study",
@@ -48,9 +48,9 @@ ACTIONS = {
         "the seconds are null before a cell was measured",
     ),
     "report": Part(
-        "write the report of a study again, with results.csv, figures and summary.md",
+        "write the report of a study again, with its tables, figures and summary.md",
         "--workdir=runs/masking_rate",
-        "output: the report's path",
+        "output: the report's path; a folder of tables and study.json is enough",
     ),
     WORK: Part(""),
 }
@@ -71,8 +71,6 @@ def flags(parser: cli.Parser) -> None:
     parser.add_argument("--group", help=SUPPRESS)
     _flags_of_sweep(parser)
     _flags_of_runs(parser)
-    keep = {"report": "write what reports need of the finished cells to a file, to be committed"}
-    parser.add_for(keep, "--keep", type=cli.path, metavar="FILE.zip")
     verbose = {"status": "a line for every cell, as text"}
     parser.add_for(verbose, "--verbose", action="store_true")
     cli.format_flag(parser, "status")
@@ -99,6 +97,9 @@ def _flags_of_runs(parser: cli.Parser) -> None:
     def add(text: str, name: str, **settings: Any) -> None:
         parser.add_for(dict.fromkeys(("run", "sweep"), text), name, **settings)
 
+    only = {"run": "a part of the study: a point of an axis, or a seed; may be repeated"}
+    setting = {"action": "append", "default": [], "metavar": "AXIS=VALUE"}
+    parser.add_for(only, "--only", **setting)
     engines = "local (processes of this machine), slurm or ray; a resumed study may use another "
     add(f"{engines}(%(default)s)", "--engine", default="local", metavar="NAME")
     option = "a setting of slurm or ray, such as mem_gb=16; may be repeated"
@@ -107,11 +108,9 @@ def _flags_of_runs(parser: cli.Parser) -> None:
     add(jobs, "--jobs", type=cli.positive, default=0, metavar="N")
     fuse = "cells that train in one program: as many as is faster and fits in memory, none, or at "
     add(f"{fuse}most N (%(default)s)", "--fuse", default="auto", metavar="auto|never|N")
-    retries = "how often a cell that fails is tried again (%(default)s)"
-    add(retries, "--retries", type=cli.count, default=2, metavar="N")
-    reuse = "workdir of another study, or its records, whose trained cells are copied where they "
+    reuse = "workdir or tables of another study, whose finished cells are taken where they are the "
     add(
-        f"{reuse}are the same; may be repeated",
+        f"{reuse}same; may be repeated",
         "--reuse",
         type=cli.path,
         action="append",
@@ -131,65 +130,62 @@ def main(call: cli.Call) -> None:
         from bert_jax.studies import worker
         from bert_jax.train import train
 
-        sys.exit(
-            worker.main(args.workdir, args.group, functools.partial(train, command=call.words))
-        )
+        train_group = functools.partial(train, command=call.words)
+        sys.exit(worker.main(args.workdir, args.group, train_group))
     if call.overrides and args.action in ("status", "report"):
         problem = f"study {args.action} has no flag --config.{call.overrides[0][0]}"
         raise ConfigError(problem, "study run, sweep have it")
-    for text in args.engine_option:
-        if "=" not in text:
-            problem = f"--engine-option {text!r} has no value"
-            raise ConfigError(problem, "write --engine-option KEY=VALUE")
     from bert_jax.studies import actions
 
     if args.action == "status":
         form = getattr(args, "format", "text" if args.verbose else "")
         actions.status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
     elif args.action == "report":
-        actions.report(args.workdir, args.keep)
+        actions.report(args.workdir)
     else:
-        names = ("engine", "jobs", "fuse", "retries", "reuse", "dry_run", "flops_per_second")
-        run = functools.partial(
-            actions.run,
-            workdir=args.workdir,
-            options=dict(text.partition("=")[::2] for text in args.engine_option),
+        from bert_jax.studies import sweep
+
+        given = actions.Flags(
+            engine=args.engine,
+            jobs=args.jobs,
+            options=_read_options(args.engine_option),
+            fuse=args.fuse,
+            only=args.only,
+            reuse=args.reuse,
+            dry_run=args.dry_run,
+            flops_per_second=args.flops_per_second,
             command=call.words,
-            **{name: getattr(args, name) for name in names},
         )
-        _sweep(call, run) if args.action == "sweep" else run(
-            spec=args.study, overrides=call.overrides
-        )
+        if args.action == "sweep":
+            sweep.run(_read_sweep(call), args.workdir, given)
+            return
+        actions.run(args.study, args.workdir, given, call.overrides)
 
 
-def _sweep(call: cli.Call, run: Callable[..., None]) -> None:
-    """Run the study of a sweep, which is written into its workdir; of a dry run, nowhere."""
+def _read_options(texts: Sequence[str]) -> dict[str, str]:
+    """Return the settings of an engine."""
+    for text in texts:
+        if "=" not in text:
+            problem = f"--engine-option {text!r} has no value"
+            raise ConfigError(problem, "write --engine-option KEY=VALUE")
+    return dict(text.partition("=")[::2] for text in texts)
+
+
+def _read_sweep(call: cli.Call) -> sweep.Sweep:
+    """Return what the command line says of a sweep."""
     from bert_jax.studies import sweep
+    from bert_jax.studies.spec import Budget
 
     args = call.args
     if args.study is not None or args.config is None:
         stray = f"study sweep takes no folder, {args.study!r}" if args.study else "no config given"
         hint = "--config=configs/tiny.py --axis KNOB=VALUE,VALUE, without blanks"
         raise ConfigError(stray, hint)
-    sweep.check_workdir(args.workdir)
-    with contextlib.ExitStack() as closing:
-        folder = args.workdir
-        if args.dry_run:
-            temporary = closing.enter_context(tempfile.TemporaryDirectory())
-            folder = Path(temporary) / folder.resolve().name
-        seeds = args.seeds or SEEDS
-        file = sweep.write(
-            folder, args.config, call.overrides, args.axis, seeds, call.words, _budget(args)
-        )
-        run(spec=str(file))
-
-
-def _budget(args: Namespace) -> tuple[str, float] | None:
-    """Return the kind and the amount of the budget of a sweep; None: the steps of the config."""
-    stated = [(kind, getattr(args, kind)) for kind in ("tokens", "flops") if getattr(args, kind)]
+    stated = [kind for kind in ("tokens", "flops") if getattr(args, kind)]
     if len(stated) > 1:
         raise ConfigError("--tokens and --flops are two budgets", "leave one of them out")
-    return stated[0] if stated else None
+    budget = Budget(stated[0], getattr(args, stated[0])) if stated else None
+    return sweep.Sweep(args.config, call.overrides, args.axis, args.seeds or SEEDS, budget)
 
 
 if __name__ == "__main__":

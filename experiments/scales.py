@@ -8,7 +8,7 @@
 The text, minimal pairs and tags of `cpu` lie next to the checkout, in ../shared/data. Every number
 of `cpu` is in this file. A study takes its scale with
 
-    scale = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
+    from experiments.scales import get_scale
 """
 
 from __future__ import annotations
@@ -130,13 +130,14 @@ class Scale(NamedTuple):
         )
 
 
-def get_scale(arg: str = "cpu") -> Scale:
+def get_scale(name: str = "cpu", how: str = "") -> Scale:
     """Return a scale, `cpu`, `docstrings` or `full`.
 
-    With `,read_often` the small text of `cpu` is read many times over; with `,wettig` the base of
-    `full` is that of Wettig et al.
+    Args:
+      name: of the scale.
+      how: `read_often` has the small text of `cpu` read many times over, and `wettig` has the base
+        of Wettig et al. at `full` scale.
     """
-    name, _, how = arg.partition(",")
     if name not in ("cpu", "docstrings", "full") or how not in ("", "read_often", "wettig"):
         raise ConfigError(f"no scale {name!r}", "cpu, docstrings or full")
     if name == "full":

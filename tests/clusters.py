@@ -59,37 +59,27 @@ class Call:
         return pickle.loads(self.result.read_bytes())
 
 
-class FailedJobError(RuntimeError):
+class UncompletedJobError(RuntimeError):
+    pass
+
+
+class FailedJobError(UncompletedJobError):
     pass
 
 
 class Job:
     """As submitit.Job, of one process."""
 
-    num_tasks = 1
-
     def __init__(self, number: int, call: Call):
         self.job_id, self._call, self.done = str(number), call, call.done
-        self.paths = types.SimpleNamespace(result_pickle=call.result, stderr=call.errors)
-
-    def task(self, rank: int) -> Job:
-        return self
 
     def results(self) -> list:
+        if not self._call.result.exists():
+            raise UncompletedJobError("no result")
         outcome, value = self._call.outcome()
         if outcome == "error":
             raise FailedJobError(value)
         return [value]
-
-    @property
-    def state(self) -> str:
-        return (
-            "RUNNING"
-            if not self.done()
-            else "INTERRUPTED"
-            if self._call.process.returncode < 0
-            else "FINISHED"
-        )
 
     def cancel(self, check: bool = True) -> None:
         self._call.process.send_signal(signal.SIGTERM)
@@ -122,11 +112,11 @@ class AutoExecutor:
                 raise NameError(f"Unknown argument {name!r}")
         self.parameters |= given
 
-    def map_array(self, function: Any, *iterables: Any) -> list[Job]:
-        jobs = [(function, arguments) for arguments in zip(*iterables, strict=True)]
+    def submit_array(self, functions: list[Any]) -> list[Job]:
         first = sum(map(len, self.arrays))
         made = [
-            Job(first + n, Call(self.folder / str(first + n), *job)) for n, job in enumerate(jobs)
+            Job(first + n, Call(self.folder / str(first + n), function, ()))
+            for n, function in enumerate(functions)
         ]
         self.arrays.append(made)
         return made
@@ -144,17 +134,18 @@ class WorkerCrashedError(RayError):
     pass
 
 
+class RayTaskError(RayError):
+    pass
+
+
 class Ray:
     """As the module ray: a cluster of one node with 2 CPUs."""
 
     exceptions = types.SimpleNamespace(
         RayError=RayError,
+        RayTaskError=RayTaskError,
         TaskCancelledError=TaskCancelledError,
         WorkerCrashedError=WorkerCrashedError,
-        **{
-            name: type(name, (RayError,), {})
-            for name in ("OutOfMemoryError", "NodeDiedError", "LocalRayletDiedError")
-        },
     )
 
     def __init__(self) -> None:
@@ -187,10 +178,7 @@ class Ray:
         function: list[Any] = []
         return lambda given: function.append(given) or types.SimpleNamespace(remote=call)
 
-    def wait(
-        self, calls: list[Call], num_returns: int, timeout: float
-    ) -> tuple[list[Call], list[Call]]:
-        assert num_returns == len(calls)
+    def wait(self, calls: list[Call], timeout: float) -> tuple[list[Call], list[Call]]:
         return [call for call in calls if call.done()], [call for call in calls if not call.done()]
 
     def get(self, call: Call) -> Any:
@@ -202,7 +190,7 @@ class Ray:
             )
         outcome, value = call.outcome()
         if outcome == "error":
-            raise RayError(value)
+            raise RayTaskError(value)
         return value
 
     def cancel(self, call: Call, force: bool) -> None:

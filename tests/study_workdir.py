@@ -21,7 +21,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.evaluation.metrics import EXAMPLES, digest
 from bert_jax.masking import quotas, rates
-from bert_jax.studies import sameness
+from bert_jax.studies import actions
 from bert_jax.studies.definition import (
     Budget,
     Cell,
@@ -33,7 +33,7 @@ from bert_jax.studies.definition import (
     expand,
     variants,
 )
-from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.folder import Entry, StudyFolder
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 SIZES = {
@@ -115,14 +115,8 @@ def build(
     """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as
     `state` says.
     """
-    place, cells = StudyFolder(Path(workdir)), expand(study)
-    asked = {
-        key: {"kind": "suite", "name": one.name, "ask": dict(one.ask)}
-        if isinstance(one, Suite)
-        else {"kind": "finetune", "task": one.task, "changes": dict(one.changes)}
-        for key, one in study.evaluations.items()
-    }
-    asked = json.loads(json.dumps(asked))
+    place, evaluations = StudyFolder(Path(workdir)), actions.record_evaluations(study)
+    cells = [Entry(**vars(cell), evaluations=evaluations) for cell in expand(study)]
     place.write_study(
         {
             "name": name,
@@ -137,15 +131,13 @@ def build(
             ],
             "seeds": list(study.seeds),
             "budget": study.budget and dataclasses.asdict(study.budget),
-            "evaluations": asked,
+            "evaluations": evaluations,
             "comparisons": [dataclasses.asdict(one) for one in study.comparisons],
             "claims": [dataclasses.asdict(one) for one in study.claims],
             "published": list(study.published),
             "notes": study.notes,
-            "texts": list(dict.fromkeys(sameness.name_text(cell.config) for cell in cells)),
-            "cells": [cell.id for cell in cells],
-            "expected": {cell.id: {"labels": cell.labels, "seed": cell.seed} for cell in cells},
             "hash": "0123456789ab",
+            "begun": "2026-11-21T14:00:00+00:00",
             "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
             "git_commit": "abcdef012345",
             "command": [
@@ -161,38 +153,33 @@ def build(
                 "memory_bytes": 25_276_502_016,
                 "devices": 0,
             },
-        }
+        },
+        cells,
     )
-    place.write_group("feedbeef0123", [cell.id for cell in cells], 12, 3_000.0)
+    place.write_group("feedbeef0123", [cell.id for cell in cells], 12)
     for cell in cells:
-        place.write_cell(cell, "feedbeef0123", asked)
-        _cell(place, study, cell, state(cell), examples, lines)
+        _write_cell(place, study, cell, state(cell), examples, lines)
     return place
 
 
-def _cell(
-    place: StudyFolder, study: Study, cell: Cell, state: str, examples: int, lines: int
+def _write_cell(
+    place: StudyFolder, study: Study, cell: Entry, state: str, examples: int, lines: int
 ) -> None:
     if state == "untouched":
         return
-    folder, steps, seconds = (
-        place.cell(cell.id),
-        cell.config.steps,
-        40.0 + 60 * cell.config.masking.rate,
-    )
+    folder, steps = place.cell(cell.id), cell.config.steps
+    seconds = 40.0 + 60 * cell.config.masking.rate
     environment = {"parameters": 12_345 * (cell.config.model.hidden or 1), "vocabulary": VOCABULARY}
     environment["machine"] = {"cores": 2, "backend": "cpu", "devices": ["1 x cpu"]}
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / "environment.json").write_text(json.dumps(environment))
     share = {"done": 1.0, "trained": 1.0, "diverged": 0.3}.get(state, 0.5)
-    _metrics(
-        folder / "metrics.jsonl",
-        cell,
-        share,
-        lines,
-        seconds * len(place.read_group("feedbeef0123")["cells"]),
-    )
-    notes = _notes(state)
-    (folder / "attempts.jsonl").write_text("".join(json.dumps(note) + "\n" for note in notes))
+    together = len(place.read_group("feedbeef0123").cells)
+    _metrics(folder / "metrics.jsonl", cell, share, lines, seconds * together)
+    if state == "failed":
+        place.write_failure(cell.id, "training", "XlaRuntimeError: out of <memory>")
+    if state == "killed":
+        place.write_failure(cell.id, "worker", "killed (signal 9)")
     if state == "diverged":
         place.write_trained(
             cell.id, int(0.3 * steps), 0.0, "diverged", "5 updates in a row were not finite"
@@ -200,26 +187,9 @@ def _cell(
     if state in ("done", "trained"):
         place.write_trained(cell.id, steps, seconds, "done")
     if state == "done":
-        entry = place.read_cell(cell.id)
         for name, one in study.evaluations.items():
             found, each = results(cell, one, examples)
-            place.write_result(entry, name, found, 3.5, each)
-
-
-def _notes(state: str) -> list[dict[str, Any]]:
-    about = {"host": "node1", "pid": 17, "group": "feedbeef0123", "what": "training"}
-    tries = {"failed": 3, "killed": 5}.get(state, 1)
-    notes: list[dict[str, Any]] = []
-    for minute in range(tries):
-        notes.append({"event": "start", "time": f"2026-11-21T14:{minute:02d}:00+00:00", **about})
-        end = {"event": "end", "time": f"2026-11-21T15:{minute:02d}:00+00:00", **about}
-        if state == "failed":
-            notes.append(
-                end | {"outcome": "failed", "code": 1, "error": "XlaRuntimeError: out of <memory>"}
-            )
-        elif state in ("done", "trained", "diverged"):
-            notes.append(end | {"outcome": "done", "code": 0, "error": ""})
-    return notes
+            place.write_result(cell, name, found, 3.5, each)
 
 
 def _metrics(path: Path, cell: Cell, share: float, lines: int, seconds: float) -> None:

@@ -25,14 +25,12 @@ from bert_jax.data.task_files import read_rows
 from bert_jax.errors import CheckpointError, DataError, UserError
 from bert_jax.interop import runs
 from bert_jax.reporting import page, records, run_report
-from bert_jax.studies import files as study_files
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.suites import lines
 from bert_jax.system import folder_locks
 from bert_jax.training import writer
 from tests import saved, texts
 from tests.test_opening import SPECIAL, make
-from tests.test_study_places import ASKED, CELL, GROUP
 
 Opens = Callable[[Path], Any]
 
@@ -64,10 +62,8 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "a config": ("a.py", lambda path: config.load_file(str(path))),
     "metrics": (records.METRICS, lambda path: list(records.rows(path))),
     "metrics of a run that goes on": (records.METRICS, lambda path: writer.truncate(path, 5)),
-    "the last line of metrics": (records.METRICS, study_files.last_step),
     "samples": (records.SAMPLES, page.samples),
     "a study": ("study.json", lambda path: StudyFolder(path.parent).read_study()),
-    "attempts": ("attempts.jsonl", study_files.lines),
     "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
     "a lock": (folder_locks.NAME, lambda path: folder_locks.hold(path.parent).__enter__()),
     "a checkpoint's manifest": (manifest.NAME, lambda path: manifest.read_manifest(path.parent)),
@@ -171,64 +167,6 @@ def test_what_is_remembered_of_files_is_found_anew_where_it_is_damaged(content, 
     )
 
 
-STUDY_FILES: dict[str, Callable[[StudyFolder], Any]] = {
-    "study.json": lambda place: place.cells(),
-    f"cells/{CELL.id}/cell.json": lambda place: place.read_cell(CELL.id),
-    f"cells/{CELL.id}/trained.json": lambda place: place.state(place.read_cell(CELL.id)),
-    f"cells/{CELL.id}/results/validation.json": lambda place: place.state(place.read_cell(CELL.id)),
-    f"groups/{GROUP}.json": lambda place: place.read_group(GROUP),
-}
-
-
-def written(folder: Path) -> StudyFolder:
-    place = StudyFolder(folder)
-    place.write_study({"cells": [CELL.id]})
-    place.write_cell(CELL, GROUP, ASKED)
-    return place
-
-
-@pytest.mark.parametrize("content", [*OTHER, '{"cells": 3}', '{"step": "x", "metrics": []}'])
-@pytest.mark.parametrize("name", STUDY_FILES)
-def test_a_file_of_a_study_that_is_not_as_it_should_be_is_named(name, content, tmp_path):
-    place = written(tmp_path)
-    put(tmp_path / name, content)
-    if name == "study.json" and content.startswith(('{"x"', '{"step"')):
-        assert STUDY_FILES[name](place) == []  # it lists no cells
-        return
-    with pytest.raises(DataError) as caught:
-        STUDY_FILES[name](place)
-    assert str(caught.value).startswith(f"{tmp_path / name}: ")
-    assert caught.value.hint
-
-
-def test_a_cell_whose_config_is_no_config_is_named(tmp_path):
-    place = written(tmp_path)
-    file = place.cell(CELL.id) / "cell.json"
-    whole = json.loads(file.read_text())
-    for changed in ({"objectives": 3}, {"model": {"layers": "x"}}, {"masking": [1]}):
-        file.write_text(json.dumps(whole | {"config": whole["config"] | changed}))
-        with pytest.raises(DataError, match=r"cell\.json"):
-            place.read_cell(CELL.id)
-
-
-def test_attempts_of_other_types_are_left_out_with_a_warning(tmp_path, capsys):
-    place = written(tmp_path)
-    place.note_start(CELL.id, GROUP, "training")
-    file = place.cell(CELL.id) / "attempts.jsonl"
-    with file.open("a") as stream:
-        stream.write(
-            '[]\n3\n{"event": "begin"}\n{"event": 3}\n{"event": "end", "code": "x"}\n{"event": "st'
-        )
-    place.note_start(CELL.id, GROUP, "training")
-    assert place.state(place.read_cell(CELL.id)).attempts == 2
-    assert place.state(place.read_cell(CELL.id)).attempts == 2
-    said = capsys.readouterr().err
-    assert (
-        said
-        == f"warning: {file}:2: the whole is a list, not an object; 6 such lines are left out\n"
-    )  # once
-
-
 def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_path, capsys):
     good = {"step": 1, "time": 2.5, "train/loss": 3.0}
     bad = [
@@ -269,7 +207,6 @@ def test_broken_metrics_and_samples_are_left_out_of_a_report_with_a_warning(tmp_
     assert second.startswith(
         f"warning: {tmp_path / records.SAMPLES}:2: predictions[0][0] has no 'probability'; 5 such"
     )
-    assert study_files.last_step(tmp_path / records.METRICS) == (1, 2.5)
     writer.truncate(tmp_path / records.METRICS, 5)
     assert (tmp_path / records.METRICS).read_text() == json.dumps(good) + "\n"
 
@@ -322,20 +259,6 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
     for name in ("a.npy", "b.npy"):
         with pytest.raises(DataError, match=f"{name} is not an array"):
             prepared.open_array(tmp_path / name, 1)
-    place = written(tmp_path / "study")
-    entry = place.read_cell(CELL.id)
-    place.write_result(entry, "validation", {}, 1.0, {"loss.sum": np.ones(2)})
-    assert place.read_each(entry, "validation")["loss.sum"].sum() == 2
-    np.savez(place.each(CELL.id, "validation"), **{"loss.sum": objects})
-    for content in (
-        place.each(CELL.id, "validation").read_bytes(),
-        pickle.dumps(Payload(marker)),
-        b"",
-        b"PK\3\4",
-    ):
-        place.each(CELL.id, "validation").write_bytes(content)
-        with pytest.raises(DataError, match=r"validation\.npz holds no arrays of numbers"):
-            place.read_each(entry, "validation")
     assert not marker.exists()
     np.load(tmp_path / "a.npy", allow_pickle=True)  # the payload does what it says
     assert marker.exists()

@@ -457,7 +457,6 @@ def test_cells_of_a_study_over_two_nodes_end_like_those_of_one_process(base, tmp
         flags += ["--config.parallel.distributed=true", f"--workdir={tmp_path / 'two'}"]
         code, _, err = texts.run(*command, *flags, devices=2, timeout=900, PYTHONPATH=path, **found)
     assert code == 0, err
-    assert "sacct" not in err
     code, _, err = texts.run(
         *command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1", devices=4
     )
@@ -468,16 +467,13 @@ def test_cells_of_a_study_over_two_nodes_end_like_those_of_one_process(base, tmp
         assert cell.config.parallel.distributed
         assert_close(two.cell(cell.id), one.cell(cell.id))
         ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
-        assert ours["metrics"] == pytest.approx(theirs["metrics"], rel=1e-5)
-        assert {note["what"]: note.get("outcome") for note in two.attempts(cell.id)} == {
-            "training": "done",
-            "evaluation validation": "done",
-        }
-        assert len(two.attempts(cell.id)) == 4
+        assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-5)
+        assert not two.read_failure(cell.id)
         environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
         assert environment["machine"]["processes"] == 2
         # The second process has a log of its own, and nothing to say in it.
-        log = two.log(cell.group)
+        (group,) = [name for name, one in two.groups().items() if cell.id in one.cells]
+        log = two.log(group)
         assert log.with_suffix(".1.log").exists()
 
 

@@ -11,13 +11,15 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.config import load_file, resolve
+from bert_jax.config import resolve
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.recipes import finetuning
-from bert_jax.studies import definition, kept
+from bert_jax.studies import definition, parts
 from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.identity import identity
 from bert_jax.studies.report import build, collect
-from bert_jax.studies.report.published import TABLES
+from bert_jax.studies.report.published import TABLES as PUBLISHED
+from experiments.scales import get_scale
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -57,7 +59,7 @@ def test_a_study_expands(name, scale):
     evaluated = {cell.config.evals["validation"].rate for cell in cells}
     assert evaluated == {0.15}  # whatever a cell is trained with
     assert {cell.config.checkpoints.best for cell in cells} == {""}  # the last step of each
-    assert set(made.published) <= set(TABLES)
+    assert set(made.published) <= set(PUBLISHED)
     assert made.comparisons
     for evaluation in made.evaluations.values():  # recipes whose knobs hold together
         if isinstance(evaluation, definition.Finetune):
@@ -101,30 +103,50 @@ def test_a_page_opens_with_its_abstract(name):
     ]
 
 
+TABLES = ("study.json", "results.csv", "curves.csv", "examples.npz")
+
+
+def copy_tables(name: str, folder: Path) -> None:
+    """Copy the tables of a committed study."""
+    for file in TABLES:
+        if (FOLDER / name / file).exists():
+            shutil.copy(FOLDER / name / file, folder / file)
+
+
 @pytest.mark.parametrize("name", [*CELLS, *(f"{name}/learning_rate" for name in SWEPT)])
-def test_summary_follows_from_the_table_or_the_records_beside_it(name, tmp_path):
-    for file in ("study.json", "results.csv"):
-        (tmp_path / file).write_bytes((FOLDER / name / file).read_bytes())
+def test_summary_follows_from_the_tables(name, tmp_path):
+    copy_tables(name, tmp_path)
     for picture in (FOLDER / name).glob("*.png"):  # the summary links to those that are there
         (tmp_path / picture.name).touch()
-    if archives := kept.beside(FOLDER / name):
-        build.write_kept(StudyFolder(tmp_path), archives)
-    else:
-        build.write_summary(StudyFolder(tmp_path))
+    build.write(StudyFolder(tmp_path))
     for file in ("summary.md", "results.csv"):
         assert (tmp_path / file).read_bytes() == (FOLDER / name / file).read_bytes()
 
 
-def test_a_part_of_the_best_rates_is_a_size_or_a_seed_of_it():
-    whole = {cell.id: cell for cell in definition.expand(study("best_rate"))}
-    for part, seeds in (("4 x 192", {0, 1, 2}), ("2 x 64,1", {1})):
-        cells = definition.expand(study("best_rate", f"cpu,{part}"))
-        size = part.partition(",")[0]
-        same = {n for n, c in whole.items() if c.labels["size"] == size and c.seed in seeds}
+@pytest.mark.parametrize("name", CELLS)
+def test_tables_have_the_cells_of_the_study(name):
+    """With the configs that they have now: what is trained and how it is evaluated."""
+    now = {cell.id: cell for cell in definition.expand(study(name))}
+    for cell in StudyFolder(FOLDER / name).cells():
+        if cell.id in now:
+            assert identity(cell.config) == cell.id
+            assert cell.labels == now[cell.id].labels
+            assert (cell.seed, cell.trunk) == (now[cell.id].seed, now[cell.id].trunk)
+
+
+def test_part_of_the_best_rates_has_cells_of_the_whole():
+    made = study("best_rate")
+    whole = definition.expand(made)
+    for only, seeds in ((["size=4 x 192"], {0, 1, 2}), (["size=2 x 64", "seed=1"], {1})):
+        size = only[0].partition("=")[2]
+        part, cells = parts.select(made, whole, only)
+        same = {c.id for c in whole if c.labels["size"] == size and c.seed in seeds}
         assert {cell.id for cell in cells} == same
-    for wrong in ("cpu,2 x 65", "cpu,2 x 64,7", "cpu,2 x 64,0,1", "learning_rate,2 x 64"):
+        assert [point.label for point in part.axes[0].points] == [size]
+        assert {*part.seeds} == seeds
+    for wrong in ("size=2 x 65", "seed=7", "sizes=2 x 64", "size"):
         with pytest.raises(ConfigError):
-            study("best_rate", wrong)
+            parts.select(made, whole, [wrong])
 
 
 def best_peaks(name: str, axis: str, metric: str) -> dict[str, set[float]]:
@@ -162,13 +184,11 @@ def test_the_peak_of_the_longer_training_is_the_best_of_those_tried_for_the_mask
 
 
 def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
-    kept = FOLDER / "masking_rate"
-    for file in ("study.json", "results.csv"):
-        (tmp_path / file).write_bytes((kept / file).read_bytes())
+    copy_tables("masking_rate", tmp_path)
     beside = ["cross_rate_2x128.png", "masking.rate_pos_accuracy.png"]
     for name in beside:
         (tmp_path / name).touch()
-    build.write_summary(StudyFolder(tmp_path))
+    build.write(StudyFolder(tmp_path))
     assert sorted(path.name for path in tmp_path.glob("*.png")) == beside  # and no others
     for name in beside:
         assert b"masking_rate: 54 of 54 cells done" in (tmp_path / name).read_bytes()
@@ -234,14 +254,11 @@ def test_records_are_read_and_reported_without_the_text(outside, capsys):
     assert cli.execute(command) == 0
     out = capsys.readouterr().out
     assert "\ntext: files ../shared/data/pretrain_text/*.gz\n" in out
-    assert "180 trained cells are taken from" in out
+    assert "180 finished cells are taken from" in out
     assert "0 groups to do" in out
     folder = outside / "experiments" / "masking_laws"
-    table = (folder / "results.csv").read_bytes()
-    (folder / "results.csv").unlink()
     assert cli.execute(["study", "report", "--workdir=experiments/masking_laws"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "experiments/masking_laws/report.html"
-    assert (folder / "results.csv").read_bytes() == table
     page = (folder / "report.html").read_text()
     assert "33 of 33 cells done" in page
     assert "../shared/data/pretrain_text/*.gz (3e4a678bb87c)" in page
@@ -275,7 +292,7 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
             "nsp",
             {
                 "mlm": 1.0,
-                "nsp": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight,
+                "nsp": get_scale().nsp_weight,
             },
         ),
         "segment pairs, no loss": ("nsp", {"mlm": 1.0, "nsp": 0.0}),
@@ -284,7 +301,7 @@ def test_arms_of_next_sentence_are_those_of_the_tables():
             "sop",
             {
                 "mlm": 1.0,
-                "sop": load_file(str(FOLDER / "scales.py"), function="get_scale").nsp_weight,
+                "sop": get_scale().nsp_weight,
             },
         ),
         "left to right": ("none", {"causal_lm": 1.0}),

@@ -99,24 +99,30 @@ assert config.resolve(config.default("mine")).masking.rate == 0.33
 """,
     ),
     "an engine": (
-        ("studies/engines/__init__.py", "TABLE", '    "mine": "Mine",\n'),
+        (
+            "studies/engines/__init__.py",
+            "TABLE",
+            '    "mine": __import__("bert_jax.studies.engines.mine", fromlist=["mine"]).Mine,\n',
+        ),
         {
             "studies/engines/mine.py": '''
 """An engine that has no room."""
 
-from bert_jax.studies.engines import Capacity
+from bert_jax.studies.engines.base import Capacity
 
 
 class Mine:
-    """No tasks at all."""
+    """No groups at all."""
 
-    def __init__(self, workdir, jobs, options):
-        self.room = Capacity(1)
+    most = 0.0
+
+    def __init__(self, place, jobs, options):
+        self.capacity = Capacity(1)
 '''
         },
         """
 from bert_jax.studies import engines
-assert engines.make("mine", ".", 0, {}).room.parallel == 1
+assert engines.make("mine", None, 0, {}).capacity.parallel == 1
 """,
     ),
     "a corpus source": (

@@ -223,9 +223,12 @@ def place(folder, tmp_path):
     """A study whose cells are copies of the run on the text."""
     asked = {"evaluations": {"validation": Suite("pretrain")}}
     asked |= {"comparisons": (Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),)}
-    made = study_workdir.build(
-        tmp_path / "w", study_workdir.masking_rate((0.15, 0.4), seeds=(0,), **asked)
-    )
+    base = study_workdir.base()
+    run = json.loads((folder / "run" / "config.json").read_text())
+    base.corpus.update(run["corpus"])
+    base.tokenizer.update(run["tokenizer"])
+    study = study_workdir.masking_rate((0.15, 0.4), seeds=(0,), base=base, **asked)
+    made = study_workdir.build(tmp_path / "w", study)
     for cell in made.cells():
         for name in ("environment.json", "config.json"):
             shutil.copy(folder / "run" / name, made.cell(cell.id) / name)

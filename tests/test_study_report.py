@@ -12,8 +12,8 @@ import pytest
 from bert_jax import config
 from bert_jax.config import costs
 from bert_jax.masking import rates
-from bert_jax.studies import definition
-from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies import definition, results
+from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.studies.report import collect
 from tests import study_workdir
 from tests.study_workdir import SIZES, build, masking_rate
@@ -41,17 +41,16 @@ def metric(place: StudyFolder, cell: str, name: str, key: str) -> float:
 def cells(place: StudyFolder) -> dict[tuple[str, str, int], str]:
     """Ids by size, rate and seed, from cell.json alone."""
     found = {}
-    for one in place.read_study()["cells"]:
-        entry = json.loads((place.cell(one) / "cell.json").read_text())
-        found[entry["labels"]["size"], entry["labels"]["masking.rate"], entry["seed"]] = one
+    for cell in place.cells():
+        found[cell.labels["size"], cell.labels["masking.rate"], cell.seed] = cell.id
     return found
 
 
 def test_every_cell_has_a_row(place):
-    collect.write_csv(place, collect.results(place))
+    results.read_results(place)
     text = place.csv.read_text()
     rows = list(csv.DictReader(text.splitlines()))
-    assert [row["cell"] for row in rows] == place.read_study()["cells"]
+    assert [row["cell"] for row in rows] == list(place.read_study()["cells"])
     by_cell = {row["cell"]: row for row in rows}
     for (size, rate, seed), one in cells(place).items():
         row = by_cell[one]
@@ -70,12 +69,12 @@ def test_every_cell_has_a_row(place):
             assert row["validation/mlm_loss"] == ""
     holes = {row["state"]: row for row in rows if row["state"] != "done"}
     assert holes.keys() == {"failed", "diverged"}
-    assert holes["failed"]["error"] == "XlaRuntimeError: out of <memory>"
-    assert (holes["failed"]["attempts"], holes["failed"]["step"]) == ("3", "1000")
+    assert holes["failed"]["error"] == "training: XlaRuntimeError: out of <memory>"
+    assert holes["failed"]["step"] == "1000"
     assert holes["diverged"]["error"].startswith("5 updates")
     names = next(csv.reader(text.splitlines()))
     assert names[:2] == ["cell", "state"]
-    assert names.index("ended") + 1 == names.index("blimp/accuracy")
+    assert names.index("evaluated") + 1 == names.index("validation/examples")
     assert not list(place.workdir.glob("*.tmp"))
 
 
@@ -84,11 +83,11 @@ def test_columns_stay_where_they_are_while_the_study_runs(tmp_path):
     place = build(
         tmp_path, study, lambda c: "untouched" if c.seed else "done", examples=10, lines=4
     )
-    collect.write_csv(place, collect.results(place))
+    results.read_results(place)
     before = place.csv.read_text().splitlines()
     assert [row.split(",")[1] for row in before[1:]].count("waiting") == 4
     build(tmp_path, study, examples=10, lines=4)
-    collect.write_csv(place, collect.results(place))
+    results.read_results(place)
     assert place.csv.read_text().splitlines()[0] == before[0]
 
 
@@ -97,7 +96,7 @@ def test_a_result_of_another_evaluation_is_none(tmp_path):
     entry = place.cells()[0]
     path = place.result(entry.id, "validation")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"spec": "of an earlier one"}))
-    found = collect.results(place)[0]
+    found = results.read_results(place)[0]
     assert not any(name.startswith("validation/") for name in found.metrics)
     assert any(name.startswith("blimp/") for name in found.metrics)
 
@@ -105,7 +104,7 @@ def test_a_result_of_another_evaluation_is_none(tmp_path):
 def test_an_evaluation_that_came_to_nothing_is_told(tmp_path):
     place = build(tmp_path, ONE_CELL, examples=10, lines=4)
     place.write_result(place.cells()[0], "pos", {}, 1.0, {}, error="the loss is <nan>")
-    assert "pos: the loss is <nan>" in collect.row(collect.results(place)[0])["error"]
+    assert results.read_results(place)[0].errors == {"pos": "the loss is <nan>"}
 
 
 @pytest.mark.parametrize("step", [0, 1, 7, 50, 100])
@@ -129,10 +128,10 @@ def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
     study = masking_rate((0.15, 0.4), ONE_SIZE, (0,), base=base)
     place = build(tmp_path / "w", study, lambda cell: "untouched")
     cells = [dataclasses.replace(cell, vocabulary=2_000) for cell in definition.expand(study)]
-    for cell in cells:
-        place.write_cell(cell, "feedbeef0123", {})
+    place.write_study({"name": "x"}, [Entry(**vars(cell)) for cell in cells])
+    place.cell(cells[0].id).mkdir()
     (place.cell(cells[0].id) / "environment.json").write_text(json.dumps({"vocabulary": 1_000}))
-    for one, cell, size in zip(collect.results(place), cells, (1_000, 2_000), strict=True):
+    for one, cell, size in zip(results.read_results(place), cells, (1_000, 2_000), strict=True):
         wanted = costs.flops_per_step(cell.config, size)
         assert one.spent("flops", 7) == pytest.approx(7 * wanted)
         assert one.clock("flops")(7) == one.spent("flops", 7)

@@ -44,7 +44,7 @@ MODEL = GOLDEN / "pretraining"
 WINDOWS = "--long=windows --stride=8 --stride-as=step"
 DRAWN = "--max-tokens=3 --temperature=1 --top-p=0.9 --seed=3 --steps=2 --order=random --top-k=4"
 CELLS = (
-    "--engine=ray --engine-option=a=1 --jobs=2 --fuse=never --retries=1 --reuse=x --dry-run "
+    "--engine=ray --engine-option=a=1 --jobs=2 --fuse=never --reuse=x --dry-run "
     "--flops-per-second=3e14"
 )
 OWN = {
@@ -63,11 +63,11 @@ OWN = {
         "generation": DRAWN,
     },
     "study": {
-        "run": CELLS,
+        "run": f"{CELLS} --only=seed=1",
         "sweep": f"{CELLS} --config=configs/tiny.py --axis=masking.rate=0.1,0.2 --seeds=2 "
         "--tokens=1e6 --flops=1e12",
         "status": "--verbose --format=text --json",
-        "report": "--keep=r.zip",
+        "report": "",
     },
 }
 SHARED = {
@@ -98,7 +98,7 @@ def calls(monkeypatch):
         monkeypatch.setattr(module, "run", lambda **settings: seen.append(settings))
     for name in ("run", "status", "report"):
         monkeypatch.setattr(actions, name, lambda *_, **settings: seen.append(settings))
-    monkeypatch.setattr("bert_jax.studies.sweep.write", lambda folder, *_: folder)
+    monkeypatch.setattr("bert_jax.studies.sweep.run", lambda *_: seen.append({}))
     return seen
 
 

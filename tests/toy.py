@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -165,3 +166,13 @@ def find_moments(state: Any) -> optax.ScaleByAdamState:
     """Return the count and averages of Adam in the state of a run."""
     (found,) = (part for part in state["optimizer"] if isinstance(part, optax.ScaleByAdamState))
     return found
+
+
+def with_leaf(node: Any, names: Sequence[str], value: Any) -> Any:
+    """Return a config with another value at a path, checked by nobody."""
+    first, *rest = names
+    inner = node[first] if isinstance(node, dict) else getattr(node, first)
+    changed = with_leaf(inner, rest, value) if rest else value
+    if isinstance(node, dict):
+        return node | {first: changed}
+    return dataclasses.replace(node, **{first: changed})

@@ -8,12 +8,16 @@ a study adds cells and leaves others out, but never trains the same cell twice.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from bert_jax import config as configs
@@ -90,7 +94,9 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     file = shipped.find_study(place)
     if not file.is_relative_to(place):
         logger.info(f"{place}: {file}")
-    study = configs.load_file(f"{file}:{argument}" if argument else str(file), function="get_study")
+    with _importing_beside(file.resolve()):
+        spec = f"{file}:{argument}" if argument else str(file)
+        study = configs.load_file(spec, function="get_study")
     if not isinstance(study, Study):
         raise ConfigError(
             f"{file}: get_study returned {type(study).__name__}", "it returns a Study"
@@ -101,6 +107,33 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
         _need(knob not in settled, said, "edit the study")
     configs.overrides(study.base, changes)
     return file.resolve().parent.name, study
+
+
+@contextlib.contextmanager
+def _importing_beside(file: Path) -> Iterator[None]:
+    """Let a study import from the folder that its own folder lies in, such as experiments.scales.
+
+    Such modules are loaded anew for each study, because other checkouts have the same names.
+    """
+    package = file.parents[1].name
+    loaded = getattr(sys.modules.get(package), "__file__", None) is not None
+    if len(file.parents) < 3 or loaded:  # a package of that name is no folder of studies
+        yield
+        return
+    before = _forget_modules(package)
+    sys.path.insert(0, str(file.parents[2]))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(file.parents[2]))
+        _forget_modules(package)
+        sys.modules.update(before)
+
+
+def _forget_modules(package: str) -> dict[str, ModuleType]:
+    """Take a package and its modules out of those that are imported, and return them."""
+    names = [name for name in sys.modules if f"{name}.".startswith(f"{package}.")]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def expand(study: Study, vocabulary: Callable[[knobs.Config], int] | None = None) -> list[Cell]:

@@ -1,72 +1,98 @@
-"""Copy cells that another study has trained: cells with the same name are the same run.
+"""Take cells that are finished elsewhere: cells with the same name are the same run.
 
-Most ablation studies contain the run at BERT's own settings, for example. A cell is copied with its
-checkpoint and its results; evaluations that only this study has are made afterwards.
+Most ablation studies contain the run at BERT's own settings, for example. From the workdir of
+another study a cell is copied with its checkpoint, and evaluations that only this study has are
+made afterwards. Tables have no checkpoint: of them a cell is taken only if it has the results of
+all evaluations, as they are defined now.
 """
 
 from __future__ import annotations
 
-import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+
+import numpy as np
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies import kept
-from bert_jax.studies.definition import Cell
-from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies import tables
+from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.report.collect import Result
 
-LEFT_OUT = shutil.ignore_patterns("*.lock", "attempts.jsonl", "cell.json")  # of the other study
+# Of the other study.
+LEFT_OUT = shutil.ignore_patterns("*.lock", "error.json")
 
 
-def finished(
-    place: StudyFolder,
-    cells: Sequence[Cell],
-    others: Sequence[Path],
-    archives: Sequence[Path] = (),
-    evaluations: Mapping[str, Any] = MappingProxyType({}),
-) -> dict[str, Path]:
-    """Return the cells that this study has not trained, and where they can be taken from.
+@dataclass(frozen=True)
+class Finished:
+    """Cells that are finished elsewhere: folders to copy, and rows of tables with their folder."""
+
+    folders: dict[str, Path]
+    rows: dict[str, tuple[Path, Result]]
+
+    def __contains__(self, cell: Entry) -> bool:
+        return cell.id in self.folders or cell.id in self.rows
+
+    def __len__(self) -> int:
+        return len(self.folders) + len(self.rows)
+
+
+def find_finished(
+    place: StudyFolder, cells: Sequence[Entry], others: Sequence[Path], beside: Path
+) -> Finished:
+    """Find the cells that this workdir has not trained and that are finished elsewhere.
 
     Args:
-      place: this study.
-      cells: all its cells.
-      others: workdirs of other studies, or files of records.
-      archives: files of records, which come after these.
-      evaluations: of this study: records without one of their results are of no use.
+      place: the workdir.
+      cells: all cells of its study.
+      others: workdirs of other studies, or folders of tables.
+      beside: the folder of study.py, which may have tables.
     """
-    places = [StudyFolder(other) for other in others if other.suffix != ".zip"]
-    archives = [*(other for other in others if other.suffix == ".zip"), *archives]
+    finished = Finished({}, {})
+    places = [StudyFolder(other) for other in others]
     for other in places:
-        if not other.read_study():
-            raise ConfigError(
-                f"no study in {other.workdir}", "--reuse takes the workdir of another study"
-            )
-    kept.check(place, cells, evaluations)
-    left = [cell for cell in cells if not (place.trained(cell.id) or place.busy(cell.id))]
-    folders = kept.finished(archives, left, evaluations)
-    for cell in left:
-        for other in places:
-            if other.trained(cell.id).get("outcome") == "done" and not other.busy(cell.id):
-                folders[cell.id] = other.cell(cell.id)
-                break
-    return folders
+        if not other.study.exists():
+            problem = f"no study in {other.workdir}"
+            raise ConfigError(problem, "--reuse takes the workdir of another study")
+    left = [cell for cell in cells if not (place.read_trained(cell.id) or place.is_busy(cell.id))]
+    _add_rows(finished, place.taken, left)
+    for other in [*places, StudyFolder(beside)]:
+        for cell in left:
+            trained = other.read_trained(cell.id)
+            done = trained is not None and trained.outcome == "done"
+            if cell not in finished and done and not other.is_busy(cell.id):
+                finished.folders[cell.id] = other.cell(cell.id)
+        _add_rows(finished, other.taken, left)
+        if not other.cells_folder.exists():
+            _add_rows(finished, other.workdir, left)
+    return finished
 
 
-def take(place: StudyFolder, folders: dict[str, Path]) -> None:
-    """Copy cells, each completely or not at all."""
-    with contextlib.ExitStack() as stack:
-        files = {source for source in folders.values() if source.suffix == ".zip"}
-        archives = {file: stack.enter_context(kept.opened(file)) for file in files}
-        for cell, source in folders.items():
-            target = place.cell(cell)
-            draft = target.with_name(f".{cell}.copy")
-            shutil.rmtree(draft, ignore_errors=True)
-            if source in archives:
-                kept.extract(archives[source], cell, draft, without=("cell.json",))
-            else:
-                shutil.copytree(source, draft, ignore=LEFT_OUT)
-            shutil.rmtree(target, ignore_errors=True)
-            draft.replace(target)
+def _add_rows(finished: Finished, folder: Path, cells: Sequence[Entry]) -> None:
+    if not (folder / tables.EXAMPLES).exists():  # such as a table of an installed package
+        return
+    wanted = [cell for cell in cells if cell not in finished]
+    for cell, result in tables.read_tables(folder, wanted).items():
+        if tables.is_finished(result):
+            finished.rows[cell] = folder, result
+
+
+def take(place: StudyFolder, finished: Finished) -> None:
+    """Copy cells, each completely or not at all, and write the tables of those without folders."""
+    for cell, source in finished.folders.items():
+        target = place.cell(cell)
+        draft = target.with_name(f".{cell}.copy")
+        shutil.rmtree(draft, ignore_errors=True)
+        shutil.copytree(source, draft, ignore=LEFT_OUT)
+        shutil.rmtree(target, ignore_errors=True)
+        draft.replace(target)
+    sources = {folder: tables.Examples(folder) for folder, _ in finished.rows.values()}
+    if sources.keys() - {place.taken}:
+
+        def read_arrays(result: Result, name: str) -> dict[str, np.ndarray]:
+            folder, _ = finished.rows[result.entry.id]
+            return sources[folder].read(result.entry.id, name)
+
+        found = [result for _, result in finished.rows.values()]
+        tables.write_tables(place.taken, found, read_arrays)

@@ -1,14 +1,14 @@
-"""The worker of a study: a process that trains a group in one program, then evaluates its cells.
+"""The worker of a study: it trains a group in one program, then evaluates its cells.
 
     python -m bert_jax.study work --workdir=W --group=ID
 
 A worker does the work that is missing, so it may be stopped and started again at any moment. All
-its inputs are in the workdir.
+its inputs are in the workdir. Whatever fails is noted in the folders of its cells.
 
-Where `parallel.distributed` is set, an engine starts several workers for a group of one cell, each
+If `parallel.distributed` is set, an engine starts several workers for a group of one cell, each
 with its number in JAX_PROCESS_ID. Each starts a supervised process, and these train the cell
-together; then worker 0 evaluates it alone, as the worker of any other cell does. Process 0 alone
-writes the study's files.
+together; then worker 0 evaluates it, as the worker of any other cell does. Only process 0 writes
+the study's files.
 """
 
 from __future__ import annotations
@@ -22,24 +22,26 @@ import shutil
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files
-from bert_jax.studies.engines import FULL, WORKER
+from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER
 from bert_jax.studies.folder import WORK, Entry, StudyFolder
 from bert_jax.system import allocator, disk, machine, supervisor
 from bert_jax.system.disk import DiskFull
 
 logger = logging.getLogger(__name__)
 
-CODE_STOPPED, CODE_INTERNAL = 75, 1
-Train = Callable[..., bool]  # bert_jax.train.train
+Train = Callable[..., bool]  # bert_jax.train.train, which a study may not import
+Activity = Callable[[Sequence[Entry]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
@@ -47,98 +49,125 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
     from bert_jax.training import stop
 
     plan = place.read_group(group)
-    cells = [place.read_cell(name) for name in plan["cells"]]
-    with ExitStack() as closing:
+    cells = [cell for cell in place.cells() if cell.id in plan.cells]
+    with ExitStack() as locks:
         for cell in cells:
             try:
-                closing.enter_context(stop.run_lock(place.cell(cell.id), WORK))
+                locks.enter_context(stop.run_lock(place.cell(cell.id), WORK))
             except ConfigError as error:  # held by a worker of an earlier launch: not a failure
-                raise Stopped(
-                    str(error), "the same command goes on when that process has ended"
-                ) from error
-        _train(place, group, cells, plan["slots"], train)
+                hint = "the same command goes on when that process has ended"
+                raise Stopped(str(error), hint) from error
+        _train_cells(place, cells, plan.slots, train)
         if not supervisor.supervised():
-            _evaluate(place, group, cells, train)
+            _evaluate_cells(place, cells, train)
 
 
-def _train_joined(place: StudyFolder, group: str, cell: Entry, train: Train) -> None:
-    """Join the other processes of a cell, and train it with them."""
-    import jax
+def attempt(place: StudyFolder, cells: Sequence[Entry], activity: str, act: Activity) -> None:
+    """Do something with several cells together and, if it fails, with each of them alone.
 
-    from bert_jax.training import processes
+    Cells of an earlier failure are tried alone at once, because one of them may have killed the
+    process. A failure is noted in its cell, and the other cells go on.
+    """
+    if len(cells) > 1 and any(place.read_failure(cell.id) for cell in cells):
+        for cell in cells:
+            attempt(place, [cell], activity, act)
+        return
+    try:
+        with disk.reporting_full_disk(place.workdir):
+            act(cells)
+    except (Stopped, DiskFull):  # no failures of the cells
+        raise
+    except Exception as error:  # of whatever type: the launcher reads it from the cells
+        _print_error(error)
+        known = isinstance(error, UserError)
+        for cell in cells:
+            text = str(error) if known else f"{type(error).__name__}: {error}"
+            place.write_failure(cell.id, activity, text)
+        if supervisor.supervised():  # the other processes have to end, too
+            raise
+        if len(cells) > 1:
+            attempt(place, cells, activity, act)
+    else:
+        for cell in cells:
+            place.clear_failure(cell.id, activity)
 
-    processes.start_processes(cell.config.parallel)
-    place.writes = jax.process_index() == 0
-    with processes.translate_peer_loss():
-        work(place, group, train)
 
-
-def _evaluate(place: StudyFolder, group: str, cells: Sequence[Entry], train: Train) -> None:
-    trained = [cell for cell in cells if place.trained(cell.id).get("outcome") == "done"]
-    for name in dict.fromkeys(name for cell in trained for name in cell.evaluations):
-        missing = [
-            cell
-            for cell in trained
-            if name in cell.evaluations and place.read_result(cell, name) is None
-        ]
-        kinds = {cell.evaluations[name]["kind"] for cell in missing}
-        if "finetune" in kinds:
-            _finetune(place, group, missing, name, train)
-        elif kinds:
-            for number, cell in enumerate(missing):
-                logger.info(f"{name}: cell {number + 1} of {len(missing)}")
-                _suite(place, group, cell, name)
+def _print_error(error: Exception) -> None:
+    if isinstance(error, UserError):
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
 
 
 # --- training -------------------------------------------------------------------------------------
 
 
-def _train(
-    place: StudyFolder, group: str, cells: Sequence[Entry], slots: int, train: Train
-) -> None:
-    from bert_jax.checkpoints.steps import list_steps
+def _train_cells(place: StudyFolder, cells: Sequence[Entry], slots: int, train: Train) -> None:
+    """Train the cells that are not trained, in as few programs as their checkpoints allow."""
+    left = [cell for cell in cells if not place.read_trained(cell.id)]
+    saved = {cell.id: _list_saved(place, cell) for cell in left}
+    configs = {cell.id: _find_branch(place, cell, bool(saved[cell.id])) for cell in left}
+    forks = {name: config.trunk[1] for name, config in configs.items()}
 
-    left = [cell for cell in cells if not place.trained(cell.id)]
-    saved = {cell.id: set(list_steps(place.cell(cell.id) / "checkpoints")) for cell in left}
-    configs = {cell.id: _branched(place, cell, bool(saved[cell.id])) for cell in left}
-    for together in in_step(left, saved, {name: c.trunk[1] for name, c in configs.items()}):
-        folders = {place.cell(cell.id): cell for cell in together}
-
-        def on_diverged(
-            workdir: Path, error: DivergedError, folders: dict[Path, Entry] = folders
-        ) -> None:
-            cell = folders[workdir]
-            step, seconds = place.progress(cell.id)
-            place.write_trained(cell.id, step, seconds / len(folders), "diverged", str(error))
-
-        with _attempt(place, group, together, "training"):
-            runs = [(configs[cell.id], place.cell(cell.id)) for cell in together]
-            stop = _train_together(runs, slots, train, on_diverged)
-            for cell in together:
-                step, seconds = place.progress(cell.id)
-                saved_steps = list_steps(place.cell(cell.id) / "checkpoints")
-                step = max([step, *saved_steps])  # metrics may be lost
-                if not place.trained(cell.id):  # each clock ran while all cells were trained
-                    place.write_trained(cell.id, step, seconds / len(together), "done")
+    def train_together(together: Sequence[Entry]) -> None:
+        stop = _train_runs(place, together, configs, slots, train)
         _raise_if(stop)
 
+    for together in split_by_step(left, saved, forks):
+        attempt(place, together, "training", train_together)
 
-def _branched(place: StudyFolder, cell: Entry, begun: bool) -> Config:
+
+def _list_saved(place: StudyFolder, cell: Entry) -> set[int]:
+    from bert_jax.checkpoints.steps import list_steps
+
+    return set(list_steps(place.cell(cell.id) / "checkpoints"))
+
+
+def _train_runs(
+    place: StudyFolder,
+    cells: Sequence[Entry],
+    configs: dict[str, Config],
+    slots: int,
+    train: Train,
+) -> bool:
+    """Train cells together, write how each ended, and return whether a stop was requested."""
+    folders = {place.cell(cell.id): cell for cell in cells}
+
+    def finish(cell: Entry, outcome: str, error: str = "") -> None:
+        last = place.read_last_metrics(cell.id)
+        step = max([last.get("step", 0), *_list_saved(place, cell)])  # metrics may be lost
+        # Each clock ran while all cells were trained.
+        seconds = last.get("time", 0.0) / len(cells)
+        place.write_trained(cell.id, step, seconds, outcome, error)
+
+    def on_diverged(workdir: Path, error: DivergedError) -> None:
+        finish(folders[workdir], "diverged", str(error))
+
+    runs = [(configs[cell.id], place.cell(cell.id)) for cell in cells]
+    stop = _train_together(runs, slots, train, on_diverged)
+    for cell in cells:
+        if not place.read_trained(cell.id):
+            finish(cell, "done")
+    return stop
+
+
+def _find_branch(place: StudyFolder, cell: Entry, begun: bool) -> Config:
     """Return the config that a cell trains: a branch of its trunk's checkpoint, if that is there.
 
     What has begun goes on as it began.
     """
     trunk, _, step = cell.trunk.rpartition("@")
-    branches = place.saved(cell.trunk) is not None
+    branches = bool(trunk) and place.saved(trunk, cell.fork) is not None
     if begun:
-        before = files.read(place.cell(cell.id) / "config.json") or {}
+        before = files.read_json(place.cell(cell.id) / "config.json", dict[str, Any]) or {}
         branches = bool(trunk) and str(before.get("branch_from", "")).endswith(f"@{step}")
     if not branches:
         return cell.config
     return dataclasses.replace(cell.config, branch_from=f"{place.cell(trunk)}@{step}")
 
 
-def in_step(
+def split_by_step(
     cells: Sequence[Entry], saved: dict[str, set[int]], forks: dict[str, int]
 ) -> Iterator[list[Entry]]:
     """Yield cells that share a saved step, or begin at one: together they repeat no work."""
@@ -170,27 +199,58 @@ def _train_together(
         return False
 
 
+def _raise_if(stop: bool) -> None:
+    if stop:
+        raise Stopped("stopped, with everything saved", "the same command continues")
+
+
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def _suite(place: StudyFolder, group: str, cell: Entry, name: str) -> None:
+def _evaluate_cells(place: StudyFolder, cells: Sequence[Entry], train: Train) -> None:
+    """Make the missing evaluations of the trained cells, one evaluation after another."""
+    trained = {cell.id: place.read_trained(cell.id) for cell in cells}
+    done = [cell for cell in cells if (ended := trained[cell.id]) and ended.outcome == "done"]
+    for name in dict.fromkeys(name for cell in done for name in cell.evaluations):
+        missing = [cell for cell in done if name in place.missing(cell)]
+        tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
+
+        def finetune(cells: Sequence[Entry], name: str = name) -> None:
+            _finetune(place, cells, name, train)
+
+        def run_suite(cells: Sequence[Entry], name: str = name) -> None:
+            for cell in cells:
+                _run_suite(place, cell, name)
+
+        if tuned:
+            attempt(place, tuned, f"evaluation {name}", finetune)
+            continue
+        for number, cell in enumerate(missing):
+            logger.info(f"{name}: cell {number + 1} of {len(missing)}")
+            attempt(place, [cell], f"evaluation {name}", run_suite)
+
+
+def _run_suite(place: StudyFolder, cell: Entry, name: str) -> None:
+    """Evaluate the checkpoint of a trained cell's last step, which need not be its best."""
     from bert_jax import suites
     from bert_jax.interop import runs
 
     settings = cell.evaluations[name]
-    with _attempt(place, group, [cell], f"evaluation {name}"):
-        began = time.monotonic()
-        run = runs.open_run(str(place.checkpoint(cell.id)))
-        # The evaluations of the present study, which may have been edited since training.
-        run = run.changed(evals=cell.config.evals)
-        options = suites.SuiteOptions(**dict(settings["ask"]))
-        metrics, each = suites.detailed(settings["name"], run, options)
-        place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
+    began = time.monotonic()
+    run = runs.open_run(str(_find_last(place, cell)))
+    # The evaluations of the present study, which may have been edited since training.
+    run = run.changed(evals=cell.config.evals)
+    options = suites.SuiteOptions(**dict(settings["ask"]))
+    metrics, each = suites.detailed(settings["name"], run, options)
+    place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
 
 
-def _finetune(
-    place: StudyFolder, group: str, cells: Sequence[Entry], name: str, train: Train
-) -> None:
+def _find_last(place: StudyFolder, cell: Entry) -> Path:
+    trained = place.read_trained(cell.id)
+    return place.cell(cell.id) / "checkpoints" / str(trained.step if trained else 0)
+
+
+def _finetune(place: StudyFolder, cells: Sequence[Entry], name: str, train: Train) -> None:
     """Fine-tune the checkpoints of several cells in one program; keep their last evaluations.
 
     Each fine-tuning has the seed and data order of its cell, so that runs which are paired in the
@@ -203,53 +263,53 @@ def _finetune(
     for cell in cells:
         settings = cell.evaluations[name]
         changes = {"data_seed": cell.config.data_seed} | dict(settings["changes"])
-        tree = recipes.finetuning(settings["task"], str(place.checkpoint(cell.id)), changes)
+        tree = recipes.finetuning(settings["task"], str(_find_last(place, cell)), changes)
         tree.seed = cell.seed
-        runs.append((resolve(tree), place.finetune(cell.id, name)))
-        _make_way(*runs[-1])
+        config, folder = resolve(tree), place.finetune(cell.id, name)
+        _remove_outdated(config, folder)
+        runs.append((config, folder))
     errors: dict[Path, str] = {}
+
+    def on_diverged(workdir: Path, error: DivergedError) -> None:
+        errors[workdir] = str(error)
+
     began = time.monotonic()
-    with _attempt(place, group, cells, f"evaluation {name}"):
-        stop = _train_together(
-            runs, 0, train, lambda workdir, error: errors.update({workdir: str(error)})
-        )
-        seconds = (time.monotonic() - began) / len(cells)
-        for cell, (_, folder) in zip(cells, runs, strict=True):
-            scores = {} if folder in errors else last_evaluation(folder)
-            if not scores and folder not in errors and not stop:
-                shutil.rmtree(folder)
-                raise DataError(
-                    f"{folder}: the last evaluation is missing from the metrics",
-                    "it is fine-tuned again",
-                )
-            place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
+    stop = _train_together(runs, 0, train, on_diverged)
+    seconds = (time.monotonic() - began) / len(cells)
+    for cell, (_, folder) in zip(cells, runs, strict=True):
+        scores = {} if folder in errors else read_last_evaluation(folder)
+        if not scores and folder not in errors and not stop:
+            shutil.rmtree(folder)
+            raise DataError(
+                f"{folder}: the last evaluation is missing from the metrics",
+                "it is fine-tuned again",
+            )
+        place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
     _raise_if(stop)
 
 
-def _make_way(config: Any, folder: Path) -> None:
+def _remove_outdated(config: Config, folder: Path) -> None:
     """Remove a fine-tuning begun with another config: the evaluation or the workdir changed."""
     from bert_jax.config import differences, free_on_resume, recorded, to_dict
 
-    before = files.read(folder / "config.json")
+    before = files.read_json(folder / "config.json", dict[str, Any])
     changed = differences(to_dict(recorded(before)), to_dict(config)) if before else {}
     settled = ("steps", "optim.warmup_steps", "objectives")  # determined by the data
     if any(not free_on_resume(path) and not path.startswith(settled) for path in changed):
         shutil.rmtree(folder)
 
 
-def _raise_if(stop: bool) -> None:
-    if stop:
-        raise Stopped("stopped, with everything saved", "the same command continues")
-
-
-def last_evaluation(folder: Path) -> dict[str, float]:
+def read_last_evaluation(folder: Path) -> dict[str, float]:
     """Return the metrics of the last evaluation on the split called validation."""
     from bert_jax.reporting import records
 
-    prefix = "eval/validation/"
     last: dict[str, float] = {}
     for row in records.rows(folder / records.METRICS):
-        scores = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+        scores = {
+            name.removeprefix(EVALUATED): value
+            for name, value in row.items()
+            if name.startswith(EVALUATED)
+        }
         last = scores or last
     return last
 
@@ -266,33 +326,52 @@ def flat(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
 # --- the process ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def _attempt(
-    place: StudyFolder, group: str, cells: Sequence[Entry], activity: str
-) -> Iterator[None]:
-    """Record in each cell the start of training or an evaluation, and how it ended."""
-    for cell in cells:
-        place.note_start(cell.id, group, activity)
-    outcome, code, error = "done", 0, ""
+def main(workdir: Path, group: str, train: Train) -> int:
+    """Work on a group; return 0 when done, 75 when stopped and resumable, else an error's code."""
+    for number in STOPS:  # until the training loop installs its own handlers
+        signal.signal(number, _interrupt)
     try:
-        with disk.reporting_full_disk(place.workdir):
-            yield
-    except (Stopped, KeyboardInterrupt):
-        outcome, code = "stopped", CODE_STOPPED
+        allocator.retain()
+        place = StudyFolder(workdir)
+        _keep_programs(place)
+        listed = place.read_group(group).cells
+        cells = [cell for cell in place.cells() if cell.id in listed]
+        if any(cell.config.parallel.distributed for cell in cells):
+            return _work_with_others(place, group, cells[0], train)
+        work(place, group, train)
+        return FAILED if any(place.read_failure(cell) for cell in listed) else 0
+    except UserError as error:
+        with suppress(OSError):  # the log may be on a full disk
+            _print_error(error)
+        return FULL if isinstance(error, DiskFull) else error.code
+    except OSError as error:
+        if disk.is_full(error):
+            return FULL
         raise
-    except DiskFull as failure:  # not a failure of the cell
-        outcome, code, error = "stopped", FULL, str(failure)
-        raise
-    except UserError as failure:
-        outcome, code, error = "failed", failure.code, str(failure)
-        raise
-    except Exception as failure:  # of whatever type: the launcher reads it from the cells
-        outcome, code, error = "failed", CODE_INTERNAL, f"{type(failure).__name__}: {failure}"
-        raise
-    finally:
-        with suppress(DiskFull):  # the worker ends of it anyway, or meets it at its next write
-            for cell in cells:
-                place.note_end(cell.id, group, activity, outcome, code, error)
+    except KeyboardInterrupt:
+        logger.info("stopped: the same command continues")
+        return STOPPED
+
+
+def _work_with_others(place: StudyFolder, group: str, cell: Entry, train: Train) -> int:
+    """Train a cell in a supervised process with those of other workers; evaluate it in worker 0."""
+    if supervisor.supervised():
+        import jax
+
+        from bert_jax.training import processes
+
+        processes.start_processes(cell.config.parallel)
+        place.writes = jax.process_index() == 0
+        with processes.translate_peer_loss():
+            work(place, group, train)
+        return 0
+    if not place.read_trained(cell.id):
+        words = (*WORKER, f"--workdir={place.workdir}", f"--group={group}")
+        if code := supervisor.run([*words], place.cell(cell.id), debug=False):
+            return code
+    if os.environ.get("JAX_PROCESS_ID", "0") == "0":
+        work(place, group, train)
+    return 0
 
 
 def _keep_programs(place: StudyFolder) -> None:
@@ -309,44 +388,3 @@ def _interrupt(number: int, _: object) -> None:
     for stop in STOPS:  # a second signal must not interrupt the writes that the first one allows
         signal.signal(stop, signal.SIG_IGN)
     raise KeyboardInterrupt(signal.Signals(number).name)
-
-
-def main(workdir: Path, group: str, train: Train) -> int:
-    """Work on a group; return 0 when done, 75 when stopped and resumable, else the error's code.
-
-    Args:
-      workdir: the study's folder.
-      group: the group's name.
-      train: the training loop, `bert_jax.train.train`; a study may not import it.
-    """
-    for number in STOPS:  # until the training loop installs its own handlers
-        signal.signal(number, _interrupt)
-    try:
-        allocator.retain()
-        place = StudyFolder(workdir)
-        _keep_programs(place)
-        first = place.read_cell(place.read_group(group)["cells"][0])
-        if first.config.parallel.distributed:
-            if supervisor.supervised():
-                _train_joined(place, group, first, train)
-                return 0
-            if not place.trained(first.id):
-                words = (*WORKER, f"--workdir={workdir}", f"--group={group}")
-                if code := supervisor.run([*words], place.cell(first.id), debug=False):
-                    return code
-            if os.environ.get("JAX_PROCESS_ID", "0") != "0":
-                return 0
-        work(place, group, train)
-    except UserError as error:
-        with suppress(OSError):  # the log may be on a full disk
-            hint = f"\nhint: {error.hint}" if error.hint else ""
-            print(f"error: {error}{hint}", file=sys.stderr)
-        return FULL if isinstance(error, DiskFull) else error.code
-    except OSError as error:
-        if disk.is_full(error):
-            return FULL
-        raise
-    except KeyboardInterrupt:
-        logger.info("stopped: the same command continues")
-        return CODE_STOPPED
-    return 0

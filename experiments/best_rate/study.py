@@ -6,14 +6,14 @@
 
 Three sizes of model, each trained for four budgets of tokens; the phase of a constant learning rate
 is trained once for all four. The first command is the sweep that PEAKS was read from.
-`experiments/best_rate:cpu,2 x 64` is a part of the second, one size; with `,0` of one seed.
+`--only size="2 x 64"` runs a part of the second, one size.
 """
 
 import dataclasses
 
-from bert_jax.config import load_file, put
-from bert_jax.errors import ConfigError
+from bert_jax.config import put
 from bert_jax.studies.definition import Budget, Claimed, Suite, axis, variants
+from experiments.scales import get_scale
 
 RATES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
 FEW = (0.15, 0.3, 0.6)  # of the largest, at cpu scale
@@ -36,33 +36,26 @@ TRIED_AT = (0.15, 0.4)
 
 
 def get_study(scale="cpu"):
-    name, *part = scale.split(",")
-    sweep = name == "learning_rate" and not part
-    name = "cpu" if sweep else name
-    how = ",wettig" if name == "full" else ""
-    shared = load_file(f"../scales.py:{name}{how}", beside=__file__, function="get_scale")
+    sweep = scale == "learning_rate"
+    name = "cpu" if sweep else scale
+    how = "wettig" if name == "full" else ""
+    shared = get_scale(name, how)
     for path, value in _training(name).items():
         put(shared.base, path.split("."), value)
     sizes = _sizes(shared, name, peaks=not sweep)
     if sweep:
         return _learning_rates(shared, sizes)
-    chosen, seeds = _part(part, sizes, shared.seeds)
     late = TOKENS[name][2:]
     scored = {
         label: dataclasses.replace(evaluation, budgets=() if label == "validation" else late)
         for label, evaluation in (shared.evaluations | shared.sentences).items()
     }
     few = RATES if name == "full" else FEW
-    return shared._replace(
-        evaluations=scored, budget=Budget("tokens", TOKENS[name]), seeds=seeds
-    ).study(
+    return shared._replace(evaluations=scored, budget=Budget("tokens", TOKENS[name])).study(
         question="Which masking rate is best, and does it rise or fall with the tokens read and "
         "the size of the model?",
         axes=(variants("size", sizes), _rates(RATES)),
-        keep=lambda at: (
-            at["size"].label in chosen
-            and (at["size"].label != LARGEST or at["masking.rate"].value in few)
-        ),
+        keep=lambda at: at["size"].label != LARGEST or at["masking.rate"].value in few,
         trunk=True,
         more={"bound": Suite("nelbo", (("draws", DRAWS),))},
         apart={"cross_rate": Suite("cross_rate")},
@@ -101,19 +94,6 @@ def _claims(sizes, tokens):
         Claimed("C1", *gain, effect=0.05, more_at=("size", large, small)),
         Claimed("C2", *gain, effect=0.05, more_at=("budget", early, late)),
     )
-
-
-def _part(part, sizes, seeds):
-    """Return the sizes and the seeds of a part of the study, all where none is named."""
-    if not part:
-        return sizes, seeds
-    size, *chosen = part
-    if size not in sizes or len(chosen) > 1 or not set(chosen) <= set(map(str, seeds)):
-        hint = (
-            f"SIZE or SIZE,SEED with one of {', '.join(sizes)} and of {', '.join(map(str, seeds))}"
-        )
-        raise ConfigError(f"no part {','.join(part)!r} of the study", hint)
-    return (size,), tuple(int(seed) for seed in chosen) or seeds
 
 
 def _learning_rates(shared, sizes):

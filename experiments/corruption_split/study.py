@@ -7,8 +7,8 @@ The rows of BERT's table 8. `experiments/corruption_split:cpu,0.15,0.4` crosses 
 masking rates.
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Finetune, Suite, axis
+from experiments.scales import get_scale
 
 ROWS = (  # [MASK], random and the same token; labels have the paper's order
     (0.8, 0.1, 0.1),
@@ -22,7 +22,7 @@ ROWS = (  # [MASK], random and the same token; labels have the paper's order
 
 def get_study(scale="cpu"):
     name, *rates = scale.split(",")
-    shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
+    shared = get_scale(name)
     more = {
         "only_masks": Suite("pretrain", (("changes", (("evals.validation.replace", "(1,0,0)"),)),))
     }

@@ -8,8 +8,8 @@
 After Wettig et al.
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Claimed, axis
+from experiments.scales import get_scale
 
 RATES = (0.1, 0.2, 0.4, 0.8)
 FEW = RATES[1:]  # of a small model
@@ -21,7 +21,7 @@ CLAIMS = (  # stated when the cells at `cpu` scale had been run
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale},wettig", beside=__file__, function="get_scale")
+    shared = get_scale(scale, "wettig")
     rates = RATES if scale == "full" else FEW
     labels = [f"{100 * rate:g} %" for rate in rates]
     return shared.study(

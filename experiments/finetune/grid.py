@@ -24,8 +24,9 @@ from bert_jax.config import load_file
 from bert_jax.reporting.metric_names import lower_is_better
 from bert_jax.studies.definition import Study, Suite, axis
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import Result, results
+from bert_jax.studies.report.collect import Result
 from bert_jax.studies.report.intervals import summarize_values
+from bert_jax.studies.results import gather_cells
 
 GRID = {"batch": "16,32", "rate": "5e-5,3e-5,2e-5", "epochs": "2,3,4", "seeds": "0,1,2,3,4"}
 
@@ -99,7 +100,7 @@ def main() -> int:
         study = f"{Path(__file__).resolve()}:{spec}"
         code = cli.execute(["study", "run", study, f"--workdir={args.workdir}", *flags])
     if (args.workdir / "study.json").exists():
-        cells = results(StudyFolder(args.workdir), history=False)
+        cells = gather_cells(StudyFolder(args.workdir), history=False)
         print(report(cells, args.metric or cells[0].entry.config.checkpoints.best))
     return code
 

@@ -11,8 +11,9 @@ for the model that reads from left to right.
 
 import dataclasses
 
-from bert_jax.config import load_file, put
+from bert_jax.config import put
 from bert_jax.studies.definition import Budget, Claimed, Suite, variants
+from experiments.scales import get_scale
 
 TOKENS = 6_000_000
 SIZE = "2 x 64"  # at cpu scale: best_rate found the same best learning rate at 15 and at 40 %
@@ -54,7 +55,7 @@ LAWS = {
 
 def get_study(scale="cpu"):
     name = "cpu" if scale == "trial" else scale
-    shared = load_file(f"../scales.py:{name}", beside=__file__, function="get_scale")
+    shared = get_scale(name)
     if scale in ("cpu", "docstrings"):
         for path, value in shared.sizes[SIZE].items():
             put(shared.base, path.split("."), value)

@@ -10,8 +10,8 @@ two of its rates for a quarter of the updates, to measure what training runs tog
 
 import dataclasses
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Claimed, Suite, axis, variants
+from experiments.scales import get_scale
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 TIMED = (0.15, 0.4)
@@ -30,7 +30,7 @@ def get_study(scale="cpu"):
             whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=(), claims=()
         )
     name, _, size = scale.partition(",")
-    shared = load_file(f"../scales.py:{name},wettig", beside=__file__, function="get_scale")
+    shared = get_scale(name, "wettig")
     return shared.study(
         question="Which masking rate gives the best model for the tokens it reads, and does that "
         "depend on its size?",

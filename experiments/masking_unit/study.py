@@ -6,12 +6,12 @@
 Collocations are chosen by pointwise mutual information.
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Finetune, Suite, variants
+from experiments.scales import get_scale
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    shared = get_scale(scale)
     shared.base.pairs = "none"
     arms = {unit: {"masking.unit": unit} for unit in ("token", "word", "span")}
     arms["pmi"] = {"masking.unit": "pmi", "masking.pmi_coverage": shared.collocated}

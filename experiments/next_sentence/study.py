@@ -7,12 +7,12 @@ The alternatives are full sentences, SOP, and a left-to-right model. BERT's tabl
 table 2.
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Finetune, Suite, variants
+from experiments.scales import get_scale
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    shared = get_scale(scale)
     arms = {
         "NSP": {"pairs": "nsp", "objectives.nsp.weight": shared.nsp_weight},
         "segment pairs, no loss": {"pairs": "nsp", "objectives.nsp.weight": 0.0},

@@ -4,14 +4,14 @@ bert-jax study run experiments/precision --workdir=runs/precision
 bert-jax study run experiments/precision:full --workdir=runs/precision_full
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import variants
+from experiments.scales import get_scale
 
 ARMS = {name.replace("_", " "): {"model.dtype": name} for name in ("float32", "bfloat16_products")}
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale}", beside=__file__, function="get_scale")
+    shared = get_scale(scale)
     return shared.study(
         question="Are models trained with products of bfloat16 factors as good as those of "
         "float32?",

@@ -10,9 +10,10 @@ full scale it is BERT-large by the recipe of Wettig et al. The first command tri
 learning rate.
 """
 
-from bert_jax.config import load_file, put
+from bert_jax.config import put
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Budget, Finetune, Suite, axis, variants
+from experiments.scales import get_scale
 
 MASKED = "40 % masked"
 MODELS = {
@@ -49,8 +50,8 @@ def get_study(scale="cpu"):
     sweep, scale = scale == "learning_rate", "cpu" if scale == "learning_rate" else scale
     if scale not in TOKENS:
         raise ConfigError(f"no scale {scale!r}", "cpu, docstrings, full or learning_rate")
-    how = ",wettig" if scale == "full" else ""
-    shared = load_file(f"../scales.py:{scale}{how}", beside=__file__, function="get_scale")
+    how = "wettig" if scale == "full" else ""
+    shared = get_scale(scale, how)
     base = shared.base
     masks = (1.0, 0.0, 0.0)
     knobs = {"pairs": "none", "masking.replace": masks, "evals.validation.replace": masks}

@@ -6,8 +6,8 @@
 It falls from 30 to 15 %, or rises from 15 to 30 %.
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Claimed, Suite, variants
+from experiments.scales import get_scale
 
 ARMS = {
     "15 %": {"masking.rate": 0.15},
@@ -23,7 +23,7 @@ CLAIMS = (
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale},wettig", beside=__file__, function="get_scale")
+    shared = get_scale(scale, "wettig")
     return shared.study(
         question="Does a masking rate that falls or rises while training beat a constant one?",
         axes=(variants("schedule", ARMS),),

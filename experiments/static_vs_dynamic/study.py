@@ -6,14 +6,14 @@
 RoBERTa's table 1.
 """
 
-from bert_jax.config import load_file
 from bert_jax.studies.definition import Finetune, variants
+from experiments.scales import get_scale
 
 COPIES = {"1 copy": 1, "4 copies": 4, "10 copies": 10, "dynamic": 0}
 
 
 def get_study(scale="cpu"):
-    shared = load_file(f"../scales.py:{scale},read_often", beside=__file__, function="get_scale")
+    shared = get_scale(scale, "read_often")
     more = {"squad2": Finetune("squad2")} if scale == "full" else {}
     arms = {label: {"masking.dupe_factor": count} for label, count in COPIES.items()}
     return shared.study(

@@ -16,7 +16,7 @@ from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.masking import rates
 from bert_jax.planning import search, update
 from bert_jax.reporting import run_charts
-from bert_jax.studies.groups import signature
+from bert_jax.studies.groups import find_signature
 from bert_jax.studies.spec import Cell
 from bert_jax.training import data, dry_run
 from bert_jax.training.ledger import Ledger
@@ -119,10 +119,10 @@ def test_runs_with_as_many_views_share_a_program_and_others_do_not():
     def cell(**knobs):
         return Cell("x", toy.config(batch_size=24, **knobs), {}, {}, 0)
 
-    three = signature(cell(**MORE))
-    assert signature(cell(masking__rate=0.2, masking__prediction_rate=0.6)) == three
-    assert signature(cell(masking__rate=0.2, masking__prediction_rate=0.4)) != three
-    assert signature(cell(masking__rate=0.2)) != three
+    three = find_signature(cell(**MORE))
+    assert find_signature(cell(masking__rate=0.2, masking__prediction_rate=0.6)) == three
+    assert find_signature(cell(masking__rate=0.2, masking__prediction_rate=0.4)) != three
+    assert find_signature(cell(masking__rate=0.2)) != three
 
 
 def test_a_plan_compiles_views_and_looks_for_whole_ones():

@@ -307,7 +307,7 @@ def test_shares_are_traced():
     assert update._cache_size() == 1
     assert found == [1, 11]  # of 16, the share of a window but for one
     cells = [Cell(str(i), arm, {}, {}, 0, toy.VOCAB) for i, arm in enumerate(arms)]
-    assert groups.signature(cells[0]) == groups.signature(cells[1])
+    assert groups.find_signature(cells[0]) == groups.find_signature(cells[1])
 
 
 @pytest.mark.slow

@@ -59,7 +59,7 @@ def _axis(name: str, points: Mapping[str, Any]) -> dict[str, Any]:
 def _result(size: str, rate: str, seed: int, metrics: dict[str, float]) -> Result:
     labels = {"size": size, "masking.rate": rate} if size else {"masking.rate": rate}
     entry = Entry(f"{size}{rate}{seed}", Config(), labels, labels, seed)
-    state = State("done" if metrics else "failed", 1, "", 10, 10)
+    state = State("done" if metrics else "failed", "", 10, 10)
     return Result(entry, state, metrics, {})
 
 

@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import scaling
+from bert_jax.studies import results, scaling
 from bert_jax.studies.definition import Budget, Comparison, Suite
-from bert_jax.studies.report import answers, best_value, build, charts, collect
+from bert_jax.studies.report import answers, best_value, build, charts
 from bert_jax.studies.report.best_value import Best
 from bert_jax.studies.report.blocks import (
     escape_markdown,
@@ -39,7 +39,7 @@ def make_view(tmp_path, **changes) -> View:
     settings = {"budget": BUDGETS, "comparisons": LOSS, "rates": RATES, **changes}
     settings |= {"evaluations": {"validation": Suite("pretrain")}}
     place = study_workdir.build(tmp_path / "w", masking_rate(**settings), examples=10, lines=4)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def find(view: View) -> Best:

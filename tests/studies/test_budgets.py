@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.reporting.figures import Chart
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.studies import scaling
+from bert_jax.studies import results, scaling
 from bert_jax.studies.definition import Budget
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import answers, budgets, charts, collect, compare, document, wording
@@ -29,7 +29,7 @@ def quick(monkeypatch):
 
 
 def read_view(place: StudyFolder) -> View:
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 from bert_jax.evaluation import metrics
+from bert_jax.studies import results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import collect, compare
 from bert_jax.studies.report.view import View
@@ -40,16 +41,18 @@ def resampled(sums: np.ndarray, counts: np.ndarray, draws: int = 4_000) -> np.nd
         ("masking_laws", "law", "bound/nats_per_token", 6, 6),  # of 4 metrics, and of C7 and C13
     ],
 )
-def test_differences_of_committed_results(name, axis, metric, families, least):
-    """The two-way layout is computed from results.csv, which has no values of single examples."""
+def test_differences_of_committed_results(name, axis, metric, families, least, tmp_path):
+    """The two-way layout is computed from results.csv, without values of single examples."""
     losses: dict = defaultdict(lambda: defaultdict(dict))
     with (EXPERIMENTS / name / "results.csv").open() as file:
         for row in csv.DictReader(file):
             if row[metric]:
                 place = row.get("size", ""), row.get("budget", "")
                 losses[place][row[axis]][int(row["seed"])] = float(row[metric])
-    place = StudyFolder(EXPERIMENTS / name)
-    view = View(place, place.read_study(), collect.read_csv(place))
+    for file in ("study.json", "results.csv"):
+        (tmp_path / file).write_bytes((EXPERIMENTS / name / file).read_bytes())
+    place = StudyFolder(tmp_path)
+    view = View(place, place.read_study(), results.read_results(place))
     assert view.family_count == families
     significant = 0
     for family in view.families(axis):
@@ -134,7 +137,7 @@ def test_weights_draw_with_replacement():
 def compared(
     place, metric: str = "validation/mlm_loss", baseline: str = "15 %"
 ) -> dict[tuple, compare.Difference]:
-    found = collect.results(place)
+    found = results.read_results(place)
     families = collect.families(place.read_study(), found, "masking.rate")
     listed = compare.compare_families(place, families, baseline, [metric], draws=500)
     return {(one.family, one.point): one for one in listed}
@@ -146,7 +149,7 @@ def test_differences_pair_seeds_and_other_axes(tmp_path):
     place = study_workdir.build(tmp_path, study, examples=50, lines=4)
     losses = {
         (*c.entry.labels.values(), c.entry.seed): c.metrics["validation/mlm_loss"]
-        for c in collect.results(place)
+        for c in results.read_results(place)
     }
     found = compared(place)
     rates, sizes = ("15 %", "20 %", "40 %"), ("2 x 64", "2 x 128")
@@ -175,7 +178,7 @@ def test_examples_error_is_of_the_difference(tmp_path):
     found = compared(place)["2 x 64", "40 %"]
     rows = {"15 %": [], "40 %": []}
     for entry in place.cells():
-        each = place.read_each(entry, "validation")
+        each = place.read_arrays(entry, "validation")
         sums, counts = each["mlm_loss.sum"], each["mlm_loss.count"]
         rows[entry.labels["masking.rate"]].append(
             (sums - counts * sums.sum() / counts.sum()) / counts.sum()
@@ -201,7 +204,7 @@ def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
     assert (whole.pairs, whole.holes, one.pairs, one.holes) == (4, 0, 3, 1)
     losses = {
         (c.entry.labels["masking.rate"], c.entry.seed): c.metrics.get("validation/mlm_loss")
-        for c in collect.results(place)
+        for c in results.read_results(place)
     }
     kept = [losses["40 %", seed] - losses["15 %", seed] for seed in (0, 1, 3)]
     assert one.mean == pytest.approx(np.mean(kept))
@@ -215,7 +218,9 @@ def test_differences_without_examples_have_t_intervals(tmp_path):
     assert (one.pairs, one.examples, one.examples_error) == (3, 0, 0.0)
     values = {
         label: [c.metrics["pos/accuracy"] for c in runs]
-        for family in collect.families(place.read_study(), collect.results(place), "masking.rate")
+        for family in collect.families(
+            place.read_study(), results.read_results(place), "masking.rate"
+        )
         for label, runs in family.runs.items()
     }
     theirs = stats.ttest_rel(values["40 %"], values["15 %"])
@@ -225,8 +230,10 @@ def test_differences_without_examples_have_t_intervals(tmp_path):
 def test_differences_pair_no_unnamed_examples(tmp_path):
     """Equal counts are no sign of equal examples: of pairs of sentences each counts one."""
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
-    odd = next(c.entry for c in collect.results(place) if c.entry.labels["masking.rate"] == "40 %")
-    each = place.read_each(odd, "blimp")
+    odd = next(
+        c.entry for c in results.read_results(place) if c.entry.labels["masking.rate"] == "40 %"
+    )
+    each = place.read_arrays(odd, "blimp")
     for names in ({"examples": metrics.digest([b"others"])}, {}):
         with place.each(odd.id, "blimp").open("wb") as file:
             np.savez(file, **{name: each[name] for name in each if name != "examples"} | names)
@@ -235,8 +242,10 @@ def test_differences_pair_no_unnamed_examples(tmp_path):
 
 def test_differences_resample_no_other_examples(tmp_path):
     place = study_workdir.build(tmp_path, study_workdir.masking_rate(**SMALL), examples=20, lines=4)
-    odd = next(c.entry for c in collect.results(place) if c.entry.labels["masking.rate"] == "40 %")
-    each = place.read_each(odd, "validation")
+    odd = next(
+        c.entry for c in results.read_results(place) if c.entry.labels["masking.rate"] == "40 %"
+    )
+    each = place.read_arrays(odd, "validation")
     with place.each(odd.id, "validation").open("wb") as file:
         np.savez(file, **{name: values[:-1] for name, values in each.items()})
     one = compared(place)["2 x 64", "40 %"]

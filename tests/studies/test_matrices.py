@@ -10,8 +10,9 @@ import pytest
 
 from bert_jax.reporting import svg
 from bert_jax.reporting.formats import SPACE
+from bert_jax.studies import results
 from bert_jax.studies.definition import Comparison, axis
-from bert_jax.studies.report import answers, collect, matrices
+from bert_jax.studies.report import answers, matrices
 from bert_jax.studies.report.view import View
 from tests import study_workdir
 from tests.study_workdir import RATES, masking_rate
@@ -19,7 +20,7 @@ from tests.study_workdir import RATES, masking_rate
 
 def make_view(tmp_path, study, state=lambda cell: "done") -> View:
     place = study_workdir.build(tmp_path, study, state, examples=10, lines=8)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def test_cross_rate_marks_the_best_of_each_column(tmp_path):

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import actions, definition
-from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import collect, power, simultaneous
+from bert_jax.studies import actions, definition, results
+from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.report import power, simultaneous
 from bert_jax.studies.report.view import View
 from tests import study_workdir
 from tests.claims import LOSS, NULL, REVERSED, TRUE, study
@@ -31,11 +31,11 @@ def spread(table: Path, metric: str = LOSS) -> float:
 @pytest.fixture(scope="module")
 def view(tmp_path_factory) -> View:
     place = study_workdir.build(tmp_path_factory.mktemp("w") / "w", study(), examples=300, lines=4)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def test_power_of_gains_has_twice_the_variance(view):
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     more = dataclasses.replace(TRUE, more_at=("size", "2 x 128", "2 x 64"))
     deviation = spread(view.place.csv)
     for claim, values in ((TRUE, 1.0), (more, math.sqrt(2))):
@@ -49,7 +49,7 @@ def test_power_of_gains_has_twice_the_variance(view):
 
 def test_find_spread_is_that_of_one_run(view):
     """Half the variance of differences between two rates, whatever the seed adds."""
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     losses = {(*r.entry.labels.values(), r.entry.seed): r.metrics[LOSS] for r in view.results}
     sizes, rates = ({labels[i] for labels in losses} for i in (0, 1))
     variances = [
@@ -65,7 +65,7 @@ def test_find_spread_is_that_of_one_run(view):
 
 
 def test_find_spread_bears_sizes_with_fewer_seeds(view, tmp_path):
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     with view.place.csv.open(newline="") as file:
         lines = list(csv.DictReader(file))
     only = [line for line in lines if line["size"] == "2 x 64"]
@@ -86,7 +86,7 @@ def test_find_spread_bears_sizes_with_fewer_seeds(view, tmp_path):
 
 
 def test_describe_power_by_tables_of_earlier_runs(view, tmp_path, capsys):
-    collect.write_csv(view.place, view.results)
+    results.read_results(view.place)
     (line,) = power.describe_power([TRUE], PLAN, [tmp_path / "none.csv", view.place.csv])
     assert re.search(rf"C1, a difference of 0.050 nats .*: power \d+{SPACE}% with 3 seeds", line)
     assert "results.csv" in line
@@ -108,7 +108,7 @@ def test_describe_power_by_tables_of_earlier_runs(view, tmp_path, capsys):
     file = tmp_path / "claims" / "study.py"
     file.parent.mkdir()
     file.write_text("from tests.claims import study\ndef get_study(_=''): return study()\n")
-    actions.run(str(file), tmp_path / "run", dry_run=True)
+    actions.run(str(file), tmp_path / "run", actions.Flags(dry_run=True))
     assert "C16, no difference beyond 0.150 nats" in capsys.readouterr().out
 
 
@@ -131,7 +131,13 @@ def test_launch_describes_power_of_claims_with_cells(kept, said, monkeypatch):
     asked = []
     monkeypatch.setattr(power, "describe_power", lambda *given: asked.append(given) or [])
     place = StudyFolder(Path("none"))
-    actions._power(made, definition.expand(made), place, Path("none/of"))
+    cells = [
+        Entry(**vars(cell), evaluations={"validation": {}}) for cell in definition.expand(made)
+    ]
+    actions._describe_power(made, cells, place, Path("none/of"))
+    if not said[0]:
+        assert not asked
+        return
     ((claims, plan, _),) = asked
     assert ([claimed.claim for claimed in claims], plan.families, plan.points) == said
     assert plan.seeds == 4

@@ -11,9 +11,9 @@ import pytest
 
 from bert_jax.errors import ConfigError
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import definition
+from bert_jax.studies import definition, results
 from bert_jax.studies.definition import Comparison
-from bert_jax.studies.report import answers, build, collect, simultaneous, verdicts
+from bert_jax.studies.report import answers, build, simultaneous, verdicts
 from bert_jax.studies.report.blocks import escape_markdown
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.published import CLAIMS, TABLES
@@ -132,7 +132,7 @@ def test_verdict_of_one_pair_is_open():
 @pytest.fixture(scope="module")
 def view(tmp_path_factory) -> View:
     place = study_workdir.build(tmp_path_factory.mktemp("w") / "w", study(), examples=300, lines=4)
-    return View(place, place.read_study(), collect.results(place))
+    return View(place, place.read_study(), results.read_results(place))
 
 
 def rows(judged: list[Judged]) -> list[list[str]]:
@@ -210,7 +210,7 @@ def test_judge_claims_of_gains_by_all_points(tmp_path):
         claims=(larger, smaller), comparisons=compared, evaluations=study_workdir.EVALUATIONS
     )
     place = study_workdir.build(tmp_path / "w", made, examples=10, lines=4)
-    seen = View(place, place.read_study(), collect.results(place))
+    seen = View(place, place.read_study(), results.read_results(place))
     scores = {(*r.entry.labels.values(), r.entry.seed): r.metrics[metric] for r in seen.results}
     rates = {(rate, seed) for _, rate, seed in scores}
     more = {at: scores["2 x 128", *at] - scores["2 x 64", *at] for at in rates}
@@ -233,7 +233,7 @@ def test_judge_claims_needs_runs_of_both_gains(tmp_path):
         made = study(claims=(larger,))
         place = study_workdir.build(tmp_path / name, made, state, examples=20, lines=4)
         ((_, _, found, _),) = verdicts.judge_claims(
-            View(place, place.read_study(), collect.results(place))
+            View(place, place.read_study(), results.read_results(place))
         )
         return found
 
@@ -282,7 +282,7 @@ def test_describe_writes_scores_in_per_cent():
 
 def test_judge_claims_of_one_seed_is_underpowered(tmp_path):
     place = study_workdir.build(tmp_path / "w", study(seeds=(0,)), examples=10, lines=4)
-    one = View(place, place.read_study(), collect.results(place))
+    one = View(place, place.read_study(), results.read_results(place))
     for verdict in (j.verdict for j in verdicts.judge_claims(one)):
         assert (verdict.word, verdict.high) == ("underpowered", math.inf)
     for lines in sentences(verdicts.judge_claims(one)).values():

@@ -187,7 +187,7 @@ def test_runs_say_that_they_begin_anew(base, tmp_path, capfd):
     assert metric(saved, "train/loss").shape == (2,)
 
 
-@pytest.mark.slow  # test_study_worker.py has a quick one
+@pytest.mark.slow  # studies/test_worker.py has a quick one
 def test_an_arm_that_diverges_is_frozen_and_the_others_do_not_notice(
     base, fused, tmp_path, monkeypatch
 ):

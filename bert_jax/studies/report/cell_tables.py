@@ -22,15 +22,14 @@ def tabulate_holes(view: View) -> list[Block]:
         state, entry = result.state, result.entry
         cell = [", ".join(entry.labels.values()) or "all", str(entry.seed), entry.id]
         for name, error in result.errors.items():
-            rows.append([*cell, f"{name}: no result", "", "", error])
+            rows.append([*cell, f"{name}: no result", "", error])
         if state.name == "done":
             continue
-        tries = f"{state.attempts} {'try' if state.attempts == 1 else 'tries'}"
-        name = "interrupted" if state.name == "waiting" and state.attempts else state.name
+        name = "interrupted" if state.name == "waiting" and state.step else state.name
         lacks = f"no result yet of {', '.join(state.missing)}" if state.step >= state.steps else ""
-        row = [*cell, name, f"{state.step:,} of {state.steps:,}", tries, state.error or lacks]
+        row = [*cell, name, f"{state.step:,} of {state.steps:,}", state.error or lacks]
         (waiting if state.name == "waiting" and not state.error else rows).append(row)
-    head = ["cell", "seed", "id", "state", "step", "tries", "reason"]
+    head = ["cell", "seed", "id", "state", "step", "reason"]
     blocks: list[Block] = []
     if rows:
         table = Table(head, rows, prose=True)

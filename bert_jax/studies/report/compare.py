@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
+from bert_jax.studies import tables
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.collect import Family, Result
@@ -312,9 +313,10 @@ def _arrays(place: StudyFolder, cells: Sequence[Result], metric: str) -> dict[st
     """Read sums, counts and identity of the examples of all cells that recorded them."""
     evaluation, _, name = metric.partition("/")
     by_cell = {}
+    examples = tables.Examples(place.workdir)
     for cell in cells:
         if metric in cell.metrics:
-            arrays = place.read_each(cell.entry, evaluation)
+            arrays = examples.read(cell.entry.id, evaluation)
             if {f"{name}.sum", f"{name}.count", EXAMPLES} <= arrays.keys():
                 identity = arrays[EXAMPLES].tobytes()
                 sums, counts = arrays[f"{name}.sum"], arrays[f"{name}.count"]

@@ -230,7 +230,7 @@ def _list_conditions(view: View) -> Bullets:
         # A last + says: with uncommitted changes.
         short = [commit[:7] + "+" * commit.endswith("+") for commit in commits]
         facts.append(f"commit{'s' if len(short) > 1 else ''} {', '.join(short)}")
-    facts += [("text: ", Code(text)) for text in sameness.list_texts(view.place)]
+    facts += [("text: ", Code(text)) for text in sameness.list_texts(results)]
     facts.append("; ".join(dict.fromkeys(r.hardware for r in results if r.hardware)))
     facts.append(" to ".join(dict.fromkeys(time[:10] for time in view.span() if time)))
     done = sum(result.state.name == "done" for result in results)

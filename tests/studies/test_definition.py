@@ -46,7 +46,7 @@ from bert_jax.studies.definition import (
     zipped,
 )
 from bert_jax.suites import TABLE, SuiteOptions
-from tests import texts
+from tests import texts, toy
 
 RATES = (0.15, 0.3, 0.8)
 
@@ -209,25 +209,13 @@ def test_every_cell_is_what_the_same_config_file_would_resolve_to():
 # --- names of cells -------------------------------------------------------------------------------
 
 
-def with_leaf(node, names, value):
-    """A config with another value at a path, checked by nobody."""
-    first, *rest = names
-    inner = node[first] if isinstance(node, dict) else getattr(node, first)
-    changed = with_leaf(inner, rest, value) if rest else value
-    return (
-        node | {first: changed}
-        if isinstance(node, dict)
-        else dataclasses.replace(node, **{first: changed})
-    )
-
-
 def test_a_cell_is_named_by_what_is_trained_and_by_nothing_else():
     config = expand(study())[0].config
     leaves = configs.flat(configs.to_dict(config))
     free = {
         path
         for path in leaves
-        if identity(with_leaf(config, path.split("."), "other")) == identity(config)
+        if identity(toy.with_leaf(config, path.split("."), "other")) == identity(config)
     }
     sections = ("parallel", "loader", "evals", "logging", "corpus", "checkpoints", "model")
     assert {path.split(".")[0] for path in free} == set(sections)
@@ -264,7 +252,7 @@ def test_a_cell_is_named_by_what_is_trained_and_by_nothing_else():
         == hashlib.sha256(json.dumps(dict(sorted(told.items()))).encode()).hexdigest()[:12]
     )
     for path in told.keys() & usual.keys():
-        assert identity(with_leaf(config, path.split("."), usual[path])) != identity(config)
+        assert identity(toy.with_leaf(config, path.split("."), usual[path])) != identity(config)
 
 
 def test_a_branch_is_named_by_its_step_and_never_by_a_path():
@@ -563,7 +551,7 @@ def test_what_is_no_study_says_so(folder, monkeypatch):
     (folder / "study.py").write_text("def get_study(scale='cpu'):\n    return undefined\n")
     with pytest.raises(ConfigError, match=r"study.py:2: NameError"):
         load(str(folder))
-    monkeypatch.chdir(Path(__file__).parents[1])
+    monkeypatch.chdir(Path(__file__).parents[2])
     with pytest.raises(ConfigError) as error:
         load("experiments/masking_rates")
     assert "did you mean 'experiments/masking_rate'?" in error.value.hint
@@ -831,11 +819,11 @@ def test_a_cell_is_not_asked_what_its_model_has_no_head_for(tmp_path, capsys):
     )
     _, made = load(str(tmp_path))
     asked = {
-        cell.labels["way"]: set(measures.possible(cell, actions.evaluations_of(made)))
+        cell.labels["way"]: set(measures.possible(cell, actions.record_evaluations(made)))
         for cell in expand(made)
     }
     assert asked == {"both": {"bound", "rates"}, "left": {"bound"}}
-    actions.run(str(tmp_path), tmp_path / "w", dry_run=True)
+    actions.run(str(tmp_path), tmp_path / "w", actions.Flags(dry_run=True))
     said = capsys.readouterr().out
     assert "rates is left out for models without an mlm head (2 of 4 cells)\n" in said
 
@@ -845,7 +833,7 @@ def test_an_evaluation_may_be_made_after_some_budgets_only():
     pairs = Suite("blimp", (("source", "files:pairs"),), budgets=(20, 40))
     evaluations = {"validation": Suite("pretrain"), "p": pairs}
     made = study(budget=Budget("steps", (10, 20, 40)), evaluations=evaluations)
-    records = actions.evaluations_of(made)
+    records = actions.record_evaluations(made)
     always = {name: record for name, record in records.items() if name != "p"}
     for cell in expand(made):
         asked = measures.possible(cell, records)
@@ -878,11 +866,13 @@ def test_an_evaluation_after_a_budget_that_no_cell_has_is_refused(budget, hint):
 MANY = """
 import dataclasses, sys
 from bert_jax.studies import definition, folder, groups
+from bert_jax.studies.engines.base import Capacity
 name, study = definition.load(sys.argv[1])
 rates = definition.axis("masking.rate", definition.between(0.02, 0.8, 40))
 study = dataclasses.replace(study, axes=(rates,), seeds=tuple(range(5)))
 cells = definition.expand(study)
-assert sum(len(group.cells) for group in groups.plan(cells)) == len(cells) == 200
+planned = groups.plan_groups(cells, "auto", Capacity())
+assert sum(len(group.cells) for group in planned) == len(cells) == 200
 assert not {"jax", "flax", "matplotlib"} & set(sys.modules)
 print(*(cell.id for cell in cells))
 """
@@ -949,7 +939,7 @@ def test_a_field_of_another_type_is_named(changes, said, hint):
 def test_a_study_whose_text_is_not_there_ends_before_its_first_cell(dry_run, folder, tmp_path):
     nowhere = [("corpus.source", "files"), ("corpus.path", "/nowhere")]
     with pytest.raises(DataError, match=r"corpus.path = '/nowhere' does not exist"):
-        actions.run(str(folder), tmp_path / "w", dry_run=dry_run, overrides=nowhere)
+        actions.run(str(folder), tmp_path / "w", actions.Flags(dry_run=dry_run), nowhere)
     assert not (tmp_path / "w").exists()
 
 
@@ -1013,7 +1003,7 @@ def test_a_workdir_that_is_a_file_is_refused_by_every_action(tmp_path):
     file = tmp_path / "file"
     file.touch()
     for ask in (
-        lambda place: actions.run("experiments/masking_rate", place, dry_run=True),
+        lambda place: actions.run("experiments/masking_rate", place, actions.Flags(dry_run=True)),
         actions.status,
         actions.report,
     ):

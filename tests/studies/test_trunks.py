@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import shutil
 import time
 from collections import Counter
@@ -16,15 +17,15 @@ import pytest
 from bert_jax import config as configs
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError
-from bert_jax.studies import actions, groups, launch, plan, worker
+from bert_jax.studies import actions, launch, plan, results, worker
 from bert_jax.studies.definition import Budget, Study, axis, expand, load, variants
-from bert_jax.studies.engines import Capacity, Task
-from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import budgets, collect
+from bert_jax.studies.engines.base import Capacity
+from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.groups import Group
+from bert_jax.studies.report import budgets
 from bert_jax.train import train
 from bert_jax.training import ledger, program
-from tests import outcomes, texts
-from tests.test_study_kill import _kill, results, workers_of
+from tests import outcomes, texts, workers
 
 STEPS = (20, 40)
 FORK = 16  # 80 % of the shorter length
@@ -65,7 +66,7 @@ def study() -> Study:
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def test_the_longer_cell_goes_on_from_the_shorter_one_where_it_decays(study):
+def test_longer_cell_goes_on_where_the_shorter_decays(study):
     cells = expand(study)
     assert [cell.config.steps for cell in cells] == [20, 20, 40, 40] * 2
     assert [cell.labels["budget"] for cell in cells[1:3]] == ["20 steps", "40 steps"]
@@ -79,7 +80,7 @@ def test_the_longer_cell_goes_on_from_the_shorter_one_where_it_decays(study):
     assert not any(cell.trunk for cell in alone)
 
 
-def test_an_added_length_goes_on_from_the_longest_that_was_there(study):
+def test_added_length_goes_on_from_the_longest(study):
     before = expand(study)
     longer = expand(dataclasses.replace(study, budget=Budget("steps", (*STEPS, 100)), seeds=(0,)))
     assert longer[2].trunk == f"{before[2].id}@32"
@@ -106,30 +107,35 @@ def test_only_what_acts_after_the_fork_may_differ(study):
     assert "wsd" in error.value.hint
 
 
-def test_a_dry_run_says_what_is_shared(study, tmp_path):
-    place, cells, room = StudyFolder(tmp_path), expand(study), Capacity(1)
-    planned = plan.plan(place, cells, {}, "auto", room)
-    said = plan.described(place, "lengths", cells, planned, room, "")
-    shared = "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)"
-    assert shared in said
-    assert f"{cells[0].id}@{FORK}" in said
-    alone = expand(dataclasses.replace(study, trunk=False))
-    planned_alone = plan.plan(place, alone, {}, "auto", room)
-    assert "shared" not in plan.described(place, "lengths", alone, planned_alone, room, "")
-    assert len(planned) == len(planned_alone) == 2
-    work = [sum(g.seconds - groups.COMPILE for g in some) for some in (planned, planned_alone)]
-    assert work[0] == pytest.approx(work[1] * (240 - 64) / 240)
+def make_entries(study: Study) -> list[Entry]:
+    evaluations = actions.record_evaluations(study)
+    return [Entry(**vars(cell), evaluations=evaluations) for cell in expand(study)]
+
+
+def test_dry_run_tells_what_is_shared(study, tmp_path):
+    place, cells, capacity = StudyFolder(tmp_path), make_entries(study), Capacity(1)
+    speed = plan.Speed(0.0)
+    planned = plan.plan(place, cells, "auto", capacity)
+    told = plan.describe(place, "lengths", cells, planned, capacity, [], speed)
+    assert "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)" in told
+    assert f"{cells[0].id}@{FORK}" in told
+    apart = make_entries(dataclasses.replace(study, trunk=False))
+    planned_apart = plan.plan(place, apart, "auto", capacity)
+    without = plan.describe(place, "lengths", apart, planned_apart, capacity, [], speed)
+    assert "continue another" not in without
+    flops = [float(re.search(r"takes (\S+) FLOPs", text)[1]) for text in (told, without)]
+    assert flops[0] == pytest.approx(flops[1] * (240 - 64) / 240, rel=0.05)
 
 
 @pytest.mark.parametrize(
     ("amount", "refused"), [((20, -1), "a budget of -1"), ((20, 20), "has a point twice")]
 )
-def test_a_bad_amount_among_several_is_refused(study, amount, refused):
+def test_bad_amount_among_several_is_refused(study, amount, refused):
     with pytest.raises(ConfigError, match=refused):
         expand(dataclasses.replace(study, budget=Budget("steps", amount)))
 
 
-def test_the_budget_is_an_axis_no_other_may_take_the_name_of(study):
+def test_no_other_axis_has_the_name_of_the_budget(study):
     twin = variants("budget", {"a": {"seed": 3}})
     with pytest.raises(ConfigError, match="two axes have one name"):
         expand(dataclasses.replace(study, axes=(twin,)))
@@ -139,57 +145,48 @@ def test_the_budget_is_an_axis_no_other_may_take_the_name_of(study):
 
 
 class Remembering:
-    """An engine that notes what is submitted, and runs nothing."""
+    """An engine that notes what is started, and runs nothing."""
 
-    pause, room = 0.0, Capacity(2)
+    capacity, most = Capacity(2), 2.0
 
     def __init__(self) -> None:
-        self.tasks: list[Task] = []
+        self.started: list[str] = []
 
-    def submit(self, tasks: list[Task]) -> None:
-        self.tasks += tasks
+    def start(self, groups: list[str]) -> list[str]:
+        self.started += groups
+        return groups
 
 
-def test_a_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatch):
+def write_study(workdir: Path, study: Study) -> tuple[StudyFolder, list[Group]]:
+    """Write a study and its groups, the shortest first."""
+    place, cells = StudyFolder(workdir), make_entries(study)
+    planned = plan.plan(place, cells, "auto", Capacity(1))
+    for group in planned:
+        place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
+    place.write_study({"evaluations": actions.record_evaluations(study)}, cells)
+    return place, sorted(planned, key=lambda group: group.cells[0].config.steps)
+
+
+def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LOOK", 0.0)
-    place, cells = StudyFolder(tmp_path), expand(study)
-    planned = plan.plan(place, cells, {}, "auto", Remembering.room)
-    actions._write(place, "x", "x", study, cells, planned, [], 2)
-    by_steps = {group.cells[0].config.steps: group.id for group in planned}
-
-    def submitted(launcher: launch.Launcher) -> list[str]:
-        launcher._submit()
-        return [task.name for task in launcher.engine.tasks]
-
+    place, (short, long) = write_study(tmp_path, study)
     engine = Remembering()
-    launcher = launch.Launcher(place, planned, engine)  # type: ignore[arg-type]  # part of one
-    assert submitted(launcher) == submitted(launcher) == [by_steps[20]]
-    for cell in cells:
-        if not cell.trunk:
-            folder = place.cell(cell.id) / "checkpoints" / str(FORK)
-            folder.mkdir(parents=True)
-            done = cell is cells[5]
-            assert submitted(launcher) == [by_steps[20], *([by_steps[40]] if done else [])]
-
-    given_up = launch.Launcher(
-        place,
-        [group for group in planned if group.id == by_steps[40]],
-        Remembering(),  # type: ignore[arg-type]  # part of one
-    )
-    for cell in cells:
-        if not cell.trunk:
-            shutil.rmtree(place.cell(cell.id) / "checkpoints" / str(FORK))
-    assert submitted(given_up) == [by_steps[40]]  # nobody will bring them there
+    launcher = launch.Launcher(place, [short, long], engine, lambda: None)  # type: ignore[arg-type]  # part of one
+    folders = [place.cell(cell.id) / "checkpoints" / str(FORK) for cell in short.cells]
+    for folder in folders:
+        launcher._start()
+        assert engine.started == [short.id]
+        folder.mkdir(parents=True)
+    launcher._start()
+    assert engine.started == [short.id, long.id]
+    for folder in folders:
+        shutil.rmtree(folder)
+    given_up = launch.Launcher(place, [long], Remembering(), lambda: None)  # type: ignore[arg-type]  # part of one
+    given_up._start()
+    assert given_up._engine.started == [long.id]  # nobody will bring the others so far
 
 
 # --- training -------------------------------------------------------------------------------------
-
-
-def prepared(workdir: Path, study: Study) -> tuple[StudyFolder, list[groups.Group]]:
-    place, cells = StudyFolder(workdir), expand(study)
-    planned = plan.plan(place, cells, actions.evaluations_of(study), "auto", Capacity(1))
-    actions._write(place, "x", "x", study, cells, planned, [], 2)
-    return place, sorted(planned, key=lambda group: group.cells[0].config.steps)
 
 
 @pytest.mark.parametrize("reached", [True, pytest.param(False, marks=pytest.mark.slow)])
@@ -213,18 +210,18 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
     base.model.hidden = 16
     study = define(base, axes=(axis("masking.rate", (0.15,)),))
     study.base.evals = {}
-    place, planned = prepared(tmp_path / "w", study)
+    place, planned = write_study(tmp_path / "w", study)
     with texts.one_device():
         for group in planned:
             if group.cells[0].trunk and not reached:
                 for cell in group.cells:
-                    found = place.saved(cell.trunk)
+                    found = place.saved(cell.trunk.partition("@")[0], cell.fork)
                     assert found is not None
                     shutil.rmtree(found)
             worker.work(place, group.id, train)
     assert made.keys() == {(0, 2), (1, 2)}
     assert set(made.values()) == {sum(STEPS) - (FORK if reached else 0)}
-    assert [place.trained(cell.id)["step"] for cell in place.cells()] == [20, 20, 40, 40]
+    assert [place.read_trained(cell.id).step for cell in place.cells()] == [20, 20, 40, 40]
 
 
 # --- a whole study, in processes of its own -------------------------------------------------------
@@ -265,7 +262,7 @@ def launched(folder: Path, workdir: Path, scale: str = "") -> Any:
 
 @pytest.mark.slow
 @pytest.mark.fault(40)
-def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
+def test_study_with_a_trunk_is_that_without_one(tmp_path):
     """Also when it is killed within the branches and goes on; in each cell, each bit of the end."""
     folder = tmp_path / "lengths"
     folder.mkdir()
@@ -279,18 +276,18 @@ def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
     process, place = launched(folder, workdir), StudyFolder(workdir)
     cells = expand(load(str(folder))[1])
     branches = [cell for cell in cells if cell.trunk]
-    while not any(place.saved(f"{cell.id}@18") for cell in branches):
+    while not any(place.saved(cell.id, 18) for cell in branches):
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
-    _kill(process.pid)
-    for pid in workers_of(workdir):
-        _kill(pid)
+    workers.kill(process.pid)
+    for pid in workers.list_workers(workdir):
+        workers.kill(pid)
     process.communicate()
     process = launched(folder, workdir)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
 
-    assert results(workdir) == results(apart)
+    assert workers.read_metrics(workdir) == workers.read_metrics(apart)
     for cell in cells:
         (ours, _), (theirs, _) = (
             outcomes.state(StudyFolder(w).cell(cell.id), cell.config.steps)
@@ -302,7 +299,7 @@ def test_a_study_with_a_trunk_is_the_study_without_one(tmp_path):
         assert updates == list(range(cell.fork + 1, cell.config.steps + 1))
         recorded = json.loads((place.cell(cell.id) / "config.json").read_text())["branch_from"]
         assert recorded.endswith(f"@{cell.fork}") == bool(cell.trunk)
-    ours, theirs = (collect.results(StudyFolder(w)) for w in (workdir, apart))
+    ours, theirs = (results.read_results(StudyFolder(w)) for w in (workdir, apart))
     for one, other in zip(ours, theirs, strict=True):  # curves from step 0, for equal budgets
         assert one.history == other.history
         assert one.spent("tokens") == other.spent("tokens")

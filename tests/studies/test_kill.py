@@ -4,10 +4,7 @@ and is the same.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import signal
 import subprocess
 import time
 from pathlib import Path
@@ -15,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax.studies.folder import StudyFolder
-from tests import outcomes, texts
+from tests import outcomes, texts, workers
 
 KILLS = 10
 STUDY = """
@@ -46,24 +43,6 @@ def begin(folder: Path, workdir: Path) -> subprocess.Popen:
     return texts.start(*words)
 
 
-def workers_of(workdir: Path) -> list[int]:
-    """Of the present launcher, and of those before it that are still saving."""
-    pids = [int(one.name) for one in Path("/proc").glob("[0-9]*")]
-    return [
-        pid
-        for pid in pids
-        if {"bert_jax.study", "work", f"--workdir={workdir}"} <= set(_words(pid))
-    ]
-
-
-def results(workdir: Path) -> dict[str, dict]:
-    place = StudyFolder(workdir)
-    return {
-        cell.id: {name: place.read_result(cell, name)["metrics"] for name in cell.evaluations}  # type: ignore[index]  # done
-        for cell in place.cells()
-    }
-
-
 @pytest.mark.fault(40)
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
@@ -81,19 +60,17 @@ def test_ten_kills_change_nothing(tmp_path):
         if process.poll() is not None:
             assert process.returncode in (0, 1), process.communicate()[1]
             break
-        workers = workers_of(broken)
-        if workers and chance.random() < 0.5:
-            _kill(chance.choice(workers))
+        running = workers.list_workers(broken)
+        if running and chance.random() < 0.5:
+            workers.kill(chance.choice(running))
             killed["worker"] += 1
         else:
-            _kill(process.pid)
+            workers.kill(process.pid)
             process.communicate()
             killed["launcher"] += 1
             process = begin(folder, broken)
     _, err = process.communicate(timeout=1200)
-    if (
-        process.returncode
-    ):  # the last launcher may have given up on a cell that was killed too often
+    if process.returncode:  # a worker was killed under the last launcher
         process = begin(folder, broken)
         _, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err
@@ -101,18 +78,6 @@ def test_ten_kills_change_nothing(tmp_path):
         f"the study ended after {killed}: too soon to show anything"
     )
     assert min(killed.values()) >= 2, killed
-    assert results(broken) == results(whole)
-    for cell in results(whole):
+    assert workers.read_metrics(broken) == workers.read_metrics(whole)
+    for cell in workers.read_metrics(whole):
         outcomes.assert_same(StudyFolder(broken).cell(cell), StudyFolder(whole).cell(cell), 60)
-
-
-def _words(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-    except OSError:
-        return []
-
-
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
-        os.kill(pid, signal.SIGKILL)

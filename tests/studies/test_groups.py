@@ -1,0 +1,296 @@
+"""Which cells train together, and what a config costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax import config as configs
+from bert_jax.config import costs, knobs
+from bert_jax.errors import ConfigError
+from bert_jax.studies.engines.base import Capacity
+from bert_jax.studies.folder import Entry
+from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
+from bert_jax.training.step import compute_inputs, init_state, make_update
+from tests import toy
+
+SHAPE = {
+    "pairs": "none",
+    "batch_size": 32,
+    "sequence_length": 64,
+    "steps": 400,
+    "tokenizer__vocab_size": 4_000,
+}
+
+
+def cell(name: object = "", **overrides: object) -> Entry:
+    """Make a cell with a name of our own."""
+    config = toy.config(**{**SHAPE, **overrides})
+    return Entry(str(name or sorted(overrides.items())), config, {}, {}, config.seed)
+
+
+ONE = cell("one")
+LEFT_TO_RIGHT = {"objectives__causal_lm__weight": 1, "model__causal": True, "checkpoints__best": ""}
+
+
+def at(rate: float, seed: int = 0, **changes: object) -> Entry:
+    """Make a cell with other traced numbers, without asking whether they hold together."""
+    masking = dataclasses.replace(ONE.config.masking, rate=rate)
+    config = dataclasses.replace(ONE.config, masking=masking, seed=seed, **changes)
+    return dataclasses.replace(ONE, id=f"{rate} {seed} {changes}", config=config, seed=seed)
+
+
+def plan(cells: list[Entry], fuse: str = "auto", **capacity: float) -> list[list[Entry]]:
+    """Return the cells of each group."""
+    return [[*group.cells] for group in plan_groups(cells, fuse, Capacity(**capacity))]
+
+
+# --- every cell has its group ---------------------------------------------------------------------
+
+CELLS = st.lists(
+    st.builds(
+        at,
+        st.sampled_from((0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.8)),
+        st.integers(0, 3),
+        steps=st.sampled_from((400, 4_000)),
+        checkpoints=st.sampled_from((knobs.Checkpoints(), knobs.Checkpoints(patience=2))),
+    ),
+    unique_by=lambda one: one.id,
+    max_size=24,
+)
+CAPACITY = st.builds(
+    Capacity,
+    parallel=st.integers(1, 6),
+    memory=st.sampled_from((math.inf, 1e9, 3e7, 1.0)),
+    devices=st.sampled_from((0.0, 1.0)),
+)
+
+
+@given(CELLS, st.sampled_from(("auto", "never", "2", "5")), CAPACITY, st.randoms())
+def test_every_cell_is_in_one_group_of_its_like(cells, fuse, capacity, random):
+    found = plan_groups(cells, fuse, capacity)
+    grouped = sorted(one.id for group in found for one in group.cells)
+    assert grouped == sorted(one.id for one in cells)
+    most = {"auto": math.inf, "never": 1}.get(fuse) or int(fuse)
+    for group in found:
+        slots = [costs.own_slots(one.config) for one in group.cells]
+        assert len({find_signature(one) for one in group.cells}) == 1
+        assert group.slots == max(slots) <= WIDEST * min(slots)
+        assert len(group.cells) <= most
+        patient = any(one.config.checkpoints.patience for one in group.cells)
+        assert len(group.cells) == 1 or not patient
+        assert group.empty == pytest.approx(1 - sum(slots) / (group.slots * len(slots)))
+    assert len({group.id for group in found}) == len(found)
+    random.shuffle(cells)
+    assert plan_groups(cells, fuse, capacity) == found
+
+
+def test_cells_are_cut_by_their_rates():
+    cells = [at(rate, seed) for rate in (0.05, 0.1, 0.15, 0.4, 0.6) for seed in (0, 1)]
+    rates = [{one.config.masking.rate for one in group} for group in plan(cells)]
+    assert rates == [{0.05, 0.1, 0.15}, {0.4, 0.6}]
+    # With two at a time there are two groups in any case, and with four each is cut again.
+    assert [len(group) for group in plan(cells, parallel=2)] == [6, 4]
+    assert [len(group) for group in plan(cells, parallel=4)] == [3, 3, 2, 2]
+
+
+def test_added_cells_do_not_rename_a_group():
+    (two,) = plan_groups([at(0.15, 0), at(0.15, 1)], "auto", Capacity())
+    assert re.fullmatch("[0-9a-f]{12}", two.id)
+    (other,) = plan_groups([at(0.15, 2)], "auto", Capacity())
+    assert other.id != two.id
+
+
+# --- cells that may share a program ---------------------------------------------------------------
+
+MAY_DIFFER = {  # with another value than that of ONE
+    "seed": 3,
+    "masking.rate": 0.1,
+    "masking.phases": ((0.5, 0.3, "step"),),
+    "masking.draw_low": 0.1,
+    "masking.draw_high": 0.5,
+    "masking.draw_alpha": 2.0,
+    "masking.draw_beta": 2.0,
+    "masking.prediction_rate": 0.05,
+    "masking.replace": (1.0, 0.0, 0.0),
+    "objectives.mlm.weight": 0.5,
+    "objectives.mlm.share": 0.3,  # which only `hybrid` reads
+    "optim.learning_rate": 1e-4,
+    "optim.weight_decay": 0.1,
+    "optim.schedule": "cosine",
+    "optim.warmup_steps": 7,
+    "optim.warmup_fraction": 0.5,
+    "optim.decay_fraction": 0.1,
+    "optim.final_fraction": 0.1,
+}
+
+
+def test_cells_that_differ_otherwise_train_apart():
+    leaves = configs.flat(configs.to_dict(ONE.config))
+    others = {
+        path: toy.with_leaf(ONE.config, path.split("."), MAY_DIFFER.get(path, "other"))
+        for path in leaves
+    }
+    mine = find_signature(ONE)
+    joined = {
+        p
+        for p, config in others.items()
+        if find_signature(dataclasses.replace(ONE, id="x", config=config)) == mine
+    }
+    assert joined == set(MAY_DIFFER)
+
+
+def test_laws_train_together_and_fixed_rates_apart():
+    drawn = [
+        dataclasses.replace(ONE, id=law, config=toy.with_leaf(ONE.config, ["masking", "draw"], law))
+        for law in ("uniform", "cosine_low", "beta")
+    ]
+    assert len({find_signature(cell) for cell in drawn}) == 1
+    assert find_signature(drawn[0]) != find_signature(ONE)
+
+
+def program(config: knobs.Config) -> str:
+    """What is compiled for a config, with more slots than any of these has."""
+    state = jax.eval_shape(lambda seed: init_state(config, toy.VOCAB, seed), np.uint32(0))
+    step = make_update(config, toy.SPECIAL, toy.VOCAB, slots=config.sequence_length)
+    batch = toy.batch(config.batch_size, config.sequence_length)
+    return re.sub(
+        r"0x[0-9a-f]+", "", str(jax.make_jaxpr(step)(state, batch, compute_inputs(config, 0)))
+    )
+
+
+def test_what_may_differ_is_not_in_the_program():
+    shape = {"batch_size": 4, "sequence_length": 16, "model__layers": 1, "pairs": "none"}
+    config = toy.config(**shape)
+    mine = program(config)
+    changed = config
+    for path, value in MAY_DIFFER.items():
+        changed = toy.with_leaf(changed, path.split("."), value)
+    assert program(changed) == mine
+    assert program(toy.config(**shape, optim__clip_norm=0.5)) != mine  # as anything else may
+
+
+def test_cells_of_other_objectives_train_apart():
+    with_pairs = cell("pairs", pairs="nsp")
+    unweighted = cell("unweighted", pairs="nsp", objectives__nsp__weight=0)
+    without = cell("without")
+    assert find_signature(with_pairs) == find_signature(unweighted) != find_signature(without)
+    rows = cell("rows", pairs="nsp")
+    none = dataclasses.replace(rows.config, objectives={"mlm": rows.config.objectives["mlm"]})
+    assert find_signature(dataclasses.replace(rows, config=none)) != find_signature(rows)
+
+
+@pytest.mark.parametrize(
+    "knob",
+    [
+        {"checkpoints__patience": 3},
+        {"parallel__step": "pmap"},
+        {"parallel__distributed": True},
+    ],
+)
+def test_run_that_cannot_share_a_program_is_alone(knob):
+    found = plan([cell(f"seed {seed}", seed=seed, **knob) for seed in range(3)])
+    assert [len(group) for group in found] == [1, 1, 1]
+
+
+# --- how many -------------------------------------------------------------------------------------
+
+
+def test_fuse_says_how_many_train_together():
+    cells = [at(0.15, seed) for seed in range(7)]
+    assert [len(group) for group in plan(cells)] == [7]
+    assert [len(group) for group in plan(cells, "never", parallel=2)] == [1] * 7
+    assert sorted(len(group) for group in plan(cells, "3")) == [2, 2, 3]
+    for wrong in ("0", "-1", "all", "2.5", ""):
+        with pytest.raises(ConfigError, match="--fuse"):
+            plan(cells, wrong)
+
+
+def test_runs_are_as_many_as_the_memory_holds():
+    cells = [at(0.15, seed) for seed in range(12)]
+    state = costs.state_bytes(ONE.config, 4_000)
+    activations, fewer = (
+        costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size, device=device)
+        for device in ("cpu", "cuda")
+    )
+    one_by_one = 4 * state + activations
+    all_at_once = 4 * (state + fewer)
+    assert [len(group) for group in plan(cells, memory=one_by_one)] == [4, 4, 4]
+    assert [len(group) for group in plan(cells, memory=all_at_once, devices=1)] == [4, 4, 4]
+    assert len(plan(cells, memory=1)) == 12
+    as_told = [with_arms(one, "map") for one in cells]
+    assert len(plan(as_told, memory=4 * state + fewer, devices=1)) == 3
+    as_told = [with_arms(one, "vmap") for one in cells]
+    assert len(plan(as_told, memory=4 * (state + activations))) == 3
+
+
+def with_arms(one: Entry, how: str) -> Entry:
+    parallel = dataclasses.replace(one.config.parallel, arms=how)
+    return dataclasses.replace(one, config=dataclasses.replace(one.config, parallel=parallel))
+
+
+def test_activations_are_those_of_a_microbatch():
+    state, rows = costs.state_bytes(ONE.config, 4_000), ONE.config.batch_size
+    memory = 2 * state + costs.activation_bytes(ONE.config, 4_000, rows // 2)
+    cells = [cell(n, optim__accumulation=2, seed=n) for n in range(4)]
+    assert [len(group) for group in plan(cells, memory=memory)] == [2, 2]
+    whole = [cell(n, seed=n) for n in range(4)]
+    assert [len(group) for group in plan(whole, memory=memory)] == [1] * 4
+
+
+# --- what it costs --------------------------------------------------------------------------------
+
+WIDE = dict.fromkeys(("sequence_length", "model__hidden", "model__max_positions"), 128)
+WIDE |= {"batch_size": 4, "model__heads": 2, "tokenizer__vocab_size": 2_000}
+MODELS = {
+    "one layer": {"pairs": "none", "model__layers": 1, "masking__rate": 0.3},
+    "gated, at a high rate, with pairs": {
+        "pairs": "nsp",
+        "model__gated": True,
+        "masking__rate": 0.8,
+    },
+    "left to right": {"pairs": "none", **LEFT_TO_RIGHT},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_costs_are_those_of_the_program(name):
+    """FLOPs as XLA counts them, element by element too; parameters as the model has them, with
+    biases and norms.
+    """
+    config = toy.config(**WIDE, **MODELS[name])
+    state = jax.eval_shape(lambda seed: init_state(config, 2_000, seed), np.uint32(0))
+    step = jax.jit(make_update(config, toy.SPECIAL, 2_000))
+    lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), compute_inputs(config, 0))
+    assert costs.flops_per_step(config, 2_000) == pytest.approx(
+        lowered.cost_analysis()["flops"], rel=0.06
+    )
+    held = sum(leaf.size * 4 for leaf in jax.tree.leaves(state["params"])) * costs.STATES
+    assert costs.state_bytes(config, 2_000) == pytest.approx(held, rel=0.03)
+
+
+def test_slots_cost_what_the_head_takes_of_them():
+    one, more = (costs.flops_per_step(ONE.config, 4_000, slots) for slots in (10, 30))
+    width = ONE.config.model.hidden
+    assert more - one == 6 * 20 * ONE.config.batch_size * (width**2 + width * 4_000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({"masking__rate": 0.4}, 0.4),
+        ({"masking__rate": 0.4, "masking__prediction_rate": 0.1}, 0.1),
+        ({"masking__rate": 0.15, "masking__prediction_rate": 0.3}, 0.15),
+        ({"masking__rate": 0.4, "masking__phases": "((1.0,0.2,'linear'),)"}, 0.3),
+        (LEFT_TO_RIGHT, 1.0),
+    ],
+)
+def test_the_share_of_tokens_that_is_predicted(changes, share):
+    assert costs.predicted(cell("x", **changes).config) == pytest.approx(share)

@@ -1,0 +1,481 @@
+"""A launch makes every cell once, whatever fails, is stopped, killed or edited.
+
+Workers are calls in this process: the worker's own code, with a training that writes what a run
+would leave.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bert_jax import cli
+from bert_jax.errors import ConfigError, DataError, DivergedError, IncompleteError, Stopped
+from bert_jax.studies import actions, engines, launch, progress, results, worker
+from bert_jax.studies.actions import Flags
+from bert_jax.studies.engines.base import FULL, STOPPED, Capacity
+from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.system import disk, folder_locks
+
+STUDY = """
+from bert_jax.config import default
+from bert_jax.studies.definition import Study, Suite, axis
+
+
+def get_study(scale="cpu"):
+    base = default()
+    base.model.size = "tiny"
+    base.steps = 5
+    base.batch_size = 8
+    base.optim.warmup_steps = 1
+    return Study(
+        question="How much?",
+        base=base,
+        axes=(axis("masking.rate", {rates}),),
+        seeds=(0, 1),
+        evaluations={evaluations},
+    )
+"""
+
+
+class Bench:
+    """A study, an engine that calls workers in this process, and what shall go wrong in them."""
+
+    capacity, most = Capacity(2), 2.0
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.workdir, self.place = folder, folder / "w", StudyFolder(folder / "w")
+        self.file = folder / "toy" / "study.py"
+        self.file.parent.mkdir()
+        self.behaviour: dict[str, Any] = {}  # by the label of a rate
+        self.made: Counter[str] = Counter()
+        self.stops = 0
+        self.evaluations: tuple[str, ...] = ("validation",)
+        self.write_study(0.15, 0.4)
+
+    def write_study(self, *rates: float) -> None:
+        """Write a study of these rates, two seeds each."""
+        asked = ", ".join(f"{name!r}: Suite('pretrain')" for name in self.evaluations)
+        self.file.write_text(STUDY.format(rates=list(rates), evaluations=f"{{{asked}}}"))
+
+    def run(self, **flags: Any) -> None:
+        """Run the study."""
+        actions.run(str(self.file.parent), self.workdir, Flags(**flags))
+
+    def start(self, groups: Sequence[str]) -> list[str]:
+        """Start workers: they work when they are looked at."""
+        return list(groups)
+
+    def poll(self, group: str) -> int:
+        """Work on a group as a process would, and return its code."""
+        labels = {cell.labels["masking.rate"] for cell in self.list_cells(group)}
+        if any(self.behaviour.get(label) == "kill" for label in labels):
+            return -signal.SIGKILL
+        with contextlib.ExitStack() as caught:
+            caught.enter_context(contextlib.redirect_stderr(sys.stdout))
+            try:
+                worker.work(self.place, group, self.train)
+            except disk.DiskFull:
+                return FULL
+            except Stopped:
+                return STOPPED
+        return 0
+
+    def stop(self, workers: Sequence[str]) -> None:
+        """Note a stop."""
+        self.stops += 1
+
+    def describe(self) -> str:
+        """Describe the engine."""
+        return "calls in this process"
+
+    def list_cells(self, group: str) -> list[Entry]:
+        """List the cells of a group."""
+        listed = self.place.read_group(group).cells
+        return [cell for cell in self.place.cells() if cell.id in listed]
+
+    def train(self, runs: Sequence[tuple[Any, Path]], *, slots: int, on_diverged: Any) -> bool:
+        """Train runs as far as they behave; write what they leave."""
+        stop = False
+        behaviour = [self.behaviour.get(f"{100 * run.masking.rate:g} %") for run, _ in runs]
+        if "fail" in behaviour:
+            raise RuntimeError("out of luck")
+        for (config, folder), mine in zip(runs, behaviour, strict=True):
+            match mine:
+                case "full":
+                    raise disk.full(folder)
+                case "stop":
+                    raise Stopped("stopped", "go on")
+                case "diverge":
+                    on_diverged(folder, DivergedError("5 updates in a row were not finite"))
+                    continue
+                case "interrupt":
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    stop = True
+            folder.mkdir(parents=True, exist_ok=True)
+            row = {"step": config.steps, "time": 10.0 * len(runs), "train/loss": 2.0}
+            (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+            (folder / "config.json").write_text("{}")
+            self.made[f"{folder.name} training"] += 1
+        return stop
+
+    def evaluate(self, place: StudyFolder, cell: Entry, name: str) -> None:
+        """Evaluate a cell."""
+        if self.behaviour.get(cell.labels["masking.rate"]) == f"fail {name}":
+            raise DataError("the text is gone")
+        self.made[f"{cell.id} {name}"] += 1
+        place.write_result(cell, name, {"mlm_loss": 1.0}, 0.5, {})
+
+    def count_states(self) -> Counter[str]:
+        """Count the states of the cells."""
+        return Counter(self.place.read_state(cell).name for cell in self.place.cells())
+
+    def check_complete(self, cells: int = 4) -> None:
+        """Check that every listed cell is done, and that each of its parts was made once."""
+        assert self.count_states() == {"done": cells}
+        listed = [cell.id for cell in self.place.cells()]
+        made = {key: count for key, count in self.made.items() if key.split()[0] in listed}
+        parts = ("training", *self.evaluations)
+        assert made == {f"{cell} {part}": 1 for cell in listed for part in parts}
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
+    bench = Bench(tmp_path)
+    monkeypatch.setattr(launch, "LOOK", 0.0)
+    monkeypatch.setattr(launch, "PAUSE", 0.0)
+    monkeypatch.setattr(engines, "make", lambda *_: bench)
+    monkeypatch.setattr(worker, "_run_suite", bench.evaluate)
+    monkeypatch.setattr(actions, "_write_report", lambda place: "")
+    return bench
+
+
+# --- when all goes well ---------------------------------------------------------------------------
+
+
+def test_launch_makes_every_cell_once(bench, capfd):
+    bench.run(command=["bert-jax", "study", "run"], fuse="2")
+    bench.check_complete()
+    out, err = capfd.readouterr()
+    assert out.endswith(f"{bench.place.report}\n")
+    assert "4 waiting of 4 cells" in err
+    assert "4 done of 4 cells" in err
+    assert "text: docstrings" in err.splitlines()
+    study = bench.place.read_study()
+    assert (study["name"], study["question"], study["seeds"]) == ("toy", "How much?", [0, 1])
+    assert study["evaluations"] == {"validation": {"kind": "suite", "name": "pretrain", "ask": {}}}
+    assert study["command"] == ["bert-jax", "study", "run"]
+    bench.run()
+    bench.check_complete()
+
+
+def test_status_tells_how_far_a_study_is(bench, capfd):
+    bench.behaviour["40 %"] = "fail"
+    with pytest.raises(IncompleteError):
+        bench.run()
+    capfd.readouterr()
+    actions.status(bench.workdir)
+    text = capfd.readouterr().out
+    assert text.startswith("2 done, 2 failed of 4 cells")
+    assert "training: RuntimeError: out of luck" in text
+    assert "done  " not in text
+    actions.status(bench.workdir, as_json=True)
+    told = json.loads(capfd.readouterr().out)
+    assert told["counts"]["failed"] == 2
+    assert told["seconds_left"] == 0.0
+    failed = [cell for cell in told["cells"] if cell["state"] == "failed"]
+    assert {cell["labels"]["masking.rate"] for cell in failed} == {"40 %"}
+    assert failed[0]["missing"] == ["validation"]
+
+
+def test_time_left_follows_what_was_measured(bench):
+    bench.evaluations = ()
+    bench.write_study(0.15)
+    bench.run()
+    bench.write_study(0.15, 0.1501)
+    bench.behaviour["15.01 %"] = "stop"
+    with pytest.raises(Stopped):
+        bench.run()
+    now = progress.look(bench.place, 2)
+    # Each of two trained cells took 10 s, and two of the same length are left, side by side.
+    assert now.counts["waiting"] == 2
+    assert now.seconds_left == pytest.approx(10.0, rel=0.01)
+
+
+# --- failures -------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(39)
+def test_failed_cell_stops_no_other(bench, capfd):
+    bench.behaviour["40 %"] = "fail"
+    with pytest.raises(IncompleteError, match=r"2 of 4 cells .* and 1 more: .*out of luck"):
+        bench.run(fuse="4")
+    assert bench.count_states() == {"done": 2, "failed": 2}
+    failed = [cell for cell in bench.place.cells() if cell.labels["masking.rate"] == "40 %"]
+    for cell in failed:
+        failure = bench.place.read_failure(cell.id)
+        assert (failure.activity, failure.error) == ("training", "RuntimeError: out of luck")
+    assert "RuntimeError: out of luck" in capfd.readouterr().out  # the trace, in the log
+    bench.behaviour.clear()
+    bench.run()
+    bench.check_complete()
+
+
+def test_failed_evaluation_stops_no_other(bench):
+    bench.evaluations = ("validation", "other")
+    bench.write_study(0.15, 0.4)
+    bench.behaviour["40 %"] = "fail validation"
+    with pytest.raises(IncompleteError, match="evaluation validation: the text is gone"):
+        bench.run()
+    assert sum(key.endswith("other") for key in bench.made) == 4
+    assert bench.count_states() == {"done": 2, "failed": 2}
+    bench.behaviour.clear()
+    bench.run()
+    bench.check_complete()
+
+
+@pytest.mark.fault(39)
+def test_killed_worker_leaves_an_error(bench):
+    """The next launch tries its cells one by one: any of them may have killed it."""
+    bench.behaviour["40 %"] = "kill"
+    with pytest.raises(IncompleteError, match=r"worker: killed \(signal 9\)"):
+        bench.run(fuse="2")
+    assert bench.count_states()["failed"] >= 2
+    bench.behaviour["40 %"] = "fail"
+    bench.behaviour["15 %"] = ""
+    with pytest.raises(IncompleteError, match="out of luck"):
+        bench.run()
+    bench.behaviour.clear()
+    bench.run()
+    bench.check_complete()
+
+
+def test_diverged_cell_is_final(bench, capfd):
+    bench.behaviour["40 %"] = "diverge"
+    bench.run(fuse="4")
+    assert bench.count_states() == {"done": 2, "diverged": 2}
+    made = bench.made.copy()
+    bench.run()
+    assert bench.made == made
+    assert "2 done, 2 diverged of 4 cells" in capfd.readouterr().err
+
+
+@pytest.mark.fault(5, 42)
+def test_full_disk_stops_a_launch(bench, capfd):
+    bench.behaviour["15 %"] = bench.behaviour["40 %"] = "full"
+    with pytest.raises(disk.DiskFull, match="the study"):
+        bench.run(jobs=2)
+    assert bench.stops == 1
+    assert bench.count_states() == {"waiting": 4}
+    bench.behaviour.clear()
+    bench.run()
+    bench.check_complete()
+
+
+@pytest.mark.fault(5, 42)
+def test_launcher_without_room_stops_in_order(bench, monkeypatch):
+    def refuse(groups: Sequence[str]) -> list[str]:
+        raise disk.full(bench.workdir)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench, "start", refuse)
+        with pytest.raises(disk.DiskFull):
+            bench.run()
+    bench.run()
+    bench.check_complete()
+
+
+@pytest.mark.fault(40)
+def test_stopped_study_goes_on(bench, capfd):
+    bench.behaviour["40 %"] = "interrupt"
+    with pytest.raises(Stopped, match="stopped: "):
+        bench.run(fuse="never")
+    assert bench.stops == 1
+    assert "SIGTERM: waiting for" in capfd.readouterr().err
+    bench.behaviour.clear()
+    bench.run()
+    bench.check_complete()
+
+
+def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
+    """A worker of a launch that was killed may still save."""
+    bench.behaviour["40 %"] = "stop"
+    with pytest.raises(Stopped, match="waiting"):
+        bench.run()
+    bench.behaviour.clear()
+    looks = []
+    held = next(cell for cell in bench.place.cells() if cell.labels["masking.rate"] == "40 %")
+
+    def is_busy(place: StudyFolder, cell: str) -> bool:
+        looks.append(cell)
+        return cell == held.id and looks.count(held.id) < 5
+
+    monkeypatch.setattr(StudyFolder, "is_busy", is_busy)
+    bench.run()
+    assert looks.count(held.id) >= 5
+    bench.check_complete()
+
+
+def test_second_launch_is_told_who_is_there(bench):
+    refused = pytest.raises(ConfigError, match="another run uses")
+    with folder_locks.hold(bench.workdir, actions.LOCK), refused:
+        bench.run()
+
+
+# --- edits ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.fault(41)
+def test_edited_study_adds_and_hides_cells(bench, capfd):
+    bench.run()
+    groups = bench.place.groups()
+    bench.write_study(0.4, 0.3)
+    bench.run()
+    bench.check_complete()
+    assert "2 cells of an earlier version of the study are not shown" in capfd.readouterr().err
+    assert groups.items() <= bench.place.groups().items()  # none was planned again
+    bench.write_study(0.15, 0.3, 0.4)
+    bench.run()
+    bench.check_complete(6)
+    assert len(bench.made) == 12
+
+
+@pytest.mark.fault(41)
+def test_added_evaluation_trains_nothing_again(bench):
+    bench.run()
+    bench.evaluations = ("validation", "other")
+    bench.write_study(0.15, 0.4)
+    bench.run()
+    bench.check_complete()
+
+
+def test_groups_are_planned_once(bench):
+    bench.behaviour["40 %"] = bench.behaviour["15 %"] = "stop"
+    with pytest.raises(Stopped):
+        bench.run(fuse="never")
+    groups = bench.place.groups()
+    assert [len(group.cells) for group in groups.values()] == [1] * 4
+    bench.behaviour.clear()
+    bench.run(fuse="auto")
+    assert bench.place.groups() == groups
+    bench.check_complete()
+
+
+def test_part_of_a_study_is_made_first(bench, capfd):
+    bench.run(only=["masking.rate=0.4", "seed=1"])
+    bench.check_complete(1)
+    (cell,) = bench.place.cells()
+    assert (cell.labels, cell.seed) == ({"masking.rate": "40 %"}, 1)
+    assert bench.place.read_study()["seeds"] == [1]
+    bench.run(only=["masking.rate=15 %", "masking.rate=40 %", "seed=1"])
+    bench.check_complete(2)
+    bench.run()
+    bench.check_complete(4)
+
+
+def test_folder_of_other_work_is_refused(bench):
+    bench.run()
+    other = bench.folder / "other"
+    other.mkdir()
+    (other / "study.py").write_text(bench.file.read_text())
+    with pytest.raises(ConfigError, match="holds another study"):
+        actions.run(str(other), bench.workdir, Flags())
+    bench.write_study(0.3)
+    with pytest.raises(ConfigError, match="holds another study"):
+        actions.run(f"{bench.file.parent}:full", bench.workdir, Flags())
+    (bench.folder / "run" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ConfigError, match="is the folder of a run"):
+        actions.run(str(bench.file.parent), bench.folder / "run", Flags())
+    text = 'base.corpus.source, base.corpus.path = "files", __file__\n    return'
+    bench.file.write_text(bench.file.read_text().replace("return", text))
+    with pytest.raises(ConfigError, match="holds a study of docstrings, and this one is of files"):
+        bench.run()
+
+
+def test_processes_of_a_cell_are_those_of_the_engine(bench, monkeypatch):
+    monkeypatch.setattr(engines, "count_processes", lambda *_: 2)
+    with pytest.raises(ConfigError, match="would start 2 processes for each cell"):
+        bench.run()
+    bench.file.write_text(
+        bench.file.read_text().replace(
+            "base.steps = 5", "base.steps = 5\n    base.parallel.distributed = True"
+        )
+    )
+    monkeypatch.setattr(engines, "count_processes", lambda *_: 1)
+    with pytest.raises(ConfigError, match="starts one process for each"):
+        bench.run()
+
+
+# --- dry runs -------------------------------------------------------------------------------------
+
+
+def test_dry_run_writes_nothing(bench, capfd):
+    bench.run(dry_run=True, flops_per_second=1e9)
+    out = capfd.readouterr().out
+    assert "study toy: 4 cells, " in out
+    assert "at 1e+09 FLOP/s a worker" in out
+    assert not bench.workdir.exists()
+
+
+def test_dry_run_has_hours_at_a_known_pace_only(bench, capfd):
+    bench.run(dry_run=True)
+    assert "--flops-per-second=N, the speed of a worker, gives the hours" in capfd.readouterr().out
+    bench.behaviour["40 %"] = "stop"
+    with pytest.raises(Stopped):
+        bench.run(fuse="2")
+    capfd.readouterr()
+    bench.run(dry_run=True)
+    out = capfd.readouterr().out
+    assert "at the pace of the cells so far" in out
+    assert "evaluations take about" in out
+    assert out.count(" finished") == 2
+
+
+# --- a real launch, in processes ------------------------------------------------------------------
+
+
+@pytest.mark.fault(40)
+@pytest.mark.slow
+def test_killed_launch_is_continued_by_the_same_command(bench, tmp_path):
+    """The cells that its workers still held are waited for; results are as of one launch."""
+    program = (
+        "import sys; from pathlib import Path; from bert_jax.studies import actions; "
+        "actions.run(sys.argv[1], Path(sys.argv[2]), actions.Flags())"
+    )
+    command = [sys.executable, "-c", program, str(bench.file.parent), str(bench.workdir)]
+    first = subprocess.Popen(command, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(bench.workdir.glob("cells/*/work.lock")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert {result.state.name for result in results.gather_cells(bench.place)} == {"done"}
+
+
+def test_command_passes_its_flags_on(monkeypatch, tmp_path):
+    given: list[Any] = []
+    monkeypatch.setattr(actions, "run", lambda *args: given.extend(args))
+    words = ["study", "run", "x", f"--workdir={tmp_path}", "--engine=slurm", "--jobs=3"]
+    words += ["--engine-option=mem_gb=4", "--fuse=2", "--only=seed=1", f"--reuse={tmp_path}"]
+    words += ["--flops-per-second=2e9", "--dry-run", "--config.steps=7"]
+    assert cli.execute(words) == 0
+    spec, workdir, flags, overrides = given
+    assert (spec, workdir, [*overrides]) == ("x", tmp_path, [("steps", "7")])
+    assert (flags.engine, flags.jobs, flags.options) == ("slurm", 3, {"mem_gb": "4"})
+    assert (flags.fuse, [*flags.only], [*flags.reuse]) == ("2", ["seed=1"], [tmp_path])
+    assert (flags.flops_per_second, flags.dry_run) == (2e9, True)
+    assert flags.command[:3] == ["bert-jax", "study", "run"]
