@@ -39,6 +39,9 @@ tokenizer = AutoTokenizer.from_pretrained("{place}")
 
 ## Limits
 
+- A text has at most {length} tokens; what lies beyond has to be cut or divided.
+- It knows the language and subjects of its data, and their errors and prejudices: nothing was \
+done against these, and nothing here measures them.
 {limits}
 
 ## Licence
@@ -71,33 +74,48 @@ def write_card(
       licence: the hub's name of the licence, as its author says; empty is not said.
       repository: ORG/NAME on the hub, if it goes there.
     """
-    from huggingface_hub import ModelCard, ModelCardData
+    from huggingface_hub import ModelCardData
 
+    c, m = run.config, run.config.model
+    is_ours = "foreign" not in run.meta
+    source = c.init_from if is_ours else run.meta["foreign"]
+    base = _find_on_hub(source)
+    corpora = _list_corpora(c) if is_ours else []
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=pipeline,
         license=licence or "unknown",
-        base_model=_find_on_hub(run.meta.get("foreign") or run.config.init_from) or None,
-        datasets=sorted(path for kind, path in _list_corpora(run) if kind == "hub") or None,
+        base_model=base or None,
+        datasets=sorted(name for kind, name in corpora if kind == "hub") or None,
         tags=[family.model_type, "jax", "sentence-transformers"],
     )
+    name = base or Path(source).name
+    layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
+    heads = ", ".join(c.objectives) or "none"
+    shape = f"{family.title} with {layers} ({m.heads} heads, feed-forward {m.mlp}), heads: {heads}"
+    if is_ours:
+        origin = f"{shape}. {_state_training(run, name)}"
+        learned = _state_data(c, corpora)
+    else:
+        origin = f"{shape}. Converted by bert_jax from `{name}`; trained elsewhere."
+        learned = f"Trained elsewhere: the card of `{name}` says on what."
     stated = f"`{licence}`, as its author says." if licence else "Its author has not stated one."
     text = TEXT.format(
-        title=repository.rpartition("/")[2] or _name_model(run),
-        origin=_state_origin(run, family),
+        title=repository.rpartition("/")[2] or (run.folder.resolve().name if is_ours else name),
+        origin=origin,
         parameters=parameters,
         pieces=run.tokenizer.size,
         case="lower-cased" if run.tokenizer.lowercase else "cased",
         architecture=architecture,
         place=repository or "THIS_FOLDER",
-        data=_state_data(run),
-        limits="\n".join(f"- {limit}" for limit in _list_limits(run)),
+        data=learned,
+        length=min(run.longest, c.sequence_length),
+        limits="\n".join(f"- {limit}" for limit in _list_limits(run, is_ours)),
         licence=stated,
-        evaluation=_state_evaluation(run),
+        evaluation=_state_evaluation(run) if is_ours else "None is on record for this step.",
     )
-    if "foreign" not in run.meta:
-        text += _state_run(run)
-    return str(ModelCard(f"---\n{data.to_yaml()}\n---\n\n{text}"))
+    text += _state_run(run) if is_ours else ""
+    return f"---\n{data.to_yaml()}\n---\n\n{text}"
 
 
 # --- where it comes from --------------------------------------------------------------------------
@@ -116,58 +134,36 @@ def _find_on_hub(source: str) -> str:
     return ""
 
 
-def _name_model(run: runs.TrainedModel) -> str:
-    """Return the model's name, without the folders of this machine before it."""
-    source = run.meta.get("foreign", "")
-    if source and not Path(source).exists():
-        return source
-    return Path(source or run.folder).resolve().name
-
-
-def _state_origin(run: runs.TrainedModel, family: Family) -> str:
-    m = run.config.model
-    layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
-    heads = ", ".join(run.config.objectives) or "none"
-    shape = f"{family.title} with {layers} ({m.heads} heads, feed-forward {m.mlp}), heads: {heads}"
-    if "foreign" in run.meta:
-        return f"{shape}. Converted by bert_jax from `{_name_model(run)}`; trained elsewhere."
-    base = run.config.init_from
-    start = f"starting from `{_find_on_hub(base) or Path(base).name}`"
-    start = start if base else "from random parameters"
+def _state_training(run: runs.TrainedModel, base: str) -> str:
+    """Say how the model was trained, and from what it started."""
+    start = f"starting from `{base}`" if base else "from random parameters"
     verb = "Fine-tuned" if conditions.kind_of(run.config) else "Pre-trained"
-    origin = f"{shape}. {verb} with bert_jax, {start}; step {run.step:,} of {run.config.steps:,}."
+    said = f"{verb} with bert_jax, {start}; step {run.step:,} of {run.config.steps:,}."
     if run.from_left is None:
-        return origin
+        return said
     share = run.meta["config"]["objectives"]["hybrid"]["share"]
     return (
-        f"{origin} One head learned masks, and with a share of {share:g} of causal examples to go "
+        f"{said} One head learned masks, and with a share of {share:g} of causal examples to go "
         "on with a text. These files hold it as a masked model, which sees the whole text; from "
         "left to right the same parameters take a causal attention mask."
     )
 
 
-def _list_corpora(run: runs.TrainedModel) -> list[tuple[str, str]]:
+def _list_corpora(c: knobs.Config) -> list[tuple[str, str]]:
     """List kinds and names of the texts that the run read, without folders of this machine."""
-    corpus, task = run.config.corpus, run.config.task
-    if "foreign" in run.meta:
-        return []
-    if conditions.kind_of(run.config):
-        kind, _, place = task.source.partition(":")
+    if conditions.kind_of(c):
+        kind, _, place = c.task.source.partition(":")
         bare = re.sub(r"[^\s,=|]*/", "", place) if kind == "files" else place
-        return [(kind, f"{task.name} {bare}".strip())]
-    if corpus.source == "hub":
-        return [("hub", path.strip().partition(":")[0]) for path in corpus.path.split(",")]
-    bare = Path(corpus.path).name if corpus.source == "files" else corpus.path
-    return [(corpus.source, bare)]
+        return [(kind, f"{c.task.name} {bare}".strip())]
+    if c.corpus.source == "hub":
+        return [("hub", path.strip().partition(":")[0]) for path in c.corpus.path.split(",")]
+    bare = Path(c.corpus.path).name if c.corpus.source == "files" else c.corpus.path
+    return [(c.corpus.source, bare)]
 
 
-def _state_data(run: runs.TrainedModel) -> str:
+def _state_data(c: knobs.Config, corpora: list[tuple[str, str]]) -> str:
     """Say what the model learned from."""
-    if "foreign" in run.meta:
-        return f"Trained elsewhere: the card of `{_name_model(run)}` says on what."
-    c = run.config
-    named = [f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in _list_corpora(run)]
-    source = ", ".join(named)
+    source = ", ".join(f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in corpora)
     if c.corpus.revision:
         source += f" at {c.corpus.revision}"
     if conditions.kind_of(c):
@@ -178,16 +174,11 @@ def _state_data(run: runs.TrainedModel) -> str:
     return f"Text of {source} by {rows}."
 
 
-def _list_limits(run: runs.TrainedModel) -> list[str]:
+def _list_limits(run: runs.TrainedModel, is_ours: bool) -> list[str]:
     """List what the model cannot do, as far as the run shows it."""
     c = run.config
-    length = min(run.longest, c.sequence_length)
-    limits = [
-        f"A text has at most {length} tokens; what lies beyond has to be cut or divided.",
-        "It knows the language and subjects of its data, and their errors and prejudices: nothing "
-        "was done against these, and nothing here measures them.",
-    ]
-    if "foreign" not in run.meta:
+    limits = []
+    if is_ours:
         if run.step < c.steps:
             limits.append(f"Training was to go on: this is step {run.step:,} of {c.steps:,}.")
         limits.append("It is one run with one seed; another seed gives other numbers.")
@@ -204,38 +195,30 @@ def _list_limits(run: runs.TrainedModel) -> list[str]:
 
 
 def _state_evaluation(run: runs.TrainedModel) -> str:
-    """Say what was measured, how, and the results."""
-    metrics, c = _read_metrics(run), run.config
-    if not metrics:
-        return "None is on record for this step."
-    lines = []
-    for name, settings in c.evals.items():
-        if conditions.kind_of(c):
-            how = f"every row of the split `{settings.split}` of the data above, once"
-        else:
-            share = f"{100 * c.corpus.validation_fraction:.3g} %"
-            how = f"every example of the {share} of documents that are held out by hash, once"
-            if "mlm" in c.objectives:
-                masks = f"masks on {settings.rate:.0%} of the tokens, always the same"
-                how += f", with {masks} (unit {settings.unit}, seed {settings.seed})"
-        lines += [f"`{name}`, after update {run.step:,}: {how}.", ""]
-    lines += ["Losses are in nats; `unigram_` and `majority_` are baselines.", ""]
-    return "\n".join(lines) + "\n" + _make_table({"metric": "value"} | metrics)
-
-
-def _read_metrics(run: runs.TrainedModel) -> dict[str, str]:
-    """Read the evaluations of the checkpoint's own step."""
+    """Say what was measured at the checkpoint's own step, how, and the results."""
     file = run.folder / "metrics.jsonl"
-    if "foreign" in run.meta or not file.exists():
-        return {}
-    metrics = {}
-    for row in records.rows(file):
+    c = run.config
+    metrics = {"metric": "value"}
+    for row in records.rows(file) if file.exists() else ():
         for name, value in row.items():
             measured = name.startswith("eval/") and isinstance(value, (int, float))
             if row["step"] == run.step and measured:
                 text = f"{value:,}" if isinstance(value, int) else rounded(value, 4)
                 metrics[name.removeprefix("eval/")] = text
-    return metrics
+    if len(metrics) == 1:
+        return "None is on record for this step."
+    lines = []
+    for name, settings in c.evals.items():
+        share = f"{100 * c.corpus.validation_fraction:.3g} %"
+        how = f"every example of the {share} of documents that are held out by hash, once"
+        if conditions.kind_of(c):
+            how = f"every row of the split `{settings.split}` of the data above, once"
+        elif "mlm" in c.objectives:
+            masks = f"masks on {settings.rate:.0%} of the tokens, always the same"
+            how += f", with {masks} (unit {settings.unit}, seed {settings.seed})"
+        lines += [f"`{name}`, after update {run.step:,}: {how}.", ""]
+    lines += ["Losses are in nats; `unigram_` and `majority_` are baselines.", ""]
+    return "\n".join([*lines, _make_table(metrics)])
 
 
 def _state_run(run: runs.TrainedModel) -> str:

@@ -12,7 +12,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop.families.base import Family, Stated, read_count
 from bert_jax.interop.json_files import list_names, read_json, shorten
-from bert_jax.interop.parameter_names import WORDS, Rows, Shape, count_layers
+from bert_jax.interop.parameter_names import WORDS, Shape, count_layers
 
 OWN = "bert_jax"  # our own entry in a config.json, which transformers carries along unread
 CLASSES = ("classify", "tag")  # heads whose classes have names
@@ -55,7 +55,12 @@ def read_config(
         )
     if reads_last_token(model, heads):
         raise ConfigError("is_decoder = true", "a causal model's [CLS] sees itself alone")
-    _check_untied(stated, family, heads, shapes)
+    is_untied = bool(set(WORDS) & set(heads)) and stated.get("tie_word_embeddings") is False
+    if is_untied and family.tied and family.tied not in shapes:
+        raise ConfigError(
+            f"tie_word_embeddings is false, and the file lacks {family.tied}",
+            "the file and its config.json must belong together",
+        )
     objectives = {
         head: knobs.Objective(knobs.OBJECTIVES[head].weight, labels if head in CLASSES else ())
         for head in heads
@@ -127,32 +132,24 @@ def _read_heads(
     if "classify" in promised and _is_regression(stated, family, shapes):
         promised = promised - {"classify"} | {"regress"}
     present = {head for head in family.heads if family.mark(head) in shapes} - {absent_words}
-    unclear = _share_names(family, present)
+    # Heads over labels whose tensors do not say which of several heads they are of.
+    marks = Counter(family.mark(head) for head in family.heads)
+    unclear = {h for h in present if h not in WORDS and marks[family.mark(h)] > 1}
     if unclear and not unclear & promised:
         raise ConfigError(
             "architectures does not say what `classifier` is for", "add the class it was trained as"
         )
     lacking = promised - present
     if lacking and not allow_missing:
-        absent = _list_missing(family.rows(promised), lacking, shapes)
+        rows = family.rows(promised).items()
+        names = [row.theirs for ours, row in rows if ours.partition("/")[0] in lacking]
+        absent = [name for name in dict.fromkeys(names) if name not in shapes]
         raise ConfigError(
             f"architectures = {shorten(classes)} and the file lacks {list_names(absent)}",
             "bert-jax import --allow-missing takes the model without",
         )
     kept = (promised | present - unclear) - lacking
     return tuple(name for name in knobs.OBJECTIVES if name in kept)
-
-
-def _share_names(family: Family, heads: set[str]) -> set[str]:
-    """List the heads over labels whose tensors do not say which of several heads they are of."""
-    marks = Counter(family.mark(head) for head in family.heads)
-    return {head for head in heads if head not in WORDS and marks[family.mark(head)] > 1}
-
-
-def _list_missing(rows: Rows, heads: set[str], shapes: Mapping[str, Shape]) -> list[str]:
-    """Name the tensors of heads that a file lacks."""
-    names = [row.theirs for ours, row in rows.items() if ours.partition("/")[0] in heads]
-    return [name for name in dict.fromkeys(names) if name not in shapes]
 
 
 def _is_regression(stated: Stated, family: Family, shapes: Mapping[str, Shape]) -> bool:
@@ -168,18 +165,6 @@ def _is_regression(stated: Stated, family: Family, shapes: Mapping[str, Shape]) 
             f"problem_type = 'regression' with {outputs} outputs", "regress has one number a text"
         )
     return outputs == 1
-
-
-def _check_untied(
-    stated: Stated, family: Family, heads: tuple[str, ...], shapes: Mapping[str, Shape]
-) -> None:
-    """Refuse an output that is not tied to the table of tokens and has no matrix in the file."""
-    is_untied = bool(set(WORDS) & set(heads)) and stated.get("tie_word_embeddings") is False
-    if is_untied and family.tied and family.tied not in shapes:
-        raise ConfigError(
-            f"tie_word_embeddings is false, and the file lacks {family.tied}",
-            "the file and its config.json must belong together",
-        )
 
 
 # --- labels ---------------------------------------------------------------------------------------
