@@ -98,7 +98,7 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Loss and gradients of MLM + NSP without dropout by every parameter, and torch's loss and
     gradients.
     """
-    found = huggingface.read(GOLDEN / "huggingface" / "pretraining")
+    found = huggingface.read_model(GOLDEN / "huggingface" / "pretraining")
     golden, given = (
         np.load(GOLDEN / "huggingface" / "pretraining" / f"{n}.npz")
         for n in ("gradients", "outputs")
@@ -187,7 +187,7 @@ def differences(path: Path, family: str, head: str) -> dict[str, float]:
     to the largest of all layers: they are one tensor here (ModernBERT's layers.2.mlp_norm is nine
     times smaller than another's, and 1.6e-5 off by rounding on an EPYC, not on a Xeon).
     """
-    found = huggingface.read(families.folder(path, family, head))
+    found = huggingface.read_model(families.folder(path, family, head))
     golden, b = families.outputs(family, head), family_batch(family, head)
     mask = families.batch(family, head)["attention_mask"]
     gradients, ours = compute_outputs(found, family, head, b)

@@ -57,7 +57,7 @@ FOLLOW = {  # knob -> the knob whose value it has if it is None
 }
 
 
-def part(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
+def split_generator(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
     """Split a run with a generator: return its encoder and heads, or the generator.
 
     They are two models in Hugging Face's format. A run without a generator is returned whole.
@@ -78,13 +78,15 @@ def part(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
     return dataclasses.replace(alone, params={"encoder": tables | own, "mlm": head})
 
 
-def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = "") -> None:
+def write_folder(
+    run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = ""
+) -> None:
     """Write the whole folder; refuse what cannot be expressed before anything is written.
 
     The card names the licence, and the repository of the hub, ORG/NAME, as what to load.
     """
-    family = family_of(run.config, run.tokenizer.special)
-    architecture, pipeline = kind(run.config, family)
+    family = find_family(run.config, run.tokenizer.special)
+    architecture, pipeline = find_class(run.config, family)
     config = config_json.state_config(run.config, run.tokenizer, family, architecture)
     stated = run.meta.get("stated", {})
     config |= {key: stated[key] for key in family.kept if key in stated}
@@ -99,7 +101,7 @@ def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: s
         file = folder / "tokenizer_config.json"
         inputs = {"model_input_names": ["input_ids", "attention_mask"]}
         write_json(file, read_json(file) | inputs)
-    sentence.write(folder, run.sentence, length, run.config.model.hidden)
+    sentence.write_settings(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
     text = card.write_card(run, family, parameters, architecture, pipeline, licence, repository)
     disk.write(folder / "README.md", text)
@@ -131,7 +133,7 @@ def fresh_folder(output: Path) -> Iterator[Path]:
 # --- the family that expresses a model ------------------------------------------------------------
 
 
-def family_of(config: knobs.Config, special: Special) -> Family:
+def find_family(config: knobs.Config, special: Special) -> Family:
     """Find the first family that can express a model; refuse a model that none can express.
 
     A family with the model's pooler comes first, whether the heads read the pooler or not: else
@@ -176,7 +178,7 @@ def list_differences(config: knobs.Config, special: Special, family: Family) -> 
     return wrong
 
 
-def kind(config: knobs.Config, family: Family) -> tuple[str, str]:
+def find_class(config: knobs.Config, family: Family) -> tuple[str, str]:
     """Find Hugging Face's class and pipeline for the model's heads."""
     heads = {"classify" if name == "regress" else name for name in config.objectives}
     name, promised = next(row for row in family.classes.items() if heads.issuperset(row[1]))

@@ -33,7 +33,7 @@ def check_name(repository: str) -> None:
         )
 
 
-def push(folder: Path, repository: str, private: bool) -> str:
+def push_folder(folder: Path, repository: str, private: bool) -> str:
     """Create the repository, unless it exists, and commit the folder to it; return its address."""
     import huggingface_hub
 

@@ -55,7 +55,7 @@ class Foreign:
     stated: dict[str, Any]  # values of config.json that the config alone does not say
 
 
-def fetch(name: str) -> Path | None:
+def fetch_model(name: str) -> Path | None:
     """Download a model from the hub, or find it in the cache; None if the name cannot be one."""
     match = HUB_NAME.fullmatch(name)
     if match is None:
@@ -82,7 +82,7 @@ def fetch(name: str) -> Path | None:
         ) from error
 
 
-def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
+def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
     """Read a folder, a .safetensors file with its config.json next to it, or a TF1 checkpoint.
 
     Names and shapes of the file are compared with the model of its config.json, before any tensor
@@ -131,7 +131,7 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
         vocab_size,
         folder if any((folder / name).exists() for name in tokenizers.NAMES) else None,
         own.get("tokenizer") if isinstance(own, dict) else None,
-        sentence.read(folder),
+        sentence.read_settings(folder),
         {key: stated[key] for key in family.kept if key in stated},
     )
 

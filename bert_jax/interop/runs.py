@@ -55,7 +55,7 @@ class TrainedModel:
         return min(trained, self.sentence.get("length") or sys.maxsize)
 
 
-def step_folder(folder: Path) -> bool:
+def is_step(folder: Path) -> bool:
     """Return whether a path has the form RUN/checkpoints/STEP."""
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
@@ -67,17 +67,17 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
       path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
         or a hub name.
       tokenizer: a folder or file with the vocabulary, for a foreign model that has none beside it.
-      allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `foreign`.
+      allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `open_foreign`.
     """
     folder = Path(path)
     step = None
-    if step_folder(folder):
+    if is_step(folder):
         if not folder.exists():
             raise CheckpointError(
                 f"no checkpoint at {path}", "its folder lists the steps there are"
             )
         folder, step = folder.parent.parent, int(folder.name)
-    if folder.name == "checkpoints" and folder.is_dir() and any(map(step_folder, folder.iterdir())):
+    if folder.name == "checkpoints" and folder.is_dir() and any(map(is_step, folder.iterdir())):
         raise CheckpointError(
             f"{path} is where a run keeps its steps",
             f"{folder.parent} is the run, {folder}/N a step",
@@ -85,7 +85,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
     if (cells := folder / "cells").is_dir() and (folder / "study.json").is_file():
         raise CheckpointError(f"{path} is a study", f"its runs are in {cells}: name one of them")
     if not (folder / "checkpoints").is_dir():
-        return foreign(path, tokenizer, **allowed)
+        return open_foreign(path, tokenizer, **allowed)
     if tokenizer or any(allowed.values()):
         raise ConfigError(
             f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out"
@@ -110,10 +110,10 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
     return dataclasses.replace(model, from_left=from_left)
 
 
-def described(path: str) -> tuple[knobs.Config, Path]:
+def read_description(path: str) -> tuple[knobs.Config, Path]:
     """Read a model's config and tokenizer path; of a run of ours without parameters or devices."""
     folder = Path(path)
-    folder = folder.parent.parent if step_folder(folder) else folder
+    folder = folder.parent.parent if is_step(folder) else folder
     if not (folder / "checkpoints").is_dir():
         run = open_run(path)
         return run.config, run.tokenizer_path
@@ -133,24 +133,24 @@ def _meant(path: str) -> str:
     return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
 
 
-def foreign(
+def open_foreign(
     path: str,
     tokenizer: str = "",
     allow_missing: bool = False,
     allow_unused: bool = False,
     resize_vocab: bool = False,
 ) -> TrainedModel:
-    """Open a model from elsewhere as a run at step 0; see `huggingface.read`.
+    """Open a model from elsewhere as a run at step 0; see `huggingface.read_model`.
 
     With `resize_vocab`, rows of the table beyond the vocabulary are cut.
     """
     folder = Path(path)
     if not folder.exists() and not Path(f"{path}.index").is_file():
-        fetched = huggingface.fetch(path)
+        fetched = huggingface.fetch_model(path)
         if fetched is None:
             raise CheckpointError(f"no checkpoint at {path}", _meant(path))
         folder = fetched
-    model = huggingface.read(folder, allow_missing, allow_unused)
+    model = huggingface.read_model(folder, allow_missing, allow_unused)
     tokenizer_path = Path(tokenizer) if tokenizer else model.tokenizer
     if tokenizer_path is None:
         raise CheckpointError(

@@ -20,7 +20,7 @@ OTHER_MODES = ("pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens")
 FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_settings(folder: Path) -> dict[str, Any]:
     """Read how a folder makes one vector of a text; empty if it is not of sentence-transformers."""
     file = folder / "modules.json"
     if not file.exists():
@@ -54,7 +54,7 @@ def read_length(
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
 
 
-def write(folder: Path, stated: dict[str, Any], length: int, width: int | None) -> None:
+def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int | None) -> None:
     """Write the files that make a folder a SentenceTransformer: encoder, pooling, normalization."""
     pooling = stated.get("pooling") or "mean"
     kinds = [kind for kind in FOLDERS if kind != "Normalize" or stated.get("normalize")]

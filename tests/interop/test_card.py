@@ -34,8 +34,8 @@ def card_of_run(tmp_path: Path, changes: dict, lines: str = "", **settings: str)
 
 
 def write_card(run: runs.TrainedModel, **settings: str) -> str:
-    family = export.family_of(run.config, run.tokenizer.special)
-    return card.write_card(run, family, 7, *export.kind(run.config, family), **settings)
+    family = export.find_family(run.config, run.tokenizer.special)
+    return card.write_card(run, family, 7, *export.find_class(run.config, family), **settings)
 
 
 def section(text: str, name: str) -> str:

@@ -63,9 +63,9 @@ INEXPRESSIBLE = {
 
 
 @pytest.mark.parametrize("name", EXPRESSED)
-def test_family_of_a_model_is_the_first_that_fits(name):
+def test_find_family_a_model_is_the_first_that_fits(name):
     config = toy.config(**EXPRESSED[name])
-    assert export.family_of(config, toy.SPECIAL).model_type == name
+    assert export.find_family(config, toy.SPECIAL).model_type == name
     free = [
         family.model_type
         for family in families.FAMILIES
@@ -75,33 +75,33 @@ def test_family_of_a_model_is_the_first_that_fits(name):
 
 
 @pytest.mark.parametrize("said", INEXPRESSIBLE)
-def test_family_of_refuses_by_the_knobs_that_differ(said):
+def test_find_family_refuses_by_the_knobs_that_differ(said):
     with pytest.raises(ConfigError, match=f"cannot express .*{said}"):
-        export.family_of(toy.config(**INEXPRESSIBLE[said]), toy.SPECIAL)
+        export.find_family(toy.config(**INEXPRESSIBLE[said]), toy.SPECIAL)
 
 
-def test_family_of_passes_over_knobs_that_do_nothing():
+def test_find_family_passes_over_knobs_that_do_nothing():
     idle = {"model__pooler": "relu", "model__pooling": "mean", "model__rotary_base": 500}
-    assert export.family_of(toy.config(**MLM | idle), toy.SPECIAL).model_type == "bert"
+    assert export.find_family(toy.config(**MLM | idle), toy.SPECIAL).model_type == "bert"
     trained = {"model__dropout": 0.2, "model__vocab_multiple": 8, "model__init_stddev": 0.1}
-    assert export.family_of(toy.config(**trained), toy.SPECIAL).model_type == "bert"
+    assert export.find_family(toy.config(**trained), toy.SPECIAL).model_type == "bert"
 
 
-def test_family_of_refuses_heads_with_one_name():
+def test_find_family_refuses_heads_with_one_name():
     config = toy.config(**EXPRESSED["modernbert"], model__pooler="transform")
     both = {name: knobs.Objective(1.0) for name in ("mlm", "span")}
     with pytest.raises(ConfigError, match="mlm and span, which share one name there"):
-        export.family_of(dataclasses.replace(config, objectives=both), toy.SPECIAL)
+        export.find_family(dataclasses.replace(config, objectives=both), toy.SPECIAL)
 
 
-def test_write_refuses_before_it_looks_at_parameters(tmp_path):
+def test_write_folder_refuses_before_it_writes(tmp_path):
     vocab = [*tokenizers.SPECIALS, *(f"w{i}" for i in range(toy.VOCAB - 5))]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
     tokenizer = tokenizers.load(tmp_path / "vocab.txt")
     config = toy.config(model__position="rotary")
     run = runs.TrainedModel(tmp_path, config, tokenizer, tmp_path, {}, 1, {})
     with pytest.raises(ConfigError, match=r"cannot express model\.position"):
-        export.write(run, tmp_path / "out")
+        export.write_folder(run, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -112,7 +112,7 @@ def test_golden_bert_goes_out_as_it_came_in(name, tmp_path):
     source = variants.folder(tmp_path / "m", name)
     run = runs.open_run(str(source))
     (tmp_path / "out").mkdir()
-    export.write(run, tmp_path / "out")
+    export.write_folder(run, tmp_path / "out")
     given, written = variants.golden(name), load_file(tmp_path / "out" / "model.safetensors")
     assert given.keys() == written.keys()
     for key, value in given.items():
@@ -124,7 +124,7 @@ def test_golden_bert_goes_out_as_it_came_in(name, tmp_path):
         *("classifier_dropout", "problem_type", "initializer_range")
     }:
         assert after[key] == before[key], key
-    assert huggingface.read(tmp_path / "out").config.model == run.config.model
+    assert huggingface.read_model(tmp_path / "out").config.model == run.config.model
 
 
 # --- the folder of a run --------------------------------------------------------------------------
@@ -221,7 +221,7 @@ def test_export_to_a_full_disk_leaves_nothing(exported, tmp_path, small_files):
         pytest.raises(CheckpointError, match=r"cannot write .*out"),
         export.fresh_folder(tmp_path / "out") as folder,
     ):
-        export.write(run, folder)
+        export.write_folder(run, folder)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -35,7 +35,7 @@ def opened(path: Path, family: str, head: str, **changes: Any) -> runs.TrainedMo
 
 def exported(run: runs.TrainedModel, folder: Path) -> Path:
     folder.mkdir()
-    export.write(run, folder)
+    export.write_folder(run, folder)
     return folder
 
 
@@ -180,7 +180,7 @@ def test_model_stored_otherwise_is_the_same(family, tmp_path):
         folder = families.folder(tmp_path / name, family, head)
         (folder / "model.safetensors").unlink()
         (variants.save_sharded(folder, stored, parts) if parts else variants.save(folder, stored))
-        found = huggingface.read(folder, allow_missing=True).params
+        found = huggingface.read_model(folder, allow_missing=True).params
         for key, value in flatten_dict(found, sep="/").items():
             expected = whole[key]
             if name == "half":
@@ -194,10 +194,12 @@ def test_dinkytrain_files_are_read_as_pre_norm(tmp_path):
     renamed = {k.replace("roberta_prelayernorm.", "roberta."): v for k, v in given.items()}
     unread = "roberta.encoder.layer.0.attention.self.LayerNorm.weight"
     stated = {"model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}
-    plain = huggingface.read(families.folder(tmp_path / "m", "roberta-prelayernorm", "masked_lm"))
+    plain = huggingface.read_model(
+        families.folder(tmp_path / "m", "roberta-prelayernorm", "masked_lm")
+    )
     families.folder(tmp_path / "m", "roberta-prelayernorm", "masked_lm", **stated)
     variants.save(tmp_path / "m", renamed | {unread: np.ones(8, np.float32)})
-    found = huggingface.read(tmp_path / "m")
+    found = huggingface.read_model(tmp_path / "m")
     assert found.config == plain.config
     assert found.config.model.norm == "pre"
     jax.tree.map(np.testing.assert_array_equal, found.params, plain.params)
@@ -237,7 +239,7 @@ def test_roberta_pooler_nobody_reads_is_left_aside(tmp_path):
     folder = families.folder(tmp_path, *PLAIN)
     spare = {"roberta.pooler.dense.weight": np.ones((8, 8), np.float32)}
     variants.save(folder, families.tensors(*PLAIN) | spare)
-    found = huggingface.read(folder).params["encoder"]["pooler"]["kernel"]
+    found = huggingface.read_model(folder).params["encoder"]["pooler"]["kernel"]
     expected = families.tensors(*PLAIN)["classifier.dense.weight"]
     np.testing.assert_array_equal(found.T, expected)
 

@@ -78,7 +78,7 @@ def test_second_bias_alone_is_the_bias(tmp_path, plain):
     equal(parameters(variants.folder(tmp_path, tensors=tensors)), plain)
 
 
-def test_encoder_without_prefix_and_file_alone_are_read(tmp_path, plain):
+def test_bare_encoder_and_file_alone_are_read(tmp_path, plain):
     bare = {
         name.removeprefix("bert."): value
         for name, value in variants.golden("pretraining").items()
@@ -105,7 +105,7 @@ def test_half_precision_is_widened_and_nothing_else(tmp_path, dtype):
 def test_labels_keep_their_names_and_order():
     folder = GOLDEN / "token_classification"
     stated = json.loads((folder / "config.json").read_text())["id2label"]
-    labels = huggingface.read(folder).config.objectives["tag"].labels
+    labels = huggingface.read_model(folder).config.objectives["tag"].labels
     assert labels == tuple(stated[str(i)] for i in range(len(stated)))
 
 
@@ -274,7 +274,7 @@ def test_any_value_is_read_or_refused(key, tmp_path, monkeypatch):
     for value in (None, -1, 0, 10**20, 1e308, True, "", "x", [], [[]], {}, {"a": 1}):
         (folder / "config.json").write_text(json.dumps(given | {key: value}))
         try:
-            found = huggingface.read(folder, allow_unused=True)
+            found = huggingface.read_model(folder, allow_unused=True)
         except CheckpointError as error:
             assert error.hint  # noqa: PT017 - reading is allowed too
         else:

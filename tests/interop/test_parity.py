@@ -48,7 +48,7 @@ EVERY = [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) 
 
 @pytest.mark.parametrize("name", HEADS)
 def test_bert_heads_give_what_transformers_gives(name):
-    found = huggingface.read(MODELS / name)
+    found = huggingface.read_model(MODELS / name)
     golden = np.load(MODELS / name / "outputs.npz")
     assert tuple(found.config.objectives) == tuple(HEADS[name])
     b = batch_of(golden["input_ids"], golden["token_type_ids"], golden["attention_mask"])
@@ -119,7 +119,9 @@ def test_another_gelu_would_be_noticed(tmp_path):
     golden = np.load(tmp_path / "outputs.npz")
     b = batch_of(golden["input_ids"], golden["token_type_ids"], golden["attention_mask"])
     with pytest.raises(AssertionError, match="mlm"):
-        close(outputs(huggingface.read(tmp_path), b)["mlm"], golden["prediction_logits"], "mlm")
+        close(
+            outputs(huggingface.read_model(tmp_path), b)["mlm"], golden["prediction_logits"], "mlm"
+        )
 
 
 # --- published weights ----------------------------------------------------------------------------

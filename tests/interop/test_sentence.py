@@ -47,7 +47,7 @@ def folder(path: Path, **pooling: Any) -> Path:
 
 @pytest.mark.fault(30)
 @pytest.mark.parametrize("said", REFUSED)
-def test_read_refuses_what_changes_the_vector(said, tmp_path):
+def test_read_settings_refuses_what_changes_the_vector(said, tmp_path):
     """The same folder without the line is read."""
     path = folder(tmp_path)
     assert runs.open_run(str(path)).sentence["pooling"] == "cls"
@@ -64,7 +64,7 @@ def test_read_takes_an_empty_prompt_and_normalization(tmp_path):
     prompts = {"default_prompt_name": "q", "prompts": {"q": ""}}
     (path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 16}))
-    assert sentence.read(path) == {
+    assert sentence.read_settings(path) == {
         "pooling": "mean",
         "normalize": True,
         "length": 16,
@@ -81,8 +81,8 @@ def test_read_ignores_lengths_beyond_all_models(tmp_path):
 
 
 @pytest.mark.parametrize("stated", [{}, {"pooling": "cls", "normalize": True, "length": 12}])
-def test_write_is_read_again(stated, tmp_path):
-    sentence.write(tmp_path, stated, length=16, width=8)
-    found = sentence.read(tmp_path)
+def test_settings_written_are_read_again(stated, tmp_path):
+    sentence.write_settings(tmp_path, stated, length=16, width=8)
+    found = sentence.read_settings(tmp_path)
     usual = {"pooling": "mean", "normalize": False, "length": 16, "lowercase": False}
     assert found == usual | stated

@@ -49,7 +49,7 @@ def test_is_checkpoint_knows_prefix_index_and_folder(tmp_path):
 def test_checkpoint_without_tensorflow_says_so(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     with pytest.raises(ConfigError, match="needs the package tensorflow") as caught:
-        huggingface.read(FOLDER)
+        huggingface.read_model(FOLDER)
     assert "tf1" in caught.value.hint
 
 
@@ -71,7 +71,7 @@ def test_checkpoint_holds_the_golden_weights(tensorflow, path):
 
 
 def test_checkpoint_gives_the_outputs_of_its_model(tensorflow):
-    found = huggingface.read(FOLDER)
+    found = huggingface.read_model(FOLDER)
     golden = np.load(MODEL / "outputs.npz")
     b = batch_of(golden["input_ids"], golden["token_type_ids"], golden["attention_mask"])
     close(outputs(found, b)["classify"][:, 0], golden["logits"], "classify")
