@@ -54,14 +54,14 @@ def run(
     need(bool(push) or not public, "--public is for --push", "--push=ORG/NAME says where to")
     if push:
         hub.check_name(push)
-    opened = export.part(runs.open_run(checkpoint, tokenizer=tokenizer), generator)
-    family = export.family_of(opened.config, opened.tokenizer.special)  # before a folder is made
-    name, _ = export.kind(opened.config, family)
+    opened = export.split_generator(runs.open_run(checkpoint, tokenizer=tokenizer), generator)
+    family = export.find_family(opened.config, opened.tokenizer.special)  # before a folder is made
+    name, _ = export.find_class(opened.config, family)
     with export.fresh_folder(output) as folder:
-        export.write(opened, folder, license, push)
+        export.write_folder(opened, folder, license, push)
     said = {"output": str(output), "architecture": name, "step": opened.step}
     if push:
-        said["pushed"] = hub.push(output, push, private=not public)
+        said["pushed"] = hub.push_folder(output, push, private=not public)
     print(json.dumps(said))
 
 

@@ -42,17 +42,18 @@ def main(call: cli.Call) -> None:
 def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
     """Import a model; print the run's folder, heads and vocabulary size as JSON.
 
-    `allowed` are `allow_missing`, `allow_unused` and `resize_vocab` of `runs.foreign`.
+    `allowed` are `allow_missing`, `allow_unused` and `resize_vocab` of `runs.open_foreign`.
     """
     from bert_jax.checkpoints.saving import Checkpoints
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
+    from bert_jax.interop.json_files import write_json
 
-    if (Path(checkpoint) / "checkpoints").is_dir() or runs.step_folder(Path(checkpoint)):
+    if (Path(checkpoint) / "checkpoints").is_dir() or runs.is_step(Path(checkpoint)):
         raise ConfigError(f"{checkpoint} is a run already", "every command takes it as it is")
-    opened = runs.foreign(checkpoint, tokenizer, **allowed)
+    opened = runs.open_foreign(checkpoint, tokenizer, **allowed)
     with fresh_folder(output) as folder:
-        runs.write_json(folder / "config.json", to_dict(opened.config))
+        write_json(folder / "config.json", to_dict(opened.config))
         opened.tokenizer.save(folder / "tokenizer")
         checkpoints = Checkpoints(folder / "checkpoints", keep=1, keep_best=False)
         with contextlib.closing(checkpoints):

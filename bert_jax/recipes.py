@@ -94,7 +94,7 @@ def described(init_from: str) -> tuple[knobs.Config, Path]:
     # Imports jax, which a study that only checks its recipes does not need.
     from bert_jax.interop import runs
 
-    return runs.described(init_from)
+    return runs.read_description(init_from)
 
 
 def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.Config) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.interop.families import TABLE
 from tests.variants import Tensors, save
 
 GOLDEN = Path(__file__).parent / "golden" / "families"
@@ -96,6 +97,7 @@ CASES = [
     for head in (OF_NEOBERT if family == "neobert" else HEADS)
     if family in ONLY.get(head, FAMILIES)
 ]
+UNTIED = ("modernbert", "distilbert", "electra")
 LENGTHS = (12, 9, 4)  # of the examples of a batch, padded to the first
 CLS, SEP = 0, 2
 
@@ -169,9 +171,56 @@ def folder(path: Path, family: str, head: str, **changes: Any) -> Path:
     return path
 
 
+def untied_folder(path: Path, family: str) -> tuple[Path, np.ndarray]:
+    """Write a masked language model whose output is no table of tokens; return that matrix too."""
+    row = TABLE[family].names["encoder/embeddings/token"]
+    given = tensors(family, "masked_lm")
+    matrix = tensor("untied", "output", given[row.theirs].shape)
+    folder(path, family, "masked_lm", tie_word_embeddings=False)
+    save(path, given | {TABLE[family].tied: matrix})
+    return vocabulary(path, family), matrix
+
+
 def vocabulary(path: Path, family: str) -> Path:
     """Write a vocab.txt of 20 pieces beside a model, with the special tokens at their ids."""
     special = {CLS: "[CLS]", SEP: "[SEP]", FAMILIES[family][2]: "[PAD]", 3: "[UNK]", 4: "[MASK]"}
     pieces = [special.get(i, f"w{i}") for i in range(20)]
     (path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
     return path
+
+
+# --- knobs that make a model one of a family ------------------------------------------------------
+
+MLM = {"pairs": "none", "checkpoints__best": ""}
+MODERN = {
+    "model__position": "rotary",
+    "model__norm": "pre",
+    "model__first_norm": "false",
+    "model__biases": "false",
+    "model__gated": "true",
+    "model__type_vocab": 0,
+    "model__window": 3,
+    "model__global_every": 2,
+    "model__rotary_base_near": 50,
+}
+NEO = {
+    "model__position": "rotary",
+    "model__norm": "pre",
+    "model__norm_kind": "rms",
+    "model__embedding_norm": "false",
+    "model__biases": "false",
+    "model__gated": "true",
+    "model__activation": "silu",
+    "model__type_vocab": 0,
+    "model__word_head": "matrix",
+    "model__pooler_bias": "true",
+}
+EXPRESSED = {
+    "bert": MLM,
+    "roberta": MLM | {"model__first_position": 1, "model__type_vocab": 1},
+    "roberta-prelayernorm": MLM | {"model__first_position": 1, "model__norm": "pre"},
+    "distilbert": MLM | {"model__type_vocab": 0},
+    "modernbert": MLM | MODERN,
+    "electra": MLM | {"model__embedding": 24},
+    "neobert": MLM | NEO,
+}

@@ -41,7 +41,7 @@ def adapted(text: Path, model: Path, workdir: Path, **changes: str) -> runs.Trai
 
 def exported(run: runs.TrainedModel, folder: Path) -> dict[str, np.ndarray]:
     folder.mkdir()
-    export.write(run, folder)
+    export.write_folder(run, folder)
     return load_file(folder / "model.safetensors")
 
 

@@ -15,15 +15,14 @@ import numpy as np
 import pytest
 
 from bert_jax import cli, config, inspect
-from bert_jax.checkpoints import manifest, reading
+from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs
 from bert_jax.data import corpus as prepared
 from bert_jax.data import files
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.row_formats import Row
 from bert_jax.data.task_files import read_rows
-from bert_jax.errors import CheckpointError, DataError, UserError
-from bert_jax.interop import runs
+from bert_jax.errors import DataError, UserError
 from bert_jax.reporting import page, records, run_report
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.suites import lines
@@ -64,7 +63,6 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "metrics of a run that goes on": (records.METRICS, lambda path: writer.truncate(path, 5)),
     "samples": (records.SAMPLES, page.samples),
     "a study": ("study.json", lambda path: StudyFolder(path.parent).read_study()),
-    "a run's config": ("config.json", lambda path: runs.described(str(path.parent))),
     "a lock": (folder_locks.NAME, lambda path: folder_locks.hold(path.parent).__enter__()),
     "a checkpoint's manifest": (manifest.NAME, lambda path: manifest.read_manifest(path.parent)),
     "a prepared corpus": ("manifest.json", lambda path: prepared.open_corpus(path.parent)),
@@ -225,16 +223,6 @@ def made(tmp_path_factory) -> Path:
 @pytest.fixture
 def run(made, tmp_path) -> Path:
     return Path(shutil.copytree(made, tmp_path / "run"))
-
-
-def test_a_checkpoint_whose_meta_is_not_as_it_should_be_is_named(run, monkeypatch):
-    read = reading.read_model
-    for changed in ({"config": 3}, {"tokenizer": None}, {"step": "x"}):
-        monkeypatch.setattr(
-            reading, "read_model", lambda *args, c=changed: (read(*args)[0], read(*args)[1] | c)
-        )
-        with pytest.raises(CheckpointError, match=f"checkpoint's meta, {next(iter(changed))} is"):
-            runs.open_run(str(run))
 
 
 # --- pickles and code -----------------------------------------------------------------------------

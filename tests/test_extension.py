@@ -79,7 +79,7 @@ from bert_jax.config import validation
 from bert_jax.errors import ConfigError
 from bert_jax.batch import SPECIAL
 from bert_jax.interop import export
-exported = lambda config: export.family_of(config, SPECIAL)
+exported = lambda config: export.find_family(config, SPECIAL)
 for refuse, metric in ((exported, ""), (validation.check, "mine_accuracy")):
     saves = dataclasses.replace(config.checkpoints, best=metric)
     try:

@@ -39,10 +39,10 @@ sentences]        |
 test_the_loss_is_no_mean_of_device_means  |
 | duplicated text                             | bert #746                  |
 test_repeated_documents_are_dropped       |
-| a converted model's weights untied          | HF #11364                  | test_exchange.py,
-hostile [untied]        |
-| a converted model's GELU the other one      | HF #11364                  | test_parity.py,
-another_gelu              |
+| a converted model's weights untied          | HF #11364                  | interop/
+test_huggingface, hostile                 |
+| a converted model's GELU the other one      | HF #11364                  | interop/
+test_parity, another_gelu                 |
 | special tokens mid-sequence                 | HF #10737                  | [special tokens
 mid-sequence]             |
 | unused sentences not put back               |                            | [unused sentences not

@@ -5,7 +5,9 @@ safetensors library.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -71,3 +73,21 @@ def save_sharded(folder: Path, tensors: Tensors, parts: int) -> Path:
         json.dumps(index, indent=2, sort_keys=True) + "\n"
     )
     return folder
+
+
+def state(folder: Path, **changes: Any) -> Path:
+    """Change lines of a folder's config.json; "-" leaves a line out."""
+    file = folder / "config.json"
+    stated = json.loads(file.read_text()) | changes
+    file.write_text(json.dumps({key: value for key, value in stated.items() if value != "-"}))
+    return folder
+
+
+def folder(
+    path: Path, name: str = "pretraining", tensors: Tensors | None = None, **changes: Any
+) -> Path:
+    """Write a golden model as a folder, with other tensors or lines of config.json."""
+    save(path, golden(name) if tensors is None else tensors)
+    shutil.copy(GOLDEN / "huggingface" / name / "config.json", path)
+    shutil.copy(GOLDEN / "huggingface" / "pretraining" / "vocab.txt", path)
+    return state(path, **changes)

@@ -12,26 +12,49 @@ from pathlib import Path
 
 from bert_jax import config as configs
 from bert_jax.config import conditions, knobs
-from bert_jax.errors import CheckpointError
 from bert_jax.interop import huggingface, runs
 from bert_jax.interop.families import Family
+from bert_jax.interop.json_files import read_json
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import rounded
-from bert_jax.system import jsons
-from bert_jax.system.jsons import Maybe
 
-ENVIRONMENT = {  # schema of environment.json
-    "machine": {"devices": [str]},
-    "versions": {"bert-jax": str, str: str},
-    "corpus": object,
-    "tokenizer": object,
-    "git_commit": object,
-    "command": Maybe(list),
-}
 ABSOLUTE = re.compile(r"(?<![\w.~/-])~?/(?:[^\s\"',=|/]+/)+")  # folders of this machine
+TEXT = """\
+# {title}
+
+{origin}
+
+{parameters:,} parameters, {pieces:,} pieces of vocabulary, {case} text.
+
+```python
+from transformers import AutoTokenizer, {architecture}
+
+model = {architecture}.from_pretrained("{place}")
+tokenizer = AutoTokenizer.from_pretrained("{place}")
+```
+
+## Data
+
+{data}
+
+## Limits
+
+- A text has at most {length} tokens; what lies beyond has to be cut or divided.
+- It knows the language and subjects of its data, and their errors and prejudices: nothing was \
+done against these, and nothing here measures them.
+{limits}
+
+## Licence
+
+{licence} The code that trained it is Apache-2.0; its data have terms of their own.
+
+## Held-out evaluation
+
+{evaluation}
+"""
 
 
-def text(
+def write_card(
     run: runs.TrainedModel,
     family: Family,
     parameters: int,
@@ -44,70 +67,61 @@ def text(
 
     Args:
       run: the model.
-      family: what it is written as.
-      parameters: how many it has.
+      family: the family that it is written as.
+      parameters: their number.
       architecture: the class of transformers that has all its heads.
       pipeline: the task of the hub that it is for.
       licence: the hub's name of the licence, as its author says; empty is not said.
       repository: ORG/NAME on the hub, if it goes there.
     """
-    base = _on_hub(run.meta.get("foreign") or run.config.init_from)
-    datasets = sorted(path for kind, path in _corpora(run) if kind == "hub")
-    return "\n".join(
-        [
-            *("---", "library_name: transformers", f"pipeline_tag: {pipeline}"),
-            f"license: {licence or 'unknown'}",
-            *([f"base_model: {base}"] if base else []),
-            *(["datasets:", *(f"- {name}" for name in datasets)] if datasets else []),
-            *("tags:", f"- {family.model_type}", "- jax", "- sentence-transformers", "---", ""),
-            *(f"# {repository.rpartition('/')[2] or _title(run)}", "", _origin(run, family), ""),
-            f"{parameters:,} parameters, {run.tokenizer.size:,} pieces of vocabulary, "
-            f"{'lower-cased' if run.tokenizer.lowercase else 'cased'} text.",
-            *("", "```python", f"from transformers import AutoTokenizer, {architecture}", ""),
-            f'model = {architecture}.from_pretrained("{repository or "THIS_FOLDER"}")',
-            f'tokenizer = AutoTokenizer.from_pretrained("{repository or "THIS_FOLDER"}")',
-            *("```", "", "## Data", "", _data(run), "", "## Limits", "", *_limits(run), ""),
-            *("## Licence", "", _licence(licence), ""),
-            *(*_evaluation(run), *_record(run), *_config(run)),
-        ]
+    from huggingface_hub import ModelCardData
+
+    c, m = run.config, run.config.model
+    is_ours = "foreign" not in run.meta
+    source = c.init_from if is_ours else run.meta["foreign"]
+    base = _find_on_hub(source)
+    corpora = _list_corpora(c) if is_ours else []
+    data = ModelCardData(
+        library_name="transformers",
+        pipeline_tag=pipeline,
+        license=licence or "unknown",
+        base_model=base or None,
+        datasets=sorted(name for kind, name in corpora if kind == "hub") or None,
+        tags=[family.model_type, "jax", "sentence-transformers"],
     )
+    name = base or Path(source).name
+    layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
+    heads = ", ".join(c.objectives) or "none"
+    shape = f"{family.title} with {layers} ({m.heads} heads, feed-forward {m.mlp}), heads: {heads}"
+    if is_ours:
+        origin = f"{shape}. {_state_training(run, name)}"
+        learned = _state_data(c, corpora)
+    else:
+        origin = f"{shape}. Converted by bert_jax from `{name}`; trained elsewhere."
+        learned = f"Trained elsewhere: the card of `{name}` says on what."
+    stated = f"`{licence}`, as its author says." if licence else "Its author has not stated one."
+    text = TEXT.format(
+        title=repository.rpartition("/")[2] or (run.folder.resolve().name if is_ours else name),
+        origin=origin,
+        parameters=parameters,
+        pieces=run.tokenizer.size,
+        case="lower-cased" if run.tokenizer.lowercase else "cased",
+        architecture=architecture,
+        place=repository or "THIS_FOLDER",
+        data=learned,
+        length=min(run.longest, c.sequence_length),
+        limits="\n".join(f"- {limit}" for limit in _list_limits(run, is_ours)),
+        licence=stated,
+        evaluation=_state_evaluation(run) if is_ours else "None is on record for this step.",
+    )
+    text += _state_run(run) if is_ours else ""
+    return f"---\n{data.to_yaml()}\n---\n\n{text}"
 
 
-def _record(run: runs.TrainedModel) -> list[str]:
-    """Say with which code, versions and devices it was trained."""
-    file = run.folder / "environment.json"
-    if "foreign" in run.meta or not file.exists():
-        return []
-    known = jsons.read(file, CheckpointError, ENVIRONMENT, hint="restore or delete it")
-    versions = known["versions"]
-    code = f"bert-jax {versions.pop('bert-jax')}, commit {known['git_commit'] or 'unknown'}"
-    rows = {
-        "": "",
-        "data fingerprint": f"`{known['corpus']}`",
-        "tokenizer": f"`{known['tokenizer']}`",
-        "seed, data_seed": f"{run.config.seed}, {run.config.data_seed}",
-        "code": code,
-        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
-        "devices": ", ".join(known["machine"]["devices"]),
-    }
-    lines = ["## Run", "", *_table(rows), ""]
-    if command := known.get("command"):
-        lines += ["```", ABSOLUTE.sub("", " ".join(map(str, command))), "```", ""]
-    return lines
+# --- where it comes from --------------------------------------------------------------------------
 
 
-def _config(run: runs.TrainedModel) -> list[str]:
-    changed = configs.differences(configs.to_dict(knobs.Config()), configs.to_dict(run.config))
-    if "foreign" in run.meta or not changed:
-        return []
-    rows = {
-        f"`{path}`": f"`{ABSOLUTE.sub('', json.dumps(new))}`" for path, (_, new) in changed.items()
-    }
-    lines = ["## Config", "", "Knobs that differ from the defaults.", ""]
-    return [*lines, *_table({"knob": "value"} | rows), ""]
-
-
-def _on_hub(source: str) -> str:
+def _find_on_hub(source: str) -> str:
     """Return the hub's name of a model that came from there; empty for folders and files."""
     import huggingface_hub
 
@@ -120,134 +134,112 @@ def _on_hub(source: str) -> str:
     return ""
 
 
-def _corpora(run: runs.TrainedModel) -> list[tuple[str, str]]:
-    """List the sources of text that the run read itself, without the folders of this machine."""
-    corpus, task = run.config.corpus, run.config.task
-    if "foreign" in run.meta:
-        return []
-    if conditions.kind_of(run.config):
-        kind, _, place = task.source.partition(":")
-        bare = re.sub(r"[^\s,=|]*/", "", place) if kind == "files" else place
-        return [(kind, " ".join(filter(None, (task.name, bare))))]
-    if corpus.source == "hub":
-        return [("hub", path.strip().partition(":")[0]) for path in corpus.path.split(",")]
-    bare = Path(corpus.path).name if corpus.source == "files" else corpus.path
-    return [(corpus.source, bare)]
+def _state_training(run: runs.TrainedModel, base: str) -> str:
+    """Say how the model was trained, and from what it started."""
+    start = f"starting from `{base}`" if base else "from random parameters"
+    verb = "Fine-tuned" if conditions.kind_of(run.config) else "Pre-trained"
+    said = f"{verb} with bert_jax, {start}; step {run.step:,} of {run.config.steps:,}."
+    if run.from_left is None:
+        return said
+    share = run.meta["config"]["objectives"]["hybrid"]["share"]
+    return (
+        f"{said} One head learned masks, and with a share of {share:g} of causal examples to go "
+        "on with a text. These files hold it as a masked model, which sees the whole text; from "
+        "left to right the same parameters take a causal attention mask."
+    )
 
 
-def _data(run: runs.TrainedModel) -> str:
-    """Say what the model learned from."""
-    if "foreign" in run.meta:
-        return f"Trained elsewhere: the card of `{_title(run)}` says on what."
-    c = run.config
-    named = [f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in _corpora(run)]
-    source = f"{', '.join(named)}{f' at {c.corpus.revision}' * bool(c.corpus.revision)}"
+def _list_corpora(c: knobs.Config) -> list[tuple[str, str]]:
+    """List kinds and names of the texts that the run read, without folders of this machine."""
     if conditions.kind_of(c):
-        before = f" What it knew before came with `{_bare(c.init_from)}`." * bool(c.init_from)
-        return f"Labelled data: {source}.{before}"
+        kind, _, place = c.task.source.partition(":")
+        bare = re.sub(r"[^\s,=|]*/", "", place) if kind == "files" else place
+        return [(kind, f"{c.task.name} {bare}".strip())]
+    if c.corpus.source == "hub":
+        return [("hub", path.strip().partition(":")[0]) for path in c.corpus.path.split(",")]
+    bare = Path(c.corpus.path).name if c.corpus.source == "files" else c.corpus.path
+    return [(c.corpus.source, bare)]
+
+
+def _state_data(c: knobs.Config, corpora: list[tuple[str, str]]) -> str:
+    """Say what the model learned from."""
+    source = ", ".join(f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in corpora)
+    if c.corpus.revision:
+        source += f" at {c.corpus.revision}"
+    if conditions.kind_of(c):
+        return f"Labelled data: {source}."
     if c.corpus.source == "docstrings":
         source += ", the docstrings of Python and of packages installed beside it,"
     rows = f"{c.steps:,} updates of {c.batch_size} rows of at most {c.sequence_length} tokens"
     return f"Text of {source} by {rows}."
 
 
-def _limits(run: runs.TrainedModel) -> list[str]:
+def _list_limits(run: runs.TrainedModel, is_ours: bool) -> list[str]:
     """List what the model cannot do, as far as the run shows it."""
     c = run.config
-    length = min(run.longest, c.sequence_length)
-    limits = [
-        f"A text has at most {length} tokens; what lies beyond has to be cut or divided.",
-        "It knows the language and subjects of its data, and their errors and prejudices: nothing "
-        "was done against these, and nothing here measures them.",
-    ]
-    if "foreign" not in run.meta:
-        seed = "It is one run with one seed; another seed gives other numbers."
-        early = f"Training was to go on: this is step {run.step:,} of {c.steps:,}."
-        limits += [early, seed] if run.step < c.steps else [seed]
+    limits = []
+    if is_ours:
+        if run.step < c.steps:
+            limits.append(f"Training was to go on: this is step {run.step:,} of {c.steps:,}.")
+        limits.append("It is one run with one seed; another seed gives other numbers.")
         limits.append("No objective trained its vectors of sentences; test them before use.")
-    if names := [name for head in c.objectives.values() for name in head.labels]:
+    names = [name for head in c.objectives.values() for name in head.labels]
+    if names:
         limits.append(f"It answers with one of {', '.join(names)}, whatever the text is.")
     elif "mlm" in c.objectives:
         limits.append("It fills masks; sentences that it is asked to write are not its task.")
-    return [f"- {limit}" for limit in limits]
+    return limits
 
 
-def _licence(licence: str) -> str:
-    stated = f"`{licence}`, as its author says." if licence else "Its author has not stated one."
-    return f"{stated} The code that trained it is Apache-2.0; its data have terms of their own."
+# --- what was measured ----------------------------------------------------------------------------
 
 
-def _evaluation(run: runs.TrainedModel) -> list[str]:
-    """Say what was measured, how, and the results."""
-    lines = ["## Held-out evaluation", ""]
-    metrics, c = _metrics(run), run.config
-    if not metrics:
-        return [*lines, "None is on record for this step.", ""]
+def _state_evaluation(run: runs.TrainedModel) -> str:
+    """Say what was measured at the checkpoint's own step, how, and the results."""
+    file = run.folder / "metrics.jsonl"
+    c = run.config
+    metrics = {"metric": "value"}
+    for row in records.rows(file) if file.exists() else ():
+        for name, value in row.items():
+            measured = name.startswith("eval/") and isinstance(value, (int, float))
+            if row["step"] == run.step and measured:
+                text = f"{value:,}" if isinstance(value, int) else rounded(value, 4)
+                metrics[name.removeprefix("eval/")] = text
+    if len(metrics) == 1:
+        return "None is on record for this step."
+    lines = []
     for name, settings in c.evals.items():
+        share = f"{100 * c.corpus.validation_fraction:.3g} %"
+        how = f"every example of the {share} of documents that are held out by hash, once"
         if conditions.kind_of(c):
             how = f"every row of the split `{settings.split}` of the data above, once"
-        else:
-            share = f"{100 * c.corpus.validation_fraction:.3g} %"
-            how = f"every example of the {share} of documents that are held out by hash, once"
-            if "mlm" in c.objectives:
-                masks = f"masks on {settings.rate:.0%} of the tokens, always the same"
-                how += f", with {masks} (unit {settings.unit}, seed {settings.seed})"
+        elif "mlm" in c.objectives:
+            masks = f"masks on {settings.rate:.0%} of the tokens, always the same"
+            how += f", with {masks} (unit {settings.unit}, seed {settings.seed})"
         lines += [f"`{name}`, after update {run.step:,}: {how}.", ""]
     lines += ["Losses are in nats; `unigram_` and `majority_` are baselines.", ""]
-    return [*lines, *_table({"metric": "value"} | metrics), ""]
+    return "\n".join([*lines, _make_table(metrics)])
 
 
-def _title(run: runs.TrainedModel) -> str:
-    """Return the model's name, without the folders of this machine before it."""
-    source = run.meta.get("foreign", "")
-    if source and not Path(source).exists():
-        return source
-    return Path(source or run.folder).resolve().name
+def _state_run(run: runs.TrainedModel) -> str:
+    """Say with what the model was trained: its code and data, and knobs that were set."""
+    environment = run.folder / "environment.json"
+    text = ""
+    if environment.exists():
+        known = read_json(environment)
+        code = f"bert-jax {known['versions']['bert-jax']}, commit {known['git_commit']}"
+        prints = f"data fingerprint `{known['corpus']}`, tokenizer `{known['tokenizer']}`"
+        text = f"\n## Run\n\n{code}; {prints}; on {', '.join(known['machine']['devices'])}.\n"
+    changed = configs.differences(configs.to_dict(knobs.Config()), configs.to_dict(run.config))
+    rows = {"knob": "value"}
+    for path, (_, new) in changed.items():
+        rows[f"`{path}`"] = f"`{ABSOLUTE.sub('', json.dumps(new))}`"
+    heading = "\n## Config\n\nKnobs that differ from the defaults.\n\n"
+    return f"{text}{heading}{_make_table(rows)}\n" if changed else text
 
 
-def _bare(path: str) -> str:
-    """Return a hub's name as it is, and a path without the folders of this machine."""
-    return _on_hub(path) or Path(path).name
-
-
-def _origin(run: runs.TrainedModel, family: Family) -> str:
-    m = run.config.model
-    layers = f"{m.layers} layer{'' if m.layers == 1 else 's'} of {m.hidden}"
-    shape = f"{family.title} with {layers} ({m.heads} heads, feed-forward {m.mlp})"
-    heads = ", ".join(run.config.objectives) or "none"
-    model = f"{shape}, heads: {heads}"
-    if "foreign" in run.meta:
-        return f"{model}. Converted by bert_jax from `{_title(run)}`; trained elsewhere."
-    base = run.config.init_from
-    start = f", starting from `{_bare(base)}`" if base else ", from random parameters"
-    steps = f"step {run.step:,} of {run.config.steps:,}"
-    verb = "Fine-tuned" if conditions.kind_of(run.config) else "Pre-trained"
-    origin = f"{model}. {verb} with bert_jax{start}; {steps}."
-    if run.from_left is None:
-        return origin
-    share = run.meta["config"]["objectives"]["hybrid"]["share"]
-    return (
-        f"{origin} One head learned masks, and with a share of {share:g} of causal examples to go "
-        "on with a text. These files hold it as a masked model, which sees the whole text; from "
-        "left to right the same parameters take a causal attention mask."
-    )
-
-
-def _metrics(run: runs.TrainedModel) -> dict[str, str]:
-    """Read the evaluations of the checkpoint's own step."""
-    file = run.folder / "metrics.jsonl"
-    if "foreign" in run.meta or not file.exists():
-        return {}
-    rows = [row for row in records.rows(file) if row["step"] == run.step]
-    return {
-        name.removeprefix("eval/"): f"{value:,}" if isinstance(value, int) else rounded(value, 4)
-        for row in rows
-        for name, value in row.items()
-        if name.startswith("eval/") and isinstance(value, (int, float))
-    }
-
-
-def _table(rows: dict[str, str]) -> list[str]:
+def _make_table(rows: dict[str, str]) -> str:
+    """Make a table of two columns; the first row is its heading."""
     escaped = {key: value.replace("|", "\\|") for key, value in rows.items()}
     first, *rest = [f"| {key} | {value} |" for key, value in escaped.items()]
-    return [first, "|---|---|", *rest]
+    return "\n".join([first, "|---|---|", *rest])

@@ -1,9 +1,9 @@
 """Export of a model as a folder that transformers and sentence-transformers load, with a card.
 
-The model is written as the first family of `families/` that can express it; a config that none can
-is refused, naming the knob: a folder that loads and computes something else would be worse than
-none. Weights are copied, not computed: exported and
-imported again, they are the same bit for bit.
+The model is written as the first family of `families/` that can express it: its `from_hf` reads the
+same knobs out of what its `to_hf` writes. A config that no family can express is refused, naming
+the knobs that differ: a folder that loads and computes something else would be worse than none.
+Weights are copied, not computed: exported and imported again, they are the same bit for bit.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from flax.traverse_util import flatten_dict
 
 from bert_jax.batch import Special
-from bert_jax.config import knobs
+from bert_jax.config import conditions, knobs
 from bert_jax.errors import CheckpointError, ConfigError, need
 from bert_jax.interop import (
     card,
@@ -25,12 +28,12 @@ from bert_jax.interop import (
     families,
     parameter_names,
     runs,
-    safetensors,
     sentence,
+    tensor_files,
 )
-from bert_jax.interop.families import Family, base
-from bert_jax.objectives import TABLE
-from bert_jax.system import disk, jsons, trees
+from bert_jax.interop.families import Family
+from bert_jax.interop.json_files import read_json, write_json
+from bert_jax.system import disk
 
 logger = logging.getLogger(__name__)
 
@@ -42,12 +45,22 @@ PIPELINES = {  # of the hub, by the first head that a class promises; else it ha
     "causal_lm": "text-generation",
     "mlm": "fill-mask",
 }
+FREE = {  # knobs of the model that do not change what a trained model computes
+    *("size", "vocab_multiple", "max_positions", "attention", "attention_bias", "scan", "remat"),
+    *("dtype", "dropout", "attention_dropout", "classifier_dropout", "init", "init_stddev"),
+}
+FOLLOW = {  # knob -> the knob whose value it has if it is None
+    "mlp_biases": "biases",
+    "pooler_bias": "biases",
+    "head_activation": "activation",
+    "rotary_base_near": "rotary_base",
+}
 
 
-def part(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
-    """Return the encoder of a run and its heads without the generator beside it, or that alone.
+def split_generator(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
+    """Split a run with a generator: return its encoder and heads, or the generator.
 
-    They are two models there. Of a run without a generator it is the run.
+    They are two models in Hugging Face's format. A run without a generator is returned whole.
     """
     small = run.config.generator
     if small is None:
@@ -65,34 +78,33 @@ def part(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
     return dataclasses.replace(alone, params={"encoder": tables | own, "mlm": head})
 
 
-def write(run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = "") -> None:
+def write_folder(
+    run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = ""
+) -> None:
     """Write the whole folder; refuse what cannot be expressed before anything is written.
 
     The card names the licence, and the repository of the hub, ORG/NAME, as what to load.
     """
-    family = family_of(run.config, run.tokenizer.special)
-    architecture, pipeline = kind(run.config, family)
-    config = config_json.state(run.config, run.tokenizer, family, architecture)
+    family = find_family(run.config, run.tokenizer.special)
+    architecture, pipeline = find_class(run.config, family)
+    config = config_json.state_config(run.config, run.tokenizer, family, architecture)
     stated = run.meta.get("stated", {})
     config |= {key: stated[key] for key in family.kept if key in stated}
-    rows = family.names(run.config)
-    values = parameter_names.to_theirs(trees.flat(run.params), rows, run.tokenizer.size)
+    rows = family.rows(run.config.objectives, run.config.model.word_head)
+    params = flatten_dict(run.params, sep="/")
+    values = parameter_names.to_theirs(params, rows, run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.longest)
-    runs.write_json(folder / "config.json", config)
-    safetensors.write(folder / "model.safetensors", values, {"format": "pt"})
+    write_json(folder / "config.json", config)
+    tensor_files.write_tensors(folder / tensor_files.SINGLE, values)
     run.tokenizer.save(folder, model_max_length=length)
-    if run.config.model.type_vocab < 2:  # such classes take no types, or only one
-        _leave_out_types(folder / "tokenizer_config.json")
-    sentence.write(folder, run.sentence, length, run.config.model.hidden)
+    if run.config.model.type_vocab < 2:  # transformers' tokenizer then returns no token_type_ids
+        file = folder / "tokenizer_config.json"
+        inputs = {"model_input_names": ["input_ids", "attention_mask"]}
+        write_json(file, read_json(file) | inputs)
+    sentence.write_settings(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
-    text = card.text(run, family, parameters, architecture, pipeline, licence, repository)
+    text = card.write_card(run, family, parameters, architecture, pipeline, licence, repository)
     disk.write(folder / "README.md", text)
-
-
-def _leave_out_types(file: Path) -> None:
-    """Have transformers' tokenizer return no token_type_ids."""
-    stated = jsons.read(file, CheckpointError)
-    runs.write_json(file, stated | {"model_input_names": ["input_ids", "attention_mask"]})
 
 
 @contextlib.contextmanager
@@ -118,15 +130,22 @@ def fresh_folder(output: Path) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def family_of(config: knobs.Config, special: Special) -> Family:
-    """Return the first family that can express a model; refuse one that none can express.
+# --- the family that expresses a model ------------------------------------------------------------
 
-    It would load there and compute something else. A family with the model's pooler comes first,
-    whether its heads read that or not: else ELECTRA's generator could be a BERT.
+
+def find_family(config: knobs.Config, special: Special) -> Family:
+    """Find the first family that can express a model; refuse a model that none can express.
+
+    A family with the model's pooler comes first, whether the heads read the pooler or not: else
+    ELECTRA's generator could be a BERT.
     """
-    wrong = {family: obstacles(config, special, family) for family in families.TABLE.values()}
-    pooler = config.model.pooler
-    family = min(wrong, key=lambda family: (len(wrong[family]), family.pooler != pooler))
+    wrong = {family: list_differences(config, special, family) for family in families.FAMILIES}
+
+    def distance(family: Family) -> tuple[int, bool]:
+        read = family.from_hf(family.to_hf(config, special), config.objectives)
+        return len(wrong[family]), read.pooler != config.model.pooler
+
+    family = min(wrong, key=distance)
     if wrong[family]:
         listing = ", ".join(f"{key} = {value}" for key, value in wrong[family].items())
         hint = "keep our own checkpoint, which says it all"
@@ -136,54 +155,66 @@ def family_of(config: knobs.Config, special: Special) -> Family:
     return family
 
 
-def obstacles(config: knobs.Config, special: Special, family: Family) -> dict[str, object]:
-    """Return what a family cannot express: knobs and their values."""
-    model, heads = config.model, set(config.objectives)
-    wrong: dict[str, object] = {
-        f"model.{key}": getattr(model, key)
-        for key, allowed in (base.USUAL | dict(family.only)).items()
-        if getattr(model, key) not in allowed
+def list_differences(config: knobs.Config, special: Special, family: Family) -> dict[str, Any]:
+    """List what a family cannot express: knobs and their values."""
+    model = config.model
+    heads = set(config.objectives)
+    read = family.from_hf(family.to_hf(config, special), heads)
+    ours, back = _complete(model), _complete(read)
+    wrong = {
+        f"model.{name}": ours[name]
+        for name in ours
+        if ours[name] != back[name] and _acts(name, config, read)
     }
-    if model.table_width != model.hidden and "embedding" not in family.keys:
-        wrong["model.embedding"] = model.embedding
-    fixed = {"": model.activation, "any": model.head_activation}
-    allowed = fixed.get(family.head_activation, family.head_activation)
-    words = {"mlm", "causal_lm"} & heads
-    if words and model.word_head not in family.word_heads:
-        wrong["model.word_head"] = model.word_head
-    elif words and model.word_head != "matrix" and model.head_activation != allowed:
-        wrong["model.head_activation"] = model.head_activation
-    pooled = any(TABLE[name].pooled for name in heads)
-    # A head over tokens has the layers of `transform` too.
-    through = pooled or ("transform" in (model.pooler, family.pooler) and heads & {"tag", "span"})
-    if through and model.pooler != family.pooler:
-        wrong["model.pooler"] = model.pooler
-    biased, theirs = (
-        model.biases if bias is None else bias for bias in (model.pooler_bias, family.pooler_bias)
-    )
-    if pooled and model.pooler != "transform" and biased != theirs:
-        wrong["model.pooler_bias"] = biased
-    if pooled and model.pooling not in family.poolings:
-        wrong["model.pooling"] = model.pooling
-    if model.causal and not family.causal:
-        wrong["model.causal"] = True
-    elif model.causal and pooled:
+    if config_json.reads_last_token(model, heads):
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
-    wrong |= family.obstacles(config, special)
     if any(objective.shift for objective in config.objectives.values()):
         wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
-    if "sop" in heads:
-        wrong["objectives.sop"] = "a head that Hugging Face would take for NSP"
-    known = {"sop", "regress"}.union(*family.classes.values())
-    wrong |= {f"objectives.{name}": f"no head of {family.title}" for name in heads - known}
-    shared = sorted(heads & set(family.exclusive))
-    if len(shared) > 1:
+    for name in sorted(heads - family.heads):
+        wrong[f"objectives.{name}"] = f"no head of {family.title}"
+    shared = _share_tensors(family, heads)
+    if shared:
         wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
     return wrong
 
 
-def kind(config: knobs.Config, family: Family) -> tuple[str, str]:
-    """Return Hugging Face's class and pipeline for the model's heads."""
+def find_class(config: knobs.Config, family: Family) -> tuple[str, str]:
+    """Find Hugging Face's class and pipeline for the model's heads."""
     heads = {"classify" if name == "regress" else name for name in config.objectives}
     name, promised = next(row for row in family.classes.items() if heads.issuperset(row[1]))
     return name, PIPELINES.get((*promised, "")[0], "feature-extraction")
+
+
+def _complete(model: knobs.Model) -> dict[str, Any]:
+    """Return the knobs that decide what a model computes; values that follow are filled in."""
+    assert model.layers is not None
+    values = {
+        field.name: getattr(model, field.name)
+        for field in dataclasses.fields(model)
+        if field.name not in FREE
+    }
+    values["embedding"] = model.table_width
+    values["global_every"] = min(model.global_every, model.layers)
+    for name, source in FOLLOW.items():
+        if values[name] is None:
+            values[name] = values[source]
+    return values
+
+
+def _acts(name: str, config: knobs.Config, read: knobs.Model) -> bool:
+    """Tell whether a knob of the model does something, in the config or in the model read back."""
+    again = dataclasses.replace(config, model=read)
+    listed = conditions.list_conditions(f"model.{name}")
+    return any(all(one.holds(c, "") for one in listed) for c in (config, again))
+
+
+def _share_tensors(family: Family, heads: set[str]) -> list[str]:
+    """List heads of a model that would be written under one name."""
+    owners: dict[str, str] = {}  # name there -> the first head that has it
+    shared: set[str] = set()
+    for ours, row in family.names.items():
+        head = ours.partition("/")[0]
+        if head in heads:
+            owner = owners.setdefault(row.theirs, head)
+            shared |= {owner, head} if owner != head else set()
+    return sorted(shared)

@@ -10,7 +10,7 @@ import logging
 import shlex
 from pathlib import Path
 
-from bert_jax.errors import ConfigError, first_line
+from bert_jax.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 
@@ -33,15 +33,15 @@ def check_name(repository: str) -> None:
         )
 
 
-def push(folder: Path, repository: str, private: bool) -> str:
+def push_folder(folder: Path, repository: str, private: bool) -> str:
     """Create the repository, unless it exists, and commit the folder to it; return its address."""
     import huggingface_hub
 
-    later = f"hf upload {repository} {shlex.quote(str(folder))}{' --private' * private}"
+    failed = f"{folder} is exported, but not pushed to {repository}"
+    later = f"then `hf upload {repository} {shlex.quote(str(folder))}{' --private' * private}`"
     if not huggingface_hub.get_token():
         raise ConfigError(
-            f"{folder} is exported, but not pushed to {repository}: no token of the hub is known",
-            f"`hf auth login`, or HF_TOKEN; then `{later}`",
+            f"{failed}: no token of the hub is known", f"`hf auth login`, or HF_TOKEN; {later}"
         )
     api = huggingface_hub.HfApi()
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
@@ -52,30 +52,9 @@ def push(folder: Path, repository: str, private: bool) -> str:
         api.upload_folder(
             repo_id=repository, folder_path=folder, commit_message="Export of bert_jax"
         )
-    except Exception as error:  # of whichever kind its HTTP client, or what it uploads with, has
-        problem, advice = _explained(error, repository)
-        raise ConfigError(
-            f"{folder} is exported, but not pushed to {repository}: {problem}",
-            f"{advice}; then `{later}`",
-        ) from error
+    except Exception as error:  # each of the libraries it uploads with has errors of its own
+        said = " ".join(f"{error} {error.__cause__ or ''}".split())[:300]
+        raise ConfigError(f"{failed}: {said}", f"mend what the hub names; {later}") from error
     finally:
         huggingface_hub.utils.enable_progress_bars()
     return str(address)
-
-
-def _explained(error: BaseException, repository: str) -> tuple[str, str]:
-    """Return what is wrong, and what to do about it."""
-    if isinstance(error, RuntimeError) and error.__cause__:  # of one of several threads
-        error = error.__cause__
-    status = getattr(getattr(error, "response", None), "status_code", None)
-    owner = repository.partition("/")[0]
-    if status == 401:
-        return "the hub does not know the token", "`hf auth login` with another one"
-    if status in (403, 404):
-        return (
-            f"the token may not write to {owner}, or there is no {owner}",
-            f"a token that may write, of a member of {owner}",
-        )
-    if status is None and not isinstance(error, ValueError):
-        return f"no answer from the hub: {first_line(error)[:200]}", "where there is a network"
-    return f"the hub refuses it: {' '.join(str(error).split())[:200]}", "mend what it names"

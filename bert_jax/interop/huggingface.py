@@ -7,29 +7,31 @@ vocabularies and tensors are read; no code and no pickle is ever run.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import CheckpointError, ConfigError, suggest_path
+from bert_jax.errors import CheckpointError, ConfigError, first_line, suggest_path
 from bert_jax.interop import (
     config_json,
     families,
     parameter_names,
-    safetensors,
     sentence,
+    tensor_files,
     tf1,
 )
+from bert_jax.interop.families.base import read_count
+from bert_jax.interop.json_files import list_names
+from bert_jax.interop.parameter_names import Rows, Shape
 from bert_jax.objectives import network
-from bert_jax.system import trees
 
 STORED = ("float32", "float16", "bfloat16", "float64")
 HUB_FILES = (
@@ -48,12 +50,12 @@ class Foreign:
     params: Any
     vocab_size: int
     tokenizer: Path | None  # its folder, if there is a tokenizer
-    tokenizer_hash: str | None  # of the tokenizer it was exported with, if we wrote it
+    tokenizer_hash: str | None  # hash of the tokenizer it was exported with, if we wrote it
     sentence: dict[str, Any]  # pooling, normalize, length of a sentence-transformers folder
     stated: dict[str, Any]  # values of config.json that the config alone does not say
 
 
-def fetch(name: str) -> Path | None:
+def fetch_model(name: str) -> Path | None:
     """Download a model from the hub, or find it in the cache; None if the name cannot be one."""
     match = HUB_NAME.fullmatch(name)
     if match is None:
@@ -73,15 +75,18 @@ def fetch(name: str) -> Path | None:
             "give an existing folder, "
             "or fetch the model where there is a network and copy its folder"
         )
-        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise CheckpointError(
-            f"no file or folder {name} here, and the hub's {repository} cannot be fetched: {first}",
+            f"no file or folder {name} here, and the hub's {repository} cannot be fetched: "
+            f"{first_line(error)}",
             suggest_path(name) or hint,
         ) from error
 
 
-def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
-    """Read a folder, a .safetensors file with its config.json beside it, or a TF1 checkpoint.
+def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
+    """Read a folder, a .safetensors file with its config.json next to it, or a TF1 checkpoint.
+
+    Names and shapes of the file are compared with the model of its config.json, before any tensor
+    is read.
 
     Args:
       path: the folder or file; of TF1 also the prefix, such as DIR/bert_model.ckpt.
@@ -90,105 +95,119 @@ def read(path: Path, allow_missing: bool = False, allow_unused: bool = False) ->
       allow_unused: ignore tensors that belong to no part of the model.
     """
     folder = path if path.is_dir() else path.parent
-    raw, names = _values(path)
-    file, stated = config_json.load(folder)
+    tensors = _open_tensors(path)
+    file, stated = config_json.find_config(folder)
     try:
-        family = families.of(stated, names.values())
-        values = _plain(raw, names, family, path)
-        config_json.complete(stated, file, family, values)
-        config, vocab_size = config_json.parse(
-            stated, family, values, sentence.length(folder), allow_missing
-        )
+        family = families.find_family(stated, tensors.shapes)
+        names = _name_tensors(tensors, family, path)
+        shapes = {plain: tensors.shapes[stored] for plain, stored in names.items()}
+        if file.name == config_json.GOOGLES and family.mark("classify") in shapes:
+            # Only run_classifier.py of google's scripts has a tensor of this name.
+            stated.setdefault("architectures", ["BertForSequenceClassification"])
+        length = sentence.read_length(folder)
+        config = config_json.read_config(stated, family, shapes, length, allow_missing)
+        vocab_size = read_count(stated, "vocab_size")
     except ConfigError as error:
         raise CheckpointError(f"{file}: {error}", error.hint) from error
-    rows = family.names(config)
-    shapes = _shapes(config, values, vocab_size, rows)
-    expected = {parameter_names.find_row(rows, ours)[1] for ours in shapes}
-    expected |= {family.tied, family.second_bias}
-    unused = sorted(values.keys() - expected)
-    unused = [name for name in unused if not re.match(family.unused, name)]
+    rows = family.rows(config.objectives, config.model.word_head)
+    wanted = _shape_parameters(config, shapes, vocab_size, rows)
+    parameter_names.check_shapes(shapes, rows, wanted, vocab_size, str(path))
+    expected = {parameter_names.find_row(rows, ours)[1] for ours in wanted}
+    expected |= {family.tied, family.second_bias} & shapes.keys()
+    unused = sorted(name for name in shapes.keys() - expected if not re.match(family.unused, name))
     if unused and not allow_unused:
         raise CheckpointError(
-            f"{path} holds {parameter_names.listing(unused)}, "
-            "which the model of its config.json has not",
+            f"{path} holds {list_names(unused)}, which the model of its config.json has not",
             "bert-jax import --allow-unused leaves them aside",
         )
-    values = {
-        name: _float32(name, value, path) for name, value in values.items() if name in expected
-    }
-    safetensors.check_finite(values, path)
-    tied = "" if config.model.word_head == "untied" else family.tied
-    once = parameter_names.without_copies(values, rows, tied, family.second_bias, str(path))
-    params = trees.nested(parameter_names.to_ours(once, rows, shapes, vocab_size, str(path)))
-    has_tokenizer = any(os.path.lexists(folder / name) for name in tokenizers.NAMES)
-    our_entry = stated.get(config_json.OWN)
-    tokenizer_hash = our_entry.get("tokenizer") if isinstance(our_entry, dict) else None
+    values = {name: _read_float32(tensors, names[name], path) for name in sorted(expected)}
+    tensor_files.check_finite(values, path)
+    _check_copies(values, family, rows, config, path)
+    params = parameter_names.to_ours(values, rows, wanted, vocab_size)
+    own = stated.get(config_json.OWN)
     return Foreign(
         config,
-        params,
+        unflatten_dict(params, sep="/"),
         vocab_size,
-        folder if has_tokenizer else None,
-        tokenizer_hash,
-        sentence.read(folder),
+        folder if any((folder / name).exists() for name in tokenizers.NAMES) else None,
+        own.get("tokenizer") if isinstance(own, dict) else None,
+        sentence.read_settings(folder),
         {key: stated[key] for key in family.kept if key in stated},
     )
 
 
-def _float32(name: str, value: np.ndarray, path: Path) -> np.ndarray:
-    if value.dtype.name not in STORED:
-        raise CheckpointError(
-            f"{path}: {name} is stored as {value.dtype.name}", f"weights are {', '.join(STORED)}"
-        )
-    with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused as such
-        return value.astype(np.float32, copy=False)
-
-
-def _values(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Read the tensors, and Hugging Face's names of them, where Google's code stored them."""
-    if path.is_file() and path.suffix not in (".safetensors", ".index", *safetensors.PICKLES):
+def _open_tensors(path: Path) -> tensor_files.Tensors:
+    """Open the files of a path, whichever their format is."""
+    if tf1.is_checkpoint(path):
+        return tf1.TensorFlowCheckpoint(path)
+    known = path.is_file() and path.suffix in (".safetensors", *tensor_files.PICKLES)
+    if path.exists() and not path.is_dir() and not known:
         raise CheckpointError(
             f"{path} is no .safetensors file", "give the folder it is in, or its weights"
         )
-    is_tf1 = path.suffix == ".index" or Path(f"{path}.index").is_file()
-    if path.is_dir():
-        is_tf1 |= any(path.glob("*.index")) and not any(path.glob("*.safetensors*"))
-    if is_tf1:
-        raw = tf1.read(path, lambda name: parameter_names.from_tf1(name) is not None)
-        # A dense kernel of Google's code is [in, out].
-        values = {n: raw[n].T if n.endswith("kernel") else raw[n] for n in raw}
-        return values, {name: str(parameter_names.from_tf1(name)) for name in raw}
-    values = safetensors.read(path)
-    return values, {name: name for name in values}
+    return tensor_files.SafetensorsFiles(path)
 
 
-def _plain(
-    raw: dict[str, np.ndarray], names: dict[str, str], family: families.Family, path: Path
-) -> dict[str, np.ndarray]:
-    """Return the tensors by the names that the family gives them today."""
-    today = parameter_names.plain_names(names.values(), family.prefix, family.rows(()))
-    plain_of = {name: today[theirs] for name, theirs in names.items() if theirs in today}
-    values = {plain: raw[name] for name, plain in plain_of.items()}
-    if len(values) < len(plain_of):
-        twice = sorted(plain for plain in values if list(plain_of.values()).count(plain) > 1)
-        raise CheckpointError(
-            f"{path} holds {parameter_names.listing(twice)} twice, under two names",
-            "keep one of them",
-        )
-    return values
+def _name_tensors(
+    tensors: tensor_files.Tensors, family: families.Family, path: Path
+) -> dict[str, str]:
+    """Map the name that the family gives a tensor today to its name in the file."""
+    found: dict[str, str] = {}
+    today = parameter_names.plain_names(tensors.shapes, family.prefix, family.names)
+    for stored, plain in today.items():
+        if plain in found:
+            raise CheckpointError(
+                f"{path} holds {list_names([plain])} twice, under two names", "keep one of them"
+            )
+        found[plain] = stored
+    bias = family.names["mlm/bias"].theirs
+    if family.second_bias in found and bias not in found:
+        found[bias] = found.pop(family.second_bias)
+    return found
 
 
-def _shapes(
-    config: knobs.Config,
-    names: Collection[str],
-    vocab_size: int,
-    rows: parameter_names.Rows,
-) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of our parameters, and of an unused pooler if the file has one."""
+def _shape_parameters(
+    config: knobs.Config, names: Mapping[str, Shape], vocab_size: int, rows: Rows
+) -> dict[str, Shape]:
+    """Trace the shapes of our parameters; a pooler that no head reads is added if it is there."""
     tree = jax.eval_shape(lambda: network.init(config, vocab_size, jnp.uint32(0)))
-    shapes = {name: leaf.shape for name, leaf in trees.flat(tree).items()}
+    shapes = {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
     pooler = rows.get("encoder/pooler/kernel")
     if pooler and pooler.theirs in names:
         width = config.model.hidden
         assert width is not None
         shapes |= {"encoder/pooler/kernel": (width, width), "encoder/pooler/bias": (width,)}
     return shapes
+
+
+def _read_float32(tensors: tensor_files.Tensors, name: str, path: Path) -> np.ndarray:
+    """Read a tensor as float32."""
+    value = tensors.read(name)
+    if value.dtype.name not in STORED:
+        raise CheckpointError(
+            f"{path}: {list_names([name])} is stored as {value.dtype.name}",
+            f"weights are {', '.join(STORED)}",
+        )
+    with np.errstate(over="ignore"):  # too large a number becomes infinite, and is refused as such
+        return value.astype(np.float32, copy=False)
+
+
+def _check_copies(
+    values: Mapping[str, np.ndarray],
+    family: families.Family,
+    rows: Rows,
+    config: knobs.Config,
+    path: Path,
+) -> None:
+    """Refuse second copies of the output matrix and of its bias that differ from the first."""
+    table = values[rows["encoder/embeddings/token"].theirs]
+    tied = values.get(family.tied) if config.model.word_head != "untied" else None
+    if tied is not None and not np.array_equal(tied, table):
+        raise CheckpointError(
+            f"{path}: {family.tied} is not the word embeddings",
+            "config.json ties the output to that table",
+        )
+    bias = rows["mlm/bias"].theirs
+    copy = values.get(family.second_bias)
+    if copy is not None and not np.array_equal(copy, values[bias]):
+        raise CheckpointError(f"{path}: {family.second_bias} and {bias} differ", "they are one")

@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterable, Set
 from typing import Any
 
 import jax
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.config import knobs
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.interop.parameter_names import PADDED, listing
-from bert_jax.system import trees
+from bert_jax.interop.json_files import list_names
+from bert_jax.interop.parameter_names import PADDED
 
 logger = logging.getLogger(__name__)
 
@@ -36,69 +38,81 @@ SAME = (
 
 def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     """Fill in the parameters that `config.init_from` has, placed as in `params`."""
-    run = runs.open_run(config.init_from)
-    theirs = {name: np.asarray(value) for name, value in trees.flat(run.params).items()}
+    source = config.init_from
+    run = runs.open_run(source)
+    theirs = {name: np.asarray(x) for name, x in flatten_dict(run.params, sep="/").items()}
+    ours = flatten_dict(params, sep="/")
     # The longest word may differ: it concerns rare words only.
     if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.rules != tokenizer.rules:
-        theirs = _remapped(config, run, tokenizer, params, theirs)
-    for head in _other_classes(config, run.config):
+        theirs = _remap_rows(config, run, tokenizer, ours, theirs)
+    for head in _list_other_classes(config, run.config):
         theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}
-    fresh = re.compile(config.init_fresh) if config.init_fresh else None
-    ours = trees.flat(params)
-    theirs |= _transforms(ours, theirs)
-    wrong: list[str] = []
-    left: list[str] = []  # parameters that start fresh
-    for name, leaf in ours.items():
-        if name in theirs and theirs[name].shape == leaf.shape:
-            continue
-        (left if fresh and fresh.search(name) else wrong).append(name)
-    deepest = re.compile(r"layer_(\d+)/")
-    deeper = {name: match for name in theirs if (match := deepest.search(name))}
-    wrong += [name for name, match in deeper.items() if int(match[1]) >= (config.model.layers or 0)]
-    if absent := sorted(name for name in wrong if name not in theirs):
+    theirs |= _copy_transforms(ours, theirs)
+    fits = {name for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
+    left = _list_fresh(config, ours.keys() - fits)
+    _check_fit(config, run, theirs, sorted(ours.keys() - fits - left))
+    differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
+    if differ:
+        logger.warning(f"{source} was trained with {_settings(run.config.model, differ)}")
+    if count := config.init_fresh_layers:
+        theirs |= _restore_top(config, ours, theirs)
+        top = f"the top {count} of {config.model.layers} layers and the pooler"
+        logger.info(f"init_from {source}: {top} start fresh")
+    unused = theirs.keys() - ours.keys()
+    for state, names in (("starts fresh", left), ("is not used", unused)):
+        if names:
+            logger.info(f"init_from {source}: {list_names(sorted(names))} {state}")
+    placed = {
+        name: leaf if name in left else jax.device_put(theirs[name], leaf.sharding)
+        for name, leaf in ours.items()
+    }
+    return unflatten_dict(placed, sep="/")
+
+
+def _list_fresh(config: knobs.Config, names: Set[str]) -> set[str]:
+    """List the parameters that `init_fresh` lets start fresh."""
+    fresh = re.compile(config.init_fresh)
+    return {name for name in names if config.init_fresh and fresh.search(name)}
+
+
+def _check_fit(
+    config: knobs.Config,
+    run: runs.TrainedModel,
+    theirs: dict[str, np.ndarray],
+    wrong: list[str],
+) -> None:
+    """Refuse a model that lacks parameters, has other shapes or more layers."""
+    source = config.init_from
+    sizes = f"set config.model: {_settings(run.config.model, SIZES)}"
+    absent = [name for name in wrong if name not in theirs]
+    if absent:
         # The head of each, or its module of the encoder.
         depths = ((name.split("/"), 2 if name.startswith("encoder/") else 1) for name in absent)
         parts = "|".join(sorted({"/".join(names[:depth]) for names, depth in depths}))
         hint = f"--config.init_fresh='^({parts})/' starts them fresh"
         if run.config.model.layers != config.model.layers:
-            hint = f"set config.model: {_settings(run.config.model, SIZES)}; or {hint}"
-        raise ConfigError(f"init_from {config.init_from} lacks {listing(absent)}", hint)
+            hint = f"{sizes}; or {hint}"
+        raise ConfigError(f"init_from {source} lacks {list_names(absent)}", hint)
+    assert config.model.layers is not None
+    layers = {name: re.search(r"layer_(\d+)/", name) for name in theirs}
+    wrong += [name for name, n in layers.items() if n and int(n[1]) >= config.model.layers]
     if wrong:
-        raise ConfigError(
-            f"init_from {config.init_from} has another shape for {listing(wrong)}",
-            f"set config.model: {_settings(run.config.model, SIZES)}",
-        )
-    differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
-    if differ:
-        logger.warning(f"{config.init_from} was trained with {_settings(run.config.model, differ)}")
-    theirs |= _fresh_top(config, ours, theirs)
-    unused = sorted(theirs.keys() - ours.keys())
-    if count := config.init_fresh_layers:
-        top = f"the top {count} of {config.model.layers} layers and the pooler"
-        logger.info(f"init_from {config.init_from}: {top} start fresh")
-    for state, names in (("starts fresh", left), ("is not used", unused)):
-        if names:
-            logger.info(f"init_from {config.init_from}: {listing(names)} {state}")
-    return trees.nested(
-        {
-            name: leaf if name in left else jax.device_put(theirs[name], leaf.sharding)
-            for name, leaf in ours.items()
-        }
-    )
+        raise ConfigError(f"init_from {source} has another shape for {list_names(wrong)}", sizes)
 
 
-def _other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
-    """Return the heads over other classes: with as many classes they would fit and be wrong."""
+def _list_other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
+    """List the heads over other classes: with as many classes they would fit and be wrong."""
     heads = []
     for head in ours.objectives.keys() & theirs.objectives.keys():
-        our_labels, their_labels = ours.objectives[head].labels, theirs.objectives[head].labels
+        our_labels = ours.objectives[head].labels
+        their_labels = theirs.objectives[head].labels
         if our_labels != their_labels and not all(map(UNNAMED.fullmatch, their_labels)):
             heads.append(head)
     return heads
 
 
-def _transforms(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the dense layer and norm of the MLM head for heads over labels that lack theirs.
+def _copy_transforms(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Take the dense layer and norm of the MLM head for heads over labels that lack theirs.
 
     transformers begins them there too: in ModernBERT's classes they have one name.
     """
@@ -110,53 +124,52 @@ def _transforms(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str
     return found
 
 
-def _fresh_top(
+def _restore_top(
     config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """Return the tensors that change when the top layers and the pooler keep their fresh values."""
-    count, layers = config.init_fresh_layers, config.model.layers
+    """Take the fresh values of the top layers, the last norm and the pooler."""
+    layers = config.model.layers
     assert layers is not None
-    if not count:
-        return {}
-    top = [f"encoder/layer_{layer}/" for layer in range(layers - count, layers)]
+    top = [f"encoder/layer_{i}/" for i in range(layers - config.init_fresh_layers, layers)]
     fresh = (*top, "encoder/pooler/", "encoder/final_norm/")
     names = [name for name in ours.keys() & theirs.keys() if name.startswith(fresh)]
     return {name: np.asarray(ours[name]) for name in names}
 
 
-def _remapped(
+def _remap_rows(
     config: knobs.Config,
     run: runs.TrainedModel,
     tokenizer: Tokenizer,
-    params: Any,
+    ours: dict[str, Any],
     theirs: dict[str, np.ndarray],
 ) -> dict[str, np.ndarray]:
     """Bring the vocabulary's rows into our order; rows of pieces that only we have stay fresh."""
     if config.init_vocab != "remap":
         raise ConfigError(
-            f"init_from {config.init_from} has another tokenizer: {_pieces(run.tokenizer)}; "
-            f"this run has {_pieces(tokenizer)}",
+            f"init_from {config.init_from} has another tokenizer: {_describe(run.tokenizer)}; "
+            f"this run has {_describe(tokenizer)}",
             f"--config.tokenizer.path={run.tokenizer_path} takes its own; "
             "--config.init_vocab=remap moves its vectors",
         )
     their_ids = {piece: i for i, piece in enumerate(run.tokenizer.vocab)}
-    roles = zip(tokenizer.special, run.tokenizer.special, strict=True)  # whatever they are called
-    their_ids |= {tokenizer.vocab[ours]: theirs for ours, theirs in roles}
-    pairs = [(i, their_ids[piece]) for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
-    rows, sources = (list(ids) for ids in zip(*pairs, strict=True))  # special tokens at least
+    # Special tokens are matched by their roles, whatever they are called.
+    for our_id, their_id in zip(tokenizer.special, run.tokenizer.special, strict=True):
+        their_ids[tokenizer.vocab[our_id]] = their_id
+    rows = [i for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
+    sources = [their_ids[tokenizer.vocab[i]] for i in rows]
     moved = dict(theirs)
-    for name, leaf in trees.flat(params).items():
-        if name in PADDED and name in theirs and leaf.shape[1:] == theirs[name].shape[1:]:
-            moved[name] = np.array(leaf)
+    for name in set(PADDED) & ours.keys() & theirs.keys():
+        if ours[name].shape[1:] == theirs[name].shape[1:]:
+            moved[name] = np.array(ours[name])
             moved[name][rows] = theirs[name][sources]
-    kept = f"{len(pairs):,} of {tokenizer.size:,} pieces keep their rows"
+    kept = f"{len(rows):,} of {tokenizer.size:,} pieces keep their rows"
     logger.info(f"init_from {config.init_from}: {kept}")
     return moved
 
 
-def _pieces(tokenizer: Tokenizer) -> str:
+def _describe(tokenizer: Tokenizer) -> str:
     return f"{tokenizer.size:,} pieces ({tokenizer.kind}, rules {tokenizer.rules})"
 
 
-def _settings(model: knobs.Model, keys: Any) -> str:
+def _settings(model: knobs.Model, keys: Iterable[str]) -> str:
     return ", ".join(f"{key}={getattr(model, key)}" for key in keys)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import re
 import sys
@@ -11,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.checkpoints import reading
 from bert_jax.config import knobs, recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
 from bert_jax.interop import huggingface
-from bert_jax.interop.parameter_names import WORDS
+from bert_jax.interop.json_files import read_json
+from bert_jax.interop.parameter_names import PADDED
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import diffusion, hybrid
-from bert_jax.system import disk, jsons
-
-BACKUP = "restore it from the run's backup"
-META = {"step": range(2**63), "config": dict, "tokenizer": str}  # in every checkpoint of a run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +55,7 @@ class TrainedModel:
         return min(trained, self.sentence.get("length") or sys.maxsize)
 
 
-def step_folder(folder: Path) -> bool:
+def is_step(folder: Path) -> bool:
     """Return whether a path has the form RUN/checkpoints/STEP."""
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
@@ -70,17 +67,17 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
       path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
         or a hub name.
       tokenizer: a folder or file with the vocabulary, for a foreign model that has none beside it.
-      allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `foreign`.
+      allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `open_foreign`.
     """
     folder = Path(path)
     step = None
-    if step_folder(folder):
+    if is_step(folder):
         if not folder.exists():
             raise CheckpointError(
                 f"no checkpoint at {path}", "its folder lists the steps there are"
             )
         folder, step = folder.parent.parent, int(folder.name)
-    if folder.name == "checkpoints" and folder.is_dir() and any(map(step_folder, folder.iterdir())):
+    if folder.name == "checkpoints" and folder.is_dir() and any(map(is_step, folder.iterdir())):
         raise CheckpointError(
             f"{path} is where a run keeps its steps",
             f"{folder.parent} is the run, {folder}/N a step",
@@ -88,16 +85,12 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
     if (cells := folder / "cells").is_dir() and (folder / "study.json").is_file():
         raise CheckpointError(f"{path} is a study", f"its runs are in {cells}: name one of them")
     if not (folder / "checkpoints").is_dir():
-        return foreign(path, tokenizer, **allowed)
+        return open_foreign(path, tokenizer, **allowed)
     if tokenizer or any(allowed.values()):
         raise ConfigError(
             f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out"
         )
     params, meta = reading.read_model(folder / "checkpoints", step)
-    if problem := jsons.wrong(meta, META):
-        raise CheckpointError(
-            f"{folder / 'checkpoints'}: of a checkpoint's meta, {problem}", BACKUP
-        )
     tokenizer_path = folder / "tokenizer"
     vocabulary = tokenizers.load(tokenizer_path)
     if vocabulary.hash != meta["tokenizer"]:
@@ -117,15 +110,15 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
     return dataclasses.replace(model, from_left=from_left)
 
 
-def described(path: str) -> tuple[knobs.Config, Path]:
+def read_description(path: str) -> tuple[knobs.Config, Path]:
     """Read a model's config and tokenizer path; of a run of ours without parameters or devices."""
     folder = Path(path)
-    folder = folder.parent.parent if step_folder(folder) else folder
+    folder = folder.parent.parent if is_step(folder) else folder
     if not (folder / "checkpoints").is_dir():
         run = open_run(path)
         return run.config, run.tokenizer_path
     file = folder / "config.json"
-    return recorded(jsons.read(file, CheckpointError, hint=BACKUP)), folder / "tokenizer"
+    return recorded(read_json(file)), folder / "tokenizer"
 
 
 def _meant(path: str) -> str:
@@ -140,24 +133,24 @@ def _meant(path: str) -> str:
     return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
 
 
-def foreign(
+def open_foreign(
     path: str,
     tokenizer: str = "",
     allow_missing: bool = False,
     allow_unused: bool = False,
     resize_vocab: bool = False,
 ) -> TrainedModel:
-    """Open a model from elsewhere as a run at step 0; see `huggingface.read`.
+    """Open a model from elsewhere as a run at step 0; see `huggingface.read_model`.
 
     With `resize_vocab`, rows of the table beyond the vocabulary are cut.
     """
     folder = Path(path)
     if not folder.exists() and not Path(f"{path}.index").is_file():
-        fetched = huggingface.fetch(path)
+        fetched = huggingface.fetch_model(path)
         if fetched is None:
             raise CheckpointError(f"no checkpoint at {path}", _meant(path))
         folder = fetched
-    model = huggingface.read(folder, allow_missing, allow_unused)
+    model = huggingface.read_model(folder, allow_missing, allow_unused)
     tokenizer_path = Path(tokenizer) if tokenizer else model.tokenizer
     if tokenizer_path is None:
         raise CheckpointError(
@@ -167,6 +160,38 @@ def foreign(
         vocabulary = tokenizers.load(tokenizer_path)
     except DataError as error:
         raise CheckpointError(str(error), error.hint) from error
+    _check_tokenizer(path, model, vocabulary, tokenizer_path)
+    params = model.params
+    size = vocabulary.size
+    if size != model.vocab_size:
+        if not resize_vocab or size > model.vocab_size:
+            raise CheckpointError(
+                f"{tokenizer_path} has {size:,} pieces "
+                f"and the model's table {model.vocab_size:,} rows",
+                "bert-jax import --resize-vocab cuts rows that no piece has; "
+                "rows that are missing cannot be made up",
+            )
+        params = _cut_vocabulary(params, pad_vocabulary(model.config.model, size), size)
+    settings = dataclasses.replace(
+        model.config.tokenizer, path=str(tokenizer_path), vocab_size=size
+    )
+    config = dataclasses.replace(model.config, tokenizer=settings)
+    meta = {
+        "foreign": os.fspath(path),
+        "sentence": model.sentence,
+        "tokenizer": vocabulary.hash,
+        "stated": model.stated,
+    }
+    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
+
+
+def _check_tokenizer(
+    path: str,
+    model: huggingface.Foreign,
+    vocabulary: tokenizers.Tokenizer,
+    tokenizer_path: Path,
+) -> None:
+    """Refuse a tokenizer that is not the model's, as far as the model says what its own is."""
     if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer {path} was exported with",
@@ -184,41 +209,13 @@ def foreign(
             f"{path} lower-cases texts before a cased tokenizer",
             "set lowercase in its tokenizer, or do_lower_case false",
         )
-    params, size = model.params, vocabulary.size
-    if size != model.vocab_size:
-        if not resize_vocab or size > model.vocab_size:
-            raise CheckpointError(
-                f"{tokenizer_path} has {size:,} pieces "
-                f"and the model's table {model.vocab_size:,} rows",
-                "bert-jax import --resize-vocab cuts rows that no piece has; "
-                "rows that are missing cannot be made up",
-            )
-        params = _cut(params, pad_vocabulary(model.config.model, size), size)
-    settings = dataclasses.replace(
-        model.config.tokenizer, path=str(tokenizer_path), vocab_size=size
-    )
-    config = dataclasses.replace(model.config, tokenizer=settings)
-    meta = {"foreign": os.fspath(path), "sentence": model.sentence, "tokenizer": vocabulary.hash}
-    meta["stated"] = model.stated
-    return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 
-def _cut(params: Any, rows: int, vocab_size: int) -> Any:
-    """Cut parameters to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
-
-    def cut(table: np.ndarray) -> np.ndarray:
-        padding = [(0, rows - vocab_size)] + [(0, 0)] * (table.ndim - 1)
-        return np.pad(table[:vocab_size], padding)
-
-    encoder = params["encoder"]
-    embeddings = encoder["embeddings"] | {"token": cut(encoder["embeddings"]["token"])}
-    params = params | {"encoder": encoder | {"embeddings": embeddings}}
-    for head in {*WORDS} & {*params}:
-        own = {leaf: cut(params[head][leaf]) for leaf in {"bias", "table"} & {*params[head]}}
-        params |= {head: params[head] | own}
-    return params
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write JSON so that a reader never sees half of it."""
-    disk.write(path, json.dumps(value, indent=2) + "\n")
+def _cut_vocabulary(params: Any, rows: int, vocab_size: int) -> Any:
+    """Cut the tables to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
+    flat = flatten_dict(params, sep="/")
+    for name in set(PADDED) & set(flat):
+        kept = flat[name][:vocab_size]
+        padding = [(0, rows - vocab_size)] + [(0, 0)] * (kept.ndim - 1)
+        flat[name] = np.pad(kept, padding)
+    return unflatten_dict(flat, sep="/")

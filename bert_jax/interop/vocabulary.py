@@ -15,9 +15,9 @@ from bert_jax.system.log import line
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
     """Return the real size of a config's vocabulary; with `make`, train one that does not exist."""
     if config.task.source and not config.tokenizer.path:
-        from bert_jax.interop.runs import described  # it imports jax
+        from bert_jax.interop.runs import read_description  # it imports jax
 
-        return tokenizers.load(described(config.init_from)[1]).size
+        return tokenizers.load(read_description(config.init_from)[1]).size
     if config.tokenizer.path:
         return corpora.load_vocabulary(config.tokenizer).size
     return _trained_size(config.corpus, config.tokenizer, make)

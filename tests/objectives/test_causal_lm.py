@@ -114,7 +114,7 @@ def test_no_loss_depends_on_a_later_token():
 
 def test_what_hugging_face_expresses_of_it():
     def name(settings: knobs.Config) -> str:
-        return export.kind(settings, export.family_of(settings, toy.SPECIAL))[0]
+        return export.find_class(settings, export.find_family(settings, toy.SPECIAL))[0]
 
     assert name(config()) == "BertLMHeadModel"
     masked = toy.config(model__causal="true", pairs="none")

@@ -380,7 +380,7 @@ def trained(folder: Path, **settings: object) -> runs.TrainedModel:
 def exported(opened: runs.TrainedModel, folder: Path, generator: bool = False) -> str:
     """Write a part of it, and name the class that loads the folder."""
     folder.mkdir()
-    export.write(export.part(opened, generator), folder)
+    export.write_folder(export.split_generator(opened, generator), folder)
     return json.loads((folder / "config.json").read_text())["architectures"][0]
 
 
@@ -390,7 +390,7 @@ def test_it_is_exported_as_a_discriminator_and_its_generator_as_a_masked_model(t
     params = opened.params
     assert exported(opened, tmp_path / "d") == "ElectraForPreTraining"
     assert exported(opened, tmp_path / "g", generator=True) == "ElectraForMaskedLM"
-    large, small = (huggingface.read(tmp_path / name) for name in ("d", "g"))
+    large, small = (huggingface.read_model(tmp_path / name) for name in ("d", "g"))
     for found, wanted in (
         (large.params, {name: params[name] for name in ("encoder", "replaced")}),
         (
@@ -406,10 +406,10 @@ def test_it_is_exported_as_a_discriminator_and_its_generator_as_a_masked_model(t
     assert widths == [(32, 24), (16, 24)]
     assert (large.config.model.mlp, small.config.model.mlp) == (128, 64)
     assert large.config.objectives["replaced"].weight == 50.0
-    alone = export.part(opened)
-    assert export.part(alone) is alone
+    alone = export.split_generator(opened)
+    assert export.split_generator(alone) is alone
     with pytest.raises(ConfigError, match="has no generator"):
-        export.part(alone, generator=True)
+        export.split_generator(alone, generator=True)
 
 
 @pytest.mark.slow

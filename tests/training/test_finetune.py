@@ -294,7 +294,7 @@ def test_a_config_reads_no_parameters_of_the_model_it_starts_from(trained, monke
     monkeypatch.setattr(runs, "open_run", None)
     found = load_file(f"configs/finetune.py:classify,init_from={trained}")
     assert found.model.hidden == 32
-    assert runs.described(str(trained))[1] == trained / "tokenizer"
+    assert runs.read_description(str(trained))[1] == trained / "tokenizer"
 
 
 def test_a_head_of_other_classes_starts_fresh(folder, trained, tmp_path, capfd, one_device):

@@ -1,42 +1,36 @@
 """Families of Hugging Face's models that ours can be: a file here and a row or two of TABLE each.
 
-A row says which classes a family has, how its config.json states our knobs, what its tensors are
-called, and which of our models it cannot express. A model is read as the family of its model_type,
-and exported as the first that can express it.
+A model is read as the family of its model_type, and exported as the first that can express it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from bert_jax.errors import ConfigError
 from bert_jax.interop.families import bert, distilbert, electra, modernbert, neobert, roberta
 from bert_jax.interop.families.base import Family as Family
-from bert_jax.system.jsons import show
+from bert_jax.interop.families.base import Stated
+from bert_jax.interop.json_files import shorten
 
-TABLE: dict[str, Family] = {
-    family.model_type: family
-    for family in (
-        bert.FAMILY,
-        roberta.FAMILY,
-        roberta.PRE_NORM,
-        distilbert.FAMILY,
-        modernbert.FAMILY,
-        electra.FAMILY,
-        neobert.FAMILY,
-    )
-}
+FAMILIES = (
+    bert.FAMILY,
+    roberta.FAMILY,
+    roberta.PRE_NORM,
+    distilbert.FAMILY,
+    modernbert.FAMILY,
+    electra.FAMILY,
+    neobert.FAMILY,
+)
+TABLE = {family.model_type: family for family in FAMILIES}
 
 
-def of(stated: dict[str, Any], names: Iterable[str]) -> Family:
-    """Return the family of a config.json, whose tensors have these names; BERT's states none."""
-    name = stated.get("model_type", "bert")
-    if name is None:
-        name = "bert"
+def find_family(stated: Stated, tensors: Iterable[str]) -> Family:
+    """Find the family of a config.json and its tensors; a config.json of BERT may state none."""
+    name = stated.get("model_type") or "bert"
     if not isinstance(name, str) or name not in TABLE:
         raise ConfigError(
-            f"model_type = {show(name)}, a kind of model that is not read",
+            f"model_type = {shorten(name)}, a kind of model that is not read",
             f"one of: {', '.join(TABLE)}",
         )
-    return roberta.PRE_NORM if roberta.is_pre_norm(name, names) else TABLE[name]
+    return roberta.PRE_NORM if roberta.is_pre_norm(name, tensors) else TABLE[name]

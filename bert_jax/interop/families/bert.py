@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from bert_jax.batch import Special
 from bert_jax.config import knobs
-from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, over_labels, same
-from bert_jax.interop.parameter_names import Row, modules
+from bert_jax.interop.families import base
+from bert_jax.interop.families.base import Family, Stated
+from bert_jax.interop.parameter_names import WORDS, Row, name_module
 
 KEYS = {
-    "vocab_size": ("vocab_size", None),
     "hidden": ("hidden_size", None),
     "layers": ("num_hidden_layers", None),
     "heads": ("num_attention_heads", None),
@@ -22,83 +24,109 @@ KEYS = {
     "init_stddev": ("initializer_range", 0.02),
     "norm_epsilon": ("layer_norm_eps", 1e-12),
 }
+ALLOWED = {
+    **base.FIXED,
+    "position_embedding_type": (None, "absolute"),
+    "is_decoder": (None, False, True),
+}
+LAYER = {  # our module of a layer -> its name there
+    "attention/query": "attention.self.query",
+    "attention/key": "attention.self.key",
+    "attention/value": "attention.self.value",
+    "attention/out": "attention.output.dense",
+    "attention_norm": "attention.output.LayerNorm",
+    "mlp/up": "intermediate.dense",
+    "mlp/down": "output.dense",
+    "mlp_norm": "output.LayerNorm",
+}
+TABLES = {"token": "word", "type": "token_type", "position": "position"}
 
 
-def encoder(prefix: str, attention_norm: str, mlp_norm: str) -> dict[str, Row]:
-    """Return the rows of an encoder; its two norms are at places of their own in each layer."""
-    layer = f"{prefix}encoder.layer.{{}}."
-    embeddings = f"{prefix}embeddings."
-    named = {
-        "encoder/embeddings/norm": (f"{embeddings}LayerNorm", "norm"),
-        "encoder/layer_{}/attention/query": (f"{layer}attention.self.query", "dense"),
-        "encoder/layer_{}/attention/key": (f"{layer}attention.self.key", "dense"),
-        "encoder/layer_{}/attention/value": (f"{layer}attention.self.value", "dense"),
-        "encoder/layer_{}/attention/out": (f"{layer}attention.output.dense", "dense"),
-        "encoder/layer_{}/attention_norm": (f"{layer}{attention_norm}", "norm"),
-        "encoder/layer_{}/mlp/up": (f"{layer}intermediate.dense", "dense"),
-        "encoder/layer_{}/mlp/down": (f"{layer}output.dense", "dense"),
-        "encoder/layer_{}/mlp_norm": (f"{layer}{mlp_norm}", "norm"),
-        "encoder/pooler": (f"{prefix}pooler.dense", "dense"),
+def name_encoder(prefix: str, layer: str, modules: Mapping[str, str]) -> dict[str, Row]:
+    """Name the tables and layers of an encoder.
+
+    Args:
+      prefix: stands before all names.
+      layer: stands before the names of one layer's modules, with {} for its number.
+      modules: our module of a layer -> its name there.
+    """
+    rows = {
+        f"encoder/embeddings/{ours}": Row(f"{prefix}embeddings.{theirs}_embeddings.weight")
+        for ours, theirs in TABLES.items()
     }
-    tables = {"token": "word", "type": "token_type", "position": "position"}
-    return modules(named) | {
-        f"encoder/embeddings/{ours}": Row(f"{embeddings}{theirs}_embeddings.weight")
-        for ours, theirs in tables.items()
-    }
-
-
-def words(dense: str, norm: str, bias: str) -> dict[str, Row]:
-    """Return the rows of the heads over the vocabulary."""
-    rows = {f"{head}/bias": Row(bias) for head in ("mlm", "causal_lm")}
-    for head in ("mlm", "causal_lm"):
-        rows |= modules({f"{head}/dense": (dense, "dense"), f"{head}/norm": (norm, "norm")})
+    rows |= name_module("encoder/embeddings/norm", f"{prefix}embeddings.LayerNorm")
+    for ours, theirs in modules.items():
+        rows |= name_module(f"encoder/layer_{{}}/{ours}", f"{prefix}{layer}{theirs}")
     return rows
 
 
-def logits(**theirs: str) -> dict[str, Row]:
-    """Return the rows of the last dense layer of heads over labels."""
-    return modules({f"{head}/logits": (name, "dense") for head, name in theirs.items()})
+def name_words(dense: str, norm: str, bias: str) -> dict[str, Row]:
+    """Name the dense layer, the norm and the bias of the heads over the vocabulary."""
+    rows: dict[str, Row] = {}
+    for head in WORDS:
+        rows |= name_module(f"{head}/dense", dense) | name_module(f"{head}/norm", norm)
+        rows[f"{head}/bias"] = Row(bias)
+    return rows
+
+
+def name_logits(**theirs: str) -> dict[str, Row]:
+    """Name the last dense layer of each head over labels."""
+    rows: dict[str, Row] = {}
+    for head, name in theirs.items():
+        rows |= name_module(f"{head}/logits", name)
+    return rows
 
 
 LABELS = dict.fromkeys(("classify", "regress", "tag", "choice"), "classifier")
-ROWS = (
-    encoder("bert.", "attention.output.LayerNorm", "output.LayerNorm")
-    | words(
+NAMES = {
+    **name_encoder("bert.", "encoder.layer.{}.", LAYER),
+    **name_module("encoder/pooler", "bert.pooler.dense"),
+    **name_words(
         "cls.predictions.transform.dense",
         "cls.predictions.transform.LayerNorm",
         "cls.predictions.bias",
-    )
-    | logits(nsp="cls.seq_relationship", **LABELS, span="qa_outputs")
-)
+    ),
+    **name_logits(nsp="cls.seq_relationship", **LABELS, span="qa_outputs"),
+}
 
 
-def state(config: knobs.Config, special: Special) -> Stated:
-    """Return what config.json states besides the sizes and rates."""
-    return {
+def to_hf(config: knobs.Config, special: Special) -> Stated:
+    """Write a model as a config.json; BERT has one segment type at least."""
+    return base.state_knobs(config.model, KEYS) | {
+        "type_vocab_size": max(1, config.model.type_vocab),
         "pad_token_id": special.pad,
         "position_embedding_type": "absolute",
         "is_decoder": config.model.causal,
     }
 
 
+def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
+    """Read a model from a config.json."""
+    base.check_fixed(stated, ALLOWED, "BERT")
+    values = base.read_knobs(stated, KEYS)
+    return knobs.Model(
+        **values,
+        head_activation=values["activation"],
+        causal=stated.get("is_decoder") is True,
+        init="normal",
+    )
+
+
 FAMILY = Family(
     model_type="bert",
     title="BERT",
     prefix="bert.",
-    classes=over_labels("Bert")
-    | {
+    classes={
+        **base.over_labels("Bert"),
         "BertLMHeadModel": ("causal_lm",),  # of a model that is no decoder, mlm
         "BertForPreTraining": ("mlm", "nsp"),
         "BertForMaskedLM": ("mlm",),
         "BertForNextSentencePrediction": ("nsp",),
         "BertModel": (),
     },
-    keys=KEYS,
-    fixed=FIXED
-    | {"position_embedding_type": (None, "absolute"), "is_decoder": (None, False, True)},
-    rows=same(ROWS),
+    names=NAMES,
+    to_hf=to_hf,
+    from_hf=from_hf,
     tied="cls.predictions.decoder.weight",
     second_bias="cls.predictions.decoder.bias",
-    state=state,
-    only=PLAIN | {"norm": ("post",), "first_position": (0,), "type_vocab": range(1, 2**31)},
 )

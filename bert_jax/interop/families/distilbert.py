@@ -1,94 +1,86 @@
 """DistilBERT: a BERT without segment types, whose classes over a text have a dense layer and ReLU.
 
-Its dropout is a number for each class: ours is the number of the class at hand.
+Its dropout before a head is a number for each class. Ours is the number of the class at hand. The
+table of positions is read from the file, whether it was learned or made of sines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
-from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import FIXED, PLAIN, Family, Stated, number, over_labels, same
-from bert_jax.interop.parameter_names import Row, modules
+from bert_jax.interop.families import base, bert
+from bert_jax.interop.families.base import Family, Stated
+from bert_jax.interop.parameter_names import name_module
 
-LAYER = "distilbert.transformer.layer.{}."
-MODULES = {
-    "encoder/embeddings/norm": ("distilbert.embeddings.LayerNorm", "norm"),
-    "encoder/layer_{}/attention/query": (f"{LAYER}attention.q_lin", "dense"),
-    "encoder/layer_{}/attention/key": (f"{LAYER}attention.k_lin", "dense"),
-    "encoder/layer_{}/attention/value": (f"{LAYER}attention.v_lin", "dense"),
-    "encoder/layer_{}/attention/out": (f"{LAYER}attention.out_lin", "dense"),
-    "encoder/layer_{}/attention_norm": (f"{LAYER}sa_layer_norm", "norm"),
-    "encoder/layer_{}/mlp/up": (f"{LAYER}ffn.lin1", "dense"),
-    "encoder/layer_{}/mlp/down": (f"{LAYER}ffn.lin2", "dense"),
-    "encoder/layer_{}/mlp_norm": (f"{LAYER}output_layer_norm", "norm"),
-    "encoder/pooler": ("pre_classifier", "dense"),
+KEYS = {
+    "hidden": ("dim", None),
+    "layers": ("n_layers", None),
+    "heads": ("n_heads", None),
+    "mlp": ("hidden_dim", None),
+    "activation": ("activation", "gelu"),
+    "dropout": ("dropout", 0.1),
+    "attention_dropout": ("attention_dropout", 0.1),
+    "max_positions": ("max_position_embeddings", 512),
+    "init_stddev": ("initializer_range", 0.02),
 }
-ROWS = {
-    "encoder/embeddings/token": Row("distilbert.embeddings.word_embeddings.weight"),
-    "encoder/embeddings/position": Row("distilbert.embeddings.position_embeddings.weight"),
-    **bert.words("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-    **bert.logits(**bert.LABELS, span="qa_outputs"),
-    **modules(MODULES),
+LAYER = {  # our module of a layer -> its name there
+    "attention/query": "attention.q_lin",
+    "attention/key": "attention.k_lin",
+    "attention/value": "attention.v_lin",
+    "attention/out": "attention.out_lin",
+    "attention_norm": "sa_layer_norm",
+    "mlp/up": "ffn.lin1",
+    "mlp/down": "ffn.lin2",
+    "mlp_norm": "output_layer_norm",
 }
+NAMES = {
+    **bert.name_encoder("distilbert.", "transformer.layer.{}.", LAYER),
+    **name_module("encoder/pooler", "pre_classifier"),
+    **bert.name_words("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
+    **bert.name_logits(**bert.LABELS, span="qa_outputs"),
+}
+OF_TEXTS, OF_ANSWERS = "seq_classif_dropout", "qa_dropout"
 
-OF_TEXTS = "seq_classif_dropout"
-RATES = {OF_TEXTS: 0.2, "qa_dropout": 0.1}
+
+def to_hf(config: knobs.Config, special: Special) -> Stated:
+    """Write a model as a config.json."""
+    rates = dict.fromkeys((OF_TEXTS, OF_ANSWERS), config.model.classifier_dropout)
+    return base.state_knobs(config.model, KEYS) | rates | {"pad_token_id": special.pad}
 
 
-def read(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
-    """Return the knobs that follow from the family, and the dropout of the class."""
-    found: dict[str, Any] = {"type_vocab": 0, "norm_epsilon": 1e-12, "pooler": "relu"}
-    rates = {key: number(stated, key, default) for key, default in RATES.items()}
+def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
+    """Read a model from a config.json."""
+    base.check_fixed(stated, {**base.FIXED, "is_decoder": (None, False)}, "DistilBERT")
+    values = base.read_knobs(stated, KEYS)
+    of_texts = base.read_rate(stated, OF_TEXTS, 0.2)
+    of_answers = base.read_rate(stated, OF_ANSWERS, 0.1)
     if "tag" not in heads:
-        found["classifier_dropout"] = rates["qa_dropout" if "span" in heads else OF_TEXTS]
-    return found
-
-
-def state(config: knobs.Config, special: Special) -> Stated:
-    """Return what config.json states besides the sizes and rates."""
-    rates = dict.fromkeys(RATES, config.model.classifier_dropout)
-    return {**rates, "pad_token_id": special.pad}
+        values["classifier_dropout"] = of_answers if "span" in heads else of_texts
+    return knobs.Model(
+        **values,
+        head_activation=values["activation"],
+        type_vocab=0,
+        norm_epsilon=1e-12,
+        pooler="relu",
+        word_head=base.read_word_head(stated, heads),
+        init="normal",
+    )
 
 
 FAMILY = Family(
     model_type="distilbert",
     title="DistilBERT",
     prefix="distilbert.",
-    classes=over_labels("DistilBert")
-    | {
+    classes={
+        **base.over_labels("DistilBert"),
         "DistilBertForMaskedLM": ("mlm",),
         "DistilBertModel": (),
     },
-    keys={
-        "vocab_size": ("vocab_size", None),
-        "hidden": ("dim", None),
-        "layers": ("n_layers", None),
-        "heads": ("n_heads", None),
-        "mlp": ("hidden_dim", None),
-        "activation": ("activation", "gelu"),
-        "dropout": ("dropout", 0.1),
-        "attention_dropout": ("attention_dropout", 0.1),
-        "max_positions": ("max_position_embeddings", 512),
-        "init_stddev": ("initializer_range", 0.02),
-    },
-    # The table of positions is read from the file, whether it was learned or made of sines.
-    fixed=FIXED | {"is_decoder": (None, False)},
-    rows=same(ROWS),
+    names=NAMES,
+    to_hf=to_hf,
+    from_hf=from_hf,
     tied="vocab_projector.weight",
-    kept=tuple(RATES),
-    read=read,
-    state=state,
-    only=PLAIN
-    | {
-        "norm": ("post",),
-        "first_position": (0,),
-        "type_vocab": (0,),
-        "norm_epsilon": (1e-12,),
-    },
-    pooler="relu",
-    causal=False,
+    kept=(OF_TEXTS, OF_ANSWERS),
 )

@@ -13,149 +13,84 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import (
-    FIXED,
-    OVER_LABELS,
-    Family,
-    Stated,
-    activation,
-    over_labels,
-    same,
-    their_activation,
-    truth,
-    whole,
-)
-from bert_jax.interop.parameter_names import Row, module, modules
-from bert_jax.system import jsons
-from bert_jax.system.jsons import show
+from bert_jax.interop.families import base, bert
+from bert_jax.interop.families.base import Family, Stated
+from bert_jax.interop.json_files import shorten
+from bert_jax.interop.parameter_names import Row, name_module
 
-LAYER = "model.layers.{}."
-LABELS = (*OVER_LABELS, "span")
+KEYS = {
+    "hidden": ("hidden_size", None),
+    "layers": ("num_hidden_layers", None),
+    "heads": ("num_attention_heads", None),
+    "mlp": ("intermediate_size", None),
+    "activation": ("hidden_activation", "gelu"),
+    "dropout": ("mlp_dropout", 0.0),
+    "attention_dropout": ("attention_dropout", 0.0),
+    "classifier_dropout": ("classifier_dropout", 0.0),
+    "max_positions": ("max_position_embeddings", 8192),
+    "init_stddev": ("initializer_range", 0.02),
+    "norm_epsilon": ("norm_eps", 1e-5),
+}
+ALLOWED = {
+    **base.FIXED,
+    "decoder_bias": (True,),
+    "rope_scaling": (None,),
+    "is_decoder": (None, False),
+}
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
-GLOBAL, NEAR = "full_attention", "sliding_attention"
+GLOBAL, NEAR = "full_attention", "sliding_attention"  # kinds of layers
 BASES = {GLOBAL: ("global_rope_theta", 160_000.0), NEAR: ("local_rope_theta", 10_000.0)}
+LABELS = (*base.OVER_LABELS, "span")
+FUSED = (  # our module of a layer, its name there, its part and the number of parts
+    ("attention_norm", "attn_norm", 0, 1),
+    ("attention/query", "attn.Wqkv", 0, 3),
+    ("attention/key", "attn.Wqkv", 1, 3),
+    ("attention/value", "attn.Wqkv", 2, 3),
+    ("attention/out", "attn.Wo", 0, 1),
+    ("mlp_norm", "mlp_norm", 0, 1),
+    ("mlp/up", "mlp.Wi", 0, 2),
+    ("mlp/gate", "mlp.Wi", 1, 2),
+    ("mlp/down", "mlp.Wo", 0, 1),
+)
 
 
-def _rows() -> dict[str, Row]:
-    norms = {
-        "encoder/embeddings/norm": ("model.embeddings.norm", "norm"),
-        "encoder/layer_{}/mlp_norm": (f"{LAYER}mlp_norm", "norm"),
-        "encoder/final_norm": ("model.final_norm", "norm"),
-        **{f"{head}/norm": ("head.norm", "norm") for head in LABELS},
-    }
-    found = {
+def name_tensors() -> dict[str, Row]:
+    """Name the tensors of the encoder and of all heads."""
+    rows = {
         "encoder/embeddings/token": Row("model.embeddings.tok_embeddings.weight"),
-        **bert.words("head.dense", "head.norm", "decoder.bias"),
-        **bert.logits(**dict.fromkeys(LABELS, "classifier")),
-        **modules({f"{head}/dense": ("head.dense", "dense") for head in LABELS} | norms),
-        **module("encoder/layer_{}/attention_norm", f"{LAYER}attn_norm", "norm"),
+        **name_module("encoder/embeddings/norm", "model.embeddings.norm"),
+        **name_module("encoder/final_norm", "model.final_norm"),
+        **bert.name_words("head.dense", "head.norm", "decoder.bias"),
+        **bert.name_logits(**dict.fromkeys(LABELS, "classifier")),
     }
-    for ours, theirs, part, parts in (
-        ("attention/query", "attn.Wqkv", 0, 3),
-        ("attention/key", "attn.Wqkv", 1, 3),
-        ("attention/value", "attn.Wqkv", 2, 3),
-        ("attention/out", "attn.Wo", 0, 1),
-        ("mlp/up", "mlp.Wi", 0, 2),
-        ("mlp/gate", "mlp.Wi", 1, 2),
-        ("mlp/down", "mlp.Wo", 0, 1),
-    ):
-        there = f"{LAYER}{theirs}"
-        found |= module(f"encoder/layer_{{}}/{ours}", there, "dense", part=part, parts=parts)
-    return found
+    for head in LABELS:
+        rows |= name_module(f"{head}/dense", "head.dense")
+        rows |= name_module(f"{head}/norm", "head.norm")
+    for ours, theirs, part, parts in FUSED:
+        there = f"model.layers.{{}}.{theirs}"
+        rows |= name_module(f"encoder/layer_{{}}/{ours}", there, part=part, parts=parts)
+    return rows
 
 
-ROWS = _rows()
+def to_hf(config: knobs.Config, special: Special) -> Stated:
+    """Write a model as a config.json that transformers 4 and 5 read.
 
-
-def read(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
-    """Return the knobs that follow from the family, its layers' kinds and its biases."""
-    biases = {key: truth(stated, key, False) for key in BIASES}
-    if len({*biases.values()}) > 1:
-        said = ", ".join(f"{key} = {value}" for key, value in biases.items())
-        raise ConfigError(said, "biases are read where all layers have them, or none")
-    pooling = stated.get("classifier_pooling", "cls")
-    if pooling not in ("cls", "mean"):
-        raise ConfigError(f"classifier_pooling = {show(pooling)}", "cls or mean")
-    window, every = _windows(stated)
-    everywhere, near = (_base(stated, kind) for kind in (GLOBAL, NEAR))
-    return {
-        "position": "rotary",
-        "rotary_base": everywhere,
-        "rotary_base_near": near if window and near not in (None, everywhere) else None,
-        "window": window,
-        "global_every": every,
-        "type_vocab": 0,
-        "norm": "pre",
-        "first_norm": False,
-        "biases": biases["norm_bias"],
-        "gated": True,
-        "head_activation": activation(stated, "classifier_activation"),
-        "pooler": "transform",
-        "pooling": pooling,
-        "init": "truncated_normal",
-    }
-
-
-def _windows(stated: Stated) -> tuple[int, int]:
-    """Return the window and every how many layers there is none; transformers 4 and 5 state it."""
-    layers = whole(stated, "num_hidden_layers")
-    kinds = stated.get("layer_types")
-    if kinds is None:
-        every = whole(stated, "global_attn_every_n_layers", 3)
-        kinds = [NEAR if layer % every else GLOBAL for layer in range(layers)]
-    if problem := jsons.wrong(kinds, [{GLOBAL, NEAR}], "layer_types"):
-        raise ConfigError(problem, f"{GLOBAL} or {NEAR} for each layer")
-    if kinds == [GLOBAL] * layers:
-        return 0, 0
-    if (window := whole(stated, "local_attention", 128) // 2) == 0:
-        raise ConfigError("local_attention = 1 lets no token see another", "2 or more")
-    if kinds == [NEAR] * layers:
-        return window, 0
-    for every in range(2, layers + 1):
-        if kinds == [NEAR if layer % every else GLOBAL for layer in range(layers)]:
-            return window, every
-    raise ConfigError(
-        f"layer_types has {kinds.count(GLOBAL)} {GLOBAL} among {len(kinds)} for {layers} layers",
-        "layers that see all tokens are read where they are the first and every n-th after it",
-    )
-
-
-def _base(stated: Stated, kind: str) -> float | None:
-    """Return the base of rotary positions of layers of a kind; None is that of the others."""
-    every = stated.get("rope_parameters")
-    own = every.get(kind) if isinstance(every, dict) else None
-    own = own if isinstance(own, dict) else {}
-    key, default = BASES[kind]
-    if {*own} - {"rope_type", "rope_theta"} or own.get("rope_type", "default") != "default":
-        raise ConfigError(
-            f"rope_parameters.{kind} is not of the default type", "positions that are not scaled"
-        )
-    value = own["rope_theta"] if "rope_theta" in own else stated.get(key, default)
-    if value is None and kind == NEAR:
-        return None
-    if jsons.wrong(value, float) or value < 1:
-        raise ConfigError(f"{key} = {show(value)}", "a number of at least 1 is expected")
-    return float(value)
-
-
-def state(config: knobs.Config, special: Special) -> Stated:
-    """Return what config.json states besides sizes and rates, as transformers 4 and 5 read it."""
-    m = config.model
-    assert m.layers is not None
-    assert m.head_activation is not None
-    every = m.global_every if m.window else 1
-    bases = (m.rotary_base, m.rotary_base if m.rotary_base_near is None else m.rotary_base_near)
-    return {
-        "embedding_dropout": m.dropout,
-        "max_position_embeddings": max(m.max_positions, config.sequence_length),
-        "classifier_activation": their_activation(m.head_activation),
-        "classifier_pooling": m.pooling,
-        "layer_types": [NEAR if layer % every else GLOBAL for layer in range(m.layers)],
+    The first layer attends to all tokens: transformers 4 knows no model without such a layer.
+    """
+    model = config.model
+    assert model.layers is not None
+    every = model.global_every or model.layers if model.window else 1
+    near = model.rotary_base if model.rotary_base_near is None else model.rotary_base_near
+    stated = base.state_knobs(model, KEYS) | {
+        "embedding_dropout": model.dropout,
+        "max_position_embeddings": max(model.max_positions, config.sequence_length),
+        "classifier_activation": base.name_activation(model.head_activation),
+        "classifier_pooling": model.pooling,
+        "layer_types": _list_kinds(model.layers, every),
         "global_attn_every_n_layers": every,
-        **({"local_attention": 2 * m.window} if m.window else {}),
-        **{key: base for (key, _), base in zip(BASES.values(), bases, strict=True)},
-        **dict.fromkeys(BIASES, m.biases),
+        "global_rope_theta": model.rotary_base,
+        "local_rope_theta": near,
+        **dict.fromkeys(BIASES, model.biases),
         "decoder_bias": True,
         "pad_token_id": special.pad,
         "bos_token_id": special.cls,
@@ -163,59 +98,112 @@ def state(config: knobs.Config, special: Special) -> Stated:
         "cls_token_id": special.cls,
         "sep_token_id": special.sep,
     }
+    return stated | {"local_attention": 2 * model.window} if model.window else stated
 
 
-def obstacles(config: knobs.Config, special: Special) -> dict[str, Any]:
-    """Return windows in every layer: transformers 4 has the first without."""
-    m = config.model
-    return {"model.global_every": 0} if m.window and not m.global_every else {}
+def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
+    """Read a model from a config.json of transformers 4 or 5."""
+    base.check_fixed(stated, ALLOWED, "ModernBERT")
+    biases = {key: base.read_truth(stated, key, False) for key in BIASES}
+    if len(set(biases.values())) > 1:
+        said = ", ".join(f"{key} = {value}" for key, value in biases.items())
+        raise ConfigError(said, "biases are read if all layers have them, or none")
+    pooling: Any = stated.get("classifier_pooling", "cls")
+    if pooling not in ("cls", "mean"):
+        raise ConfigError(f"classifier_pooling = {shorten(pooling)}", "cls or mean")
+    window, every = _read_windows(stated)
+    everywhere = _read_base(stated, GLOBAL)
+    assert everywhere is not None
+    near = _read_base(stated, NEAR)
+    if not window or near == everywhere:
+        near = None
+    return knobs.Model(
+        **base.read_knobs(stated, KEYS),
+        position="rotary",
+        rotary_base=everywhere,
+        rotary_base_near=near,
+        window=window,
+        global_every=every,
+        type_vocab=0,
+        norm="pre",
+        first_norm=False,
+        biases=biases["norm_bias"],
+        gated=True,
+        head_activation=base.read_activation(stated, "classifier_activation"),
+        pooler="transform",
+        pooling=pooling,
+        word_head=base.read_word_head(stated, heads),
+        init="truncated_normal",
+    )
+
+
+def _list_kinds(layers: int, every: int) -> list[str]:
+    """List the kinds of layers if the first and every n-th after it attend to all tokens."""
+    return [NEAR if layer % every else GLOBAL for layer in range(layers)]
+
+
+def _read_windows(stated: Stated) -> tuple[int, int]:
+    """Read the window, and every how many layers there is none; 0, 0 is no window at all."""
+    layers = base.read_count(stated, "num_hidden_layers")
+    kinds = stated.get("layer_types")
+    if kinds is None:  # transformers 4
+        every = min(layers, base.read_count(stated, "global_attn_every_n_layers", 3))
+    else:
+        every = _read_distance(kinds, layers)
+    if every == 1:
+        return 0, 0
+    return base.read_count(stated, "local_attention", 128, low=2) // 2, every
+
+
+def _read_distance(kinds: Any, layers: int) -> int:
+    """Read every how many layers of a list attend to all tokens; 0 if none does."""
+    if not isinstance(kinds, list) or not all(kind in (GLOBAL, NEAR) for kind in kinds):
+        raise ConfigError(f"layer_types = {shorten(kinds)}", f"{GLOBAL} or {NEAR} for each layer")
+    if GLOBAL not in kinds:
+        every = 0
+    elif GLOBAL in kinds[1:]:
+        every = kinds.index(GLOBAL, 1)
+    else:
+        every = len(kinds)
+    if len(kinds) != layers or (every and kinds != _list_kinds(layers, every)):
+        raise ConfigError(
+            f"layer_types has {kinds.count(GLOBAL)} {GLOBAL} among {len(kinds)} "
+            f"for {layers} layers",
+            "the first layer and every n-th after it attend to all tokens, or none",
+        )
+    return every
+
+
+def _read_base(stated: Stated, kind: str) -> float | None:
+    """Read the base of the rotary positions of a kind of layers; None is as the others'."""
+    both = stated.get("rope_parameters")
+    own = both.get(kind) if isinstance(both, dict) else None
+    own = own if isinstance(own, dict) else {}
+    if set(own) - {"rope_type", "rope_theta"} or own.get("rope_type", "default") != "default":
+        raise ConfigError(
+            f"rope_parameters.{kind} is not of the default type", "positions that are not scaled"
+        )
+    key, default = BASES[kind]
+    value = own["rope_theta"] if "rope_theta" in own else stated.get(key, default)
+    if value is None and kind == NEAR:
+        return None
+    if type(value) not in (int, float) or not 1 <= value < 1e30:
+        raise ConfigError(f"{key} = {shorten(value)}", "a number of at least 1 is expected")
+    return float(value)
 
 
 FAMILY = Family(
     model_type="modernbert",
     title="ModernBERT",
     prefix="model.",
-    classes=over_labels("ModernBert")
-    | {
+    classes={
+        **base.over_labels("ModernBert"),
         "ModernBertForMaskedLM": ("mlm",),
         "ModernBertModel": (),
     },
-    keys={
-        "vocab_size": ("vocab_size", None),
-        "hidden": ("hidden_size", None),
-        "layers": ("num_hidden_layers", None),
-        "heads": ("num_attention_heads", None),
-        "mlp": ("intermediate_size", None),
-        "activation": ("hidden_activation", "gelu"),
-        "dropout": ("mlp_dropout", 0.0),
-        "attention_dropout": ("attention_dropout", 0.0),
-        "classifier_dropout": ("classifier_dropout", 0.0),
-        "max_positions": ("max_position_embeddings", 8192),
-        "init_stddev": ("initializer_range", 0.02),
-        "norm_epsilon": ("norm_eps", 1e-5),
-    },
-    fixed=FIXED
-    | {
-        "decoder_bias": (True,),
-        "rope_scaling": (None,),
-        "is_decoder": (None, False),
-    },
-    rows=same(ROWS),
+    names=name_tensors(),
+    to_hf=to_hf,
+    from_hf=from_hf,
     tied="decoder.weight",
     kept=("local_attention",),  # it is halved, and the rest is dropped
-    read=read,
-    state=state,
-    only={
-        "position": ("rotary",),
-        "norm": ("pre",),
-        "first_norm": (False,),
-        "gated": (True,),
-        "type_vocab": (0,),
-    },
-    obstacles=obstacles,
-    head_activation="any",
-    pooler="transform",
-    poolings=("cls", "mean"),
-    causal=False,
-    exclusive=("mlm", *LABELS),
 )

@@ -1,76 +1,67 @@
 """RoBERTa, with LayerNorm after each block or before it.
 
-Its table of positions begins with rows that no token reads: the first token's is the padding
-token's id + 1. The pooler of its classes over labels is called `classifier.dense`, and the
-activation of its MLM head is always GELU.
+Its table of positions begins with rows that no token reads: the first token reads the row after
+the padding token's id. The pooler of its classes over a whole text is called `classifier.dense`.
+The activation of its MLM head is always GELU.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from collections.abc import Collection, Iterable
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
-from bert_jax.interop.families import bert
-from bert_jax.interop.families.base import PLAIN, Family, Stated, over_labels, whole
-from bert_jax.interop.parameter_names import Row, Rows, module
+from bert_jax.interop.families import base, bert
+from bert_jax.interop.families.base import Family, Stated
+from bert_jax.interop.parameter_names import name_module
 
-HEADS = bert.words("lm_head.dense", "lm_head.layer_norm", "lm_head.bias") | bert.logits(
-    classify="classifier.out_proj",
-    regress="classifier.out_proj",
-    tag="classifier",
-    choice="classifier",
-    span="qa_outputs",
-)
-
-
-def names(encoder: dict[str, Row]) -> Callable[[Collection[str]], Rows]:
-    """Return the function of a model's heads that returns the names of its tensors."""
-    rows = encoder | HEADS
-
-    def of(heads: Collection[str]) -> Rows:
-        if {"classify", "regress"} & set(heads):
-            return rows | module("encoder/pooler", "classifier.dense", "dense")
-        return rows
-
-    return of
+HEADS = {
+    **bert.name_words("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+    **bert.name_logits(
+        classify="classifier.out_proj",
+        regress="classifier.out_proj",
+        tag="classifier",
+        choice="classifier",
+        span="qa_outputs",
+    ),
+}
+PRE_NORM_LAYER = {
+    **bert.LAYER,
+    "attention_norm": "attention.LayerNorm",
+    "mlp_norm": "intermediate.LayerNorm",
+}
 
 
 def is_pre_norm(model_type: str, tensors: Iterable[str]) -> bool:
-    """Tell whether tensors called RoBERTa's are those of the pre-norm family, as DinkyTrain's."""
+    """Tell whether tensors that call themselves RoBERTa's have pre-norm, as DinkyTrain's."""
     return model_type == "roberta" and any(
         name.endswith("encoder.layer.0.attention.LayerNorm.weight") for name in tensors
     )
 
 
-def read(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
-    """Return the knobs that follow from the family and from the padding token."""
-    first = whole(stated, "pad_token_id", 1, low=0) + 1
-    return {"first_position": first, "head_activation": "gelu"}
-
-
-def read_pre_norm(stated: Stated, heads: Collection[str]) -> dict[str, Any]:
-    """Return the same of the pre-norm family."""
-    return read(stated, heads) | {"norm": "pre"}
-
-
-def state(config: knobs.Config, special: Special) -> Stated:
-    """Return what config.json states besides the sizes and rates."""
+def to_hf(config: knobs.Config, special: Special) -> Stated:
+    """Write a model as a config.json; its positions follow from the padding token."""
     tokens = {"bos_token_id": special.cls, "eos_token_id": special.sep}
-    return bert.state(config, special) | tokens
+    return bert.to_hf(config, special) | tokens
 
 
-def obstacles(config: knobs.Config, special: Special) -> dict[str, Any]:
-    """Return first_position where it is not the row after that of the padding token."""
-    first = config.model.first_position
-    return {} if first == special.pad + 1 else {"model.first_position": first}
+def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
+    """Read a model with LayerNorm after each block."""
+    first = base.read_count(stated, "pad_token_id", 1, low=0) + 1
+    return dataclasses.replace(
+        bert.from_hf(stated, heads), first_position=first, head_activation="gelu"
+    )
 
 
-def classes(name: str) -> dict[str, tuple[str, ...]]:
-    """Return the classes whose names begin with `name`, and the heads they promise."""
-    return over_labels(name) | {
+def from_hf_pre_norm(stated: Stated, heads: Collection[str]) -> knobs.Model:
+    """Read a model with LayerNorm before each block."""
+    return dataclasses.replace(from_hf(stated, heads), norm="pre")
+
+
+def list_classes(name: str) -> dict[str, tuple[str, ...]]:
+    """Name the classes that begin with `name`, and their heads."""
+    return base.over_labels(name) | {
         f"{name}ForCausalLM": ("causal_lm",),
         f"{name}ForMaskedLM": ("mlm",),
         f"{name}Model": (),
@@ -81,32 +72,33 @@ FAMILY = Family(
     model_type="roberta",
     title="RoBERTa",
     prefix="roberta.",
-    classes=classes("Roberta"),
-    keys=bert.KEYS,
-    fixed=bert.FAMILY.fixed,
-    rows=names(bert.encoder("roberta.", "attention.output.LayerNorm", "output.LayerNorm")),
+    classes=list_classes("Roberta"),
+    names={
+        **bert.name_encoder("roberta.", "encoder.layer.{}.", bert.LAYER),
+        **name_module("encoder/pooler", "roberta.pooler.dense"),
+        **HEADS,
+    },
+    to_hf=to_hf,
+    from_hf=from_hf,
     tied="lm_head.decoder.weight",
     second_bias="lm_head.decoder.bias",
-    read=read,
-    state=state,
-    only=PLAIN | {"norm": ("post",), "type_vocab": range(1, 2**31)},
-    obstacles=obstacles,
-    head_activation="gelu",
-    unused=r"roberta\.pooler\.",  # of versions that kept it beside `classifier.dense`
+    text_pooler="classifier.dense",
+    unused=r"roberta\.pooler\.",  # of versions that kept it besides `classifier.dense`
 )
 PRE_NORM = dataclasses.replace(
     FAMILY,
     model_type="roberta-prelayernorm",
     title="RoBERTa with pre-norm",
     prefix="roberta_prelayernorm.",
-    # DinkyTrain names the others.
-    classes=classes("RobertaPreLayerNorm") | classes("Roberta"),
-    rows=names(
-        bert.encoder("roberta_prelayernorm.", "attention.LayerNorm", "intermediate.LayerNorm")
-        | module("encoder/final_norm", "roberta_prelayernorm.LayerNorm", "norm")
-    ),
-    read=read_pre_norm,
-    only=PLAIN | {"norm": ("pre",), "first_norm": (True,), "type_vocab": range(1, 2**31)},
-    # The second is in files of DinkyTrain, and nothing reads it there.
+    # DinkyTrain names the classes of RoBERTa.
+    classes=list_classes("RobertaPreLayerNorm") | list_classes("Roberta"),
+    names={
+        **bert.name_encoder("roberta_prelayernorm.", "encoder.layer.{}.", PRE_NORM_LAYER),
+        **name_module("encoder/pooler", "roberta_prelayernorm.pooler.dense"),
+        **name_module("encoder/final_norm", "roberta_prelayernorm.LayerNorm"),
+        **HEADS,
+    },
+    from_hf=from_hf_pre_norm,
+    # The second norm of attention is in files of DinkyTrain, where nothing reads it.
     unused=r"roberta_prelayernorm\.(pooler\.|encoder\.layer\.\d+\.attention\.self\.LayerNorm\.)",
 )

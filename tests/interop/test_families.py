@@ -1,0 +1,324 @@
+"""Each family in and out again byte for byte, as older files state it, and what is not its own."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from safetensors.numpy import load_file
+
+from bert_jax import cli
+from bert_jax.config import knobs
+from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.interop import config_json, export, huggingface, runs
+from bert_jax.interop import families as table
+from tests import families, variants
+from tests.families import CASES
+
+QUICK = [("modernbert", "masked_lm"), ("electra", "pretraining"), ("neobert", "masked_lm")]
+EVERY = [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
+PLAIN = "roberta", "sequence_classification"
+
+
+def opened(path: Path, family: str, head: str, **changes: Any) -> runs.TrainedModel:
+    """A model of the recipe with its vocabulary, as commands open it."""
+    families.vocabulary(families.folder(path, family, head, **changes), family)
+    return runs.open_run(str(path))
+
+
+def exported(run: runs.TrainedModel, folder: Path) -> Path:
+    folder.mkdir()
+    export.write_folder(run, folder)
+    return folder
+
+
+def read_stated(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "config.json").read_text())
+
+
+def parsed(family: str, head: str, changes: dict[str, Any]) -> knobs.Config:
+    """The config of a model with other lines in its config.json; "-" leaves a line out."""
+    stated = {**families.golden(family)[0][head], **changes}
+    shapes = {name: value.shape for name, value in families.tensors(family, head).items()}
+    stated = {key: value for key, value in stated.items() if value != "-"}
+    return config_json.read_config(stated, table.find_family(stated, ()), shapes, None)
+
+
+# --- in and out -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("family", "head"), EVERY)
+def test_model_out_and_in_again_is_the_same_bytes(family, head, tmp_path):
+    """The rows of RoBERTa's positions that no token reads too."""
+    run = opened(tmp_path / "m", family, head)
+    out = exported(run, tmp_path / "out")
+    prefix = table.TABLE[family].prefix if head == "model" else ""  # transformers leaves it out
+    given, written = families.tensors(family, head), load_file(out / "model.safetensors")
+    assert {prefix + name for name in given} == written.keys()
+    for name, value in given.items():
+        np.testing.assert_array_equal(written[prefix + name], value, err_msg=name)
+    again = runs.open_run(str(out))
+    assert again.config.model == run.config.model
+    exported(again, tmp_path / "twice")
+    for name in ("model.safetensors", "config.json"):
+        assert (tmp_path / "twice" / name).read_bytes() == (out / name).read_bytes()
+    stated, golden = read_stated(out), families.golden(family)[0][head]
+    assert stated["model_type"] == family
+    assert stated["architectures"] == golden["architectures"]
+    inputs = json.loads((out / "tokenizer_config.json").read_text())["model_input_names"]
+    assert ("token_type_ids" in inputs) == (family == "electra")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of other libraries
+@pytest.mark.parametrize(("family", "head"), [case for case in CASES if case[0] != "neobert"])
+def test_transformers_loads_what_is_exported(family, head, tmp_path):
+    """In an environment with torch and transformers."""
+    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
+    out = exported(opened(tmp_path / "m", family, head), tmp_path / "out")
+    kind = getattr(transformers, read_stated(out)["architectures"][0])
+    model, report = kind.from_pretrained(out, output_loading_info=True)
+    assert not report["missing_keys"] - {"roberta.pooler.dense.weight"}
+    assert not report["unexpected_keys"]
+    given = {name: torch.tensor(x) for name, x in families.batch(family, head).items()}
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    with torch.no_grad():
+        found = model.eval()(**given)
+        if head != "multiple_choice":  # a pair has no types that the model would not take
+            model(**tokenizer("w5 w6", "w7", return_tensors="pt"))
+    mask = families.batch(family, head)["attention_mask"]
+    golden = families.outputs(family, head)
+    for name in ("last_hidden_state", "logits", "start_logits", "end_logits"):
+        if name in golden:
+            real = mask > 0 if golden[name].shape[: mask.ndim] == mask.shape else ...
+            ours, theirs = found[name].numpy()[real], golden[name][real]
+            assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max(), name
+
+
+@pytest.mark.parametrize("family", families.UNTIED)
+def test_untied_output_goes_out_and_in_again(family, tmp_path):
+    folder, matrix = families.untied_folder(tmp_path / "m", family)
+    run = runs.open_run(str(folder))
+    again = runs.open_run(str(exported(run, tmp_path / "out")))
+    assert again.config.model == run.config.model
+    assert run.config.model.word_head == "untied"
+    jax.tree.map(np.testing.assert_array_equal, again.params, run.params)
+    cut = runs._cut_vocabulary(run.params, 24, 18)["mlm"]
+    np.testing.assert_array_equal(cut["table"], np.pad(matrix[:18], [(0, 6), (0, 0)]))
+
+
+RATES = {"qa_dropout": 0.3, "seq_classif_dropout": 0.4}
+
+
+@pytest.mark.parametrize(
+    ("family", "head", "given"),
+    [
+        ("distilbert", "question_answering", RATES),
+        ("distilbert", "sequence_classification", RATES),
+        ("modernbert", "masked_lm", {"local_attention": 7}),
+        ("electra", "multiple_choice", {"classifier_dropout": 0.3, "summary_last_dropout": 0.4}),
+    ],
+)
+def test_export_states_what_the_import_stated(family, head, given, tmp_path):
+    """Also by way of a run, which `bert-jax import` writes."""
+    run = opened(tmp_path / "m", family, head, **given)
+    assert cli.execute(["import", f"--model={tmp_path / 'm'}", f"--output={tmp_path / 'r'}"]) == 0
+    for source in (run, runs.open_run(str(tmp_path / "r"))):
+        stated = read_stated(exported(source, tmp_path / f"out{source.folder.name}"))
+        assert {key: stated[key] for key in given} == given
+
+
+def test_wide_generator_of_electra_stays_one(tmp_path):
+    """If its embeddings are as wide as its layers, it has the tensors of a BERT."""
+    lines = {"embedding_size": 8, "hidden_act": "gelu"}
+    folder = families.folder(tmp_path / "m", "electra", "masked_lm", **lines)
+    wide = {
+        name: np.pad(x, [(0, 2 if size == 6 else 0) for size in x.shape], constant_values=0.1)
+        for name, x in families.tensors("electra", "masked_lm").items()
+        if "embeddings_project" not in name
+    }
+    variants.save(folder, wide)
+    families.vocabulary(folder, "electra")
+    out = exported(runs.open_run(str(folder)), tmp_path / "out")
+    stated = read_stated(out)
+    assert (stated["model_type"], stated["architectures"]) == ("electra", ["ElectraForMaskedLM"])
+    assert (stated["embedding_size"], stated["hidden_size"]) == (8, 8)
+    for name, value in load_file(out / "model.safetensors").items():
+        np.testing.assert_array_equal(value, wide[name], err_msg=name)
+
+
+# --- as other files state it ----------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_model_stored_otherwise_is_the_same(family, tmp_path):
+    """In shards, in half precision, without the prefix of the encoder, with copies and buffers."""
+    given, case = families.tensors(family, "masked_lm"), table.TABLE[family]
+    whole = flatten_dict(opened(tmp_path / "whole", family, "masked_lm").params, sep="/")
+    prefix = case.prefix
+    copies = {f"{prefix}embeddings.position_ids": np.arange(16)[None]}
+    if case.tied:
+        copies[case.tied] = given[case.names["encoder/embeddings/token"].theirs]
+    if case.second_bias:
+        copies[case.second_bias] = given[case.names["mlm/bias"].theirs]
+    short = {name.removeprefix(prefix): x for name, x in given.items() if name.startswith(prefix)}
+    half = {name: x.astype(ml_dtypes.bfloat16) for name, x in given.items()}
+    for name, stored, parts, head in (
+        ("copies", given | copies, 0, "masked_lm"),
+        ("shards", given, 3, "masked_lm"),
+        ("bare", short, 0, "model"),
+        ("half", half, 0, "masked_lm"),
+    ):
+        folder = families.folder(tmp_path / name, family, head)
+        (folder / "model.safetensors").unlink()
+        (variants.save_sharded(folder, stored, parts) if parts else variants.save(folder, stored))
+        found = huggingface.read_model(folder, allow_missing=True).params
+        for key, value in flatten_dict(found, sep="/").items():
+            expected = whole[key]
+            if name == "half":
+                expected = expected.astype(ml_dtypes.bfloat16).astype(np.float32)
+            np.testing.assert_array_equal(value, expected, err_msg=f"{name} {key}")
+
+
+def test_dinkytrain_files_are_read_as_pre_norm(tmp_path):
+    """They call themselves RoBERTa, and have a norm in each layer that nothing reads."""
+    given = families.tensors("roberta-prelayernorm", "masked_lm")
+    renamed = {k.replace("roberta_prelayernorm.", "roberta."): v for k, v in given.items()}
+    unread = "roberta.encoder.layer.0.attention.self.LayerNorm.weight"
+    stated = {"model_type": "roberta", "architectures": ["RobertaForMaskedLM"]}
+    plain = huggingface.read_model(
+        families.folder(tmp_path / "m", "roberta-prelayernorm", "masked_lm")
+    )
+    families.folder(tmp_path / "m", "roberta-prelayernorm", "masked_lm", **stated)
+    variants.save(tmp_path / "m", renamed | {unread: np.ones(8, np.float32)})
+    found = huggingface.read_model(tmp_path / "m")
+    assert found.config == plain.config
+    assert found.config.model.norm == "pre"
+    jax.tree.map(np.testing.assert_array_equal, found.params, plain.params)
+
+
+def test_modernbert_is_read_as_transformers_4_and_5():
+    new = parsed("modernbert", "masked_lm", {})
+    assert (new.model.window, new.model.global_every) == (3, 3)
+    assert (new.model.rotary_base, new.model.rotary_base_near) == (1600.0, 100.0)
+    old = {"layer_types": "-", "rope_parameters": "-", "global_attn_every_n_layers": 3}
+    bases = {"global_rope_theta": 1600.0, "local_rope_theta": 100.0}
+    assert parsed("modernbert", "masked_lm", old | bases) == new
+    without = parsed("modernbert", "masked_lm", old)  # their defaults
+    assert (without.model.rotary_base, without.model.rotary_base_near) == (160_000.0, 10_000.0)
+    same = parsed("modernbert", "masked_lm", old | bases | {"local_rope_theta": None})
+    assert (same.model.rotary_base, same.model.rotary_base_near) == (1600.0, None)
+    seldom = parsed("modernbert", "masked_lm", old | {"global_attn_every_n_layers": 9})
+    assert seldom.model.global_every == 4  # of 4 layers
+    near = {"layer_types": ["sliding_attention"] * 4}
+    assert parsed("modernbert", "masked_lm", near).model.global_every == 0
+    everywhere = parsed("modernbert", "regression", {}).model
+    assert (everywhere.window, everywhere.rotary_base_near) == (0, None)
+    assert everywhere.biases
+
+
+def test_roberta_positions_begin_after_the_padding(tmp_path):
+    config = parsed(*PLAIN, {})
+    assert (config.model.first_position, config.sequence_length) == (2, 14)
+    assert parsed(*PLAIN, {"pad_token_id": 0}).model.first_position == 1
+    families.vocabulary(families.folder(tmp_path, *PLAIN, pad_token_id=0), "roberta")
+    with pytest.raises(CheckpointError, match=r"pad_token_id = 0, and the padding token of .* is"):
+        runs.open_run(str(tmp_path))
+
+
+def test_roberta_pooler_nobody_reads_is_left_aside(tmp_path):
+    """Files of the first versions of transformers have two poolers."""
+    folder = families.folder(tmp_path, *PLAIN)
+    spare = {"roberta.pooler.dense.weight": np.ones((8, 8), np.float32)}
+    variants.save(folder, families.tensors(*PLAIN) | spare)
+    found = huggingface.read_model(folder).params["encoder"]["pooler"]["kernel"]
+    expected = families.tensors(*PLAIN)["classifier.dense.weight"]
+    np.testing.assert_array_equal(found.T, expected)
+
+
+def test_distilbert_reads_the_dropout_of_its_class():
+    for head, rate in (("question_answering", 0.3), ("sequence_classification", 0.4)):
+        assert parsed("distilbert", head, RATES).model.classifier_dropout == rate
+
+
+# --- refused --------------------------------------------------------------------------------------
+
+YARN = {"full_attention": {"rope_type": "yarn", "rope_theta": 1e4}}
+ODD = ["sliding_attention", *["full_attention"] * 3]
+OTHERS: dict[tuple[str, str], list[tuple[str, Any]]] = {  # one line of config.json each
+    PLAIN: [
+        ("model_type", "deberta-v2"),
+        ("model_type", ["roberta"]),
+        ("architectures", ["BertForSequenceClassification"]),
+        ("position_embedding_type", "relative_key"),
+        ("add_cross_attention", True),
+        ("quantization_config", {"bits": 4}),
+        ("pad_token_id", -1),
+        ("problem_type", "multi_label_classification"),
+        ("id2label", {"0": "a", "1": "a", "2": "b"}),
+        ("id2label", {"0": "a", "2": "b"}),
+    ],
+    ("roberta-prelayernorm", "masked_lm"): [("is_decoder", "false")],
+    ("distilbert", "masked_lm"): [
+        ("is_decoder", True),
+        ("hidden_dim", "12"),
+        ("activation", "mish"),
+        ("dropout", float("nan")),
+    ],
+    ("modernbert", "masked_lm"): [
+        ("decoder_bias", False),
+        ("attention_bias", True),
+        ("mlp_bias", 0),
+        ("rope_scaling", {"type": "linear"}),
+        ("rope_parameters", YARN),
+        ("classifier_pooling", "max"),
+        ("classifier_activation", "mish"),
+        ("layer_types", ["full_attention"] * 3),
+        ("layer_types", "full_attention"),
+        ("layer_types", ODD),
+        ("local_attention", 1),
+    ],
+    ("electra", "multiple_choice"): [("summary_type", "mean"), ("summary_activation", "tanh")],
+    ("electra", "pretraining"): [("architectures", ["ElectraForTraining"])],
+    ("neobert", "masked_lm"): [
+        ("rms_norm", False),
+        ("hidden_act", "gelu"),
+        ("ngpt", True),
+        ("intermediate_size", 0),
+    ],
+}
+
+
+@pytest.mark.fault(28)
+@pytest.mark.parametrize(("family", "head"), OTHERS)
+def test_value_of_another_function_is_refused(family, head):
+    for key, value in OTHERS[family, head]:
+        with pytest.raises(ConfigError, match=re.escape(key)) as caught:
+            parsed(family, head, {key: value})
+        assert caught.value.hint
+        assert len(str(caught.value)) < 300
+
+
+def test_base_of_rotary_positions_is_a_number():
+    for value in ("1e4", None, float("inf"), True):
+        lines = {"rope_parameters": None, "global_rope_theta": value}
+        with pytest.raises(ConfigError, match="global_rope_theta"):
+            parsed("modernbert", "masked_lm", lines)
+
+
+def test_unknown_kind_is_refused_with_the_known_ones(tmp_path, capsys):
+    folder = families.folder(tmp_path / "m", *PLAIN, model_type="albert")
+    assert cli.execute(["import", f"--model={folder}", f"--output={tmp_path / 'out'}"]) == 4
+    error, hint = capsys.readouterr().err.splitlines()
+    assert "model_type = 'albert', a kind of model that is not read" in error
+    kinds = "bert, roberta, roberta-prelayernorm, distilbert, modernbert, electra, neobert"
+    assert hint == f"hint: one of: {kinds}"
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,331 @@
+"""Folders of others: taken in however they are stored, or refused in one line and exit code 4."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import ml_dtypes
+import numpy as np
+import pytest
+from flax.traverse_util import flatten_dict
+from huggingface_hub.errors import LocalEntryNotFoundError
+
+from bert_jax import cli
+from bert_jax.errors import CheckpointError
+from bert_jax.interop import huggingface, runs
+from tests import variants
+
+GOLDEN = variants.GOLDEN / "huggingface"
+TABLE = "bert.embeddings.word_embeddings.weight"
+
+
+def call(capsys, *words: object) -> tuple[int, str, str]:
+    capsys.readouterr()
+    code = cli.execute([str(word) for word in words])
+    return code, *capsys.readouterr()
+
+
+def refused(capsys, code: int, *words: object) -> str:
+    """The error line of a command that ends in one line, a hint and this exit code."""
+    found, out, err = call(capsys, *words)
+    lines = err.splitlines()
+    assert (found, out) == (code, ""), err
+    assert [line.split(": ")[0] for line in lines] == ["error", "hint"], err
+    return lines[0]
+
+
+def parameters(path: Path | str, **settings) -> dict[str, np.ndarray]:
+    params = flatten_dict(runs.open_run(str(path), **settings).params, sep="/")
+    return {name: np.asarray(value) for name, value in params.items()}
+
+
+def equal(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert value.dtype == theirs[name].dtype, name
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def plain() -> dict[str, np.ndarray]:
+    return parameters(GOLDEN / "pretraining")
+
+
+# --- in -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [variants.old_names, variants.with_extras, dict])
+@pytest.mark.parametrize("parts", [0, 3])
+def test_model_stored_otherwise_is_the_same(tmp_path, change, parts, plain):
+    tensors = change(variants.golden("pretraining"))
+    folder = variants.folder(tmp_path / "m", tensors=tensors)
+    if parts:
+        (folder / "model.safetensors").unlink()
+        variants.save_sharded(folder, tensors, parts)
+    equal(parameters(folder), plain)
+
+
+def test_second_bias_alone_is_the_bias(tmp_path, plain):
+    tensors = variants.golden("pretraining")
+    tensors["cls.predictions.decoder.bias"] = tensors.pop("cls.predictions.bias")
+    equal(parameters(variants.folder(tmp_path, tensors=tensors)), plain)
+
+
+def test_bare_encoder_and_file_alone_are_read(tmp_path, plain):
+    bare = {
+        name.removeprefix("bert."): value
+        for name, value in variants.golden("pretraining").items()
+        if name.startswith("bert.")
+    }
+    folder = variants.folder(tmp_path / "m", tensors=bare, architectures=["BertModel"])
+    whole = {name: value for name, value in plain.items() if name.startswith("encoder/")}
+    equal(parameters(folder), whole)
+    (folder / "vocab.txt").rename(tmp_path / "elsewhere.txt")
+    file = folder / "model.safetensors"
+    with pytest.raises(CheckpointError, match=r"no vocab\.txt or tokenizer\.json beside"):
+        runs.open_run(str(file))
+    equal(parameters(file, tokenizer=str(tmp_path / "elsewhere.txt")), whole)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16], ids=["fp16", "bf16"])
+def test_half_precision_is_widened_and_nothing_else(tmp_path, dtype):
+    tensors = variants.golden("pretraining")
+    narrow = {name: value.astype(dtype).astype(np.float32) for name, value in tensors.items()}
+    given = variants.folder(tmp_path / "narrow", tensors=variants.cast(tensors, dtype))
+    equal(parameters(given), parameters(variants.folder(tmp_path / "wide", tensors=narrow)))
+
+
+def test_labels_keep_their_names_and_order():
+    folder = GOLDEN / "token_classification"
+    stated = json.loads((folder / "config.json").read_text())["id2label"]
+    labels = huggingface.read_model(folder).config.objectives["tag"].labels
+    assert labels == tuple(stated[str(i)] for i in range(len(stated)))
+
+
+def test_missing_head_is_named_unless_allowed(tmp_path, capsys):
+    kept = {k: v for k, v in variants.golden("pretraining").items() if not k.startswith("cls.seq")}
+    folder = variants.folder(tmp_path / "m", tensors=kept)
+    words = ["import", f"--model={folder}", f"--output={tmp_path / 'out'}"]
+    error = refused(capsys, 4, *words)
+    assert "cls.seq_relationship.weight, cls.seq_relationship.bias" in error
+    assert not (tmp_path / "out").exists()
+    code, out, _ = call(capsys, *words, "--allow-missing")
+    assert (code, json.loads(out)["heads"]) == (0, ["mlm"])
+    bare = variants.folder(tmp_path / "b", tensors=kept, architectures=["BertForMaskedLM"])
+    assert "has no nsp head" in refused(capsys, 2, "predict", "nsp", f"--model={bare}")
+
+
+def test_foreign_tensors_are_named_unless_allowed(tmp_path, capsys, plain):
+    spare = {"adapter.down.weight": np.ones((2, 2), np.float32)}
+    spare |= {f"x{i}\n" * 50_000: np.zeros(1, np.float32) for i in range(3)}
+    tensors = variants.golden("pretraining") | spare
+    folder = variants.folder(tmp_path / "m", tensors=tensors)
+    words = ["import", f"--model={folder}", f"--output={tmp_path / 'out'}"]
+    error = refused(capsys, 4, *words)
+    assert "adapter.down.weight, bert.x0" in error
+    assert len(error) < 600
+    assert call(capsys, *words, "--allow-unused")[0] == 0
+    equal(parameters(tmp_path / "out"), plain)
+
+
+def test_rows_without_a_piece_are_cut_when_asked(tmp_path, capsys, plain):
+    tensors = variants.golden("pretraining")
+    for name in (TABLE, "cls.predictions.bias"):
+        spare = np.ones((17, *tensors[name].shape[1:]), np.float32)
+        tensors[name] = np.concatenate([tensors[name], spare])
+    folder = variants.folder(tmp_path / "m", tensors=tensors, vocab_size=64)
+    error = refused(capsys, 4, "predict", "fill-mask", f"--model={folder}")
+    assert "47 pieces and the model's table 64 rows" in error
+    words = ["import", f"--model={folder}", "--resize-vocab"]
+    assert call(capsys, *words, f"--output={tmp_path / 'out'}")[0] == 0
+    equal(parameters(tmp_path / "out"), plain)
+    more = "".join(f"new{i}\n" for i in range(30))
+    (folder / "vocab.txt").write_text((folder / "vocab.txt").read_text() + more)
+    refused(capsys, 4, *words, f"--output={tmp_path / 'more'}")
+
+
+def test_import_refuses_a_run(tmp_path, capsys):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    words = ["import", f"--model={tmp_path / 'run'}", f"--output={tmp_path / 'out'}"]
+    assert "is a run already" in refused(capsys, 2, *words)
+
+
+def test_hub_is_asked_for_the_files_that_are_read(tmp_path, monkeypatch, capsys, plain):
+    asked = {}
+
+    def download(name, allow_patterns):
+        asked[name] = allow_patterns
+        return str(GOLDEN / "pretraining")
+
+    def fail(name, allow_patterns):
+        raise LocalEntryNotFoundError("no route\nto the host")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    for name in ("org/model", "hf:model"):
+        equal(parameters(name), plain)
+    assert set(asked) == {"org/model", "model"}
+    assert not any("bin" in pattern or pattern.endswith(".py") for pattern in asked["model"])
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", fail)
+    error = refused(capsys, 4, "predict", "nsp", "--model=org/model")
+    assert "the hub's org/model cannot be fetched: no route" in error
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    for path, hint in (("run/mine", "did you mean 'runs/mine'?"), ("runs/demo", "`make demo`")):
+        assert f"hint: {hint}" in call(capsys, "predict", "nsp", f"--model={path}")[2]
+    for path in ("nowhere", tmp_path / "nowhere"):
+        assert "no checkpoint at" in refused(capsys, 4, "predict", "nsp", f"--model={path}")
+
+
+# --- hostile --------------------------------------------------------------------------------------
+
+
+def change(name: str, convert: Callable[[np.ndarray], np.ndarray]) -> variants.Tensors:
+    tensors = variants.golden("pretraining")
+    return tensors | {name: convert(tensors[name])}
+
+
+def without(part: str) -> variants.Tensors:
+    return {k: v for k, v in variants.golden("pretraining").items() if part not in k}
+
+
+SECOND_NORM = {"bert.embeddings.LayerNorm.gamma": np.ones(16, np.float32)}
+OUTPUT = "cls.predictions.decoder.weight"
+TENSORS = {  # what the error says -> the tensors of the file
+    "stored as int32": lambda: change(TABLE, lambda x: x.astype(np.int32)),
+    "is [47, 8] and config.json says [47, 16]": lambda: change(TABLE, lambda x: x[:, :8].copy()),
+    "is [752]": lambda: change(TABLE, lambda x: x.reshape(-1)),
+    "NaN or infinite values": lambda: change(TABLE, lambda x: x * np.float32("nan")),
+    "1 of 46 tensors": lambda: change("cls.predictions.bias", lambda x: x * np.float32("inf")),
+    "lacks bert.encoder.layer.1.output.dense.bias": lambda: without("layer.1.output.dense.bias"),
+    f"lacks {TABLE}": lambda: without(TABLE),
+    "it states 2 layers, and the file has 1": lambda: without("layer.1."),
+    "twice, under two names": lambda: variants.golden("pretraining") | SECOND_NORM,
+    "is not the word embeddings": lambda: (
+        variants.golden("pretraining") | {OUTPUT: variants.golden("pretraining")[TABLE] + 1}
+    ),
+}
+FILES = {  # what the error says -> a file of the folder, and its contents
+    "no config.json": ("config.json", None),
+    "config.json cannot be read: Expecting": ("config.json", '{"hidden_size": 16,'),
+    "config.json is [], not an object": ("config.json", "[]"),
+    "config.json cannot be read: maximum recursion": ("config.json", "[" * 100_000),
+    "config.json cannot be read: Exceeds": ("config.json", '{"a": ' + "9" * 5000 + "}"),
+    "vocab.txt": ("vocab.txt", "[PAD]\n[UNK]\n"),
+    "modules.json cannot be read": ("modules.json", "["),
+}
+STATED: dict[str, tuple[str, Any]] = {  # what the error says -> a line of config.json
+    "auto_map": ("auto_map", {"AutoModel": "modeling.Mine"}),
+    "is_decoder = 'false'": ("is_decoder", "false"),
+    "is_decoder = 0": ("is_decoder", 0),
+    "tie_word_embeddings is false": ("tie_word_embeddings", False),
+    "model_type = 'deberta'": ("model_type", "deberta"),
+    "architectures": ("model_type", "roberta"),
+    "hidden_act = 'mish'": ("hidden_act", "mish"),
+    "architectures = ['BertForEverything']": ("architectures", ["BertForEverything"]),
+    "architectures = ['x', 'x'": ("architectures", ["x"] * 10**5),
+    "hidden_size = '16'": ("hidden_size", "16"),
+    "num_attention_heads = 0": ("num_attention_heads", 0),
+    "not divisible by model.heads": ("num_attention_heads", 3),
+    "hidden_dropout_prob = -1": ("hidden_dropout_prob", -1),
+    "hidden_dropout_prob = 1000000": ("hidden_dropout_prob", 10**300),
+    "quantization_config": ("quantization_config", {"bits": 4}),
+    "hidden_act = 'xxx": ("hidden_act", "x" * 10**6),
+}
+
+
+@pytest.mark.fault(28, 31)
+@pytest.mark.parametrize("said", [*TENSORS, *FILES, *STATED])
+def test_hostile_folder_is_one_line_and_code_4(said, tmp_path, capsys):
+    key, value = STATED.get(said, ("model_type", "bert"))
+    tensors = TENSORS[said]() if said in TENSORS else None
+    folder = variants.folder(tmp_path / "m", tensors=tensors, **{key: value})
+    if said in FILES:
+        name, text = FILES[said]
+        (folder / name).unlink(missing_ok=True)
+        if text is not None:
+            (folder / name).write_text(text)
+    for words in (["predict", "nsp"], ["import", f"--output={tmp_path / 'out'}"], ["evaluate"]):
+        error = refused(capsys, 4, *words, f"--model={folder}")
+        assert said in error, error
+        assert len(error) < 600
+    assert {p.name for p in tmp_path.iterdir()} == {"m"}  # no output
+
+
+KEYS = ("model_type", "architectures", "num_labels", "id2label", "problem_type", "pad_token_id")
+
+
+@pytest.mark.fault(28)
+@pytest.mark.parametrize(
+    "key", [*json.loads((GOLDEN / "model" / "config.json").read_text()), *KEYS]
+)
+def test_any_value_is_read_or_refused(key, tmp_path, monkeypatch):
+    """The same as before, if it is read; most values leave the model what it is."""
+    monkeypatch.setattr(huggingface, "_shape_parameters", lambda *_: {})  # 0.1 s a value
+    monkeypatch.setattr(huggingface, "_check_copies", lambda *_: None)
+    folder = variants.folder(tmp_path, "sequence_classification")
+    given = json.loads((folder / "config.json").read_text())
+    for value in (None, -1, 0, 10**20, 1e308, True, "", "x", [], [[]], {}, {"a": 1}):
+        (folder / "config.json").write_text(json.dumps(given | {key: value}))
+        try:
+            found = huggingface.read_model(folder, allow_unused=True)
+        except CheckpointError as error:
+            assert error.hint  # noqa: PT017 - reading is allowed too
+        else:
+            assert found.config.model.hidden == 16
+
+
+ABSURD = [  # golden model, a line of config.json, what the error says
+    ("pretraining", {"vocab_size": 2**30 - 1}, "config.json says [1073741823, 16]"),
+    ("pretraining", {"vocab_size": 2**40}, "vocab_size = 1099511627776"),
+    ("pretraining", {"hidden_size": 2**29}, "model.hidden"),
+    ("pretraining", {"hidden_size": 2**16}, "config.json says [65536]"),
+    ("pretraining", {"max_position_embeddings": 2**15}, "config.json says [32768, 16]"),
+    ("pretraining", {"type_vocab_size": 2**16}, "config.json says [65536, 16]"),
+    ("pretraining", {"intermediate_size": 2**20}, "config.json says [16, 1048576]"),
+    ("pretraining", {"num_hidden_layers": 2**29}, "536870912 layers, and the file has 2"),
+    ("pretraining", {"num_attention_heads": 2**29}, "model.heads"),
+    ("sequence_classification", {"num_labels": 2**29, "id2label": None}, "536870912 classes"),
+    ("token_classification", {"num_labels": 2**29, "id2label": None}, "536870912 classes"),
+    ("regression", {"num_labels": 2**29, "id2label": None}, "536870912 outputs"),
+    ("sequence_classification", {"id2label": {str(i): i for i in range(999)}}, "999 classes"),
+]
+# In a process of its own, with 256 MiB more than it has once everything is imported and the devices
+# are started (their threads reserve memory by the number of processors).
+LIMITED = """
+import json, resource, sys
+import jax
+from bert_jax.interop import runs
+from bert_jax.errors import UserError
+jax.block_until_ready(jax.numpy.zeros(8) + 1)
+sizes = [line for line in open("/proc/self/status") if line.startswith("VmSize")]
+used = int(sizes[0].split()[1]) << 10
+resource.setrlimit(resource.RLIMIT_AS, (used + (256 << 20),) * 2)
+found = []
+for folder in sys.argv[1:]:
+    try:
+        runs.open_run(folder)
+    except UserError as error:
+        found.append((error.code, str(error)))
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.fault(43)
+def test_absurd_sizes_are_refused_in_little_memory(tmp_path):
+    folders = [
+        str(variants.folder(tmp_path / str(number), golden, **lines))
+        for number, (golden, lines, _) in enumerate(ABSURD)
+    ]
+    command = [sys.executable, "-c", LIMITED, *folders]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    for (code, message), (_, _, said) in itertools.zip_longest(json.loads(done.stdout), ABSURD):
+        assert (code, said in message) == (4, True), message
+        assert len(message) < 400

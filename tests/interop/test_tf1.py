@@ -1,0 +1,98 @@
+"""TensorFlow 1 checkpoints: google's names, read by TensorFlow if it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from bert_jax.errors import CheckpointError, ConfigError
+from bert_jax.interop import huggingface, tf1
+from tests.parity import GOLDEN, batch_of, close, outputs
+
+FOLDER = GOLDEN / "tf1"
+PREFIX = FOLDER / "model.ckpt-1234"
+MODEL = GOLDEN / "huggingface" / "classifier_one_layer"
+NAMES = {
+    "bert/embeddings/word_embeddings": "bert.embeddings.word_embeddings.weight",
+    "bert/encoder/layer_3/output/LayerNorm/gamma": "bert.encoder.layer.3.output.LayerNorm.weight",
+    "cls/predictions/output_bias": "cls.predictions.bias",
+    "cls/seq_relationship/output_weights": "cls.seq_relationship.weight",
+    "cls/squad/output_bias": "qa_outputs.bias",
+    "output_weights": "classifier.weight",
+    "bert/pooler/dense/kernel/adam_m": "",
+    "global_step": "",
+}
+
+
+@pytest.fixture
+def tensorflow() -> None:
+    pytest.importorskip("tensorflow", reason="TensorFlow reads these checkpoints: extra tf1")
+
+
+@pytest.mark.parametrize("variable", NAMES)
+def test_rename_variable_gives_hugging_faces_name(variable):
+    assert tf1.rename_variable(variable) == NAMES[variable]
+
+
+def test_is_checkpoint_knows_prefix_index_and_folder(tmp_path):
+    for path in (PREFIX, Path(f"{PREFIX}.index"), FOLDER):
+        assert tf1.is_checkpoint(path)
+    for path in (MODEL, MODEL / "model.safetensors", tmp_path, tmp_path / "absent"):
+        assert not tf1.is_checkpoint(path)
+
+
+def test_checkpoint_without_tensorflow_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ConfigError, match="needs the package tensorflow") as caught:
+        huggingface.read_model(FOLDER)
+    assert "tf1" in caught.value.hint
+
+
+def test_find_prefix_wants_one_index(tmp_path):
+    for name in ("a.index", "b.index"):
+        (tmp_path / name).write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"holds 2 \*\.index files: a\.index, b\.index"):
+        tf1.find_prefix(tmp_path)
+
+
+@pytest.mark.parametrize("path", [PREFIX, Path(f"{PREFIX}.index"), FOLDER])
+def test_checkpoint_holds_the_golden_weights(tensorflow, path):
+    """Slots of the optimizer are left aside, and kernels are turned."""
+    found, golden = tf1.TensorFlowCheckpoint(path), load_file(MODEL / "model.safetensors")
+    assert set(found.shapes) == set(golden)
+    for name, value in golden.items():
+        assert found.shapes[name] == value.shape
+        np.testing.assert_array_equal(found.read(name), value, err_msg=name)
+
+
+def test_checkpoint_gives_the_outputs_of_its_model(tensorflow):
+    found = huggingface.read_model(FOLDER)
+    golden = np.load(MODEL / "outputs.npz")
+    b = batch_of(golden["input_ids"], golden["token_type_ids"], golden["attention_mask"])
+    close(outputs(found, b)["classify"][:, 0], golden["logits"], "classify")
+
+
+def read_all(path: Path) -> None:
+    found = tf1.TensorFlowCheckpoint(path)
+    for name in found.shapes:
+        found.read(name)
+
+
+@pytest.mark.parametrize("damage", ["flipped", "short", "absent", "index"])
+def test_damaged_checkpoint_is_one_line(tensorflow, tmp_path, damage):
+    shutil.copytree(FOLDER, tmp_path / "m")
+    data = tmp_path / "m" / f"{PREFIX.name}.data-00001-of-00002"
+    content = bytes(byte ^ 1 for byte in data.read_bytes())
+    data.write_bytes(content[:100] if damage == "short" else content)
+    if damage == "absent":
+        data.unlink()
+    if damage == "index":
+        (tmp_path / "m" / f"{PREFIX.name}.index").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"model\.ckpt-1234 cannot be read: ") as caught:
+        read_all(tmp_path / "m")
+    assert "\n" not in f"{caught.value}{caught.value.hint}"
