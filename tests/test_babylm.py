@@ -22,12 +22,9 @@ from bert_jax import cli, config, suites
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.reporting import metric_names
 from bert_jax.studies import worker
-from bert_jax.studies.measures import FOUND
 from bert_jax.suites import reading
-from bert_jax.suites.base import SuiteOptions
-from bert_jax.suites.left_to_right import scorer
+from bert_jax.suites.token_scores import make_scorer
 from bert_jax.training.data import gather
 from tests import texts
 
@@ -64,7 +61,9 @@ def ask(run: runs.TrainedModel, source: Path, **asked: Any) -> dict[str, Any]:
     assert [
         name
         for name in worker.flat(found)
-        if not any(fnmatch.fnmatchcase(name, pattern) for pattern in FOUND["babylm"])
+        if not any(
+            fnmatch.fnmatchcase(name, pattern) for pattern in suites.SUITES["babylm"].metrics
+        )
     ] == []
     return found
 
@@ -96,12 +95,38 @@ def beside(request, tmp_path_factory) -> dict[str, tuple]:
     return rows | {"all": found}
 
 
+def report_pairs(task: str, predictions: dict[str, Any]) -> dict[str, Any]:
+    """The pipeline's report in per cent, but pairs whose tokens are equal are half right."""
+    encode = model("mlm").tokenizer.encode_batch
+    report: dict[str, dict[str, list[float]]] = {"UID": {}}
+    for file in sorted((DATA / f"{task}_filtered").glob("*.jsonl")):
+        for row in map(json.loads, file.read_text().splitlines()):
+            pair = [row["sentence_good"], row["sentence_bad"]]
+            groups = {"UID": file.stem}
+            if task == "blimp":
+                names = ("UID", "field", "linguistics_term")
+                groups = {name.upper(): row[name].replace("/", "_") for name in names}
+            number = len(report["UID"].get(groups["UID"], ()))
+            chosen = predictions[groups["UID"]]["predictions"][number]["pred"]
+            first, second = encode(pair)
+            credit = 50.0 if first == second else 100.0 * (chosen == pair[0])
+            for group, value in groups.items():
+                report.setdefault(group, {}).setdefault(value, []).append(credit)
+    shares = {g: {v: np.mean(c) for v, c in of.items()} for g, of in report.items()}
+    return shares | {"AVERAGE": np.mean([*shares["UID"].values()])}
+
+
 @pytest.mark.parametrize("task", ["blimp", "supplement", "ewok", "entity_tracking", "comps"])
 def test_choices_are_those_of_the_pipeline(beside, task):
     found, predictions, outputs = beside[task]
     assert predictions == outputs["predictions"]
     report = outputs["report"]
-    assert 100 * found["pipeline_accuracy"] == pytest.approx(report.pop("AVERAGE"), abs=0.0051)
+    if task in ("blimp", "supplement"):
+        assert found["ties"]  # which the pipeline takes as right
+        report |= report_pairs(task, predictions)
+    else:
+        assert not found["ties"]
+    assert 100 * found["accuracy"] == pytest.approx(report.pop("AVERAGE"), abs=0.0051)
     if task == "supplement":  # the pipeline writes "supplement" for both of all rows
         assert {*report.pop("FIELD"), *report.pop("LINGUISTICS_TERM")} == {task}
     splits = found.pop("split", {})
@@ -144,7 +169,7 @@ def test_surprisals_and_what_they_explain_are_those_of_the_pipeline(beside):
 
 
 def test_the_macro_average_is_that_of_all_scores(beside):
-    keys = dict.fromkeys(PLACES, "pipeline_accuracy") | {
+    keys = dict.fromkeys(PLACES, "accuracy") | {
         "wug_adj": "spearman",
         "wug_past": "spearman",
     }
@@ -154,26 +179,21 @@ def test_the_macro_average_is_that_of_all_scores(beside):
     assert beside["all"]["macro_average"] == pytest.approx(np.mean(scores))
 
 
-def test_equal_options_are_right_and_counted(beside):
+def test_equal_options_are_counted(beside):
     files = [DATA / "supplement_filtered" / f"{name}.jsonl" for name in ("hypernym", "turn_taking")]
     rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     same = sum(row["sentence_good"].lower() == row["sentence_bad"].lower() for row in rows)
     assert beside["supplement"][0]["ties"] == same > 0
 
 
-def test_ties_count_by_the_name_of_the_accuracy(tmp_path, one_device):
-    """Suite blimp asks which sentence is likelier, the pipeline whether the wrong one is."""
+def test_ties_are_half_right_in_both_suites(tmp_path, one_device):
     row = {"sentence_good": "the cat .", "sentence_bad": "The cat ."}  # equal in lower case
     row |= {"UID": "x", "field": "syntax", "linguistics_term": "y"}
     (tmp_path / "blimp_filtered").mkdir()
     (tmp_path / "blimp_filtered" / "x.jsonl").write_text(3 * f"{json.dumps(row)}\n")
     run, source = model("mlm"), tmp_path / "blimp_filtered"
-    strict, lenient = suites.evaluate(run, "blimp", source=str(source)), ask(run, source)["blimp"]
-    assert (strict["pairs"], strict["ties"], lenient["ties"]) == (3, 3, 3)
-    assert (strict["accuracy"], lenient["pipeline_accuracy"]) == (0.0, 1.0)
-    assert not strict.keys() & lenient.keys() - {"ties", "field"}
-    for name, rule in (("accuracy", "are wrong"), ("pipeline_accuracy", "are right, as")):
-        assert rule in metric_names.meaning(f"eval/x/{name}")
+    for found in (suites.evaluate(run, "blimp", source=str(source)), ask(run, source)["blimp"]):
+        assert (found["ties"], found["accuracy"]) == (3, 0.5)
 
 
 # --- the source -----------------------------------------------------------------------------------
@@ -325,7 +345,7 @@ def test_a_source_without_any_task(tmp_path, capsys):
 @pytest.mark.parametrize("backend", ["mlm", "causal"])
 def test_a_part_of_a_text_is_scored_as_in_the_whole(backend, one_device):
     sentences = ["the cat sat on the mat .", "big red dog", "the cat sat on the mat ."]
-    score = scorer(model(backend), SuiteOptions(batch_size=8), "babylm")
+    score = make_scorer(model(backend), suites.Options("babylm", 8))
     encoded = model(backend).tokenizer.encode_batch(sentences)
     parts = [(2, 5), (3, 3), (0, 1)]
     found = score(encoded, parts=parts)

@@ -24,7 +24,7 @@ from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.system import trees
 from tests import texts, toy, variants
 from tests.texts import configure
@@ -323,7 +323,7 @@ def test_masks_of_a_long_text_are_seen_where_most_is_around_them(exported, strid
         )
         text = "".join(run.tokenizer.decode(ids[a:b]))
         assert run.tokenizer.encode_batch([text], escape=False) == [ids[a:b]]
-        (row,) = alone.answers([text])
+        (row,) = alone.answer([text])
         mine = row["masks"][sum(t == run.tokenizer.special.mask for t in ids[a:place])]
         assert [o["token"] for o in answer] == [o["token"] for o in mine]
         assert [o["probability"] for o in answer] == pytest.approx(

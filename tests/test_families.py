@@ -28,7 +28,7 @@ from bert_jax.interop import families as table
 from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.system import trees
 from tests import families, toy, variants
 from tests.families import CASES, OURS

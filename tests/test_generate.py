@@ -23,8 +23,8 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors import generate, stream
-from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
+from bert_jax.predictors.options import Options
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import reactions, toy, variants
 

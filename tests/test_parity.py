@@ -24,7 +24,7 @@ from bert_jax.interop.families import bert
 from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.system import trees
 from tests.reactions import build_tokenizer
 

@@ -27,9 +27,8 @@ from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.studies import worker
-from bert_jax.studies.measures import FOUND
-from bert_jax.suites import detailed, rows
-from bert_jax.suites.base import SuiteOptions
+from bert_jax.suites.forward import Forward
+from bert_jax.suites.token_scores import MaskedScorer
 from tests import toy
 
 PIECES = [
@@ -71,6 +70,10 @@ def run(vocabulary) -> runs.TrainedModel:
     return runs.TrainedModel(
         Path("model"), config, tokenizer, vocabulary, params, 0, {"foreign": "model"}
     )
+
+
+def ask_pll(batch_size: int = 0) -> suites.Options:
+    return suites.Options("pll", batch_size)
 
 
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
@@ -117,17 +120,14 @@ def test_each_token_has_the_probability_that_a_plain_loop_finds(run, within_word
         [*TEXTS, "abcde fgh the cats see . cat abc de the sees"]
     )  # longer than a row
     assert max(map(len, encoded)) > LONGEST - 2
-    found = rows.Scorer(run, SuiteOptions(within_word=within_word), "pll")(encoded)
+    found = MaskedScorer(run, ask_pll(), within_word)(encoded)
     for ids, values in zip(encoded, found, strict=True):
         np.testing.assert_allclose(values, plainly(run, ids, within_word), rtol=1e-5)
 
 
 def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
     whole, several = run.tokenizer.encode_batch(["the cat sees .", "the abc ."])
-    plain, corrected = (
-        rows.Scorer(run, SuiteOptions(within_word=on), "pll")([whole, several])
-        for on in (False, True)
-    )
+    plain, corrected = (MaskedScorer(run, ask_pll(), on)([whole, several]) for on in (False, True))
     np.testing.assert_array_equal(plain[0], corrected[0])
     changed = plain[1] != corrected[1]
     assert changed.tolist() == [
@@ -142,11 +142,11 @@ def test_the_correction_changes_words_of_several_pieces_alone(run, one_device):
 @pytest.mark.slow
 def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch):
     encoded = run.tokenizer.encode_batch(TEXTS)
-    found = [rows.Scorer(run, SuiteOptions(batch_size=size), "pll")(encoded) for size in (0, 1, 7)]
+    found = [MaskedScorer(run, ask_pll(size))(encoded) for size in (0, 1, 7)]
     auto = (jax.sharding.AxisType.Auto,) * 3
     one = jax.make_mesh((1, 1, 1), sharding.AXES, axis_types=auto, devices=jax.devices()[:1])
     monkeypatch.setattr(sharding, "make_mesh", lambda settings: one)
-    found.append(rows.Scorer(run, SuiteOptions(batch_size=3), "pll")(encoded))
+    found.append(MaskedScorer(run, ask_pll(3))(encoded))
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
@@ -154,7 +154,7 @@ def test_scores_are_the_same_at_any_batch_size_and_device_count(run, monkeypatch
 
 def test_like_texts_have_exactly_like_scores(run, one_device):
     ids = run.tokenizer.encode_batch(TEXTS)
-    found = rows.Scorer(run, SuiteOptions(batch_size=1), "pll")(ids)
+    found = MaskedScorer(run, ask_pll(1))(ids)
     np.testing.assert_array_equal(found[0], found[4])
 
 
@@ -180,9 +180,7 @@ def test_every_row_is_computed_once_and_padding_never_returned(run):
     for size in (0, 1, 7, 32):
         told: list[tuple[int, int]] = []
         found = list(
-            rows.run_rows(
-                lambda params, batch: batch["numbers"] * params,
-                np.int32(2),
+            Forward(lambda params, batch: batch["numbers"] * params, np.int32(2))(
                 lengths,
                 make,
                 size,
@@ -204,7 +202,7 @@ def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
     assert [
         name
         for name in worker.flat(found)
-        if not any(fnmatch.fnmatchcase(name, m) for m in FOUND[suite])
+        if not any(fnmatch.fnmatchcase(name, m) for m in suites.SUITES[suite].metrics)
     ] == []
     return found
 
@@ -242,9 +240,9 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
     pairs = [(a, b) for a in texts for b in texts]
     write_pairs(tmp_path, "one", pairs[:13], UID="one", field="syntax", linguistics_term="order")
     write_pairs(tmp_path, "two", pairs[13:])
-    found, arrays = detailed("blimp", run, SuiteOptions(source=f"files:{tmp_path}"))
+    found, arrays = suites.score(run, *suites.build(["blimp"], source=f"files:{tmp_path}"))
     which = arrays.pop("examples").tobytes()
-    right = [score[a] > score[b] for a, b in pairs]
+    right = [(score[a] > score[b]) + 0.5 * (score[a] == score[b]) for a, b in pairs]
     share = {name: np.mean(part) for name, part in {"one": right[:13], "two": right[13:]}.items()}
     assert found["accuracy"] == pytest.approx(np.mean(right))
     assert {name: values.tolist() for name, values in arrays.items()} == {
@@ -252,14 +250,16 @@ def test_minimal_pairs(run, tmp_path, capsys, one_device):
         "accuracy.count": [1.0] * 25,
     }
     assert found["accuracy_low"] < found["accuracy"] < found["accuracy_high"]
-    assert (found["pairs"], found["ties"]) == (25, 5)  # each text against itself: wrong, and said
+    assert (found["pairs"], found["ties"]) == (
+        25,
+        5,
+    )  # each text against itself: half right, and said
     assert "5 of 25 pairs have equal scores" in capsys.readouterr().err
     assert found["paradigm"] == pytest.approx(share)
     assert found["field"] == {"syntax": pytest.approx(share["one"])}
     assert found["term"] == {"order": pytest.approx(share["one"])}
-    few, arrays = detailed(
-        "blimp", run, SuiteOptions(source=f"files:{tmp_path}", limit=3, batch_size=5)
-    )
+    (options,) = suites.build(["blimp"], source=f"files:{tmp_path}", limit=3, batch_size=5)
+    few, arrays = suites.score(run, options)
     assert arrays["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
     assert arrays["examples"].tobytes() != which
     assert few["paradigm"]["one"] == pytest.approx(np.mean(right[:3]))
@@ -343,7 +343,7 @@ def test_a_model_without_the_head(run):
         with pytest.raises(
             ConfigError, match=f"suite {suite} needs the mlm head; .*has no head at all"
         ):
-            detailed(suite, bare, SuiteOptions(source="files:x"))
+            suites.evaluate(bare, suite, source="files:x")
 
 
 def test_sources_that_cannot_be_read(run, tmp_path):

@@ -23,9 +23,9 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
-from bert_jax.predictors import TABLE
+from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.predictors.tag import entities
 from tests import variants
 
@@ -60,7 +60,7 @@ def ask(run: runs.TrainedModel, task: str, rows: list[Any], **options: Any) -> l
         ASKED[key] = run, predictions.Stream(predictions.Model(run, key[2]), task)
     asking = ASKED[key][1]
     asking.tally = predictions.Tally()
-    return list(asking.answers([row if isinstance(row, str) else json.dumps(row) for row in rows]))
+    return list(asking.answer([row if isinstance(row, str) else json.dumps(row) for row in rows]))
 
 
 def given_keys(rows: list[dict], *names: str) -> list[dict]:
@@ -224,7 +224,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
         "question_answering": [{"question": "the cat", "context": text} for text in long],
     }.get(name, [{"text": text} for text in long])
     mesh = sharding.make_mesh(knobs.Parallel())
-    predictor = TABLE[task](predictions.Model(run, Options()))
+    predictor = TASKS[task].make(predictions.Model(run, Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
     scored = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, 8, mesh)
@@ -325,7 +325,7 @@ def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(mo
         run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis")
     )
     of_pairs, of_texts = (
-        TABLE["classify"](predictions.Model(one, Options()))
+        TASKS["classify"].make(predictions.Model(one, Options()))
         for one in (dataclasses.replace(run, config=config), run)
     )
     row = {"text": "the cat", "text_pair": "a dog"}
@@ -343,7 +343,7 @@ def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(mo
     }  # a blank like others
 
 
-@pytest.mark.parametrize("task", sorted(set(TABLE) - {"embed"}))
+@pytest.mark.parametrize("task", sorted(set(TASKS) - {"embed"}))
 def test_a_model_without_the_head_names_those_it_has(models, task):
     has = {
         "model": "it has no head, only an encoder",

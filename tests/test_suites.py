@@ -23,13 +23,14 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model, Options
-from bert_jax.studies import definition, measures, worker
+from bert_jax.predictors.base import Model
+from bert_jax.predictors.options import Options
+from bert_jax.studies import measures, worker
 from bert_jax.studies import spec as parts
-from bert_jax.suites import left_to_right
-from bert_jax.suites.base import Progress, Suite, SuiteOptions
+from bert_jax.suites import sts, token_scores
+from bert_jax.suites.base import Progress
 from bert_jax.suites.cross_rate import RATES
-from bert_jax.suites.rows import Scorer
+from bert_jax.suites.token_scores import MaskedScorer
 from tests import texts, toy
 from tests.texts import configure
 
@@ -56,7 +57,7 @@ def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
     found = suites.evaluate(run, suite, **asked)
     known = (
         measures.metrics(parts.Suite(suite), run.config.objectives)
-        if suite in definition.SUITES
+        if suites.SUITES[suite].metrics
         else ["*"]
     )
     assert [
@@ -65,6 +66,11 @@ def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
         if not any(fnmatch.fnmatchcase(name, one) for one in known)
     ] == []
     return found
+
+
+def score_examples(run: runs.TrainedModel, **asked: object) -> suites.Detailed:
+    (options,) = suites.build(["pretrain"], by_example=True, **asked)
+    return suites.score(run, options)
 
 
 # --- a corpus -------------------------------------------------------------------------------------
@@ -82,7 +88,7 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
         made.append(self)
 
     monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
-    found, arrays = suites.detailed("pretrain", run, SuiteOptions())
+    found, arrays = score_examples(run)
     assert found == pytest.approx(usual, rel=1e-6)
     which = arrays.pop("examples").tobytes()
     names = [
@@ -103,7 +109,7 @@ def test_each_example_of_the_validation_split(run, usual, monkeypatch):
     )  # one program, one sweep
 
     with texts.one_device():
-        alone = suites.detailed("pretrain", run, SuiteOptions(batch_size=13))[1]
+        alone = score_examples(run, batch_size=13)[1]
         assert (made[0].rows, made[1].rows) == (64, 13)
         assert alone["examples"].tobytes() == which
         for name, values in arrays.items():
@@ -150,11 +156,6 @@ def test_changes_of_training_are_refused_with_a_reason(run, path, said, hint):
     assert refused.value.hint.startswith(hint)
 
 
-def test_a_suite_that_says_nothing_of_examples(run, monkeypatch):
-    monkeypatch.setitem(suites.TABLE, "sts", Suite(lambda run, ask: {"pairs": 2}))
-    assert suites.detailed("sts", run, SuiteOptions()) == ({"pairs": 2}, {})
-
-
 def test_cross_rate_at_the_rate_of_training_is_its_evaluation(run, usual, monkeypatch):
     compiled = []
     make = corpus.Evaluator.__init__
@@ -199,7 +200,7 @@ def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(
     sentences = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
     drawn: list[list[tuple[int, ...]]] = []
 
-    class Remember(Scorer):
+    class Remember(MaskedScorer):
         def __call__(self, texts, progress=None):
             drawn.append([tuple(ids) for ids in texts])
             return (
@@ -208,14 +209,14 @@ def test_pll_of_a_run_draws_the_same_sentences_of_its_validation_split(
                 else [np.zeros(len(ids)) for ids in texts]
             )
 
-    monkeypatch.setattr(left_to_right, "Scorer", Remember)
+    monkeypatch.setattr(token_scores, "MaskedScorer", Remember)
     found = ask(run, "pll", limit=10**6)
     assert (found["texts"], found["tokens"]) == (len(sentences), sum(map(len, sentences)))
     few = [ask(run, "pll", limit=3, batch_size=size) for size in (1, 9)]
     assert few[0] == pytest.approx(few[1], rel=1e-5)
     assert sorted(drawn[0]) == sorted(sentences)
     assert drawn[1] == drawn[2]
-    scores = Scorer(run, SuiteOptions(), "pll")(drawn[1])
+    scores = MaskedScorer(run, suites.Options("pll"))(drawn[1])
     assert few[0]["pll"] == pytest.approx(sum(one.sum() for one in scores) / 3, rel=1e-5)
     assert f"3 of {len(sentences)} sentences of the validation split" in capsys.readouterr().err
 
@@ -358,7 +359,8 @@ def test_a_probe_reads_the_split_of_its_task_and_the_limit_is_of_both(
     source = write_texts(tmp_path, "classify")
     (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
     monkeypatch.setattr(
-        "bert_jax.suites.probe._vectors", lambda *given: pytest.fail("vectors before all is read")
+        "bert_jax.suites.probe._embed_items",
+        lambda *given: pytest.fail("vectors before all is read"),
     )
     with pytest.raises(DataError, match="no split 'validation'"):
         ask(run, "probe", task="classify", source=source)
@@ -462,8 +464,8 @@ def test_a_config_of_a_task_reads_the_source_of_the_flag(opened, tmp_path, capsy
 
 
 def test_what_is_undefined_is_null(opened, monkeypatch, capsys):
-    undefined = Suite(lambda run, ask: {"mean": {"spearman": math.nan, "pairs": 2}})
-    monkeypatch.setitem(suites.TABLE, "sts", undefined)
+    found = {"mean": {"spearman": math.nan, "pairs": 2}}
+    monkeypatch.setattr(sts, "score", lambda run, options: (found, {}))
     assert cli.execute(["evaluate", "--model=m", "--suite=sts"]) == 0
     assert json.loads(capsys.readouterr().out) == {"sts": {"mean": {"spearman": None, "pairs": 2}}}
 
@@ -472,7 +474,7 @@ def test_help_names_every_suite(capsys):
     cli.execute(["evaluate", "--help"])
     said = " ".join(capsys.readouterr().out.split())
     listed = said.rpartition("--suite NAME[,NAME] ")[2].partition(", or a task ")[0]
-    assert set(listed.split(", ")) == suites.TABLE.keys() - TASKS.keys()
+    assert set(listed.split(", ")) == suites.SUITES.keys() - TASKS.keys()
 
 
 def test_progress_says_how_long_it_will_take(capsys, monkeypatch):

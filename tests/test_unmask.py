@@ -24,8 +24,8 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream, unmask
-from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
+from bert_jax.predictors.options import Options
 from bert_jax.predictors.unmask import Masks, schedule
 from tests import markov, toy, variants
 from tests.test_generate import filtered, tokenizer
