@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import functools
 import hashlib
 import itertools
@@ -26,11 +25,11 @@ from bert_jax.evaluation.inference import silent
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.studies import worker
 from bert_jax.suites import hidden, passages
 from bert_jax.suites.cross_rate import METRICS, RATES
 from bert_jax.suites.token_scores import CausalScorer
 from tests import reactions, texts, toy
+from tests.suites.asking import ask
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -86,18 +85,6 @@ def cheap(monkeypatch) -> None:
     monkeypatch.setattr(hidden, "score_hidden", predict)
 
 
-def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
-    """What a suite finds, held against what comparisons of a study may ask of it."""
-    found = suites.evaluate(run, suite, **asked)
-    unknown = [
-        name
-        for name in worker.flat(found)
-        if not any(fnmatch.fnmatchcase(name, known) for known in suites.SUITES[suite].metrics)
-    ]
-    assert unknown == []
-    return found
-
-
 # --- passages and masks ---------------------------------------------------------------------------
 
 
@@ -144,7 +131,7 @@ def plain_order(text: str, count: int) -> list[int]:
     return sorted(range(count), key=scores.__getitem__)
 
 
-def test_masks_follow_from_the_seed_the_text_and_the_word_alone():
+def test_passage_masks_follow_from_seed_text_and_word():
     text = "my old friend remembers the quiet river near the sea. Every child likes that."
     passage = passages.Passage(text, 3)
     expected = plain_order(text, 14)
@@ -168,7 +155,7 @@ def test_masks_follow_from_the_seed_the_text_and_the_word_alone():
         ([], []),
     ],
 )
-def test_tokens_belong_to_the_word_whose_characters_or_blank_they_have(offsets, words):
+def test_words_of_finds_the_word_of_each_token(offsets, words):
     assert passages.words_of("ab cat. é", offsets).tolist() == words
 
 
@@ -235,7 +222,7 @@ def recorded(run, source, monkeypatch) -> list[hidden.Row]:
     return rows
 
 
-def test_every_vocabulary_masks_and_shows_the_same_words(models, source, monkeypatch):
+def test_cross_rate_masks_the_same_words_in_any_model(models, source, monkeypatch):
     seen = {}
     written = Path(source.partition(":")[2], "text.txt").read_text().split("\n")
     of_bytes = train_vocabulary(written, knobs.Tokenizer(kind="bpe", vocab_size=290))
@@ -293,7 +280,7 @@ def plainly(run: runs.TrainedModel, rows: list[hidden.Row]) -> list[tuple[list[f
     return found
 
 
-def test_cross_rate_of_a_source_is_what_a_plain_loop_finds(models, source, monkeypatch):
+def test_cross_rate_of_a_source_equals_a_plain_loop(models, source, monkeypatch):
     run = models["letters"]
     rows = recorded(run, source, monkeypatch)
     (asked,) = suites.build(["cross_rate"], source=source, words=WORDS)
@@ -338,7 +325,7 @@ def test_cross_rate_of_a_source_is_what_a_plain_loop_finds(models, source, monke
 PARTS = ("sum", "count")
 
 
-def test_models_of_two_vocabularies_are_compared_in_pairs(models, source, cheap):
+def test_examples_of_two_vocabularies_are_paired(models, source, cheap):
     """A study pairs examples whose digest and counts are equal."""
 
     def arrays(name: str, suite: str, **asked: int) -> dict[str, np.ndarray]:
@@ -357,7 +344,7 @@ def test_models_of_two_vocabularies_are_compared_in_pairs(models, source, cheap)
         assert other[EXAMPLES].tobytes() != whole[EXAMPLES].tobytes()
 
 
-def test_words_that_a_vocabulary_does_not_have_are_counted(models, tmp_path, cheap):
+def test_cross_rate_counts_unknown_words(models, tmp_path, cheap):
     (tmp_path / "a.txt").write_text("the zebra sees the zebra in the garden\n")
     found = ask(models["whole"], "cross_rate", source=str(tmp_path))["0.8"]
     passage = read(models["whole"], tmp_path)[0]
@@ -415,7 +402,7 @@ def test_predict_holds_no_rows_that_are_not_begun(models):
     assert sum(one.size for one in held) < 200 * 2000
 
 
-def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys):
+def test_long_passages_have_the_same_words(models, tmp_path, capsys):
     """One of 32 positions reads what a larger one reads, and a word of 60 letters too."""
     word, narrow = "remembers" * 7, models["letters"]
     (tmp_path / "a.txt").write_text(f"the {word} sees the cat.\n\n{'the old friend ' * 9}\n")
@@ -433,7 +420,7 @@ def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys
 # --- nelbo and pll --------------------------------------------------------------------------------
 
 
-def test_the_bound_of_a_model_that_knows_nothing_is_exact(models, source):
+def test_nelbo_of_a_blank_model_is_exact(models, source):
     run = models["whole"]
     blank = dataclasses.replace(run, params=jax.tree.map(np.zeros_like, run.params))
     found = ask(blank, "nelbo", source=source, words=WORDS, draws=3)
@@ -489,7 +476,7 @@ def test_the_bound_of_a_passage_is_unbiased(models, tmp_path, monkeypatch, draws
         assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
 
 
-def test_nelbo_of_a_left_to_right_model_is_its_likelihood(source, tmp_path):
+def test_nelbo_of_a_causal_model_is_its_likelihood(source, tmp_path):
     causal = {"objectives__causal_lm__weight": 1.0, "objectives__mlm__weight": None}
     causal |= {"objectives__nsp__weight": None, "pairs": "none", "model__causal": True}
     run = model(tmp_path / "causal", vocabularies()["whole"], checkpoints__best="", **causal)
@@ -504,7 +491,7 @@ def test_nelbo_of_a_left_to_right_model_is_its_likelihood(source, tmp_path):
 
 
 @pytest.mark.parametrize("within_word", [False, True])
-def test_pll_of_a_source_is_given_by_word_and_character(models, tmp_path, within_word):
+def test_pll_of_a_source_has_nats_per_word(models, tmp_path, within_word):
     lines = ["the cat sees that garden.", "my  old friend"]
     (tmp_path / "a.txt").write_text("\n\n".join(lines))
     suffix = "_word_l2r" * within_word
@@ -518,7 +505,7 @@ def test_pll_of_a_source_is_given_by_word_and_character(models, tmp_path, within
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def test_options_of_a_source_and_of_a_corpus_are_not_mixed(models, source):
+def test_build_refuses_options_of_the_other_text(models, source):
     run, files = models["whole"], f"--source={source}"
     for asked, problem in (
         ({"limit": 3}, "--limit means nothing to cross_rate without a --source"),

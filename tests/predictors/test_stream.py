@@ -100,7 +100,7 @@ def test_what_is_written_is_answered_but_no_half_line():
 # --- batches --------------------------------------------------------------------------------------
 
 
-def test_rows_are_batched_by_length_and_each_is_computed_once():
+def test_work_computes_each_row_once_by_length():
     draw = np.random.default_rng(0)
     for count in (0, 1, 5, 64, 97):
         lengths, seen = draw.integers(2, 90, count), []
@@ -147,9 +147,7 @@ def numbers(value) -> list[float]:
         pytest.param("embed", marks=pytest.mark.slow),
     ],
 )
-def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahead(
-    golden, task, monkeypatch
-):
+def test_stream_results_are_the_same_in_any_batch(golden, task, monkeypatch):
     lines = random_lines(60, 4, seed=1, tabs=task == "nsp")
     alone = asking(golden, task, batch_size=1)
     expected = [result for line in lines for result in alone.answer([line])]
@@ -183,7 +181,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bad_lines_are_left_out_and_said_or_end_it_behind_those_before(golden, seed, capsys):
+def test_stream_leaves_out_or_ends_at_bad_lines(golden, seed, capsys):
     draw = random.Random(seed)
     good = [line.encode() for line in random_lines(20, 5, seed)]
     lines = [*good, *draw.choices(BAD, k=4)]
@@ -238,7 +236,7 @@ def test_the_command_reports_both_ways(tmp_path, capsys):
         st.none() | st.text(max_size=3) | st.lists(st.text(max_size=2), max_size=2) | st.integers(),
     ).map(json.dumps)
 )
-def test_whatever_a_line_holds_it_is_read_or_an_error_of_its_number(golden, line):
+def test_read_gives_a_row_or_an_error_of_its_line(golden, line):
     predictor = READERS.setdefault(
         "embed", TASKS["embed"].make(predictions.Model(golden, Options()))
     )
@@ -261,7 +259,7 @@ READERS: dict = {}
 # --- in a process of its own ----------------------------------------------------------------------
 
 
-def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
+def test_predict_answers_each_line_of_a_pipe():
     answered = []
     with contextlib.ExitStack() as stack:
         process = stack.enter_context(texts.start("predict", "embed", f"--model={GOLDEN}"))
@@ -303,7 +301,7 @@ def peak_of(work) -> int:
 
 @pytest.mark.fault(45)
 @pytest.mark.parametrize("kind", ["a line of 50 MB", "a text of 15 MB", "words of 15 MB"])
-def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_path, capsys, kind):
+def test_predict_refuses_an_enormous_line(tmp_path, capsys, kind):
     text = "word " * (10 << 20)
     enormous, says = {
         "a line of 50 MB": (text, "more than 16,777,216 bytes"),
@@ -331,7 +329,7 @@ def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_p
 
 
 @pytest.mark.fault(45)
-def test_no_more_of_an_enormous_line_is_kept_than_shows_that_it_is(monkeypatch):
+def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
     monkeypatch.setattr(predictions, "CHUNK", 8)
     monkeypatch.setattr(predictions, "LINE", 20)
     parts = [b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90]
