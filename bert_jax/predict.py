@@ -34,7 +34,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def describe_task(name: str) -> Part:
-    """Return what the --help of a task shows beside its flags."""
+    """Describe a task for its --help: its purpose and the shapes of its lines."""
     task = TASKS[name]
     takes = "\n  ".join(("input, each line one of:", *task.takes))
     gives = "\n  ".join(("output into a pipe or a file, a line for each:", *task.gives))

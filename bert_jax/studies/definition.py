@@ -256,7 +256,7 @@ def _check_suite(suite: Suite) -> None:
     known = [name for name, row in SUITES.items() if row.metrics]
     _known(suite.name, known, f"no suite {suite.name!r} for a study")
     options, source = SUITES[suite.name].options, "source" in dict(suite.ask)
-    unasked = {"config", "submission", "by_example"}  # a cell has its own config
+    unasked = {"config", "submission"}  # a cell has its own config
     reads, others = (options.list_fields(which) - unasked for which in (source, not source))
     defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for field, value in suite.ask:

@@ -183,7 +183,7 @@ def _suite(place: StudyFolder, group: str, cell: Entry, name: str) -> None:
         run = runs.open_run(str(place.checkpoint(cell.id)))
         # The evaluations of the present study, which may have been edited since training.
         run = run.changed(evals=cell.config.evals)
-        (options,) = suites.build([settings["name"]], by_example=True, **dict(settings["ask"]))
+        (options,) = suites.build([settings["name"]], **dict(settings["ask"]))
         metrics, each = suites.score(run, options)
         place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
 

@@ -44,7 +44,6 @@ class Options:
 
     suite: str  # name of the row
     batch_size: int = option(0, "rows a step; changes no result", "N")
-    by_example: bool = False  # find the numbers of each example too, where that costs time
 
     # Options that have a meaning only without a source, or only with one.
     without_source: ClassVar[tuple[str, ...]] = ()
@@ -181,7 +180,7 @@ class Row(NamedTuple):
 # Metrics of labelled tasks, and what every labelled task reports besides.
 OF_LABELS = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
 OF_TASKS = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
-# Of a source, in each unit of text; the error is that of nats_per_character.
+# What suites find of a source by word and by character; the error is by character.
 OF_UNITS = ("nats_per_word*", "nats_per_character*", "words", "characters")
 
 SUITES: dict[str, Row] = {

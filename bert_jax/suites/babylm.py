@@ -259,7 +259,7 @@ def _prefer_first(totals: Sequence[np.ndarray]) -> np.ndarray:
 def _list_predictions(
     task: Task, items: Sequence[Item], totals: Sequence[np.ndarray]
 ) -> dict[str, Any]:
-    """Return what the pipeline saves of a task: the options that were chosen, by subset."""
+    """List the chosen options by subset, as the pipeline saves them."""
     found: dict[str, Any] = {}
     given = _prefer_first(totals) if task.item is _read_wug else None
     for number, (item, values) in enumerate(zip(items, totals, strict=True)):

@@ -51,7 +51,7 @@ def score_options(
 
 
 def credit_choices(totals: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return what each choice earns, float64 [N] from 0 to 1, and how many choices are ties."""
+    """Return the credit of each choice, float64 [N] from 0 to 1, and the number of ties."""
     equals = [int(np.sum(values == values.max())) for values in totals]
     right = [float(values[0] == values.max()) for values in totals]
     return np.array(right) / equals, sum(count > 1 for count in equals)

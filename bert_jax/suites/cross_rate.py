@@ -34,7 +34,7 @@ def score(run: runs.TrainedModel, options: Passages) -> Detailed:
     """Return MLM loss and accuracy at many masking rates; of a source also by word and character.
 
     The masks of a lower rate are part of those of a higher one. On a corpus, those at the rate of
-    the pre-training evaluation are its masks, and the unigram baseline stands beside. Of a source
+    the pre-training evaluation are its masks, and the unigram baseline stands beside. For a source
     the metrics of each passage are returned too, as `RATE/METRIC`.
     """
     return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})

@@ -1,8 +1,8 @@
 """Suite `nelbo`: the negative log-likelihood of a text, or a bound on it, in nats.
 
-Of a left-to-right model it is exact. Of a masked model, whatever it was trained with, it is the
-bound of masked diffusion: each example is read under several draws of how many of its tokens are
-masked, spread over all numbers from one to all, and its cross-entropies are weighted as
+For a left-to-right model it is exact. For a masked model, whatever it was trained with, it is the
+bound of masked diffusion. Each example is read under several draws of how many of its tokens are
+masked, spread over all numbers from one to all. Its cross-entropies are weighted as
 `objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare. A hybrid
 model has both: its bound, and as `left_to_right` its likelihood.
 
@@ -95,9 +95,9 @@ def _bounds(
 ) -> np.ndarray:
     """Return the bound of each passage in nats, float64 [N].
 
-    Of n tokens k are masked, with every k from 1 to n as likely: n / k times the sum of their
-    cross-entropies is then, on average, the bound. Draws have a k each, of equal parts of 1 to n,
-    at a place in its part that follows from the text: so a single passage is right on average too.
+    If k of n tokens are masked, with every k from 1 to n as likely, n / k times the sum of their
+    cross-entropies is the bound on average. The draws divide 1 to n into equal parts and take one k
+    from each. Its place in the part follows from the text, so single passages are unbiased too.
     """
     rows, weights, owners = [], [], []
     for number, text in enumerate(texts):

@@ -1,7 +1,7 @@
 """Pseudo-log-likelihood and pseudo-perplexity of texts (Salazar et al., 2020).
 
-Of a `--source` also as nats a word and a character, which compare models of different vocabularies:
-a word is that of `passages.py`, a character any that is no white space.
+A `--source` is also scored in nats a word and a character, which compare models of different
+vocabularies. Words are those of `passages.py`; characters are all but white space.
 """
 
 from __future__ import annotations

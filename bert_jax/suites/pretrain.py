@@ -12,7 +12,7 @@ from bert_jax.suites.corpus import choose_config, make_evaluator
 
 
 def score(run: runs.TrainedModel, options: OfCorpus) -> Detailed:
-    """Return losses, accuracies and baselines, and if asked for loss and accuracy by example."""
+    """Return losses, accuracies and baselines, and loss and accuracy of each example."""
     config = choose_config(run, options)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
         have = ", ".join(run.config.objectives) or "no head at all"
@@ -22,10 +22,7 @@ def score(run: runs.TrainedModel, options: OfCorpus) -> Detailed:
             "and pairs to fit",
         )
     evaluator, params = make_evaluator(run, options, config)
-    if options.by_example:
-        result, of_examples = evaluator.detailed(params, Progress("evaluating"))
-    else:
-        result, of_examples = evaluator(params, Progress("evaluating")), {}
+    result, of_examples = evaluator.detailed(params, Progress("evaluating"))
     if run.from_left is None:
         return result, of_examples
     causal, of_causal = score(run.from_left, options)

@@ -77,7 +77,7 @@ def load(folder: Path, limit: int = 0) -> list[Word]:
 def _word(where: str, row: dict[str, Any]) -> Word:
     if None in row or None in row.values():
         raise DataError(f"{where}: not as many columns as the first line", "repair the file")
-    # Of a context that looks missing, such as "None", the pipeline makes the text None.
+    # The pipeline reads a context that looks missing, such as "None", as the text None.
     context = "None" if row["item"] in MISSING else row["item"]
     before = None if row["prev_item"] in MISSING else (row["prev_item"], row["prev_word"])
     if not all(text.strip() for text in (row["word"], *(before or ()))):

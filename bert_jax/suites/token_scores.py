@@ -90,7 +90,7 @@ class TokenScorer:
         return [scores[one] for one in asked]
 
     def read_logits(self, logits: jax.Array, batch: Batch) -> jax.Array:
-        """Return the log-probabilities of a batch."""
+        """Turn the logits of a batch into log-probabilities."""
         raise NotImplementedError
 
     def score(
