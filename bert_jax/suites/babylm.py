@@ -205,7 +205,7 @@ def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
         raise DataError(f"{folder} has no .jsonl file", reading.AGAIN)
     for file in files:
         before = len(items)
-        for where, row in itertools.islice(lines.objects(file, ()), limit or None):
+        for where, row in itertools.islice(lines.read_objects(file, ()), limit or None):
             hint = f"rows of BabyLM's {name} have {', '.join(task.schema)}"
             if problem := jsons.wrong(row, task.schema):
                 raise DataError(f"{where}: {problem}", hint)

@@ -79,8 +79,8 @@ def _find_paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict
     """Yield each paradigm's name and its rows, each with FILE:LINE."""
     scheme, _, name = source.partition(":")
     if scheme != "tfds":
-        for path in lines.find(source, "blimp", EXAMPLE):
-            yield path.name.partition(".")[0], lines.objects(path, SENTENCES)
+        for path in lines.find_files(source, "blimp", EXAMPLE):
+            yield path.name.partition(".")[0], lines.read_objects(path, SENTENCES)
         return
     names = [name]
     if "/" not in name:
@@ -89,5 +89,7 @@ def _find_paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict
     for full_name in names:
         task = knobs.Task(source=f"tfds:{full_name}")
         table = read_rows(task, "train")
-        located = ((row.where, lines.checked(row.where, row.fields, SENTENCES)) for row in table)
+        located = (
+            (row.where, lines.check_fields(row.where, row.fields, SENTENCES)) for row in table
+        )
         yield full_name.partition("/")[2], located

@@ -182,8 +182,8 @@ def _encode(run: runs.TrainedModel, options: Passages, most: int) -> list[Encode
 def _read_passages(source: str, suite: str, most: int, left_out: list[str]) -> Iterator[Passage]:
     """Yield the passages of all files."""
     number = itertools.count()
-    for path in lines.find(source, suite, EXAMPLE, lines.TEXTS):
-        for document in lines.documents(path):
+    for path in lines.find_files(source, suite, EXAMPLE, lines.TEXTS):
+        for document in lines.read_documents(path):
             at = next(number)
             held: list[str] = []
             for words in _sentences(document, most, left_out):

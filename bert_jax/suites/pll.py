@@ -62,8 +62,8 @@ def _score_texts(run: runs.TrainedModel, options: Texts) -> Result:
 
 def _read_files(run: runs.TrainedModel, options: Texts) -> tuple[list[str], list[list[int]]]:
     """Return the texts that have tokens, and their tokens."""
-    paths = lines.find(options.source, "pll", EXAMPLE, lines.TEXTS)
-    texts = [text for path in paths for text in lines.texts(path)][: options.limit or None]
+    paths = lines.find_files(options.source, "pll", EXAMPLE, lines.TEXTS)
+    texts = [text for path in paths for text in lines.read_texts(path)][: options.limit or None]
     encoded = run.tokenizer.encode_batch(texts)
     kept = [(text, ids) for text, ids in zip(texts, encoded, strict=True) if ids]
     if not kept:
