@@ -29,7 +29,7 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
     if isinstance(evaluation, Finetune):
         row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         kind = tasks.TASKS[evaluation.task].kind
-        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *OF_TASKS)
+        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *OF_TASKS.split())
     if evaluation.name != "pretrain":
         return SUITES[evaluation.name].metrics
     names: list[str] = []

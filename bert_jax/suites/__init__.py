@@ -169,73 +169,65 @@ class OwnTask(OfCorpus, NamedTask):
 
 
 class Row(NamedTuple):
-    """What is known of a suite before it runs."""
+    """A suite as it is known before it runs."""
 
     options: type[Options]
-    metrics: tuple[str, ...] = ()  # patterns of what it finds; without them no study asks for it
+    finds: str = ""  # patterns of its metrics, with blanks between; without them no study asks
     head: str = ""  # that the model must have, where that does not depend on the checkpoint
     file: str = ""  # of this folder, where it has another name than the suite
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The patterns of its metrics."""
+        return tuple(self.finds.split())
 
-# Metrics of labelled tasks, and what every labelled task reports besides.
-OF_LABELS = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
-OF_TASKS = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
-# What suites find of a source by word and by character; the error is by character.
-OF_UNITS = ("nats_per_word*", "nats_per_character*", "words", "characters")
+
+OF_LABELS = " ".join(dict.fromkeys(sum(knobs.METRICS.values(), ())))  # metrics of labelled tasks
+# What every labelled task reports besides.
+OF_TASKS = "examples loss accuracy_low accuracy_high majority_accuracy"
+# What suites find of a source by word and by character.
+OF_UNITS = "nats_per_word* nats_per_character* words characters"
 
 SUITES: dict[str, Row] = {
-    "pretrain": Row(OfCorpus, metrics=("*",)),
-    "nsp": Row(NextSentence, metrics=("nsp_*", "majority_accuracy", "examples"), head="nsp"),
+    "pretrain": Row(OfCorpus, "*"),
+    "nsp": Row(
+        NextSentence,
+        "nsp_loss nsp_accuracy nsp_accuracy_low nsp_accuracy_high majority_accuracy examples",
+        head="nsp",
+    ),
     "cross_rate": Row(
         Passages,
-        metrics=(
-            *("0.*/mlm_*", "0.*/unigram_*", "0.*/word_accuracy", "0.*/unknown_words"),
-            *(f"0.*/{name}" for name in OF_UNITS),
-        ),
+        "0.*/mlm_loss 0.*/mlm_accuracy 0.*/mlm_predictions 0.*/unigram_loss 0.*/unigram_accuracy "
+        "0.*/word_accuracy 0.*/unknown_words 0.*/nats_per_word* 0.*/nats_per_character* 0.*/words "
+        "0.*/characters",
         head="mlm",
     ),
     "nelbo": Row(
         Bound,
-        metrics=(
-            *("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
-            *(*OF_UNITS, "unknown_words", "left_to_right/*"),
-        ),
+        "nats_per_token perplexity standard_error tokens examples draws left_to_right/* "
+        f"{OF_UNITS} unknown_words",
     ),
     "pll": Row(
         Texts,
-        metrics=(
-            *("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
-            *(*OF_UNITS, "left_to_right/*"),
-        ),
+        "pseudo_perplexity* pll* perplexity log_likelihood texts tokens left_to_right/* "
+        f"{OF_UNITS}",
     ),
-    "blimp": Row(
-        Pairs,
-        metrics=(
-            *("accuracy*", "pairs", "ties", "field/*", "term/*", "paradigm/*"),
-            "left_to_right/*",
-        ),
-    ),
+    "blimp": Row(Pairs, "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*"),
     "babylm": Row(
         Submitted,
-        metrics=(
-            *("macro_average", "*/accuracy", "*/spearman", "*/examples", "*/ties", "*/split/*"),
-            *("*/UID/*", "*/field/*", "*/linguistics_term/*", "*/context_type/*"),
-            *("*/context_contrast/*", "*/target_contrast/*", "reading/*", "left_to_right/*"),
-        ),
+        "macro_average */accuracy */spearman */examples */ties */split/* */UID/* */field/* "
+        "*/linguistics_term/* */context_type/* */context_contrast/* */target_contrast/* reading/* "
+        "left_to_right/*",
     ),
-    "sts": Row(Frozen, metrics=("*/spearman", "*/pearson", "pairs")),
+    "sts": Row(Frozen, "*/spearman */pearson pairs"),
     "probe": Row(
         Frozen,
-        metrics=(
-            *(
-                f"{part}/{name}"
-                for part in ("majority", "embeddings/*", "layer_*")
-                for name in OF_LABELS
-            ),
-            *("train", "scored"),
-        ),
+        " ".join(
+            f"majority/{name} embeddings/*/{name} layer_*/{name}" for name in OF_LABELS.split()
+        )
+        + " train scored",
     ),
-    "task": Row(OwnTask, metrics=(*OF_LABELS, *OF_TASKS)),
+    "task": Row(OwnTask, f"{OF_LABELS} {OF_TASKS}"),
     "glue": Row(NamedTask, file="task"),
     **{name: Row(NamedTask, head=task.kind, file="task") for name, task in TASKS.items()},
 }

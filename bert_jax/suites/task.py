@@ -28,9 +28,8 @@ def score(run: runs.TrainedModel, options: NamedTask) -> Detailed:
     if options.suite == "glue":
         return _score_glue(run, options), {}
     if isinstance(options, OwnTask):
-        return _score_task(
-            run, options, labelled.find_task(run, options, config=options.config)
-        ), {}
+        config = labelled.find_task(run, options, config=options.config)
+        return _score_task(run, options, config), {}
     return _score_named(run, options, options.suite), {}
 
 
