@@ -11,7 +11,6 @@ equals their output.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 import os
@@ -104,11 +103,11 @@ class Model:
     def _answers(
         self, task: str, texts: Sequence[Text], options: dict[str, Any]
     ) -> list[dict[str, Any]]:
-        from bert_jax.predictors import TABLE, stream
+        from bert_jax.predictors import TASKS, stream
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.base import Options
+        from bert_jax.predictors.options import FIELDS, Options
 
-        _check_names(task, options, Options)
+        _check_names(task, options, [field.name for field in FIELDS])
         chosen = Options(**options)
         if (task, chosen) not in self._predictors:
             _check("predict", [task], options)
@@ -117,13 +116,13 @@ class Model:
                     f"on_bad_row = {chosen.on_bad_row!r} does nothing: each text has an answer",
                     "leave out texts that cannot be read",
                 )
-            self._predictors[task, chosen] = TABLE[task](Asked(self.opened, chosen))
+            self._predictors[task, chosen] = TASKS[task].make(Asked(self.opened, chosen))
         predictor, answers = self._predictors[task, chosen], []
         rows = _rows(predictor, texts)
         window = chosen.batch_size * stream.AHEAD
         for start in range(0, len(rows), window):
             work = predictor.encode(rows[start : start + window])
-            answers += work.results(stream.compute(work, chosen.batch_size))
+            answers += work.answer(chosen.batch_size)
         return answers
 
     # --- arrays (here [MASK] in a text is the special token) --------------------------------------
@@ -149,8 +148,8 @@ class Model:
         """
         from bert_jax.objectives import TABLE, network
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.base import Options
         from bert_jax.predictors.classify import Classify
+        from bert_jax.predictors.options import Options
 
         asked = Asked(self.opened, Options())
         name = asked.choose(*([head] if head else self.opened.config.heads))
@@ -201,9 +200,9 @@ class Model:
         """Compute something of each text, in batches of one length; `own` leaves padding out."""
         import jax
 
-        from bert_jax.predictors import stream
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.base import Options, Work
+        from bert_jax.predictors.base import Work
+        from bert_jax.predictors.options import Options
         from bert_jax.views.texts import Texts
 
         reader = Texts(Asked(self.opened, Options()))
@@ -222,7 +221,7 @@ class Model:
             with jax.default_matmul_precision("highest"):
                 return apply(placed, batch)
 
-        found = stream.compute(Work(counts, compute, lambda _: iter(())), Options().batch_size)
+        found = Work(counts, compute, iter).compute_rows(Options().batch_size)
         return [own(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
 
     # --- pages ------------------------------------------------------------------------------------
@@ -230,7 +229,7 @@ class Model:
     def inspect(self, page: str, texts: Sequence[Text], **settings: Any) -> Page:
         """Return a page of `bert-jax inspect`: attention, embeddings or generation of texts."""
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.base import Options
+        from bert_jax.predictors.options import Options
         from bert_jax.views import PAGES
 
         if page not in PAGES:
@@ -324,14 +323,14 @@ def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
     """Return the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
 
-    `options` are the fields of `suites.base.SuiteOptions`; a config may be a ConfigDict.
+    `options` are those of the suite, by the names of the flags; a config may be a ConfigDict.
     """
     from bert_jax import suites
 
     opened = model.opened if isinstance(model, Model) else load(model).opened
     # 0 leaves a number to the suite.
     given = {name: value for name, value in options.items() if value != 0 or value is False}
-    _check_names(suite, options, suites.base.SuiteOptions)
+    _check_names(suite, options, ("config", "changes", *suites.list_options()))
     _check("evaluate", [], {n: v for n, v in given.items() if n not in ("config", "changes")})
     config = options.pop("config", None)
     if config is not None and not isinstance(config, knobs.Config):
@@ -354,12 +353,11 @@ def _named(path: str | os.PathLike, what: str) -> str:
     return os.fspath(path)
 
 
-def _check_names(asked: str, options: Mapping[str, Any], kind: type) -> None:
-    """Refuse an option that is no field of its kind, with the nearest field."""
-    fields = [field.name for field in dataclasses.fields(kind)]
+def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> None:
+    """Refuse an unknown option, with the nearest known one."""
     for name in options:
-        if name not in fields:
-            raise TypeError(f"{asked} has no option {name!r}: {configs.suggest(name, fields)}")
+        if name not in known:
+            raise TypeError(f"{asked} has no option {name!r}: {configs.suggest(name, known)}")
 
 
 def _check(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:

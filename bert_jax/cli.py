@@ -18,7 +18,8 @@ import shlex
 import sys
 import traceback
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import Field, dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -293,24 +294,38 @@ def for_people(form: str) -> bool:
     return form == "text" if form else sys.stdout.isatty()
 
 
-def generation_flags(parser: Parser, part: str) -> None:
-    """Add the flags by which a part generates text; those that are not given are left out."""
+def option_flags(
+    parser: Parser, fields: Iterable[Field], renamed: Mapping[str, str] | None = None
+) -> None:
+    """Add the flag of each field that `arguments.option` declared; left out where it is not given.
 
-    def add(text: str, name: str, **settings: Any) -> None:
-        parser.add_for({part: text}, name, default=SUPPRESS, **settings)
+    A flag that some parts of a command have is added to these, under the help it has there. With
+    `renamed` it is added to these parts only, under other names.
+    """
+    for field in fields:
+        does = field.metadata["does"]
+        settings: dict[str, Any] = {"default": SUPPRESS}
+        if "bool" in str(field.type):
+            settings["action"] = "store_true"
+        elif choices := field.metadata["choices"]:
+            settings["choices"] = choices
+        else:
+            settings |= {"metavar": field.metadata["metavar"], "type": _reader(field)}
+        flag = f"--{field.name.replace('_', '-')}"
+        if isinstance(does, str):
+            parser.add_argument(flag, help=does, **settings)
+        else:
+            if renamed:
+                does = {renamed[part]: text for part, text in does.items() if part in renamed}
+            parser.add_for(does, flag, **settings)
 
-    most = "at most so many tokens more (64); of a masked model so many masks behind a text "
-    add(f"{most}without [MASK]", "--max-tokens", type=positive, metavar="N")
-    warm = "0 takes the likeliest token; others draw, 1 as the model says (0)"
-    add(warm, "--temperature", type=float, metavar="T")
-    nucleus = "draw from the fewest tokens that have this share of the probability (1)"
-    add(nucleus, "--top-p", type=float, metavar="P")
-    add("of what is drawn (0)", "--seed", type=count, metavar="N")
-    rounds = "masked models: rounds in which masks are filled (one for each mask)"
-    add(rounds, "--steps", type=positive, metavar="N")
-    order = "masked models: masks to fill next are random ones (random), or those of whose "
-    order += "likeliest token the model is surest (confident, the default)"
-    add(order, "--order", choices=("random", "confident"))
+
+def _reader(field: Field) -> Callable[[str], Any]:
+    """Choose how the value of an option is read."""
+    named = {"batch_size": rows, "seed": count}
+    if "int" in str(field.type):
+        return named.get(field.name, positive)
+    return float if "float" in str(field.type) else nonempty
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:

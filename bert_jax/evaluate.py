@@ -5,64 +5,27 @@ from __future__ import annotations
 import json
 import math
 import sys
-from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax import cli
+from bert_jax import cli, suites
 from bert_jax.config import knobs
+from bert_jax.data.tasks import TASKS
 from bert_jax.system import allocator, disk
 
 EXAMPLE = "--model=runs/demo --output=runs/demo/evaluation.json"
 
 
-def flags(parser: ArgumentParser) -> None:
+def flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     cli.checkpoint_flag(parser)
     cli.config_flag(parser)
-    suites = (
-        "pretrain, nsp, cross_rate, nelbo, pll, blimp, babylm, sts, probe, task, glue, or a task "
-        "such as squad; several with commas; by default task or pretrain, as the checkpoint was "
-        "trained"
-    )
-    parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=suites)
-    parser.add_argument(
-        "--task",
-        type=cli.nonempty,
-        metavar="NAME",
-        help="sts, probe: a row of bert_jax/data/tasks.py",
-    )
-    source = "texts or labelled data in place of the checkpoint's or the task's own"
-    source += ": files:PATTERN or tfds:NAME; of cross_rate, nelbo and pll also a file or folder of "
-    source += "text, on which models of any vocabulary compare; of babylm its FOLDER; labelled "
-    source += "data: texts of at most "
-    source += f"{knobs.TEXT:,} characters, in lines of at most {knobs.LINE:,} bytes"
-    parser.add_argument("--source", type=cli.nonempty, metavar="SOURCE", help=source)
-    parser.add_argument(
-        "--split", type=cli.nonempty, metavar="NAME", help="the part of a task's data"
-    )
-    parser.add_argument(
-        "--batch-size",
-        type=cli.rows,
-        default=0,
-        metavar="N",
-        help="rows a step; changes no result",
-    )
-    limit = "only the first N texts or passages, examples (probe: of each split), pairs of a "
-    limit += "paradigm, or rows of a file (babylm)"
-    parser.add_argument("--limit", type=cli.positive, default=0, metavar="N", help=limit)
-    submit = "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits "
-    submit += "or that of --split; babylm: the predictions as its pipeline saves them"
-    parser.add_argument("--submission", type=cli.nonempty, metavar="DIR", help=submit)
-    within = "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
-    draws = "nelbo: numbers of masked tokens that an example is read under (default: 8)"
-    parser.add_argument("--draws", type=cli.positive, default=0, metavar="N", help=draws)
-    words = (
-        "cross_rate, nelbo of a --source: most words of a passage, which is whole sentences (64)"
-    )
-    parser.add_argument("--words", type=cli.positive, default=0, metavar="N", help=words)
-    parser.add_argument("--within-word", action="store_true", help=within)
+    names = ", ".join(name for name in suites.SUITES if name not in TASKS)
+    which = f"{names}, or a task such as squad; several with commas; by default task or pretrain, "
+    which += "as the checkpoint was trained"
+    parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=which)
+    cli.option_flags(parser, suites.list_options().values())
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there too")
 
 
@@ -97,20 +60,21 @@ def run(
       output: file for the same JSON.
       changes: knobs that differ from the run's own, or that `config` has from the command line.
       tokenizer: the vocabulary of a model that has none.
-      options: further fields of `suites.base.SuiteOptions`.
+      options: further options of the suites.
     """
-    from bert_jax import suites
     from bert_jax.interop import runs
 
-    table = suites.named(suite.split(",") if suite else [])
+    names = suite.split(",") if suite else []
+    for name in names:
+        suites.find_row(name)
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)
-    if not table:
+    if not names:
         trained = config or opened.config
         labelled = trained.task.source or set(trained.objectives) & set(knobs.LABELLED)
-        table = suites.named(["task" if labelled else "pretrain"])
-    suite_options = suites.build_options(table, config=config, changes=tuple(changes), **options)
-    suites.need_heads(opened, table)  # before the first, which may run for an hour
-    metrics = {name: row.run(opened, suite_options) for name, row in table.items()}
+        names = ["task" if labelled else "pretrain"]
+    asked = suites.build(names, config=config, changes=tuple(changes), **options)
+    suites.check_heads(opened, names)  # before the first, which may run for an hour
+    metrics = {one.suite: suites.score(opened, one)[0] for one in asked}
     result = json.dumps(_without_nan(metrics), indent=2)
     print(result)
     if output is not None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.predictors.options import WRITING, Options
 from bert_jax.system import allocator, disk, opening
 from bert_jax.system.arguments import Part
 
@@ -72,9 +73,7 @@ def flags(parser: cli.Parser) -> None:
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
     _flags_of_embeddings(parser)
-    cli.generation_flags(parser, "generation")
-    top = {"generation": "draw from the likeliest K (all)"}
-    parser.add_for(top, "--top-k", type=cli.positive, metavar="K")
+    cli.option_flags(parser, WRITING, {"generate": "generation"})
 
 
 def _flags_of_embeddings(parser: cli.Parser) -> None:
@@ -112,7 +111,7 @@ def run(
 ) -> None:
     """Write the page and print its path; `settings` are the flags that this page alone has."""
     from bert_jax.interop import runs
-    from bert_jax.predictors.base import Model, Options, Row
+    from bert_jax.predictors.base import Model, Row
     from bert_jax.views import PAGES as VIEWS
 
     output = output or Path(f"{page}.html")
@@ -140,10 +139,12 @@ def run(
 
 def read(reader: OfText, file: Path) -> list[Row]:
     """Read the texts and pairs of a file, one a line; leave blank lines out."""
-    from bert_jax.predictors.stream import decode
+    from bert_jax.predictors.stream import decode_line
 
     lines = opening.read(file, DataError, LARGEST, "check --input").split(b"\n")
-    texts = [(number, decode(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)]
+    texts = [
+        (number, decode_line(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)
+    ]
     return [reader.read(number, text) for number, text in texts if text.strip()]
 
 

@@ -22,7 +22,7 @@ from bert_jax.interop import huggingface, parameter_names, runs
 from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from tests import families
 from tests.families import OURS
 from tests.reactions import build_tokenizer

@@ -29,7 +29,7 @@ from bert_jax.interop import runs
 from bert_jax.models.encoder import Encoder
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.system import trees
 from bert_jax.training import runs as training_runs
 from tests import fault_points, texts

@@ -31,7 +31,8 @@ from bert_jax.evaluation import samples
 from bert_jax.interop import initial, runs
 from bert_jax.masking import units
 from bert_jax.predictors import base, fill_mask, stream, unmask
-from bert_jax.predictors.base import Model, Options
+from bert_jax.predictors.base import Model
+from bert_jax.predictors.options import Options
 from tests import corpora, tasks, texts
 
 GOLDEN = Path(__file__).parent / "golden" / "bpe"
@@ -442,4 +443,4 @@ def test_a_model_of_bytes_is_trained_asked_and_fine_tuned(tmp_path, path):
 
 
 def ask(run: runs.TrainedModel, task: str, lines: list[str]):
-    return stream.Stream(Model(run, Options()), task).answers(lines)
+    return stream.Stream(Model(run, Options()), task).answer(lines)

@@ -53,7 +53,7 @@ OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and
     "one in parquet": ("a.parquet", read),
     "a task": ("a.tsv", task),
     "a split of a task": ("train.jsonl", lambda path: task(path.parent)),
-    "texts of a suite": ("a.jsonl", lambda path: list(lines.objects(path, ["text"]))),
+    "texts of a suite": ("a.jsonl", lambda path: list(lines.read_objects(path, ["text"]))),
     "texts to look at": ("a.txt", lambda path: inspect.read(None, path)),  # type: ignore[arg-type]  # not reached
     "a vocabulary": ("vocab.txt", tokenizers.load),
     "a tokenizer": ("tokenizer.json", tokenizers.load),

@@ -27,19 +27,38 @@ from bert_jax import recipes
 from bert_jax.config import resolve
 recipes.finetuning("mine")
 from bert_jax import suites
-assert suites.named(["mine"])
+assert suites.find_row("mine").head == "classify"
 """,
     ),
     "a way to evaluate": (
         (
             "suites/__init__.py",
-            "TABLE",
-            '    "mine": Suite(lambda run, options: {"answer": 42}),\n',
+            "SUITES",
+            '    "mine": Row(OfSource, "answer"),\n',
         ),
-        {},
+        {
+            "suites/mine.py": '''
+"""Suite `mine`: the number of texts asked for, doubled."""
+
+
+def score(run, options):
+    return {"answer": 2 * options.limit}, {}
+'''
+        },
         """
-from bert_jax import suites
-assert suites.TABLE["mine"].run(None, suites.SuiteOptions()) == {"answer": 42}
+from bert_jax import cli, suites
+from bert_jax.config import default
+from bert_jax.errors import ConfigError
+from bert_jax.interop import runs
+from bert_jax.studies.definition import Study, Suite, check
+assert suites.evaluate(None, "mine", limit=21) == {"answer": 42}
+runs.open_run = lambda path, tokenizer: None
+assert cli.execute(["evaluate", "--model=any", "--suite=mine", "--limit=21"]) == 0
+check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))
+try:
+    check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("draws", 3),))}))
+except ConfigError as error:
+    assert str(error) == "suite mine has no option 'draws'", error
 """,
     ),
     "an objective": (

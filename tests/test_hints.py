@@ -11,7 +11,7 @@ from bert_jax.data import tfds
 from bert_jax.errors import MissingError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from tests import variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
@@ -76,9 +76,9 @@ def golden() -> runs.TrainedModel:
 )
 def test_texts_without_a_mask_and_an_input_without_texts_are_said(lines, remark, golden, capsys):
     asking = predictions.Stream(predictions.Model(golden, Options()), "fill-mask")
-    found = list(asking.answers(lines)) if lines else []
+    found = list(asking.answer(lines)) if lines else []
     assert [bool(one["masks"]) for one in found] == ["[MASK]" in line for line in lines]
-    predict.summary(asking, 1.0)
+    predict.log_summary(asking, 1.0)
     said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert len(said) == (remark is not None)
     assert remark is None or remark in said[0]

@@ -20,15 +20,16 @@ import pytest
 
 from bert_jax import cli, inspect, predict, study
 from bert_jax.interop import runs
-from bert_jax.predictors import TABLE
+from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.answer import Answer
-from bert_jax.predictors.base import Model, OfText, Options
+from bert_jax.predictors.base import Model, OfText
 from bert_jax.predictors.classify import Classify
 from bert_jax.predictors.embed import Embed
 from bert_jax.predictors.fill_mask import FillMask
 from bert_jax.predictors.generate import Generate
 from bert_jax.predictors.nsp import Nsp
+from bert_jax.predictors.options import Options
 from bert_jax.predictors.tag import Tag
 from bert_jax.predictors.unmask import Unmask
 from bert_jax.studies import actions
@@ -185,11 +186,10 @@ def test_knobs_are_of_what_runs_alone(action, calls, capsys):
     assert calls == []
 
 
-def test_help_loads_no_jax_and_no_numpy():
+def test_help_of_launchers_loads_no_jax():
     source = (
         "import sys\nfrom bert_jax import cli\n"
-        "for words in ([], ['predict'], ['predict', 'generate'], ['inspect', 'embeddings'],\n"
-        "              ['study', 'run']):\n"
+        "for words in ([], ['study', 'run']):\n"
         "    assert cli.execute([*words, '--help']) == 0\n"
         "sys.exit(any(name in sys.modules for name in ('jax', 'numpy', 'ml_collections')))"
     )
@@ -231,7 +231,7 @@ SHAPES = {
 
 
 def test_every_task_and_page_has_a_help():
-    assert list(predict.TASKS) == list(SHAPES) == list(TABLE)
+    assert list(TASKS) == list(SHAPES)
     assert list(inspect.PAGES) == list(PAGES)
     shown = {number for models in SHAPES["classify"].values() for number in models[0]}
     assert shown == set(range(len(predict.TASKS["classify"].takes)))
@@ -242,10 +242,10 @@ def test_every_task_and_page_has_a_help():
 def test_the_lines_that_the_help_shows_are_read(task, opened):
     shapes = predict.TASKS[task].takes
     for name, (lines, _) in SHAPES[task].items():
-        predictor = TABLE[task](Model(opened(name), Options()))
+        predictor = TASKS[task].make(Model(opened(name), Options()))
         for number in lines:
             predictor.read(1, shapes[number].replace("<tab>", "\t"))
-        predictor.read(1, predict.sample(predictor).replace("<tab>", "\t"))
+        predictor.read(1, predict.write_sample(predictor).replace("<tab>", "\t"))
 
 
 @pytest.mark.slow
@@ -256,10 +256,10 @@ def test_the_results_have_the_keys_that_the_help_shows(task, opened):
         stream = predictions.Stream(Model(opened(name), Options(max_tokens=2)), task)
         given = [row.takes[number].replace("<tab>", "\t") for number in lines]
         shape = json.loads(row.gives[result].replace(", …", "").replace("…", "0"))
-        for found in stream.answers(given):
+        for found in stream.answer(given):
             given_back = {"text_pair", "options"}  # where the line has them
             assert found.keys() - given_back == shape.keys() - given_back
-            assert predict.readable(stream.predictor, found, True)
+            assert predict.write_readable(stream.predictor, found, True)
 
 
 @pytest.mark.parametrize("page", inspect.PAGES)
@@ -358,15 +358,15 @@ def masks(*tokens: str) -> list[dict]:
 def test_a_result_as_text(kind, result, expected):
     predictor = object.__new__(kind)  # no model
     predictor.mask = "[MASK]"
-    assert predict.readable(predictor, result, True) == expected
-    alone = predict.readable(predictor, result, False)
+    assert predict.write_readable(predictor, result, True) == expected
+    alone = predict.write_readable(predictor, result, False)
     assert expected.endswith(alone)
     assert (alone == expected) == (kind in (Generate, Unmask))
 
 
 def test_text_moves_no_cursor():
     result = {"text": "a\x1b[2J\x07\u009bb\tc", "continuation": "", "stopped": "end"}
-    shown = predict.readable(object.__new__(Generate), result, True)
+    shown = predict.write_readable(object.__new__(Generate), result, True)
     assert shown == "a\\x1b[2J\\x07\\x9bb\tc"
 
 
@@ -425,18 +425,17 @@ def terminal(lines: list[str], output: Path | None = None):
 
 
 def test_lines_are_asked_for_and_answered_for_people(tmp_path, capfd):
-    lines = ["the [MASK] sat on the [MASK]\n", "the <mask>\n", '{"text": 7}\n', "\n", "a\n[MASK]\n"]
+    lines = ["the [MASK] sat on the [MASK]\n", "the <mask>\n", '{"text": 7}\n', "\n"]
     words = ["predict", "fill-mask", f"--model={MODEL}", "--top-k=2"]
     with terminal(lines) as shown:
         assert cli.execute(words) == 0
     answers = shown[0].split("fill-mask> ")
     assert answers[0] == "one a line, such as: Paris is the [MASK] of France.\nCtrl-D ends\n"
-    assert [answer.partition("\n")[0] + "\n" for answer in answers[1:-1]] == [*lines[:4], "a\n"]
+    assert [answer.partition("\n")[0] + "\n" for answer in answers[1:-1]] == lines
     assert answers[2].endswith("\n  no [MASK] in this text: write [MASK] in place of <mask>\n")
     assert answers[3].endswith("\nwarning: line 3: text is 7, not a text; left out\n")
     assert answers[4] == "\n  no [MASK] in this text: write [MASK] where a token is missing\n"
-    assert answers[5].startswith("a\n[MASK]\na\n  no [MASK]")  # several at once: each with its text
-    assert answers[6] == "\n"
+    assert answers[5] == "\n"
     (tmp_path / "in.txt").write_text(lines[0])
     assert cli.execute([*words, f"--input={tmp_path / 'in.txt'}"]) == 0
     (row,) = map(json.loads, capfd.readouterr().out.splitlines())
@@ -491,7 +490,7 @@ def test_an_interrupt_at_the_prompt_ends_on_a_line_of_its_own(monkeypatch):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(predictions, "read", interrupted)
+    monkeypatch.setattr(predict, "read_lines", interrupted)
     with terminal([]) as shown:
         assert cli.execute(["predict", "embed", f"--model={MODEL}"]) == cli.INTERRUPTED
     assert "embed> \nerror: interrupted\n" in shown[0].replace("^D\b\b", "")

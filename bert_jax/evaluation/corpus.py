@@ -28,6 +28,8 @@ from bert_jax.evaluation.metrics import EXAMPLES, Totals, digest, unigram_log_pr
 from bert_jax.masking import drawn_quotas, draws, quotas, rates
 from bert_jax.objectives import network, replaced
 
+OF_TEXT = {"unigram_loss", "unigram_accuracy", "first_label", "examples"}  # of no objective
+
 
 class Evaluator:
     """An evaluation that is compiled once and called with parameters as often as needed.
@@ -60,12 +62,9 @@ class Evaluator:
             )
         self.settings, self.vocabulary = settings, prepared.tokenizer.hash
         self.traced = self.at(settings.rate)
-        score = _make_step(
-            self.config, prepared, unigram_log_probabilities(self._frequencies(prepared))
-        )
-        self.step = jax.jit(lambda *inputs: score(*inputs)[0])
-        # A second program, which also returns each row's metrics; compiled only where it is used.
-        self.each = jax.jit(score, out_shardings=sharding.replicated(mesh))
+        unigram = unigram_log_probabilities(self._frequencies(prepared))
+        step = _make_step(self.config, prepared, unigram)
+        self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
     def _frequencies(self, prepared: Prepared) -> np.ndarray:
         """Return how often each token is a target in training [V].
@@ -132,9 +131,9 @@ class Evaluator:
     ) -> list[dict[str, float]]:
         """Return the metrics of the whole split under each of several masks, by one program."""
         totals = [Totals() for _ in masks]
-        for _, outputs in self._batches(self.step, params, masks, progress):
-            for total, metrics in zip(totals, outputs, strict=True):
-                total.add(metrics)
+        for outputs in self._batches(params, masks, progress):
+            for total, rows in zip(totals, outputs, strict=True):
+                total.add(_add_rows(rows))
         return [self._finish(total) for total in totals]
 
     def detailed(
@@ -145,19 +144,17 @@ class Evaluator:
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Return the metrics of the whole split, and METRIC.sum and METRIC.count of its examples.
 
-        Under several masks they are summed.
-
-        These arrays are float64 [N], in the examples' order. Beside them stands a digest of the
-        examples: of all that decides what a model reads and what it has to predict.
+        These arrays are float64 [N], in the examples' order, and added over several masks. Beside
+        them stands a digest of all that decides what a model reads and what it has to predict.
         """
         totals = Totals()
         parts: dict[str, list[np.ndarray]] = {}
-        for _, outputs in self._batches(self.each, params, masks or [self.traced], progress):
-            for metrics, _ in outputs:
-                totals.add(metrics)
-            for name in outputs[0][1]:
+        for outputs in self._batches(params, masks or [self.traced], progress):
+            for rows in outputs:
+                totals.add(_add_rows(rows))
+            for name in outputs[0].keys() - OF_TEXT:
                 for place, part in enumerate(("sum", "count")):
-                    values = sum(each[name][place] for _, each in outputs)
+                    values = sum(rows[name][place] for rows in outputs)
                     parts.setdefault(f"{name}.{part}", []).append(values)
         arrays = {name: np.concatenate(p).astype(np.float64) for name, p in parts.items()}
         return self._finish(totals), arrays | {EXAMPLES: digest(self._examples())}
@@ -178,16 +175,16 @@ class Evaluator:
         return inference.in_order(self.count, self.rows, self.config.sequence_length)
 
     def _batches(
-        self, step: Callable, params: Any, masks: Sequence[StepInputs], progress: Progress
-    ) -> Iterator[tuple[np.ndarray, list[Any]]]:
-        """Yield a program's outputs of each batch, a list with one entry for each of the masks."""
+        self, params: Any, masks: Sequence[StepInputs], progress: Progress
+    ) -> Iterator[list[Metrics]]:
+        """Yield the rows' metrics of each batch, under each of the masks."""
 
-        def compute(planned: inference.Planned) -> list[Any]:
+        def compute(planned: inference.Planned) -> list[Metrics]:
             index = int(planned.rows[0]) // self.rows
             batch = inference.place(self.source.evaluation_batch(index, self.rows), self.mesh)
-            return [step(params, batch, traced) for traced in masks]
+            return [self.step(params, batch, traced) for traced in masks]
 
-        return inference.run(compute, self._plan(), progress)
+        return (outputs for _, outputs in inference.run(compute, self._plan(), progress))
 
     def _finish(self, totals: Totals) -> dict[str, float]:
         values = totals.values()
@@ -212,16 +209,24 @@ class Evaluator:
 def both(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[str, Any]:
     """Join the metrics of a hybrid model, read in two ways; the second has a unigram of its own.
 
-    Of their arrays by example, the digest is that of the examples as they are masked.
+    Arrays by example keep the digest of the masked examples.
     """
     renamed = {f"causal_lm_{k}" if k.startswith("unigram") else k: v for k, v in causal.items()}
     return {**renamed, **masked}
 
 
+def _add_rows(rows: Metrics) -> dict[str, tuple[float, float]]:
+    """Add the sums and counts of a batch's rows, in float64."""
+    return {
+        name: (float(np.sum(total, dtype=np.float64)), float(np.sum(count, dtype=np.float64)))
+        for name, (total, count) in rows.items()
+    }
+
+
 def _make_step(
     config: knobs.Config, prepared: Prepared, unigram: np.ndarray
-) -> Callable[[Any, Batch, StepInputs], tuple[Metrics, Metrics]]:
-    """Build the step: sums and counts of a batch, and [B] those of each of its rows."""
+) -> Callable[[Any, Batch, StepInputs], Metrics]:
+    """Build the step: sums and counts [B] of each metric, one for each row of a batch."""
     special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
     model = network.build(config, vocab_size)
     slots = quotas.count_slots(config.masking, config.sequence_length)
@@ -229,7 +234,7 @@ def _make_step(
     causal = table.get("causal_lm")  # reads the text as it is
     corrupt = objectives.choose_corruption(table)
 
-    def step(params: Any, batch: Batch, traced: StepInputs) -> tuple[Metrics, Metrics]:
+    def step(params: Any, batch: Batch, traced: StepInputs) -> Metrics:
         if causal:
             masked = batch
             targets, weights = causal.find_targets(batch)
@@ -244,20 +249,18 @@ def _make_step(
             )
             targets, weights = masked["predict_targets"], masked["predict_weights"]
         outputs = network.outputs(model, params, masked)
-        examples = jnp.sum(jnp.any(batch["segment_ids"] > 0, -1))
-        metrics: Metrics = {"examples": (examples, jnp.ones(()))}
-        each: Metrics = {}
+        metrics: Metrics = {}
         for name, objective in table.items():
-            loss = objective.loss
-            metrics |= loss(outputs[name], masked)
             single = jax.tree.map(lambda x: x[:, None], (outputs[name], masked))  # batches of one
-            each |= jax.vmap(loss)(*single)
-        total = jnp.sum(weights)
-        metrics["unigram_loss"] = (-jnp.sum(jnp.asarray(unigram)[targets] * weights), total)
-        commonest = int(np.argmax(unigram))
-        metrics["unigram_accuracy"] = (jnp.sum((targets == commonest) * weights), total)
-        labels = batch["labels"]
-        metrics["first_label"] = (jnp.sum(labels == 0), jnp.sum(labels >= 0))
-        return metrics, each
+            metrics |= jax.vmap(objective.loss)(*single)
+        count = jnp.sum(weights, -1)  # [B]
+        is_commonest = targets == int(np.argmax(unigram))
+        metrics["unigram_loss"] = (-jnp.sum(jnp.asarray(unigram)[targets] * weights, -1), count)
+        metrics["unigram_accuracy"] = (jnp.sum(is_commonest * weights, -1), count)
+        labels = batch["labels"]  # [B, S]
+        metrics["first_label"] = (jnp.sum(labels == 0, -1), jnp.sum(labels >= 0, -1))
+        is_real = jnp.any(batch["segment_ids"] > 0, -1)
+        metrics["examples"] = (is_real, jnp.ones_like(is_real))
+        return metrics
 
     return step

@@ -1,44 +1,101 @@
-"""The tasks of `bert-jax predict`: one file and one row of the table each.
+"""The tasks of `bert-jax predict`: one row of TASKS each, which serves command, help and Python.
 
-A row is a predictor, made from a `base.Model`. It decides how a line is read and what the model
-computes for it: see `base.Predictor`.
+A row says what the task does, shows its lines, and makes a predictor from a `base.Model`. The
+predictor decides how a line is read and what the model computes for it: see `base.Predictor`. The
+flags of a task are the options that `options.py` describes for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
-from bert_jax.predictors import (
-    answer,
-    classify,
-    embed,
-    fill_mask,
-    generate,
-    generate_hybrid,
-    nsp,
-    tag,
-    unmask,
-)
+from bert_jax.predictors.answer import Answer
 from bert_jax.predictors.base import Model, Predictor
+from bert_jax.predictors.classify import Classify
+from bert_jax.predictors.embed import Embed
+from bert_jax.predictors.fill_mask import FillMask
+from bert_jax.predictors.generate import Generate
+from bert_jax.predictors.generate_hybrid import GenerateHybrid
+from bert_jax.predictors.nsp import Nsp
+from bert_jax.predictors.tag import Tag
+from bert_jax.predictors.unmask import Unmask
 
 
-def generator(model: Model) -> Predictor:
-    """Return how a model generates: masked models fill masks, causal ones go from left to right.
+class Task(NamedTuple):
+    """What a task does, the shapes of its lines, and what makes its predictor."""
+
+    does: str
+    takes: tuple[str, ...]  # lines of input
+    gives: tuple[str, ...]  # lines of output
+    make: Callable[[Model], Predictor]
+
+
+def make_generator(model: Model) -> Predictor:
+    """Choose how a model generates: masked models fill masks, causal ones go from left to right.
 
     This is the one place where that is decided.
     """
     if model.run.from_left is not None:
-        return generate_hybrid.GenerateHybrid(model)
+        return GenerateHybrid(model)
     masked = "mlm" in model.run.config.objectives and not model.run.config.model.causal
-    return unmask.Unmask(model) if masked else generate.Generate(model)
+    return Unmask(model) if masked else Generate(model)
 
 
-TABLE: dict[str, Callable[[Model], Predictor]] = {
-    "fill-mask": fill_mask.FillMask,
-    "nsp": nsp.Nsp,
-    "classify": classify.Classify,
-    "tag": tag.Tag,
-    "answer": answer.Answer,
-    "embed": embed.Embed,
-    "generate": generator,
+TASKS = {
+    "fill-mask": Task(
+        "fill each [MASK] with its likeliest tokens: one token a mask, since a masked model does "
+        "not know the length of a gap",
+        ("Paris is the [MASK] of France.", '{"text": "Paris is the [MASK] of France."}'),
+        ('{"text": …, "masks": [[{"token": …, "probability": …}, …], …]}',),
+        FillMask,
+    ),
+    "nsp": Task(
+        "tell how probable it is that the second text of a pair follows the first",
+        ("He went out.<tab>It rained.", '{"text": "He went out.", "text_pair": "It rained."}'),
+        ('{"text": …, "text_pair": …, "is_next": …}',),
+        Nsp,
+    ),
+    "classify": Task(
+        "label a text or a pair, rate it, or choose among options, as the model was trained to",
+        (
+            "It rained all day.",
+            '{"text": "It rained all day."}',
+            '{"text": "It rains.", "text_pair": "The sun shines."}',
+            '{"text": "It rained.", "options": ["We got wet.", "We stayed dry."]}',
+        ),
+        ('{"text": …, "label": …, "probabilities": {"LABEL": …, …}}', '{"text": …, "value": …}'),
+        Classify,
+    ),
+    "tag": Task(
+        "label each word, and find the entities that the labels mark",
+        (
+            "Paris is in France .",
+            '{"text": "Paris is in France ."}',
+            '{"words": ["Paris", "is", "in", "France", "."]}',
+        ),
+        ('{"words": […], "labels": […]}',),
+        Tag,
+    ),
+    "answer": Task(
+        "find the answer to a question in a context",
+        (
+            "Where is Paris?<tab>Paris lies in France.",
+            '{"question": "Where is Paris?", "context": "Paris lies in France."}',
+        ),
+        ('{"question": …, "answer": …, "start": …, "end": …, "score": …}',),
+        Answer,
+    ),
+    "embed": Task(
+        "make one vector of a text",
+        ("Paris is the capital of France.", '{"text": "Paris is the capital of France."}'),
+        ('{"text": …, "embedding": […]}',),
+        Embed,
+    ),
+    "generate": Task(
+        "go on with a text (a causal model), or fill its masks in rounds (a masked one)",
+        ("Paris is", "Paris is the [MASK] of France.", '{"text": "Paris is"}'),
+        ('{"text": …}', '{"text": …, "continuation": …, "stopped": …}'),
+        make_generator,
+    ),
 }

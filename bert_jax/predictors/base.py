@@ -14,8 +14,10 @@ from bert_jax.batch import Batch
 from bert_jax.config.knobs import TEXT
 from bert_jax.data import encoding
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
+from bert_jax.predictors.options import Options
 from bert_jax.reporting.text_table import table
 from bert_jax.system import jsons
 
@@ -23,31 +25,6 @@ FIELDS = {  # keys of a JSON line; others are ignored
     **dict.fromkeys(("text", "text_pair", "question", "context"), jsons.Maybe(str)),
     **dict.fromkeys(("words", "options"), jsons.Maybe([str])),
 }
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The options of `bert-jax predict` besides the task; its parser says what each may be."""
-
-    # fill-mask: tokens a mask, else 5; answer: answers listed, else none; generate: tokens to draw
-    # from, else all.
-    top_k: int | None = None
-    pooling: str = ""  # embed: mean or cls; empty is the model's own, else mean
-    normalize: bool = False  # embed: to length 1, which a model may also ask for itself
-    entities: bool = False  # tag: merge the words that B- and I- labels mark
-    no_answer_threshold: float | None = None  # answer: none if that scores higher by more than this
-    max_tokens: int | None = None  # generate: at most so many; else what fits, up to 64
-    temperature: float = 0.0  # generate: 0 takes the likeliest token
-    top_p: float | None = None  # generate: draw from the likeliest that have this share
-    seed: int | None = None  # generate: of the draws
-    steps: int | None = None  # generate, masked models: rounds; else one for each mask
-    order: str = ""  # generate, masked models: which masks first, "random" or else "confident"
-    show_steps: bool = False  # generate, masked models: what each round revealed
-    long: str = ""  # a text too long for the model: refuse it, cut its end, or read it in windows
-    stride: int | None = None  # of windows, in tokens
-    stride_as: str = ""  # what neighbours share, or how far the next one begins: `data/windows.py`
-    batch_size: int = 32
-    on_bad_row: str = "fail"  # a line that cannot be read ends the stream, or is left out
 
 
 class Row(NamedTuple):
@@ -66,6 +43,19 @@ class Work:
     compute: Callable[[np.ndarray, int, int], Any]
     results: Callable[[list[Any]], Iterator[dict[str, Any]]]  # outputs of rows -> results of lines
     cut: int = 0  # lines that lost text
+
+    def answer(self, batch_size: int) -> Iterator[dict[str, Any]]:
+        """Compute all rows, then yield the results of the lines."""
+        yield from self.results(self.compute_rows(batch_size))
+
+    def compute_rows(self, batch_size: int) -> list[Any]:
+        """Compute the outputs of each row, in batches of rows of about the same length."""
+        outputs: list[Any] = [None] * len(self.lengths)
+        plan = inference.by_length(self.lengths, batch_size, shrink_last=True)
+        for rows, arrays in inference.run(lambda planned: self.compute(*planned), plan):
+            for k, row in enumerate(rows):
+                outputs[row] = jax.tree.map(lambda array, k=k: array[k], arrays)
+        return outputs
 
 
 class Model:

@@ -18,7 +18,8 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.heads import MlmHead
-from bert_jax.predictors.base import Model, OfText, Options, Row, Work
+from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.predictors.options import Options
 
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures
 TOKENS = 64  # of a continuation at most, where --max-tokens is not given

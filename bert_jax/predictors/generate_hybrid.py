@@ -6,12 +6,25 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from bert_jax.predictors.base import Model, OfText, Row, Work
 from bert_jax.predictors.generate import Generate
 from bert_jax.predictors.unmask import Unmask
+
+
+@dataclasses.dataclass(frozen=True)
+class _Both(Work):
+    """The work of lines of two kinds, each computed by itself."""
+
+    works: tuple[Work, ...] = ()  # of each kind
+    kinds: Sequence[int] = ()  # of each line
+
+    def answer(self, batch_size: int) -> Iterator[dict[str, Any]]:
+        """Compute each kind; yield the results in the order of the lines."""
+        answers = [work.answer(batch_size) for work in self.works]
+        for kind in self.kinds:
+            yield next(answers[kind])
 
 
 class GenerateHybrid(OfText):
@@ -29,41 +42,16 @@ class GenerateHybrid(OfText):
         self.predictors = (Generate(Model(model.run.from_left, options)), Unmask(model))
 
     def encode(self, rows: Sequence[Row]) -> Work:
-        """Encode the lines of each kind; a batch that has both is computed as two."""
+        """Encode the lines of each kind."""
         mask = self.model.run.tokenizer.special.mask
-        kinds = np.array([int(mask in ids) for ids in self.ids(rows, escape=False)])
-        numbers = np.zeros(len(rows), np.int64)  # of a row among those of its kind
-        works: dict[int, Work] = {}
-        lengths = np.zeros(len(rows), np.int64)
-        for kind in set(kinds.tolist()):
-            own = np.flatnonzero(kinds == kind)
-            numbers[own] = np.arange(len(own))
-            works[kind] = self.predictors[kind].encode([rows[i] for i in own.tolist()])
-            lengths[own] = works[kind].lengths
-
-        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            outputs: dict[int, Any] = {}
-            for kind, work in works.items():
-                here = np.flatnonzero(kinds[chosen] == kind)
-                if len(here):
-                    found = work.compute(numbers[chosen[here]], length, size)
-                    back = np.zeros(size, np.int64)  # row of the batch -> row of what was found
-                    back[here] = np.arange(len(here))
-                    outputs[kind] = jax.tree.map(lambda array, back=back: array[back], found)
-            return outputs
-
-        def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            answers = {
-                kind: work.results(
-                    [o[kind] for o, k in zip(outputs, kinds, strict=True) if k == kind]
-                )
-                for kind, work in works.items()
-            }
-            for kind in kinds.tolist():
-                yield next(answers[kind])
-
-        return Work(lengths, compute, results)
+        kinds = [int(mask in ids) for ids in self.ids(rows, escape=False)]
+        works = []
+        for number, predictor in enumerate(self.predictors):
+            own = [row for row, kind in zip(rows, kinds, strict=True) if kind == number]
+            works.append(predictor.encode(own))
+        lengths = np.concatenate([work.lengths for work in works])
+        return _Both(lengths, works[0].compute, works[0].results, works=tuple(works), kinds=kinds)
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write the final text, as a masked model's with its rounds."""
+        """Write the final text, with the rounds that filled it."""
         return self.predictors[1].text(result)

@@ -1,7 +1,8 @@
 """Lines of text in, one result for each out, in the same order.
 
-Lines are read some batches ahead, so that rows of about the same length share a batch. When the
-input pauses, the lines read so far are answered: a line typed by hand waits for no other.
+What one read of the input gives is answered before the next read. So a line that is typed, or that
+another program writes, is answered at once, and a file is read far enough ahead that rows of about
+the same length share a batch.
 """
 
 from __future__ import annotations
@@ -10,64 +11,41 @@ import dataclasses
 import itertools
 import logging
 import os
-import select
-import stat
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-import jax
-
 from bert_jax.config.knobs import LINE
 from bert_jax.errors import DataError
-from bert_jax.evaluation import inference
-from bert_jax.predictors import TABLE
+from bert_jax.predictors import TASKS
 from bert_jax.predictors.base import Model, Predictor, Row, Work
 
 logger = logging.getLogger(__name__)
 
-AHEAD = 8  # batches of lines that are read before the first is answered, to be sorted by length
-PAUSE = 0.02  # seconds without a new line after which the lines read so far are answered
-CHUNK = 1 << 16  # bytes read at once
-# Bytes of lines held at most, once there is a whole line: tokenised, they take 200 times as many.
-HELD = 1 << 21
+AHEAD = 8  # batches of lines that are encoded together, to be sorted by length
+CHUNK = 1 << 20  # bytes read at once: tokenised, they take 200 times as many
 
 
-# --- reading -------------------------------------------------------------------------------------
-
-
-def read(descriptor: int, count: int) -> Iterator[list[bytes]]:
-    """Yield up to `count` lines at once, and fewer when the input pauses or they are long.
+def read_lines(descriptor: int, count: int) -> Iterator[list[bytes]]:
+    """Yield up to `count` lines at once, and fewer if a read gives fewer.
 
     A line of more than LINE bytes is cut, but stays long enough to be recognised as too long.
     """
-    regular = stat.S_ISREG(os.fstat(descriptor).st_mode)  # never pauses
-    held: list[bytes] = []
     begun: list[bytes] = []  # chunks of a line whose end has not come yet
-    size = 0
-    while True:
-        if not regular and not select.select([descriptor], [], [], PAUSE if held else None)[0]:
-            yield held
-            held, size = [], 0
-            continue
-        data = os.read(descriptor, CHUNK)
-        if not data:
-            break
+    while data := os.read(descriptor, CHUNK):
         first, *more = data.split(b"\n")
         if sum(map(len, begun)) <= LINE:
             begun.append(first)
         if more:
-            held += [b"".join(begun), *more[:-1]]
+            lines = [b"".join(begun), *more[:-1]]
             begun = [more[-1]]
-        size += len(data)
-        while len(held) >= count or (held and size > HELD):
-            yield held[:count]
-            held, size = held[count:], 0
-    held += [b"".join(begun)] if any(begun) else []
-    if held:
-        yield held
+            for start in range(0, len(lines), count):
+                yield lines[start : start + count]
+    if any(begun):
+        yield [b"".join(begun)]
 
 
-def decode(number: int, line: bytes) -> str:
+def decode_line(number: int, line: bytes) -> str:
     """Decode a line as UTF-8, whatever the locale; a byte order mark is no text."""
     if len(line) > LINE:
         raise DataError(f"line {number}: more than {LINE:,} bytes", "divide it, or leave it out")
@@ -76,9 +54,6 @@ def decode(number: int, line: bytes) -> str:
     except UnicodeDecodeError as error:
         hint = "convert the file, for example with iconv"
         raise DataError(f"line {number}: not UTF-8: {error.reason}", hint) from error
-
-
-# --- computing -----------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -95,11 +70,11 @@ class Stream:
     """A stream of lines through a predictor."""
 
     def __init__(self, model: Model, task: str):
-        self.predictor: Predictor = TABLE[task](model)
+        self.predictor: Predictor = TASKS[task].make(model)
         self.options = model.options
         self.tally = Tally()
 
-    def answers(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
+    def answer(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
         """Yield the results of some lines, in order.
 
         Raises:
@@ -111,38 +86,30 @@ class Stream:
         failed: DataError | None = None
         for number, line in enumerate(lines, first):
             try:
-                text = line if isinstance(line, str) else decode(number, line)
+                text = line if isinstance(line, str) else decode_line(number, line)
                 rows.append(self.predictor.read(number, text.rstrip("\r\n")))
             except DataError as error:
-                if failed := self._bad(error):
+                if failed := self._leave_out(error):
                     break
-        try:
-            work = self.predictor.encode(rows) if rows else None
-        except DataError:  # which does not say of which row
-            rows, row_failed = self._sound(rows)
-            failed = row_failed or failed
-            work = self.predictor.encode(rows) if rows else None
+        work: Work | None = None
+        while rows and work is None:
+            try:
+                work = self.predictor.encode(rows)
+            except DataError as error:
+                at = _find_row(rows, error)
+                before = failed
+                failed = self._leave_out(error)
+                rows = rows[:at] if failed else rows[:at] + rows[at + 1 :]
+                failed = failed or before
         if work is not None:
             self.tally.cut += work.cut
             self.tally.tokens += int(work.lengths.sum())
-            yield from work.results(compute(work, self.options.batch_size))
+            yield from work.answer(self.options.batch_size)
         if failed:
             raise failed
 
-    def _sound(self, rows: list[Row]) -> tuple[list[Row], DataError | None]:
-        """Return the rows that can be encoded, up to the first that ends the stream."""
-        sound: list[Row] = []
-        for row in rows:
-            try:
-                self.predictor.encode([row])
-                sound.append(row)
-            except DataError as error:
-                if failed := self._bad(error):
-                    return sound, failed
-        return sound, None
-
-    def _bad(self, error: DataError) -> DataError | None:
-        """Return the error if it ends the stream; else count the line and warn."""
+    def _leave_out(self, error: DataError) -> DataError | None:
+        """Count a bad line and warn, or return the error if it ends the stream."""
         if self.options.on_bad_row == "fail":
             return error
         self.tally.bad += 1
@@ -150,18 +117,16 @@ class Stream:
         return None
 
 
-def compute(work: Work, size: int) -> list[Any]:
-    """Compute the outputs of each row, in batches of rows of about the same length."""
-    outputs: list[Any] = [None] * len(work.lengths)
-    plan = inference.by_length(work.lengths, size, shrink_last=True)
-    for rows, arrays in inference.run(lambda planned: work.compute(*planned), plan):
-        for k, row in enumerate(rows):
-            outputs[row] = jax.tree.map(lambda array, k=k: array[k], arrays)
-    return outputs
+def _find_row(rows: Sequence[Row], error: DataError) -> int:
+    """Find the row that an error is about: each begins with "line N: "."""
+    number = re.match(r"line (\d+): ", str(error))
+    if number is None:
+        raise error
+    return [row.number for row in rows].index(int(number[1]))
 
 
 def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield one result for each line, in order."""
     stream, rest = Stream(model, task), iter(lines)
     while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):
-        yield from stream.answers(window)
+        yield from stream.answer(window)

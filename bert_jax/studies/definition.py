@@ -48,35 +48,12 @@ from bert_jax.studies.spec import (
     variants,
     zipped,
 )
+from bert_jax.suites import SUITES
 
 __all__ = ["Axis", "Budget", "Cell", "Claimed", "Comparison", "Finetune", "Point", "Study", "Suite"]
 __all__ += ["axis", "between", "variants", "zipped"]
 __all__ += ["check", "expand", "identity", "load"]
 
-# Name of a suite -> fields of `suites.base.SuiteOptions` it reads; a test compares `suites.TABLE`.
-SUITES = {
-    "pretrain": ("changes",),
-    "nsp": ("changes", "source", "split", "limit"),
-    "cross_rate": ("changes",),
-    "nelbo": ("changes", "draws"),
-    "pll": ("changes", "source", "limit", "within_word"),
-    "blimp": ("source", "limit", "within_word"),
-    "babylm": ("source", "limit"),
-    "sts": ("changes", "task", "source", "split", "limit"),
-    "probe": ("changes", "task", "source", "split", "limit"),
-    "task": ("changes", "source", "split", "limit"),
-}
-# Those it reads instead where it reads a source in place of the cell's corpus.
-OF_SOURCE = {
-    "cross_rate": ("source", "limit", "words"),
-    "nelbo": ("source", "limit", "words", "draws"),
-}
-OPTION_TYPES = {  # field of `suites.base.SuiteOptions` -> its type
-    **dict.fromkeys(("source", "split", "task"), str),
-    **dict.fromkeys(("limit", "draws", "words", "batch_size"), int),
-    "changes": tuple,
-    "within_word": bool,
-}
 BUDGETS = ("steps", "tokens", "predictions", "flops")
 LONG = 2**31  # steps, until the budget determines them
 
@@ -309,15 +286,17 @@ def _check_axes(study: Study) -> None:
 
 
 def _check_suite(suite: Suite) -> None:
-    _known(suite.name, SUITES, f"no suite {suite.name!r} for a study")
-    beside = "source" in dict(suite.ask) and suite.name in OF_SOURCE
-    reads, others = SUITES[suite.name], OF_SOURCE.get(suite.name, ())
-    reads, others = (others, reads) if beside else (reads, others)
+    known = [name for name, row in SUITES.items() if row.metrics]
+    _known(suite.name, known, f"no suite {suite.name!r} for a study")
+    options, source = SUITES[suite.name].options, "source" in dict(suite.ask)
+    unasked = {"config", "submission"}  # a cell has its own config
+    reads, others = (options.list_fields(which) - unasked for which in (source, not source))
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
     for field, value in suite.ask:
-        where = f" {'beside' if beside else 'without'} a source" if field in others else ""
+        where = f" {'beside' if source else 'without'} a source" if field in others else ""
         said = f"suite {suite.name} has no option {field!r}{where}"
-        _known(field, (*reads, "batch_size"), said)
-        kind, setting = OPTION_TYPES[field], f"suite {suite.name}: {field} = {value!r}"
+        _known(field, sorted(reads), said)
+        kind, setting = type(defaults[field]), f"suite {suite.name}: {field} = {value!r}"
         right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
         _need(right, setting, f"a value of type {kind.__name__}")
         if field == "task":

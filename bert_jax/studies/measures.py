@@ -10,52 +10,13 @@ from bert_jax.config import knobs, suggest
 from bert_jax.data import tasks
 from bert_jax.errors import ConfigError
 from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite
+from bert_jax.suites import OF_TASKS, SUITES
 
-# Of every task, beside the task's own metrics.
-TASK = ("examples", "loss", "accuracy_low", "accuracy_high", "majority_accuracy")
 READING = ("mlm", "causal_lm")  # objectives over words; the others but one are over pairs
 DETECTING = (
     *("replaced_precision", "replaced_recall", "replaced_fraction"),
     *("replaced_majority_accuracy", "replaced_base_rate_loss"),
 )
-LABELLED = tuple(dict.fromkeys(sum(knobs.METRICS.values(), ())))
-# Suite -> the head without which it is not made; a test compares `suites.TABLE`.
-HEADS = {"nsp": "nsp", "cross_rate": "mlm"}
-LAYERS = ("majority", "embeddings/*", "layer_*")
-# Of a source, in each unit of text; the error is that of nats_per_character.
-TEXT = ("nats_per_word*", "nats_per_character*", "words", "characters")
-FOUND = {  # suite -> patterns of its metrics; a test compares them with the suites' results
-    "nsp": (
-        *("nsp_loss", "nsp_accuracy", "nsp_accuracy_low", "nsp_accuracy_high"),
-        *("majority_accuracy", "examples"),
-    ),
-    "cross_rate": (
-        *("0.*/mlm_loss", "0.*/mlm_accuracy", "0.*/mlm_predictions"),
-        *("0.*/unigram_loss", "0.*/unigram_accuracy", "0.*/word_accuracy", "0.*/unknown_words"),
-        *(f"0.*/{name}" for name in TEXT),
-    ),
-    "nelbo": (
-        *("nats_per_token", "perplexity", "standard_error", "tokens", "examples", "draws"),
-        *(*TEXT, "unknown_words", "left_to_right/*"),
-    ),
-    "pll": (
-        *("pseudo_perplexity*", "pll*", "perplexity", "log_likelihood", "texts", "tokens"),
-        *(*TEXT, "left_to_right/*"),
-    ),
-    "blimp": (
-        *("accuracy*", "field/*", "term/*", "paradigm/*", "pairs", "ties"),
-        "left_to_right/*",
-    ),
-    "babylm": (
-        *("macro_average", "*/pipeline_accuracy", "*/spearman", "*/examples"),
-        *("*/ties", "*/split/*"),
-        *("*/UID/*", "*/field/*", "*/linguistics_term/*", "*/context_type/*"),
-        *("*/context_contrast/*", "*/target_contrast/*", "reading/*", "left_to_right/*"),
-    ),
-    "sts": ("*/spearman", "*/pearson", "pairs"),
-    "probe": (*(f"{part}/{name}" for part in LAYERS for name in LABELLED), "train", "scored"),
-    "task": (*LABELLED, *TASK),
-}
 
 
 def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequence[str]:
@@ -68,9 +29,9 @@ def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequen
     if isinstance(evaluation, Finetune):
         row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         kind = tasks.TASKS[evaluation.task].kind
-        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *TASK)
+        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *OF_TASKS.split())
     if evaluation.name != "pretrain":
-        return FOUND[evaluation.name]
+        return SUITES[evaluation.name].metrics
     names: list[str] = []
     for name in objectives:
         names += [f"{name}_loss", f"{name}_accuracy"]
@@ -107,7 +68,7 @@ def left_out(cells: Sequence[Cell], evaluations: Mapping[str, Any]) -> list[str]
             share = f"{len(made)} of {len(cells)} cells"
             lines.append(f"{name} is made after a budget of {amounts} alone ({share})")
         if without := sum(bool(_missing_head(cell, record)) for cell in made):
-            head, share = HEADS[record["name"]], f"{without} of {len(cells)} cells"
+            head, share = SUITES[record["name"]].head, f"{without} of {len(cells)} cells"
             lines.append(f"{name} is left out for models without an {head} head ({share})")
     return lines
 
@@ -118,7 +79,7 @@ def _of_budget(cell: Cell, record: Mapping[str, Any]) -> bool:
 
 def _missing_head(cell: Cell, record: Mapping[str, Any]) -> str:
     """Return the head that an evaluation reads and the model of a cell lacks."""
-    head = HEADS.get(record["name"]) if record["kind"] == "suite" else None
+    head = SUITES[record["name"]].head if record["kind"] == "suite" else ""
     return head if head and head not in cell.config.heads else ""
 
 

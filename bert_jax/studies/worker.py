@@ -240,8 +240,8 @@ def _run_suite(place: StudyFolder, cell: Entry, name: str) -> None:
     run = runs.open_run(str(_find_last(place, cell)))
     # The evaluations of the present study, which may have been edited since training.
     run = run.changed(evals=cell.config.evals)
-    options = suites.SuiteOptions(**dict(settings["ask"]))
-    metrics, each = suites.detailed(settings["name"], run, options)
+    (options,) = suites.build([settings["name"]], **dict(settings["ask"]))
+    metrics, each = suites.score(run, options)
     place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
 
 

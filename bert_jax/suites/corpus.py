@@ -1,4 +1,4 @@
-"""Suite `pretrain`, as during training, and the corpus and config that suites on a corpus share."""
+"""The corpus, config and evaluation of suites that read the text of a checkpoint or a config."""
 
 from __future__ import annotations
 
@@ -10,51 +10,22 @@ from bert_jax.data import corpus as corpora
 from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
 from bert_jax.errors import ConfigError
-from bert_jax.evaluation.corpus import Evaluator, both
+from bert_jax.evaluation.corpus import Evaluator
 from bert_jax.interop import runs
-from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, on_devices
+from bert_jax.suites import OfCorpus
+from bert_jax.suites.forward import on_devices
 from bert_jax.system import log
 
 
-def pretrain(run: runs.TrainedModel, options: SuiteOptions) -> Result:
-    """Score the validation split as training does: losses, accuracies and baselines."""
-    scorer, params = evaluator(run, options, _pretraining(run, options))
-    result = scorer(params, Progress("evaluating"))
-    return both(result, pretrain(run.from_left, options)) if run.from_left else result
-
-
-def pretrain_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    """Return the same, and loss and accuracy of each example."""
-    scorer, params = evaluator(run, options, _pretraining(run, options))
-    result = scorer.detailed(params, Progress("evaluating"))
-    if run.from_left is None:
-        return result
-    causal = pretrain_each(run.from_left, options)
-    return both(result[0], causal[0]), both(result[1], causal[1])
-
-
-def _pretraining(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
-    """Choose the config to evaluate; refuse a model that was not pre-trained, or on other pairs."""
-    config = chosen(run, options)
-    if not config.objectives.keys() & set(knobs.PRETRAINING):
-        have = ", ".join(run.config.objectives) or "no head at all"
-        raise ConfigError(
-            f"suite pretrain needs a head of {', '.join(knobs.PRETRAINING)}; "
-            f"{run.folder} has {have}",
-            "and pairs to fit",
-        )
-    return config
-
-
-def evaluator(
-    run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config, **changes: Any
+def make_evaluator(
+    run: runs.TrainedModel, options: OfCorpus, config: knobs.Config, **changes: Any
 ) -> tuple[Evaluator, Any]:
     """Build the evaluation that training calls validation, and place the parameters for it."""
     settings = config.evals.get("validation", knobs.Eval())
     changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED
     params, mesh = on_devices(run.params)
     settings = dataclasses.replace(settings, **changes)
-    return Evaluator(config, prepared(run, options, config), settings, mesh), params
+    return Evaluator(config, prepare_text(run, options, config), settings, mesh), params
 
 
 def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:
@@ -66,7 +37,7 @@ def _without_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
 
 
-def prepared(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config) -> Prepared:
+def prepare_text(run: runs.TrainedModel, options: OfCorpus, config: knobs.Config) -> Prepared:
     """Return the corpus of a config in the model's vocabulary.
 
     It is the very one that the model was trained on, unless another is named: by any
@@ -74,7 +45,7 @@ def prepared(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config
     """
     named = any(path.startswith("corpus.") for path, _ in options.changes)
     if "corpus" in run.meta and not named and _text(config.corpus) == _text(run.config.corpus):
-        return _trained_on(run)
+        return _find_trained_text(run)
     corpus = prepare.prepare_corpus(config, log=log.line)
     if corpus.tokenizer.hash != run.tokenizer.hash:
         raise ConfigError(
@@ -89,7 +60,7 @@ def _text(settings: knobs.Corpus) -> knobs.Corpus:
     return dataclasses.replace(settings, cache="", workers=0)
 
 
-def _trained_on(run: runs.TrainedModel) -> Prepared:
+def _find_trained_text(run: runs.TrainedModel) -> Prepared:
     """Return the corpus that a run was trained on, or refuse to take another text for it.
 
     Text may have changed without the user's doing: docstrings change with Python and its packages,
@@ -128,7 +99,7 @@ def _trained_on(run: runs.TrainedModel) -> Prepared:
     )
 
 
-def chosen(run: runs.TrainedModel, options: SuiteOptions) -> knobs.Config:
+def choose_config(run: runs.TrainedModel, options: OfCorpus) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
     config, foreign = options.config, "foreign" in run.meta
     # A run of ours knows what a row holds; of other models only heads are known.

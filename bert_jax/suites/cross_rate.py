@@ -15,9 +15,9 @@ import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import hidden, passages
-from bert_jax.suites.base import Detailed, Progress, Result, SuiteOptions, standard_error
-from bert_jax.suites.corpus import chosen, evaluator
+from bert_jax.suites import Detailed, Passages, Result, hidden, passages
+from bert_jax.suites.base import Progress, standard_error
+from bert_jax.suites.corpus import choose_config, make_evaluator
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 METRICS = {  # of a source -> what is summed over passages, and what that is divided by
@@ -30,25 +30,21 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
 SUMS = ("nats", "tokens", "right_tokens", "words", "right_words", "characters", "unknown_words")
 
 
-def cross_rate(run: runs.TrainedModel, options: SuiteOptions) -> Result:
+def score(run: runs.TrainedModel, options: Passages) -> Detailed:
     """Return MLM loss and accuracy at many masking rates; of a source also by word and character.
 
     The masks of a lower rate are part of those of a higher one. On a corpus, those at the rate of
-    the pre-training evaluation are its masks, and the unigram baseline stands beside.
+    the pre-training evaluation are its masks, and the unigram baseline stands beside. For a source
+    the metrics of each passage are returned too, as `RATE/METRIC`.
     """
-    return cross_rate_each(run, options)[0]
+    return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})
 
 
-def cross_rate_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    """Return the same, and of a source the metrics of each passage, `RATE/METRIC`."""
-    return _of_texts(run, options) if options.source else (_of_corpus(run, options), {})
-
-
-def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Result:
-    config = chosen(run, options)
+def _score_corpus(run: runs.TrainedModel, options: Passages) -> Result:
+    config = choose_config(run, options)
     words = dataclasses.replace(config.objectives["mlm"], generator=config.generator_share)
     config = dataclasses.replace(config, objectives={"mlm": words})
-    scorer, params = evaluator(run, options, config, rate=max(RATES))
+    scorer, params = make_evaluator(run, options, config, rate=max(RATES))
     masks = [scorer.at(rate) for rate in RATES]
     results = scorer.sweep(params, masks, Progress("cross_rate"))
     return {
@@ -57,14 +53,14 @@ def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     }
 
 
-def _of_texts(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    texts = passages.load(run, options, "cross_rate")
+def _score_texts(run: runs.TrainedModel, options: Passages) -> Detailed:
+    texts = passages.load(run, options)
     rows = [
         hidden.Row(text.ids, text.passage.masked(rate)[text.words])
         for rate in RATES
         for text in texts
     ]
-    sums = _sums(run, options, texts, rows)
+    sums = _sum_metrics(run, options, texts, rows)
     documents = np.array([text.passage.document for text in texts])
     result: Result = {}
     arrays = {EXAMPLES: passages.identity(texts, RATES)}
@@ -80,16 +76,16 @@ def _of_texts(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     return result, arrays
 
 
-def _sums(
+def _sum_metrics(
     run: runs.TrainedModel,
-    options: SuiteOptions,
+    options: Passages,
     texts: list[passages.Encoded],
     rows: list[hidden.Row],
 ) -> dict[str, np.ndarray]:
     """Return SUMS by name: float64 [rates, passages] each."""
     sums = {name: np.zeros((len(RATES), len(texts))) for name in SUMS}
     progress = Progress("cross_rate: tokens")
-    for number, nats, right in hidden.predict(run, rows, options.batch_size, progress):
+    for number, nats, right in hidden.score_hidden(run, rows, options.batch_size, progress):
         at = divmod(number, len(texts))
         text, row = texts[at[1]], rows[number]
         words, masked = text.words[row.hidden], text.passage.masked(RATES[at[0]])

@@ -1,4 +1,4 @@
-"""Predictions of tokens that are masked together, whichever they are.
+"""Score an arbitrary set of tokens that are masked at the same time.
 
 A text longer than the model is read in windows, each half over the next. Each masked token is
 predicted in the window with most context around it.
@@ -19,8 +19,8 @@ from bert_jax.data import encoding
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
-from bert_jax.objectives import network
-from bert_jax.suites.rows import log_probabilities, run_rows
+from bert_jax.suites.forward import Forward
+from bert_jax.suites.token_scores import take_log_probabilities
 
 LOGITS = 1 << 26  # of a batch: a quarter of a gigabyte
 
@@ -41,24 +41,21 @@ class View(NamedTuple):
     asked: np.ndarray  # int64 [m], places in the text
 
 
-def predict(
+def score_hidden(
     run: runs.TrainedModel, rows: Sequence[Row], batch_size: int, progress: inference.Progress
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield the number of each row, and for each hidden token its nats and if it is guessed first.
 
     [MASK] itself is no answer: it has no probability.
     """
-    special, vocab_size = run.tokenizer.special, run.tokenizer.size
-    model = network.build(run.config, vocab_size, only="mlm")
-    room = run.longest - 2
+    special, room = run.tokenizer.special, run.longest - 2
     views = [view for number, row in enumerate(rows) for view in _views(number, row, room)]
 
-    def step(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-        logits = network.outputs(model, params, batch)["mlm"]  # [B, K, V]
-        answers = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)
+    def score_guesses(logits: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
+        answers = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)  # [B, K, V]
         logits = jnp.where(answers == special.mask, -1e9, logits)
         targets = batch["predict_targets"]  # [B, K]
-        return -log_probabilities(logits, targets), jnp.argmax(logits, axis=-1) == targets
+        return -take_log_probabilities(logits, targets), jnp.argmax(logits, axis=-1) == targets
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
         texts = []
@@ -72,12 +69,12 @@ def predict(
         batch = encoding.pad_rows(special, texts, length, size=size)
         return batch | {"predict_positions": places, "predict_targets": targets}
 
-    params = {part: run.params[part] for part in network.parts(run.config, "mlm")}
+    forward = Forward.of_head(run, "mlm", score_guesses)
     lengths = np.array([view.end - view.start + 2 for view in views], np.int64)
-    most = max(1, min(inference.TOKENS, LOGITS // vocab_size))
+    most = max(1, min(inference.TOKENS, LOGITS // run.tokenizer.size))
     left = collections.Counter(view.row for view in views)
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}  # of rows of which some views are done
-    for chosen, outputs in run_rows(step, params, lengths, make, batch_size, progress, most):
+    for chosen, outputs in forward(lengths, make, batch_size, progress, most):
         for view, *values in zip((views[index] for index in chosen), *outputs, strict=True):
             is_hidden = rows[view.row].hidden
             if view.row not in found:

@@ -12,27 +12,24 @@ from bert_jax.data import examples, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.suites.base import SuiteOptions
+from bert_jax.suites import Frozen, Labelled
 from bert_jax.system import log
 
 
-def task_of(
-    run: runs.TrainedModel, options: SuiteOptions, suite: str, usual: str | Mapping[str, Any] = ""
+def find_task(
+    run: runs.TrainedModel,
+    options: Labelled,
+    task: str | Mapping[str, Any] = "",
+    config: knobs.Config | None = None,
 ) -> knobs.Config:
     """Return a config whose task, objective and length are those of the data.
 
-    It is that of --config, else the named row of `data/tasks.py`, else the suite's usual task (a
-    row's name, or knobs by path), else the run's own; with the source and the knobs of the task
-    from the command line.
+    It is the config, else the task (a row of `data/tasks.py`, or knobs by path), else the run's
+    own; with the source and the knobs of the task from the command line.
     """
-    config, row = options.config, options.task or usual
+    suite = options.suite
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
-    settings = tasks.list_knobs(row) if row and isinstance(row, str) else row
-    if config is not None and options.task:
-        raise ConfigError(
-            f"--task={options.task} beside a --config, which has a task of its own",
-            "leave one of them out",
-        )
+    settings = tasks.list_knobs(task) if task and isinstance(task, str) else task
     if config is not None and not config.task.source:
         raise ConfigError(
             f"suite {suite} needs labelled data, and config.task.source is empty",
@@ -67,7 +64,17 @@ def task_of(
     return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
 
 
-def main_split(config: knobs.Config, options: SuiteOptions) -> str:
+def find_frozen_task(run: runs.TrainedModel, options: Frozen, usual: str = "") -> knobs.Config:
+    """Return the config of the task on which the vectors of a model are measured."""
+    if options.config is not None and options.task:
+        raise ConfigError(
+            f"--task={options.task} beside a --config, which has a task of its own",
+            "leave one of them out",
+        )
+    return find_task(run, options, options.task or usual, options.config)
+
+
+def main_split(config: knobs.Config, options: Labelled) -> str:
     """Return the split to score: --split, else that of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 

@@ -15,7 +15,9 @@ from bert_jax.system import jsons
 TEXTS = ("txt", "jsonl")  # endings of files that hold texts
 
 
-def find(source: str, suite: str, example: str, endings: Sequence[str] = ("jsonl",)) -> list[Path]:
+def find_files(
+    source: str, suite: str, example: str, endings: Sequence[str] = ("jsonl",)
+) -> list[Path]:
     """Find the files of files:PATTERN, or of a path alone, sorted by name.
 
     A folder stands for its files with one of the endings, gzipped ones too.
@@ -38,19 +40,19 @@ def find(source: str, suite: str, example: str, endings: Sequence[str] = ("jsonl
     return files
 
 
-def texts(path: Path) -> Iterator[str]:
+def read_texts(path: Path) -> Iterator[str]:
     """Yield the field `text` of JSON lines, or each line of a text that is not blank."""
     if _has_objects(path):
-        return (row["text"] for _, row in objects(path, ["text"]))
-    return (text for _, text in read(path))
+        return (row["text"] for _, row in read_objects(path, ["text"]))
+    return (text for _, text in _read_every(path) if text.strip())
 
 
-def documents(path: Path) -> Iterator[list[str]]:
+def read_documents(path: Path) -> Iterator[list[str]]:
     """Yield the lines of each document: of a row of JSON lines, or between two blank lines."""
     if _has_objects(path):
-        yield from (text.split("\n") for text in texts(path))
+        yield from (text.split("\n") for text in read_texts(path))
         return
-    for blank, lines in itertools.groupby(_every(path), key=lambda line: not line[1].strip()):
+    for blank, lines in itertools.groupby(_read_every(path), key=lambda line: not line[1].strip()):
         if not blank:
             yield [text for _, text in lines]
 
@@ -59,28 +61,24 @@ def _has_objects(path: Path) -> bool:
     return ".jsonl" in path.suffixes or path.suffix == ".json"
 
 
-def read(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield FILE:LINE and the text of each line that is not blank."""
-    return ((where, text) for where, text in _every(path) if text.strip())
-
-
-def _every(path: Path) -> Iterator[tuple[str, str]]:
+def _read_every(path: Path) -> Iterator[tuple[str, str]]:
     """Yield FILE:LINE and the text of each line, blank ones too."""
-    for number, text in read_lines(path):
-        yield f"{path}:{number}", text
+    return ((f"{path}:{number}", text) for number, text in read_lines(path))
 
 
-def objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield FILE:LINE and the JSON object of each line, in which the needed fields are texts."""
-    for where, line in read(path):
+    for where, line in _read_every(path):
+        if not line.strip():
+            continue
         try:
             row = jsons.parse(line)
         except jsons.Malformed as error:
             raise DataError(f"{where}: {error}", "one object a line") from error
-        yield where, checked(where, row, needed)
+        yield where, check_fields(where, row, needed)
 
 
-def checked(where: str, row: Any, needed: Sequence[str]) -> dict[str, Any]:
+def check_fields(where: str, row: Any, needed: Sequence[str]) -> dict[str, Any]:
     """Return a row once the needed fields are known to be texts."""
     for name in needed:
         if not isinstance(row, dict) or not isinstance(row.get(name), str) or not row[name].strip():

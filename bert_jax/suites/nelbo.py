@@ -1,8 +1,8 @@
 """Suite `nelbo`: the negative log-likelihood of a text, or a bound on it, in nats.
 
-Of a left-to-right model it is exact. Of a masked model, whatever it was trained with, it is the
-bound of masked diffusion: each example is read under several draws of how many of its tokens are
-masked, spread over all numbers from one to all, and its cross-entropies are weighted as
+For a left-to-right model it is exact. For a masked model, whatever it was trained with, it is the
+bound of masked diffusion. Each example is read under several draws of how many of its tokens are
+masked, spread over all numbers from one to all. Its cross-entropies are weighted as
 `objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare. A hybrid
 model has both: its bound, and as `left_to_right` its likelihood.
 
@@ -21,51 +21,39 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import hidden, passages
-from bert_jax.suites.base import (
-    Detailed,
-    Progress,
-    Result,
-    SuiteOptions,
-    both_ways,
-    need_head,
-    standard_error,
-)
-from bert_jax.suites.corpus import chosen, evaluator
-from bert_jax.suites.left_to_right import LeftToRight
+from bert_jax.suites import Bound, Detailed, Result, hidden, need_head, passages
+from bert_jax.suites.base import Progress, score_both_ways, standard_error
+from bert_jax.suites.corpus import choose_config, make_evaluator
+from bert_jax.suites.token_scores import CausalScorer, is_causal
 
 DRAWS = 8  # of an example
 MASKS: dict[str, Any] = {"replace": (1.0, 0.0, 0.0), "unit": "token"}
 
 
-def nelbo(run: runs.TrainedModel, options: SuiteOptions) -> Result:
-    """Return nats a token, their standard error over documents, and what they were taken of."""
-    return nelbo_each(run, options)[0]
+def score(run: runs.TrainedModel, options: Bound) -> Detailed:
+    """Return nats a token with their standard error over documents, and nats by example."""
+    score_text = _score_texts if options.source else _score_corpus
+    return score_both_ways(run, lambda run: score_text(run, options))
 
 
-def nelbo_each(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    """Return the same, and the nats and tokens of each example."""
-    return both_ways(_of_texts if options.source else _of_corpus, run, options)
-
-
-def _draws(run: runs.TrainedModel, options: SuiteOptions) -> int:
-    """Return the draws of an example: one of a causal model, which masks nothing."""
-    if "causal_lm" in run.config.objectives:
+def _count_draws(run: runs.TrainedModel, options: Bound) -> int:
+    """Return the number of draws of an example; 1 for a causal model, which masks nothing."""
+    if is_causal(run):
         return 1
     need_head(run, "mlm", "nelbo")
     return options.draws or DRAWS
 
 
-def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    draws = _draws(run, options)
+def _score_corpus(run: runs.TrainedModel, options: Bound) -> Detailed:
+    draws = _count_draws(run, options)
     name, end = "diffusion", True
-    if "causal_lm" in run.config.objectives:
+    if is_causal(run):
         name, end = "causal_lm", False
-    config = chosen(run, options)
+    config = choose_config(run, options)
     shift = any(objective.shift for objective in config.objectives.values())
     objective = knobs.Objective(weight=1.0, end=end, shift=shift, generator=config.generator_share)
     config = dataclasses.replace(config, objectives={name: objective})
-    scorer, params = evaluator(run, options, config, rate=1.0, **MASKS)
+    scorer, params = make_evaluator(run, options, config, rate=1.0, **MASKS)
     masks = scorer.draws(draws) if name == "diffusion" else None
     _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))
@@ -73,10 +61,10 @@ def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
     return result, each | {EXAMPLES: arrays[EXAMPLES]}
 
 
-def _of_texts(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
-    draws, texts = _draws(run, options), passages.load(run, options, "nelbo")
-    if "causal_lm" in run.config.objectives:
-        score = LeftToRight(run, options, "nelbo")
+def _score_texts(run: runs.TrainedModel, options: Bound) -> Detailed:
+    draws, texts = _count_draws(run, options), passages.load(run, options)
+    if is_causal(run):
+        score = CausalScorer(run, options)
         scores = score([text.ids.tolist() for text in texts], Progress("nelbo: tokens"))
         nats = -np.array([tokens.sum() for tokens in scores])
     else:
@@ -103,13 +91,13 @@ def _of_texts(run: runs.TrainedModel, options: SuiteOptions) -> Detailed:
 
 
 def _bounds(
-    run: runs.TrainedModel, options: SuiteOptions, texts: list[passages.Encoded], draws: int
+    run: runs.TrainedModel, options: Bound, texts: list[passages.Encoded], draws: int
 ) -> np.ndarray:
     """Return the bound of each passage in nats, float64 [N].
 
-    Of n tokens k are masked, with every k from 1 to n as likely: n / k times the sum of their
-    cross-entropies is then, on average, the bound. Draws have a k each, of equal parts of 1 to n,
-    at a place in its part that follows from the text: so a single passage is right on average too.
+    If k of n tokens are masked, with every k from 1 to n as likely, n / k times the sum of their
+    cross-entropies is the bound on average. The draws divide 1 to n into equal parts and take one k
+    from each. Its place in the part follows from the text, so single passages are unbiased too.
     """
     rows, weights, owners = [], [], []
     for number, text in enumerate(texts):
@@ -123,7 +111,7 @@ def _bounds(
             owners.append(number)
     bounds = np.zeros(len(texts))
     progress = Progress("nelbo: tokens")
-    for row, nats, _ in hidden.predict(run, rows, options.batch_size, progress):
+    for row, nats, _ in hidden.score_hidden(run, rows, options.batch_size, progress):
         bounds[owners[row]] += weights[row] * nats.sum()
     return bounds
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,10 +12,9 @@ from bert_jax.data import features
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import wilson
 from bert_jax.interop import runs
-from bert_jax.objectives import network
-from bert_jax.suites import corpus, labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions
-from bert_jax.suites.rows import run_rows
+from bert_jax.suites import Detailed, NextSentence, Result, corpus, labelled
+from bert_jax.suites.base import Progress
+from bert_jax.suites.forward import Forward
 from bert_jax.system import log
 
 LABELS = ("is_next", "not_next")  # in the order of the head
@@ -27,25 +25,26 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 }
 
 
-def nsp(run: runs.TrainedModel, options: SuiteOptions) -> Result:
+def score(run: runs.TrainedModel, options: NextSentence) -> Detailed:
     """Return loss, accuracy with its interval, and the accuracy of the commoner answer."""
-    return _of_file(run, options) if options.source else _of_corpus(run, options)
+    score_pairs = _score_file if options.source else _score_corpus
+    return score_pairs(run, options), {}
 
 
-def _of_corpus(run: runs.TrainedModel, options: SuiteOptions) -> Result:
-    config = corpus.chosen(run, options)
+def _score_corpus(run: runs.TrainedModel, options: NextSentence) -> Result:
+    config = corpus.choose_config(run, options)
     if "nsp" not in config.objectives:
         raise ConfigError(
             f"a corpus with pairs = {config.pairs!r} has no next sentences", "--config.pairs=nsp"
         )
     config = dataclasses.replace(config, objectives={"nsp": config.objectives["nsp"]})
-    scorer, params = corpus.evaluator(run, options, config)
+    scorer, params = corpus.make_evaluator(run, options, config)
     return scorer(params, Progress("nsp"))
 
 
-def _of_file(run: runs.TrainedModel, options: SuiteOptions) -> Result:
+def _score_file(run: runs.TrainedModel, options: NextSentence) -> Result:
     """Score a file with the columns text, text_pair and label, which is is_next or not_next."""
-    config = labelled.task_of(run, options, "nsp", PAIRS)
+    config = labelled.find_task(run, options, PAIRS, config=options.config)
     split = labelled.main_split(config, options)
     task = labelled.whole(config.task, split)
     pairs = labelled.load(dataclasses.replace(config, task=task), split)
@@ -63,22 +62,21 @@ def _of_file(run: runs.TrainedModel, options: SuiteOptions) -> Result:
         log.line(
             f"{encoded.cut:,} of {len(pairs):,} pairs are cut to {config.sequence_length} tokens"
         )
-    one_head = network.build(run.config, run.tokenizer.size, only="nsp")
-    params = {part: run.params[part] for part in ("encoder", "nsp")}
 
-    def step(params: Any, batch: Batch) -> jax.Array:
-        return jax.nn.log_softmax(network.outputs(one_head, params, batch)["nsp"][:, 0])  # [B, 2]
+    def score_answers(logits: jax.Array, batch: Batch) -> jax.Array:
+        return jax.nn.log_softmax(logits[:, 0])  # [B, 2]
 
     def make(rows: np.ndarray, length: int, size: int) -> Batch:
         return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)
 
+    forward = Forward.of_head(run, "nsp", score_answers)
+    progress = Progress("nsp: tokens")
     scores = np.zeros((len(pairs), 2))
-    for rows, values in run_rows(
-        step, params, encoded.lengths, make, options.batch_size, Progress("nsp: tokens")
-    ):
+    for rows, values in forward(encoded.lengths, make, options.batch_size, progress):
         scores[rows] = values
     truth = np.array([pair.label for pair in pairs])
-    hits, share = int((scores.argmax(-1) == truth).sum()), float(np.mean(truth == 0))
+    hits = int((scores.argmax(-1) == truth).sum())
+    share = float(np.mean(truth == 0))
     low, high = wilson(hits, len(pairs))
     return {
         "examples": len(pairs),

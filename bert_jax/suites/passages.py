@@ -31,8 +31,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
 from bert_jax.masking import quotas
-from bert_jax.suites import lines
-from bert_jax.suites.base import SuiteOptions
+from bert_jax.suites import Passages, lines
 
 logger = logging.getLogger(__name__)
 
@@ -115,18 +114,21 @@ def _name(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def load(run: runs.TrainedModel, options: SuiteOptions, suite: str) -> list[Encoded]:
+def load(run: runs.TrainedModel, options: Passages) -> list[Encoded]:
     """Read the passages of a source and encode them for a model."""
     if not run.tokenizer.has_words:
         raise ConfigError(
-            f"suite {suite} masks words of a --source, and the vocabulary of {run.folder} has none",
+            f"suite {options.suite} masks words of a --source, "
+            f"and the vocabulary of {run.folder} has none",
             "evaluate it on a corpus: leave --source out",
         )
     most, room = options.words or WORDS, run.longest - 2
-    encoded = _encoded(run, options, suite, most)
-    logger.info(f"{suite}: {len(encoded):,} passages of at most {most} words")
+    encoded = _encode(run, options, most)
+    logger.info(f"{options.suite}: {len(encoded):,} passages of at most {most} words")
     if long := sum(len(one.ids) > room for one in encoded):
-        logger.info(f"{suite}: {long:,} of them have more than {room} tokens: read in windows")
+        logger.info(
+            f"{options.suite}: {long:,} of them have more than {room} tokens: read in windows"
+        )
     return encoded
 
 
@@ -157,15 +159,15 @@ def words_of(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
     return at[first]
 
 
-def _encoded(run: runs.TrainedModel, options: SuiteOptions, suite: str, most: int) -> list[Encoded]:
+def _encode(run: runs.TrainedModel, options: Passages, most: int) -> list[Encoded]:
     """Encode passages of at most `most` words."""
     left_out: list[str] = []  # words
-    found = _passages(options.source, suite, most, left_out)
+    found = _read_passages(options.source, options.suite, most, left_out)
     passages = list(itertools.islice(found, options.limit or None))
     if left_out:
         logger.info(
-            f"{suite}: {len(left_out):,} sentences with a word of more than {LONGEST} characters "
-            f"are left out, first {left_out[0][:20]}…"
+            f"{options.suite}: {len(left_out):,} sentences with a word of more than {LONGEST} "
+            f"characters are left out, first {left_out[0][:20]}…"
         )
     encodings = run.tokenizer.encode_with_offsets([passage.text for passage in passages])
     if not any(ids for ids, _ in encodings):
@@ -177,11 +179,11 @@ def _encoded(run: runs.TrainedModel, options: SuiteOptions, suite: str, most: in
     ]
 
 
-def _passages(source: str, suite: str, most: int, left_out: list[str]) -> Iterator[Passage]:
+def _read_passages(source: str, suite: str, most: int, left_out: list[str]) -> Iterator[Passage]:
     """Yield the passages of all files."""
     number = itertools.count()
-    for path in lines.find(source, suite, EXAMPLE, lines.TEXTS):
-        for document in lines.documents(path):
+    for path in lines.find_files(source, suite, EXAMPLE, lines.TEXTS):
+        for document in lines.read_documents(path):
             at = next(number)
             held: list[str] = []
             for words in _sentences(document, most, left_out):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from bert_jax.batch import Batch
@@ -18,11 +17,10 @@ from bert_jax.data.features import Features
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
-from bert_jax.models.encoder import read_layers
-from bert_jax.models.pooler import POOLINGS, pool_examples
-from bert_jax.suites import labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions
-from bert_jax.suites.rows import run_rows
+from bert_jax.models.pooler import POOLINGS
+from bert_jax.suites import Detailed, Frozen, Result, labelled
+from bert_jax.suites.base import Progress
+from bert_jax.suites.forward import embed
 from bert_jax.system import log
 
 KINDS = ("classify", "regress", "tag")
@@ -41,13 +39,13 @@ class Split:
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def probe(run: runs.TrainedModel, options: SuiteOptions) -> Result:
+def score(run: runs.TrainedModel, options: Frozen) -> Detailed:
     """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
 
     A word's vector is that of its first piece. Vectors are standardised; all else is scikit-learn's
     default.
     """
-    config = labelled.task_of(run, options, "probe")
+    config = labelled.find_frozen_task(run, options)
     kind = labelled.kind_of(config)
     if kind not in KINDS:
         raise ConfigError(
@@ -91,10 +89,10 @@ def probe(run: runs.TrainedModel, options: SuiteOptions) -> Result:
             )
             done += 1
             progress(done, layers * len(pools))
-    return result
+    return result, {}
 
 
-def _examples(options: SuiteOptions, config: knobs.Config, split: str) -> list[Example]:
+def _examples(options: Frozen, config: knobs.Config, split: str) -> list[Example]:
     """Load the labelled examples of a split, up to the limit."""
     known = [example for example in labelled.load(config, split) if example.label is not None]
     if not known:
@@ -106,7 +104,7 @@ def _examples(options: SuiteOptions, config: knobs.Config, split: str) -> list[E
 
 def _split(
     run: runs.TrainedModel,
-    options: SuiteOptions,
+    options: Frozen,
     config: knobs.Config,
     split: str,
     known: list[Example],
@@ -126,52 +124,36 @@ def _split(
     else:
         rows, columns = np.arange(len(known)), np.zeros(len(known), np.int64)
         targets = np.array([example.label for example in known])
-    vectors = _vectors(run, options, encoded, rows, columns, kind, split)
+    words = None
+    if kind == "tag":
+        ends = np.searchsorted(rows, np.arange(1, len(encoded.example)))
+        words = np.split(columns, ends)  # of each row
+    vectors = _embed_items(run, options, encoded, words, split)
     return Split(known, encoded, rows, columns, targets, vectors)
 
 
-def _vectors(
+def _embed_items(
     run: runs.TrainedModel,
-    options: SuiteOptions,
+    options: Frozen,
     encoded: Features,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    kind: str,
+    words: Sequence[np.ndarray] | None,
     split: str,
 ) -> dict[str, np.ndarray]:
-    """Compute the vectors of every layer for each item."""
-
-    def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
-        inside = read_layers(run.config.model, run.tokenizer.size, params, batch)
-        layers = inside.hidden.astype(jnp.float32)  # [layers + 1, B, L, D]
-        if kind == "tag":
-            return {"word": jnp.moveaxis(layers, 0, 2)}  # [B, L, layers + 1, D]
-        return {
-            pooling: jnp.concatenate([pool_examples(x, batch, pooling) for x in layers], axis=1)
-            for pooling in POOLINGS
-        }
+    """Compute the vectors of every layer for each text, or for each word of the texts."""
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:
         return features.gather_rows(encoded, chosen, length, size, run.tokenizer.special)
 
-    model = run.config.model
-    assert model.layers is not None
-    assert model.hidden is not None
-    shape = (model.layers + 1, len(rows), model.hidden)
-    pools = ("word",) if kind == "tag" else POOLINGS
-    vectors = {pool: np.zeros(shape, np.float32) for pool in pools}
-    first = np.searchsorted(rows, np.arange(len(encoded.example) + 1))  # a row's items are adjacent
-    progress = Progress(f"probe: tokens of {split}")
-    for chosen, outputs in run_rows(
-        step, run.params["encoder"], encoded.lengths, make, options.batch_size, progress
-    ):
-        for pool, values in outputs.items():
-            for row, value in zip(chosen.tolist(), values, strict=True):
-                items = slice(first[row], first[row + 1])
-                # [items, layers + 1, D]
-                of_items = value[columns[items]] if kind == "tag" else value[None]
-                vectors[pool][:, items] = np.moveaxis(of_items, 1, 0)
-    return vectors
+    return embed(
+        run,
+        encoded.lengths,
+        make,
+        POOLINGS if words is None else ("word",),
+        options.batch_size,
+        Progress(f"probe: tokens of {split}"),
+        every_layer=True,
+        words=words,
+    )
 
 
 def _fit(

@@ -27,9 +27,9 @@ import numpy as np
 from bert_jax.data.row_formats import read_lines
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
-from bert_jax.suites.base import Progress, Result
-from bert_jax.suites.left_to_right import LeftToRight
-from bert_jax.suites.rows import Scorer
+from bert_jax.suites import Result
+from bert_jax.suites.base import Progress
+from bert_jax.suites.token_scores import CausalScorer, MaskedScorer
 from bert_jax.system import jsons
 
 FILE = "reading_data.csv"
@@ -77,7 +77,7 @@ def load(folder: Path, limit: int = 0) -> list[Word]:
 def _word(where: str, row: dict[str, Any]) -> Word:
     if None in row or None in row.values():
         raise DataError(f"{where}: not as many columns as the first line", "repair the file")
-    # Of a context that looks missing, such as "None", the pipeline makes the text None.
+    # The pipeline reads a context that looks missing, such as "None", as the text None.
     context = "None" if row["item"] in MISSING else row["item"]
     before = None if row["prev_item"] in MISSING else (row["prev_item"], row["prev_word"])
     if not all(text.strip() for text in (row["word"], *(before or ()))):
@@ -97,7 +97,7 @@ def _word(where: str, row: dict[str, Any]) -> Word:
 
 
 def evaluate(
-    score: Scorer | LeftToRight, words: Sequence[Word]
+    score: MaskedScorer | CausalScorer, words: Sequence[Word]
 ) -> tuple[Result, list[dict[str, Any]]]:
     """Return the scores, and the surprisals as the pipeline saves them."""
     found = surprisals(score, [pair for word in words for pair in (word.read, word.before) if pair])
@@ -118,7 +118,7 @@ def evaluate(
 
 
 def surprisals(
-    score: Scorer | LeftToRight, asked: Sequence[tuple[str, str]]
+    score: MaskedScorer | CausalScorer, asked: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], float]:
     """Return the surprisal in nats of words after contexts, of each pair once."""
     pairs = list(dict.fromkeys(asked))
@@ -132,14 +132,14 @@ def surprisals(
 
 
 def _pieces(
-    score: Scorer | LeftToRight, context: str, word: str
+    score: MaskedScorer | CausalScorer, context: str, word: str
 ) -> Iterator[tuple[list[int], int]]:
     """Yield for each piece of a word the ids of a text that holds it, and its place in them."""
     tokenizer = score.tokenizer
     for number, piece in enumerate(_some(tokenizer, word)):
         text = tokenizer.decode([piece])
         target = _some(tokenizer, text)[0] if number else piece
-        if isinstance(score, LeftToRight):
+        if isinstance(score, CausalScorer):
             ids = [*_ids(tokenizer, context), tokenizer.special.sep, target]
             yield ids, len(ids) - 1
         else:

@@ -15,25 +15,31 @@ from bert_jax.errors import ConfigError, HeadError, MissingError
 from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
-from bert_jax.suites import labelled
-from bert_jax.suites.base import Progress, Result, SuiteOptions, need_head, on_devices
+from bert_jax.suites import Detailed, NamedTask, OwnTask, Result, labelled, need_head
+from bert_jax.suites.base import Progress
+from bert_jax.suites.forward import on_devices
 from bert_jax.system import log
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def own(run: runs.TrainedModel, options: SuiteOptions) -> Result:
-    """Score the task the checkpoint was fine-tuned on, or that of --config."""
-    return _score(run, options, labelled.task_of(run, options, "task"))
+def score(run: runs.TrainedModel, options: NamedTask) -> Detailed:
+    """Score the checkpoint's own task or that of --config, all of GLUE that fits, or one task."""
+    if options.suite == "glue":
+        return _score_glue(run, options), {}
+    if isinstance(options, OwnTask):
+        config = labelled.find_task(run, options, config=options.config)
+        return _score_task(run, options, config), {}
+    return _score_named(run, options, options.suite), {}
 
 
-def glue(run: runs.TrainedModel, options: SuiteOptions) -> Result:
+def _score_glue(run: runs.TrainedModel, options: NamedTask) -> Result:
     """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
     for name in GLUE:
         try:
-            result[name] = named(name, run, options)
+            result[name] = _score_named(run, options, name)
         except (HeadError, MissingError) as error:
             left_out.append(f"{name}: {error}")
     if not result:
@@ -46,14 +52,14 @@ def glue(run: runs.TrainedModel, options: SuiteOptions) -> Result:
     return result
 
 
-def named(name: str, run: runs.TrainedModel, options: SuiteOptions) -> Result:
+def _score_named(run: runs.TrainedModel, options: NamedTask, name: str) -> Result:
     """Score the task of one row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
-    known = run.config.task.source and run.config.task.name == name and not options.source
-    return _score(run, options, labelled.task_of(run, options, name, "" if known else name))
+    own = run.config.task.source and run.config.task.name == name and not options.source
+    return _score_task(run, options, labelled.find_task(run, options, "" if own else name))
 
 
-def _score(run: runs.TrainedModel, options: SuiteOptions, config: knobs.Config) -> Result:
+def _score_task(run: runs.TrainedModel, options: NamedTask, config: knobs.Config) -> Result:
     """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
@@ -106,7 +112,7 @@ def _check_data(run: runs.TrainedModel) -> None:
         )
 
 
-def _splits(config: knobs.Config, options: SuiteOptions) -> dict[str, str]:
+def _splits(config: knobs.Config, options: NamedTask) -> dict[str, str]:
     """Return the splits to score, by the name of their evaluation."""
     if options.split:
         return {"validation": options.split}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import difflib
 import itertools
 import re
@@ -17,6 +18,21 @@ from bert_jax.system import opening
 
 PATHS = ("DIR", "FILE", "PATH", "RUN")  # what the help calls a value that is a path
 WIDTH = 79  # columns of what argparse does not wrap itself
+
+
+def option(
+    default: Any, does: str | Mapping[str, str], metavar: str = "", choices: Sequence[str] = ()
+) -> Any:
+    """Declare a field of a dataclass of options that is a flag too: `cli.option_flags` adds it.
+
+    Args:
+      default: what the field has where the flag is not given.
+      does: the help of the flag, or by part of the command the help that it has there.
+      metavar: what the help calls the value; "" for a switch and for choices.
+      choices: the values that there are.
+    """
+    metadata = {"does": does, "metavar": metavar, "choices": choices}
+    return dataclasses.field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True)
@@ -126,7 +142,7 @@ class Parser(argparse.ArgumentParser):
         args = self.parse_args(argv)
         for action in self._actions:
             if str(action.metavar).startswith(PATHS):
-                value = getattr(args, action.dest)
+                value = getattr(args, action.dest, None)
                 for path in value if isinstance(value, list) else [value]:
                     opening.local(path or "", (action.option_strings or [action.dest])[0])
         return args

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model, OfText, Row
 from bert_jax.predictors.unmask import Unmask
 from bert_jax.reporting import page as pages
@@ -26,7 +25,7 @@ TITLE = 200  # characters of a text above its tokens
 def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
     """Build the document for texts that are filled as `predict generate` fills them.
 
-    `settings` are fields of `predictors.base.Options`.
+    `settings` are fields of `predictors.options.Options`.
     """
     run = reader.model.run
     if not rows or len(rows) > SEVERAL:
@@ -39,7 +38,7 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
     reader.model.choose("mlm")
     predictor = Unmask(Model(run, dataclasses.replace(options, show_steps=True)))
     work = predictor.encode(rows)
-    results = list(work.results(stream.compute(work, options.batch_size)))
+    results = list(work.answer(options.batch_size))
     texts = [_collect(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
     body = pages.fill(

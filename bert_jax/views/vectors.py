@@ -17,7 +17,6 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.models.encoder import read_layers
 from bert_jax.predictors.base import OfText, Row, Work
-from bert_jax.predictors.stream import compute as compute_rows
 
 MOST = 2000  # points on a page
 ROWS = 16  # texts per batch
@@ -113,7 +112,7 @@ def _compute_means(
                 weights[k, s, start:end] = 1 / (end - start)
         return means(params, reader.batch([parts[row] for row in chosen], length, size), weights)
 
-    rows = compute_rows(Work(reader.count_tokens(parts), compute, iter), ROWS)
+    rows = Work(reader.count_tokens(parts), compute, iter).compute_rows(ROWS)
     return [row[:, : len(known)] for row, known in zip(rows, spans, strict=True)]
 
 

@@ -30,8 +30,8 @@ def main() -> None:
     run = runs.open_run(args.checkpoint)
     losses: dict[str, list[float]] = {rate: [] for rate in (BASE, *OTHERS)}
     for draw in range(args.draws):
-        options = suites.SuiteOptions(changes=(("evals.validation.seed", str(draw)),))
-        metrics = suites.TABLE["cross_rate"].run(run, options)
+        changes = (("evals.validation.seed", str(draw)),)
+        metrics = suites.evaluate(run, "cross_rate", changes=changes)
         for rate, values in losses.items():
             values.append(metrics[rate]["mlm_loss"])
     print("| rates | difference in loss | SE, nested masks | SE, masks of their own | ratio |")

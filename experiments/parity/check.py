@@ -38,7 +38,7 @@ from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import export, huggingface, runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from tests.parity import (
     GOLDEN,
     HEADS,

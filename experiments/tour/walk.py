@@ -32,7 +32,8 @@ from bert_jax.data.encoding import pad_rows
 from bert_jax.interop import runs
 from bert_jax.models.encoder import Layers, read_layers
 from bert_jax.objectives import network
-from bert_jax.predictors.base import Model, Options
+from bert_jax.predictors.base import Model
+from bert_jax.predictors.options import Options
 from bert_jax.predictors.stream import predict
 
 HERE = Path(__file__).resolve().parent

@@ -21,7 +21,7 @@ from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, families, huggingface, runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from tests import texts, toy, variants
 from tests.families import EXPRESSED, MLM
 from tests.parity import batch_of

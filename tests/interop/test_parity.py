@@ -20,7 +20,7 @@ from bert_jax.interop import families as table
 from bert_jax.interop import huggingface, runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from tests import families, variants
 from tests.families import CASES
 from tests.parity import (

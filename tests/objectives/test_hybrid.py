@@ -25,7 +25,8 @@ from bert_jax.models import backends
 from bert_jax.objectives import hybrid, network
 from bert_jax.objectives.words import find_next_words
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model, OfText, Options, Row
+from bert_jax.predictors.base import Model, OfText, Row
+from bert_jax.predictors.options import Options
 from bert_jax.studies import groups
 from bert_jax.studies.spec import Cell
 from bert_jax.training.ledger import Ledger
@@ -417,7 +418,7 @@ def test_nelbo_bounds_and_is_exact(run):
     assert exact["nats_per_token"] == pytest.approx(wanted["causal_lm_loss"], rel=1e-6)
     alone = suites.evaluate(dataclasses.replace(run, from_left=None), "nelbo")
     assert alone == {name: value for name, value in found.items() if name != "left_to_right"}
-    _, arrays = suites.detailed("nelbo", run, suites.build_options({}))
+    _, arrays = suites.score(run, *suites.build(["nelbo"]))
     nats = ("nats_per_token.sum", "left_to_right/nats_per_token.sum")
     assert [len(arrays[name]) for name in nats] == [found["examples"]] * 2
 
@@ -452,10 +453,8 @@ def test_texts_and_pairs_are_scored_both_ways(run, tmp_path):
     assert exact["log_likelihood"] == pytest.approx(np.mean(sums["left"]), rel=1e-5)
     rows = [{"sentence_good": lines[k], "sentence_bad": lines[k + 2]} for k in range(2)]
     (tmp_path / "pairs.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    options = suites.build_options(
-        {"blimp": suites.TABLE["blimp"]}, source=f"files:{tmp_path / 'pairs.jsonl'}"
-    )
-    found, arrays = suites.detailed("blimp", run, options)
+    (options,) = suites.build(["blimp"], source=f"files:{tmp_path / 'pairs.jsonl'}")
+    found, arrays = suites.score(run, options)
     for name, accuracy, right in (
         ("masked", found["accuracy"], arrays["accuracy.sum"]),
         ("left", found["left_to_right"]["accuracy"], arrays["left_to_right/accuracy.sum"]),

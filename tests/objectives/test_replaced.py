@@ -517,7 +517,7 @@ def test_it_is_evaluated_beside_the_base_rate(run):
         assert words in page
     logged = outcomes.logged(run.folder, "replaced_fraction")
     assert 0.02 < np.mean(logged) < 0.2
-    _, arrays = suites.detailed("pretrain", run, suites.build_options({}))
+    _, arrays = suites.score(run, *suites.build(["pretrain"]))
     assert len(arrays["replaced_loss.sum"]) == found["examples"]
 
 

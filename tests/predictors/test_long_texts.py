@@ -12,7 +12,7 @@ from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from tests import families, variants
 
 MODEL = variants.GOLDEN / "huggingface" / "pretraining"
@@ -106,7 +106,7 @@ def test_masks_are_seen_where_most_is_around_them(stride, meaning):
         a, b = max(around, key=lambda span, place=place: is_better(span, place))
         text = "".join(run.tokenizer.decode(ids[a:b]))
         assert run.tokenizer.encode_batch([text], escape=False) == [ids[a:b]]
-        (row,) = alone.answers([text])
+        (row,) = alone.answer([text])
         mine = row["masks"][sum(t == run.tokenizer.special.mask for t in ids[a:place])]
         assert [o["token"] for o in answer] == [o["token"] for o in mine]
         probabilities = [o["probability"] for o in mine]

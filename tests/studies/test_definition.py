@@ -24,11 +24,10 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.config.costs import flops_per_step
 from bert_jax.data import prepare
-from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError, MissingError
 from bert_jax.interop import vocabulary
 from bert_jax.masking import rates
-from bert_jax.studies import actions, definition, measures, sources
+from bert_jax.studies import actions, measures, sources
 from bert_jax.studies.definition import (
     Axis,
     Budget,
@@ -45,7 +44,6 @@ from bert_jax.studies.definition import (
     variants,
     zipped,
 )
-from bert_jax.suites import TABLE, SuiteOptions
 from tests import texts, toy
 
 RATES = (0.15, 0.3, 0.8)
@@ -785,22 +783,6 @@ def test_labels_and_rows_are_as_many_as_they_must_be():
         zipped("rates", ["masking.rate", "masking.prediction_rate"], [(0.15,)])
     with pytest.raises(ConfigError, match="has 1 values"):
         between(0.1, 0.2, 1)
-
-
-def test_what_suites_are_asked_is_what_they_read():
-    for source in (False, True):
-        asked = definition.SUITES | (definition.OF_SOURCE if source else {})
-        read = {name: {*TABLE[name].fields(source)} - {"config", "submission"} for name in asked}
-        assert read == {name: {*fields} for name, fields in asked.items()}
-    assert definition.OF_SOURCE.keys() == {n for n, row in TABLE.items() if row.of_source}
-    assert {
-        name: row.head for name, row in TABLE.items() if row.head and name in definition.SUITES
-    } == measures.HEADS
-    # Of heads over labels, which a cell gets by an evaluation that fine-tunes.
-    assert set(TABLE) - set(definition.SUITES) == {*TASKS, "glue"}
-    kinds = {field.name: str(field.type) for field in dataclasses.fields(SuiteOptions)}
-    for name, kind in definition.OPTION_TYPES.items():
-        assert kinds[name].partition("[")[0] == kind.__name__
 
 
 def test_a_cell_is_not_asked_what_its_model_has_no_head_for(tmp_path, capsys):

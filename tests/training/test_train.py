@@ -24,7 +24,7 @@ from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
 from bert_jax.masking import corrupt, quotas
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.system import trees
 from bert_jax.training import memory, program, resume, run
 from bert_jax.training.step import compute_inputs
@@ -268,7 +268,7 @@ def test_fill_mask_reads_whole_lines_and_only_utf8(trained, tmp_path):
     (tmp_path / "in.txt").write_bytes(b"fine\nbad \xff [MASK]\n")
     with pytest.raises(stream.DataError, match="line 2: not UTF-8"):
         predict.run("fill-mask", str(trained), tmp_path / "in.txt", top_k=2)
-    assert stream.decode(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
+    assert stream.decode_line(1, b'\xef\xbb\xbf{"text": "a"}\n') == '{"text": "a"}\n'
 
 
 def test_a_head_that_was_not_trained_is_not_asked(unpaired):

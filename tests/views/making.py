@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.interop import runs
-from bert_jax.predictors.base import Model, Options, Row
+from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.options import Options
 from bert_jax.views import PAGES
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "huggingface"

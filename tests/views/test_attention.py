@@ -15,7 +15,8 @@ import pytest
 from bert_jax import cli, inspect
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.predictors.base import Model, Options
+from bert_jax.predictors.base import Model
+from bert_jax.predictors.options import Options
 from bert_jax.views import attention
 from bert_jax.views.texts import Texts, visible
 from tests import reference

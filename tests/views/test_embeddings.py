@@ -23,7 +23,8 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.models.encoder import read_layers
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model, OfText, Options, Row
+from bert_jax.predictors.base import Model, OfText, Row
+from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import write_tables
 from bert_jax.views.texts import Labelled

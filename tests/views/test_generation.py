@@ -13,7 +13,8 @@ from bert_jax import cli
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model, Options
+from bert_jax.predictors.base import Model
+from bert_jax.predictors.options import Options
 from tests.views.making import FOLDER, GOLDEN, make_page, read_data
 
 TEXTS = ["the [MASK] sat on [MASK] mat", "", "a dog"]

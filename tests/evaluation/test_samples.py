@@ -65,7 +65,7 @@ def chosen(
 # --- which ----------------------------------------------------------------------------------------
 
 
-def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
+def test_samples_choose_as_many_as_asked(base):
     for count in (1, 12):
         found = chosen(base, count)
         assert len({one.text for one in found}) == len(found) == count
@@ -85,7 +85,7 @@ def test_as_many_sentences_are_chosen_as_asked_for_or_there_are(base):
 
 
 @pytest.mark.parametrize("room", [30, 5])
-def test_words_of_one_token_are_masked_in_held_out_sentences(base, room):
+def test_samples_mask_words_of_one_token(base, room):
     tokenizer = corpus(base).tokenizer
     sentences = {tuple(ids[:room]) for ids in held_out(base)}
     counts = set()
@@ -205,7 +205,7 @@ def whole(base, tmp_path_factory) -> tuple[Path, str]:
     return workdir, "\n".join(said)
 
 
-def test_each_evaluation_writes_the_same_sentences_and_says_one(base, whole):
+def test_samples_are_the_same_each_evaluation(base, whole):
     workdir, said = whole
     rows = outcomes.samples(workdir)
     assert [row["step"] for row in rows] == [step for step in (4, 8, 12) for _ in range(12)]

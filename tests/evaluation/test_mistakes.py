@@ -25,7 +25,7 @@ def recorded(kind, examples, predictions, labels=(), most=12):
     return row
 
 
-def test_classes_are_counted_and_mistakes_ranked_by_the_right_classes_probability():
+def test_mistakes_rank_by_the_right_class():
     labels = ("no", "yes", "maybe")
     texts = [example(i, text=f"text {i}", pair="b" if i else None) for i in (0, 1, 1, 2, 2)]
     shares = [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.7, 0.1, 0.2), (0.1, 0.2, 0.7), (0.1, 0.6, 0.3)]
@@ -51,7 +51,7 @@ def test_classes_are_counted_and_mistakes_ranked_by_the_right_classes_probabilit
     assert first["counts"] == row["counts"]
 
 
-def test_nothing_is_recorded_without_labels_or_where_none_is_asked_for():
+def test_mistakes_need_labels_and_a_number():
     texts, shares = [example(None, text="a")], [np.array([1.0])]
     assert mistakes.rows("classify", texts, shares, ("a",), 12) == []
     assert mistakes.rows("classify", [example(0, text="a")], shares, ("a",), 0) == []
@@ -99,7 +99,7 @@ def span(text: str, start: int = 0, probability: float = 0.5) -> Span:
     return Span(text, start, start + len(text), 1.0, 0.0, best)
 
 
-def test_answers_are_counted_by_outcome_and_ranked_by_words_shared_and_probability():
+def test_mistakes_of_answers_rank_by_shared_words():
     context = f"{'x ' * 500}the loud fan is here{' y' * 500}"
     right = (Answer("loud fan", context.index("loud fan")),)
     asked = [example(right, text=f"q{i}", pair=context) for i in range(5)]

@@ -203,7 +203,7 @@ def test_a_tuned_threshold_gives_what_it_promises(rows):
             assert squad.evaluate(answers, applied)[name] == pytest.approx(found[f"best_{name}"])
 
 
-def test_best_scores_are_of_what_would_be_answered_not_of_what_was():
+def test_squad_best_scores_are_of_the_best_answer():
     """Both are withheld at the threshold in use, and the first is right."""
     candidates = (Candidate("", 0, 0, 2.0, 0.6), Candidate("cat", 4, 7, 1.0, 0.4))
     made = [Span("", 0, 0, 1.0, 2.0, candidates), Span("", 0, 0, 1.0, 9.0, candidates)]
@@ -307,7 +307,7 @@ TAGGED = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, m
 
 
 @given(st.lists(TAGGED, min_size=1, max_size=5))
-def test_entities_are_those_of_conlleval_whatever_the_order_of_tags(sentences):
+def test_score_entities_equal_conlleval(sentences):
     truth, made = (
         [[t for t, _ in one] for one in sentences],
         [[p for _, p in one] for one in sentences],
@@ -369,7 +369,7 @@ def test_options():
 # --- what is reported -----------------------------------------------------------------------------
 
 
-def test_examples_without_labels_are_left_out_and_need_some_with():
+def test_score_leaves_unlabelled_examples_out():
     truth = examples([1, None, 0])
     assert scores.score("classify", truth, sure([1, 0, 0], 2), ("a", "b"), TASK)["accuracy"] == 1.0
     with pytest.raises(DataError, match="none of 1 examples"):
@@ -383,7 +383,7 @@ def test_the_metrics_named_are_those_reported():
     }
 
 
-def test_one_class_a_constant_and_diverged_numbers_are_no_error():
+def test_score_takes_constants_and_nan():
     """pytest makes a warning one."""
     found = scores.score("classify", examples([1, 1]), sure([1, 1], 2), ("a", "b"), TASK)
     assert found == {"accuracy": 1.0, "f1": 1.0, "mcc": 0.0}

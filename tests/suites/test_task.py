@@ -67,7 +67,7 @@ def trained(root):
     return root / "run"
 
 
-def test_a_task_is_scored_on_all_its_splits_or_the_one_asked_for(trained, capsys):
+def test_task_scores_all_splits_or_one(trained, capsys):
     evaluate.run(str(trained), "", None, None)
     found = json.loads(capsys.readouterr().out)["task"]
     assert (found["examples"], found["more/examples"]) == (12, 48)
@@ -79,7 +79,7 @@ def test_a_task_is_scored_on_all_its_splits_or_the_one_asked_for(trained, capsys
     assert only["majority_accuracy"] == 0.5
 
 
-def test_glue_is_every_task_whose_classes_the_head_knows(root, trained, capsys):
+def test_glue_scores_tasks_whose_classes_fit(root, trained, capsys):
     evaluate.run(str(trained), "glue", None, None, source=f"files:{root}")
     out, err = capsys.readouterr()
     assert list(json.loads(out)["glue"]) == ["sst2"]
@@ -96,7 +96,7 @@ def test_a_head_of_other_classes_is_refused(trained):
 
 
 @pytest.mark.parametrize("names", [("positive", "negative"), ("LABEL_0", "LABEL_1")])
-def test_the_order_and_the_names_of_a_heads_classes_change_no_score(root, trained, names):
+def test_task_order_of_classes_changes_no_score(root, trained, names):
     """Others' heads may have the classes the other way round, or no names for them."""
     run = runs.open_run(str(trained))
     head = {k: np.asarray(v) for k, v in run.params["classify"]["logits"].items()}
@@ -122,9 +122,7 @@ def _with(config: knobs.Config, objective: knobs.Objective) -> knobs.Config:
     )
 
 
-def test_predictions_of_the_test_set_are_written_as_the_server_takes_them(
-    root, trained, tmp_path, capsys
-):
+def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path, capsys):
     evaluate.run(str(trained), "sst2", None, None, submission=str(tmp_path / "glue"))
     lines = (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
@@ -143,7 +141,7 @@ def test_the_tasks_of_glue_are_rows_of_the_table():
     assert set(suite.GLUE) <= set(TASKS)
 
 
-def test_every_head_is_looked_for_before_the_first_suite_begins(trained, capsys):
+def test_evaluate_checks_all_heads_first(trained, capsys):
     with pytest.raises(ConfigError, match="suite stsb needs"):
         evaluate.run(str(trained), "sst2,stsb", None, None)
     assert "examples from" not in capsys.readouterr().err
@@ -164,7 +162,7 @@ def test_a_submission_has_every_row(trained, tmp_path):
         evaluate.run(str(trained), "glue", None, None, submission=str(tmp_path), limit=3)
 
 
-def test_all_rows_of_a_file_the_model_has_not_seen_are_scored(root, trained, tmp_path, capsys):
+def test_task_scores_all_rows_of_an_unseen_file(root, trained, tmp_path, capsys):
     file = tmp_path / "own.tsv"
     file.write_bytes((root / "SST-2" / "dev.tsv").read_bytes())
     evaluate.run(str(trained), "sst2", None, None, source=f"files:{file}")

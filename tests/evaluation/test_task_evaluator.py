@@ -84,13 +84,13 @@ def judged(kind: str, folder, rows: int, devices: int) -> dict[str, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["span", "tag", "regress", "choice"])
-def test_scores_are_exact_at_any_batch_size_and_device_count(kind, tmp_path):
+def test_task_evaluator_is_exact_in_any_batch(kind, tmp_path):
     expected = judged(kind, tmp_path, 5, 1)
     for rows in (1, 7, 32):  # on 8 devices, where at most a part of a batch is real
         assert judged(kind, tmp_path, rows, 8) == pytest.approx(expected, rel=1e-4, abs=1e-6), rows
 
 
-def test_a_row_is_answered_alike_in_any_company_and_the_answers_come_in_order(tmp_path, one_device):
+def test_task_evaluator_answers_in_order(tmp_path, one_device):
     source, knobs = write("regress", tmp_path)
     config = tasks.config("regress", source, tmp_path, **knobs | {"sequence_length": 48})
     tokenizer, examples = (

@@ -23,10 +23,11 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors import generate, stream
-from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
+from bert_jax.predictors.options import Options
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import reactions, toy, variants
+from tests.predictors.drawing import filtered, tokenizer
 
 GOLDEN = variants.GOLDEN / "huggingface"
 CAUSAL = {
@@ -36,19 +37,6 @@ CAUSAL = {
     "checkpoints__best": "",
 }
 CAUSAL |= {"model__max_positions": 40, "sequence_length": 40, "model__init_stddev": 0.4}
-PIECES = [
-    *"abcdefghij",
-    *(f"##{c}" for c in "abcdefghij"),
-    "the",
-    "cat",
-    "cats",
-    "sees",
-    "see",
-    ".",
-    ",",
-    "(",
-    ")",
-]
 PROMPTS = ["the cat sees", "", "cat", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
 MOST = 12
 MODELS: dict[str, dict[str, object]] = {
@@ -90,11 +78,6 @@ MODELS: dict[str, dict[str, object]] = {
 
 
 @functools.cache
-def tokenizer() -> tokenizers.Tokenizer:
-    return tokenizers.Tokenizer(engines.build_wordpiece([*tokenizers.SPECIALS, *PIECES]))
-
-
-@functools.cache
 def model(name: str, **changes: object) -> runs.TrainedModel:
     """Random weights."""
     settings = {f"model__{key}": value for key, value in (MODELS[name] | changes).items()}
@@ -107,21 +90,6 @@ def model(name: str, **changes: object) -> runs.TrainedModel:
 def logits_of(cfg: knobs.Model) -> Any:
     net = network.Network(cfg, tokenizer().size, (("causal_lm", 0),))
     return jax.jit(lambda params, batch: network.outputs(net, params, batch)["causal_lm"])
-
-
-def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
-    """Scores at a temperature, -inf where a filter drops a token; in float64, token by token."""
-    scores = scores / draw.temperature
-    order = sorted(range(len(scores)), key=lambda token: -scores[token])
-    kept = set(order[: draw.top_k or None])
-    weights = {token: np.exp(scores[token] - scores[order[0]]) for token in order if token in kept}
-    reached = 0.0
-    for token in order:
-        if token in kept:
-            if reached >= draw.top_p * sum(weights.values()):
-                kept.remove(token)
-            reached += weights[token]
-    return np.array([score if token in kept else -np.inf for token, score in enumerate(scores)])
 
 
 def plainly(
@@ -207,7 +175,7 @@ def test_what_is_drawn_is_the_plain_loops_draw(draw):
 
 
 @pytest.mark.slow
-def test_what_is_drawn_depends_on_the_seed_and_not_on_the_company():
+def test_generate_draws_follow_from_seed_and_line():
     run, options = model("rotary"), {"temperature": 1.0, "top_k": 20}
     together = asked(run, PROMPTS, **options)
     assert asked(run, PROMPTS, **options, batch_size=2) == together
@@ -235,7 +203,7 @@ def test_transformers_says_the_same():
 @pytest.mark.parametrize(
     "draw", [Draw(0.8), Draw(1.0, top_k=3), Draw(1.0, top_p=0.6), Draw(2.0, top_k=6, top_p=0.5)]
 )
-def test_tokens_are_drawn_as_often_as_their_probability_says(draw):
+def test_choose_draws_tokens_by_probability(draw):
     scores = np.random.default_rng(4).normal(size=9).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 20_000)
     rows = np.broadcast_to(scores, (len(keys), 9))
@@ -275,7 +243,7 @@ def test_it_stops_when_all_rows_have_ended(monkeypatch):
     assert len(steps_taken) == left + 1 < 32  # and the end
 
 
-def test_training_keeps_nothing_and_looks_back_at_nothing():
+def test_training_keeps_no_keys_and_values():
     """The collections are there for who asks for them; a forward pass without is one of keys and
     values alone.
     """
@@ -338,7 +306,7 @@ def test_a_memorised_line_is_recited_to_its_end():
     }
 
 
-def test_without_the_end_as_a_target_it_does_not_know_when_to_stop():
+def test_generate_stops_if_the_end_was_a_target():
     (found,) = asked(memorised(False), ["the cat"], max_tokens=30)
     assert found["text"].startswith("the cat sees abcdef, the cats see (a). jihg")
     assert found["stopped"] == "length"
@@ -390,7 +358,7 @@ def test_a_prompt_without_room_is_an_error_of_its_line():
     assert caught.value.hint == "shorten the prompt"
 
 
-def test_a_model_without_a_head_for_it_does_not_generate():
+def test_generate_needs_a_head():
     masked = toy.config(pairs="none")
     for config, reason in (
         (

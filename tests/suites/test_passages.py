@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import functools
 import hashlib
 import itertools
@@ -26,13 +25,11 @@ from bert_jax.evaluation.inference import silent
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.studies import worker
-from bert_jax.studies.measures import FOUND
 from bert_jax.suites import hidden, passages
-from bert_jax.suites.base import SuiteOptions
 from bert_jax.suites.cross_rate import METRICS, RATES
-from bert_jax.suites.left_to_right import LeftToRight
+from bert_jax.suites.token_scores import CausalScorer
 from tests import reactions, texts, toy
+from tests.suites.asking import ask
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -85,27 +82,15 @@ def cheap(monkeypatch) -> None:
             ones = np.ones(int(row.hidden.sum()))
             yield number, ones, ones > 0
 
-    monkeypatch.setattr(hidden, "predict", predict)
-
-
-def ask(run: runs.TrainedModel, suite: str, **asked: object) -> dict:
-    """What a suite finds, held against what comparisons of a study may ask of it."""
-    found = suites.evaluate(run, suite, **asked)
-    unknown = [
-        name
-        for name in worker.flat(found)
-        if not any(fnmatch.fnmatchcase(name, known) for known in FOUND[suite])
-    ]
-    assert unknown == []
-    return found
+    monkeypatch.setattr(hidden, "score_hidden", predict)
 
 
 # --- passages and masks ---------------------------------------------------------------------------
 
 
 def read(run: runs.TrainedModel, source: object, **options: int) -> list[passages.Passage]:
-    asked = SuiteOptions(source=str(source), **options)
-    return [one.passage for one in passages.load(run, asked, "cross_rate")]
+    (asked,) = suites.build(["cross_rate"], source=str(source), **options)
+    return [one.passage for one in passages.load(run, asked)]
 
 
 def test_passages_are_whole_sentences_of_one_document(models, tmp_path, capsys):
@@ -146,7 +131,7 @@ def plain_order(text: str, count: int) -> list[int]:
     return sorted(range(count), key=scores.__getitem__)
 
 
-def test_masks_follow_from_the_seed_the_text_and_the_word_alone():
+def test_passage_masks_follow_from_seed_text_and_word():
     text = "my old friend remembers the quiet river near the sea. Every child likes that."
     passage = passages.Passage(text, 3)
     expected = plain_order(text, 14)
@@ -170,7 +155,7 @@ def test_masks_follow_from_the_seed_the_text_and_the_word_alone():
         ([], []),
     ],
 )
-def test_tokens_belong_to_the_word_whose_characters_or_blank_they_have(offsets, words):
+def test_words_of_finds_the_word_of_each_token(offsets, words):
     assert passages.words_of("ab cat. é", offsets).tolist() == words
 
 
@@ -188,7 +173,7 @@ def test_each_chinese_character_is_a_word(tmp_path):
     pieces = sorted({*CHINESE, "cat"})
     run = model(tmp_path / "chinese", pieces)
     (tmp_path / "a.txt").write_text(f"{CHINESE}\n\ncat 3猫\n")
-    found = passages.load(run, SuiteOptions(source=str(tmp_path / "a.txt"), words=50), "nelbo")
+    found = passages.load(run, *suites.build(["nelbo"], source=str(tmp_path / "a.txt"), words=50))
     assert "".join(one.passage.text for one in found) == f"{CHINESE}cat 3猫"
     assert found[-1].passage.lengths.tolist() == [3, 1, 1]
     of_text = found[:-1]
@@ -231,19 +216,19 @@ def recorded(run, source, monkeypatch) -> list[hidden.Row]:
         raise Enough
 
     with monkeypatch.context() as patch:
-        patch.setattr(hidden, "predict", record)
+        patch.setattr(hidden, "score_hidden", record)
         with pytest.raises(Enough):
             suites.evaluate(run, "cross_rate", source=source, words=WORDS)
     return rows
 
 
-def test_every_vocabulary_masks_and_shows_the_same_words(models, source, monkeypatch):
+def test_cross_rate_masks_the_same_words_in_any_model(models, source, monkeypatch):
     seen = {}
     written = Path(source.partition(":")[2], "text.txt").read_text().split("\n")
     of_bytes = train_vocabulary(written, knobs.Tokenizer(kind="bpe", vocab_size=290))
     some = models | {"bytes": dataclasses.replace(models["whole"], tokenizer=of_bytes)}
     for name, run in some.items():
-        found = passages.load(run, SuiteOptions(source=source, words=WORDS), "cross_rate")
+        found = passages.load(run, *suites.build(["cross_rate"], source=source, words=WORDS))
         rows = recorded(run, source, monkeypatch)
         assert len(rows) == len(RATES) * len(found)
         seen[name] = []
@@ -295,12 +280,12 @@ def plainly(run: runs.TrainedModel, rows: list[hidden.Row]) -> list[tuple[list[f
     return found
 
 
-def test_cross_rate_of_a_source_is_what_a_plain_loop_finds(models, source, monkeypatch):
+def test_cross_rate_of_a_source_equals_a_plain_loop(models, source, monkeypatch):
     run = models["letters"]
     rows = recorded(run, source, monkeypatch)
-    asked = SuiteOptions(source=source, words=WORDS)
-    found = passages.load(run, asked, "cross_rate")
-    result, arrays = suites.detailed("cross_rate", run, asked)
+    (asked,) = suites.build(["cross_rate"], source=source, words=WORDS)
+    found = passages.load(run, asked)
+    result, arrays = suites.score(run, asked)
     assert list(result) == [f"{rate:g}" for rate in RATES]
     plain = plainly(run, rows)
     for at, rate in enumerate(result):
@@ -329,7 +314,7 @@ def test_cross_rate_of_a_source_is_what_a_plain_loop_finds(models, source, monke
         np.testing.assert_allclose(arrays[f"{rate}/nats_per_word.sum"], sums[:, 0], rtol=1e-5)
         np.testing.assert_array_equal(arrays[f"{rate}/nats_per_word.count"], sums[:, 2])
         np.testing.assert_array_equal(arrays[f"{rate}/nats_per_character.count"], sums[:, 3])
-    few = suites.detailed("cross_rate", run, dataclasses.replace(asked, limit=2, batch_size=7))[1]
+    few = suites.score(run, dataclasses.replace(asked, limit=2, batch_size=7))[1]
     for name, values in few.items():
         if name != EXAMPLES:
             np.testing.assert_allclose(values, arrays[name][:2], rtol=1e-5, err_msg=name)
@@ -340,12 +325,13 @@ def test_cross_rate_of_a_source_is_what_a_plain_loop_finds(models, source, monke
 PARTS = ("sum", "count")
 
 
-def test_models_of_two_vocabularies_are_compared_in_pairs(models, source, cheap):
+def test_examples_of_two_vocabularies_are_paired(models, source, cheap):
     """A study pairs examples whose digest and counts are equal."""
 
     def arrays(name: str, suite: str, **asked: int) -> dict[str, np.ndarray]:
-        options = SuiteOptions(source=source, **({"words": WORDS, "limit": 4} | asked))
-        return suites.detailed(suite, models[name], options)[1]
+        settings = {"words": WORDS, "limit": 4} | asked
+        (options,) = suites.build([suite], source=source, **settings)
+        return suites.score(models[name], options)[1]
 
     for suite, prefix in (("cross_rate", "0.4/"), ("nelbo", "")):
         whole, letters = (arrays(name, suite) for name in models)
@@ -358,7 +344,7 @@ def test_models_of_two_vocabularies_are_compared_in_pairs(models, source, cheap)
         assert other[EXAMPLES].tobytes() != whole[EXAMPLES].tobytes()
 
 
-def test_words_that_a_vocabulary_does_not_have_are_counted(models, tmp_path, cheap):
+def test_cross_rate_counts_unknown_words(models, tmp_path, cheap):
     (tmp_path / "a.txt").write_text("the zebra sees the zebra in the garden\n")
     found = ask(models["whole"], "cross_rate", source=str(tmp_path))["0.8"]
     passage = read(models["whole"], tmp_path)[0]
@@ -391,7 +377,9 @@ def test_windows_predict_each_word_where_most_is_seen(models):
     for at in np.flatnonzero(is_hidden):
         seen = [min(at - a, b - 1 - at) + 0.01 * (b - a) if a <= at < b else -1 for a, b in spans]
         expected.append(of_window[int(np.argmax(seen))][at])
-    found = {number: (nats, right) for number, nats, right in hidden.predict(run, rows, 3, silent)}
+    found = {
+        number: (nats, right) for number, nats, right in hidden.score_hidden(run, rows, 3, silent)
+    }
     assert found.keys() == {0, 1}
     nats, right = zip(*expected, strict=True)
     np.testing.assert_allclose(found[0][0], nats, rtol=1e-4)
@@ -405,7 +393,7 @@ def test_predict_holds_no_rows_that_are_not_begun(models):
     rows = [hidden.Row(np.full(2000, 7, np.int32), np.arange(2000) == 9) for _ in range(200)]
     tracemalloc.start()
     try:
-        stream = hidden.predict(models["letters"], rows, 8, silent)
+        stream = hidden.score_hidden(models["letters"], rows, 8, silent)
         next(stream)
         taken = tracemalloc.take_snapshot()
     finally:
@@ -414,15 +402,15 @@ def test_predict_holds_no_rows_that_are_not_begun(models):
     assert sum(one.size for one in held) < 200 * 2000
 
 
-def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys):
+def test_long_passages_have_the_same_words(models, tmp_path, capsys):
     """One of 32 positions reads what a larger one reads, and a word of 60 letters too."""
     word, narrow = "remembers" * 7, models["letters"]
     (tmp_path / "a.txt").write_text(f"the {word} sees the cat.\n\n{'the old friend ' * 9}\n")
     config = dataclasses.replace(narrow.config, sequence_length=32)
     narrow = dataclasses.replace(narrow, config=config)
     for suite in ("cross_rate", "nelbo"):
-        wide = suites.detailed(suite, models["whole"], SuiteOptions(source=str(tmp_path)))[1]
-        few = suites.detailed(suite, narrow, SuiteOptions(source=str(tmp_path)))[1]
+        wide = suites.score(models["whole"], *suites.build([suite], source=str(tmp_path)))[1]
+        few = suites.score(narrow, *suites.build([suite], source=str(tmp_path)))[1]
         assert few[EXAMPLES].tobytes() == wide[EXAMPLES].tobytes()
         for name in (name for name in wide if name.endswith("nats_per_character.count")):
             assert few[name].tolist() == wide[name].tolist()
@@ -432,7 +420,7 @@ def test_a_long_passage_has_the_same_words_in_any_model(models, tmp_path, capsys
 # --- nelbo and pll --------------------------------------------------------------------------------
 
 
-def test_the_bound_of_a_model_that_knows_nothing_is_exact(models, source):
+def test_nelbo_of_a_blank_model_is_exact(models, source):
     run = models["whole"]
     blank = dataclasses.replace(run, params=jax.tree.map(np.zeros_like, run.params))
     found = ask(blank, "nelbo", source=source, words=WORDS, draws=3)
@@ -479,7 +467,7 @@ def test_the_bound_of_a_passage_is_unbiased(models, tmp_path, monkeypatch, draws
         found = suites.evaluate(models["whole"], "nelbo", source=str(tmp_path), draws=draws)
         return found["nats_per_token"] * found["tokens"]
 
-    monkeypatch.setattr(hidden, "predict", predict)
+    monkeypatch.setattr(hidden, "score_hidden", predict)
     exact = sum(k * k for k in range(1, 9))
     for found in (
         [bound(seed, "garden") for seed in range(200)],
@@ -488,13 +476,13 @@ def test_the_bound_of_a_passage_is_unbiased(models, tmp_path, monkeypatch, draws
         assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
 
 
-def test_nelbo_of_a_left_to_right_model_is_its_likelihood(source, tmp_path):
+def test_nelbo_of_a_causal_model_is_its_likelihood(source, tmp_path):
     causal = {"objectives__causal_lm__weight": 1.0, "objectives__mlm__weight": None}
     causal |= {"objectives__nsp__weight": None, "pairs": "none", "model__causal": True}
     run = model(tmp_path / "causal", vocabularies()["whole"], checkpoints__best="", **causal)
     found = ask(run, "nelbo", source=source, words=WORDS, limit=5)
     written = [passage.text for passage in read(run, source, words=WORDS, limit=5)]
-    scores = LeftToRight(run, SuiteOptions(), "pll")(run.tokenizer.encode_batch(written))
+    scores = CausalScorer(run, suites.Options("pll"))(run.tokenizer.encode_batch(written))
     nats = -sum(tokens.sum() for tokens in scores)
     assert found["draws"] == 1
     assert found["nats_per_token"] == pytest.approx(nats / sum(map(len, scores)), rel=1e-5)
@@ -503,7 +491,7 @@ def test_nelbo_of_a_left_to_right_model_is_its_likelihood(source, tmp_path):
 
 
 @pytest.mark.parametrize("within_word", [False, True])
-def test_pll_of_a_source_is_given_by_word_and_character(models, tmp_path, within_word):
+def test_pll_of_a_source_has_nats_per_word(models, tmp_path, within_word):
     lines = ["the cat sees that garden.", "my  old friend"]
     (tmp_path / "a.txt").write_text("\n\n".join(lines))
     suffix = "_word_l2r" * within_word
@@ -517,7 +505,7 @@ def test_pll_of_a_source_is_given_by_word_and_character(models, tmp_path, within
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def test_options_of_a_source_and_of_a_corpus_are_not_mixed(models, source):
+def test_build_refuses_options_of_the_other_text(models, source):
     run, files = models["whole"], f"--source={source}"
     for asked, problem in (
         ({"limit": 3}, "--limit means nothing to cross_rate without a --source"),

@@ -23,9 +23,9 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
-from bert_jax.predictors import TABLE
+from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.base import Options
+from bert_jax.predictors.options import Options
 from bert_jax.predictors.tag import entities
 from tests import variants
 
@@ -60,7 +60,7 @@ def ask(run: runs.TrainedModel, task: str, rows: list[Any], **options: Any) -> l
         ASKED[key] = run, predictions.Stream(predictions.Model(run, key[2]), task)
     asking = ASKED[key][1]
     asking.tally = predictions.Tally()
-    return list(asking.answers([row if isinstance(row, str) else json.dumps(row) for row in rows]))
+    return list(asking.answer([row if isinstance(row, str) else json.dumps(row) for row in rows]))
 
 
 def given_keys(rows: list[dict], *names: str) -> list[dict]:
@@ -70,7 +70,7 @@ def given_keys(rows: list[dict], *names: str) -> list[dict]:
 # --- as transformers answers ----------------------------------------------------------------------
 
 
-def test_classify_gives_the_probabilities_of_the_pipeline(models):
+def test_classify_equals_the_pipeline(models):
     rows = given_keys(ANSWERS["classify"], "text", "text_pair")
     for row, found, golden in zip(
         rows,
@@ -85,7 +85,7 @@ def test_classify_gives_the_probabilities_of_the_pipeline(models):
         assert sum(found["probabilities"].values()) == pytest.approx(1)
 
 
-def test_a_regress_head_gives_the_number_of_the_pipeline(models):
+def test_classify_regress_equals_the_pipeline(models):
     rows = given_keys(ANSWERS["regress"], "text", "text_pair")
     for row, found, golden in zip(
         rows, ask(models("regression"), "classify", rows), ANSWERS["regress"], strict=True
@@ -93,7 +93,7 @@ def test_a_regress_head_gives_the_number_of_the_pipeline(models):
         assert found == {**row, "value": pytest.approx(golden["scores"]["LABEL_0"], abs=1e-5)}
 
 
-def test_a_choice_head_gives_the_softmax_over_the_options(models):
+def test_classify_choice_is_a_softmax_over_options(models):
     rows = given_keys(ANSWERS["choice"], "text", "options")
     for found, golden in zip(
         ask(models("multiple_choice"), "classify", rows), ANSWERS["choice"], strict=True
@@ -179,7 +179,7 @@ def short(run: runs.TrainedModel, length: int) -> runs.TrainedModel:
     return dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=length))
 
 
-def test_windows_of_a_short_model_have_a_stride_that_fits(models):
+def test_windows_of_a_short_model_fit(models):
     """Masks of a text of 40 words in a model that reads 14, without a --stride."""
     run, text = short(models("pretraining"), 16), "the [MASK] sat the cat ran the " * 6
     (found,) = ask(run, "fill-mask", [text], long="windows")
@@ -224,7 +224,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
         "question_answering": [{"question": "the cat", "context": text} for text in long],
     }.get(name, [{"text": text} for text in long])
     mesh = sharding.make_mesh(knobs.Parallel())
-    predictor = TABLE[task](predictions.Model(run, Options()))
+    predictor = TASKS[task].make(predictions.Model(run, Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
     scored = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, 8, mesh)
@@ -240,7 +240,7 @@ def test_predictions_are_those_an_evaluation_scores(models, name):
 # --- by definition --------------------------------------------------------------------------------
 
 
-def test_a_long_text_is_tagged_as_the_windows_that_show_most_around_each_word(models):
+def test_tag_takes_the_best_window_of_each_word(models):
     """One piece a word: each label is the one its word has in a text that is just its window."""
     run = models("token_classification")
     words = [WORDS[i * 7 % 9] for i in range(70)]
@@ -287,7 +287,7 @@ def test_no_word_is_lost(models, words):
     context=st.text(st.sampled_from("aéÉ日🙂 tTheca\u0301İ\n."), max_size=90),
     question=st.text("a the", max_size=90),
 )
-def test_an_answer_is_a_piece_of_its_context_whatever_it_holds(models, context, question):
+def test_answer_is_a_piece_of_its_context(models, context, question):
     row = {"question": question, "context": context}
     (found,) = ask(models("question_answering"), "answer", [row], top_k=4, batch_size=1)
     for one in (found, *found["n_best"]):
@@ -319,13 +319,13 @@ def test_labels_that_mark_no_entities_are_not_merged(models):
     assert set(found["labels"]) <= set(nouns.labels)
 
 
-def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(models):
+def test_classify_of_pairs_takes_a_tab(models):
     run = models("sequence_classification")
     config = dataclasses.replace(
         run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis")
     )
     of_pairs, of_texts = (
-        TABLE["classify"](predictions.Model(one, Options()))
+        TASKS["classify"].make(predictions.Model(one, Options()))
         for one in (dataclasses.replace(run, config=config), run)
     )
     row = {"text": "the cat", "text_pair": "a dog"}
@@ -343,7 +343,7 @@ def test_a_model_of_pairs_takes_them_with_a_tab_between_and_misses_the_second(mo
     }  # a blank like others
 
 
-@pytest.mark.parametrize("task", sorted(set(TABLE) - {"embed"}))
+@pytest.mark.parametrize("task", sorted(set(TASKS) - {"embed"}))
 def test_a_model_without_the_head_names_those_it_has(models, task):
     has = {
         "model": "it has no head, only an encoder",
@@ -377,7 +377,7 @@ def test_a_blank_line_yields_a_row(models, name, task):
         assert found[0] == {"question": "", "answer": "", "start": 0, "end": 0, "score": 1.0}
 
 
-def test_a_text_over_the_length_is_cut_as_in_an_evaluation_and_said(models, tmp_path, capsys):
+def test_classify_cuts_long_texts_as_an_evaluation(models, tmp_path, capsys):
     run = models("sequence_classification")
     text = " ".join(["the cat"] * 40)
     room = run.config.sequence_length - 2

@@ -35,9 +35,7 @@ def examples(*ids: object) -> list[Example]:
 
 @pytest.mark.parametrize(("name", "split"), SERVER)
 @pytest.mark.parametrize("turned", [False, True])
-def test_each_class_is_spelled_as_the_server_has_it_whatever_the_order_of_the_model(
-    name, split, turned, tmp_path
-):
+def test_submission_spells_classes_as_the_server(name, split, turned, tmp_path):
     file, spelling = SERVER[name, split]
     labels = sorted(spelling, reverse=turned)
     chosen = np.random.default_rng(len(name)).integers(0, len(labels), 30)
@@ -60,7 +58,7 @@ def test_numbers_are_within_the_scale(tmp_path):
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n3\t0.000\n"
 
 
-def test_rows_go_by_their_number_not_by_the_order_they_were_read_in(tmp_path):
+def test_submission_rows_go_by_their_number(tmp_path):
     (path,) = submission.write("stsb", "test", examples(10, 9, 0), [1.0, 2.0, 3.0], (), tmp_path)
     assert path.read_text().splitlines()[1:] == ["0\t3.000", "9\t2.000", "10\t1.000"]
 
@@ -84,7 +82,7 @@ def test_answers_by_id_and_how_likely_there_is_none(tmp_path):
     assert list(json.loads(doubts.read_text()).values()) == pytest.approx(expected)
 
 
-def test_the_answers_are_those_the_official_script_reads(copies):
+def test_submission_is_read_by_squads_script(copies):
     """Its example of both files: an object of texts by id, and one of numbers from 0 to 1 under the
     same ids.
     """
@@ -119,9 +117,7 @@ def test_every_task_with_a_server_is_known_here():
         ("rte", "test", tuple(ENTAILMENT), "x1", "test.tsv:2: 'x1' is no number of a row"),
     ],
 )
-def test_what_no_server_takes_is_refused_and_nothing_written(
-    name, split, labels, ids, message, tmp_path
-):
+def test_submission_refuses_what_no_server_takes(name, split, labels, ids, message, tmp_path):
     with pytest.raises(ConfigError, match=message) as caught:
         submission.write(name, split, examples(ids), [np.ones(2)], labels, tmp_path / "out")
     assert caught.value.hint

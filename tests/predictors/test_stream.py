@@ -10,7 +10,6 @@ import os
 import random
 import re
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -23,9 +22,10 @@ from bert_jax.config import knobs
 from bert_jax.data.task_stream import round_length
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.predictors import TABLE
+from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.base import Options, Work
+from bert_jax.predictors.base import Work
+from bert_jax.predictors.options import Options
 from tests import texts, variants
 
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
@@ -44,24 +44,26 @@ def asking(golden, task: str = "embed", **options) -> predictions.Stream:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def piped(parts: list[bytes], count: int, monkeypatch, pause: float = 0.0) -> list[list[bytes]]:
-    """What is read of a pipe that is fed part by part."""
-    monkeypatch.setattr(predictions, "PAUSE", 0.02)
+def read_parts(parts: list[bytes], count: int) -> list[list[bytes]]:
+    """What is read of a pipe that is fed part by part, each once the last is read."""
     source, sink = os.pipe()
+    left = iter([*parts, None, *(b"" for _ in range(999))])
 
-    def feed():
-        for part in parts:
+    def read(descriptor: int, size: int) -> bytes:
+        """Feed a part, as a program does that waits for its answer, then read what is there."""
+        part = next(left)
+        if part is None:
+            os.close(sink)
+        elif part:
             os.write(sink, part)
-            time.sleep(pause)
-        os.close(sink)
+        return os_read(descriptor, size)
 
-    thread = threading.Thread(target=feed)
-    thread.start()
-    try:
-        return list(predictions.read(source, count))
-    finally:
-        thread.join()
-        os.close(source)
+    os_read = os.read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "read", read)
+        found = list(predictions.read_lines(source, count))
+    os.close(source)
+    return found
 
 
 @settings(max_examples=30)
@@ -71,38 +73,34 @@ def piped(parts: list[bytes], count: int, monkeypatch, pause: float = 0.0) -> li
     chunk=st.integers(1, 40),
     ended=st.booleans(),
 )
-def test_lines_are_those_between_newlines_however_they_come(lines, count, chunk, ended):
+def test_lines_are_those_between_newlines(lines, count, chunk, ended, tmp_path_factory):
     data = b"".join(line + b"\n" for line in lines)
     data = data if ended else data.removesuffix(b"\n")
-    expected = list(io.BytesIO(data))
-    with pytest.MonkeyPatch.context() as patch:
+    path = tmp_path_factory.getbasetemp() / "lines.txt"
+    path.write_bytes(data)
+    with pytest.MonkeyPatch.context() as patch, path.open("rb") as file:
         patch.setattr(predictions, "CHUNK", chunk)
-        found = piped([data], count, patch)
-    assert [line for window in found for line in window] == [
-        line.removesuffix(b"\n") for line in expected
-    ]
+        found = list(predictions.read_lines(file.fileno(), count))
+    expected = [line.removesuffix(b"\n") for line in io.BytesIO(data)]
+    assert [line for window in found for line in window] == expected
     assert all(1 <= len(window) <= count for window in found)
 
 
-def test_a_file_is_read_in_full_windows(tmp_path, monkeypatch):
-    monkeypatch.setattr(predictions, "CHUNK", 5)
+def test_a_file_is_read_in_full_windows(tmp_path):
     (tmp_path / "in.txt").write_bytes(b"ab\n" * 10 + b"c")
     with (tmp_path / "in.txt").open("rb") as file:
-        assert [len(window) for window in predictions.read(file.fileno(), 4)] == [4, 4, 3]
-    monkeypatch.setattr(predictions, "HELD", 6)  # of long lines fewer
-    with (tmp_path / "in.txt").open("rb") as file:
-        assert max(len(window) for window in predictions.read(file.fileno(), 100)) <= 4
+        assert [len(window) for window in predictions.read_lines(file.fileno(), 4)] == [4, 4, 2, 1]
 
 
-def test_a_pause_gives_what_is_there_but_no_half_line(monkeypatch):
-    found = piped([b"a\nb\nhal", b"f\n", b"c"], 100, monkeypatch, pause=0.3)
+def test_what_is_written_is_answered_but_no_half_line():
+    found = read_parts([b"a\nb\nhal", b"f\n", b"c"], 100)
     assert found == [[b"a", b"b"], [b"half"], [b"c"]]
 
 
 # --- batches --------------------------------------------------------------------------------------
 
 
-def test_rows_are_batched_by_length_and_each_is_computed_once():
+def test_work_computes_each_row_once_by_length():
     draw = np.random.default_rng(0)
     for count in (0, 1, 5, 64, 97):
         lengths, seen = draw.integers(2, 90, count), []
@@ -115,7 +113,7 @@ def test_rows_are_batched_by_length_and_each_is_computed_once():
                 "twice": np.resize(2 * chosen, size)
             }
 
-        found = predictions.compute(Work(lengths, compute, iter), 16)
+        found = Work(lengths, compute, iter).compute_rows(16)
         assert [int(one) for one, _ in found] == list(range(count))
         assert [int(one["twice"]) for _, one in found] == [2 * i for i in range(count)]
         assert [len(one) for one in seen] == [16] * (count // 16) + [count % 16] * (count % 16 > 0)
@@ -149,12 +147,10 @@ def numbers(value) -> list[float]:
         pytest.param("embed", marks=pytest.mark.slow),
     ],
 )
-def test_results_are_in_order_and_the_same_whatever_the_batches_and_the_look_ahead(
-    golden, task, monkeypatch
-):
+def test_stream_results_are_the_same_in_any_batch(golden, task, monkeypatch):
     lines = random_lines(60, 4, seed=1, tabs=task == "nsp")
     alone = asking(golden, task, batch_size=1)
-    expected = [result for line in lines for result in alone.answers([line])]
+    expected = [result for line in lines for result in alone.answer([line])]
     for size, ahead in ((3, 1), (16, 2), (32, 8)):
         monkeypatch.setattr(predictions, "AHEAD", ahead)
         found = list(
@@ -185,17 +181,17 @@ BAD = [
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_bad_lines_are_left_out_and_said_or_end_it_behind_those_before(golden, seed, capsys):
+def test_stream_leaves_out_or_ends_at_bad_lines(golden, seed, capsys):
     draw = random.Random(seed)
     good = [line.encode() for line in random_lines(20, 5, seed)]
     lines = [*good, *draw.choices(BAD, k=4)]
     draw.shuffle(lines)
     places = [number for number, line in enumerate(lines, 1) if line in BAD]
-    (expected, none) = (list(asking(golden, batch_size=4).answers(some)) for some in (good, []))
+    (expected, none) = (list(asking(golden, batch_size=4).answer(some)) for some in (good, []))
     assert none == []
     lenient = asking(golden, on_bad_row="skip", batch_size=4)
     order = [line for line in lines if line not in BAD]
-    found = list(lenient.answers(lines))
+    found = list(lenient.answer(lines))
     assert [one["text"] for one in found] == [line.decode() for line in order]
     by_text = {one["text"]: one["embedding"] for one in expected}
     assert all(one["embedding"] == pytest.approx(by_text[one["text"]], abs=1e-5) for one in found)
@@ -206,7 +202,7 @@ def test_bad_lines_are_left_out_and_said_or_end_it_behind_those_before(golden, s
     strict = asking(golden, batch_size=4)
     results = []
     with pytest.raises(DataError, match=f"^line {places[0]}: "):  # noqa: PT012
-        for result in strict.answers(lines):
+        for result in strict.answer(lines):
             results.append(result["text"])
     assert results == [line.decode() for line in lines[: places[0] - 1]]
     assert not capsys.readouterr().err
@@ -240,8 +236,10 @@ def test_the_command_reports_both_ways(tmp_path, capsys):
         st.none() | st.text(max_size=3) | st.lists(st.text(max_size=2), max_size=2) | st.integers(),
     ).map(json.dumps)
 )
-def test_whatever_a_line_holds_it_is_read_or_an_error_of_its_number(golden, line):
-    predictor = READERS.setdefault("embed", TABLE["embed"](predictions.Model(golden, Options())))
+def test_read_gives_a_row_or_an_error_of_its_line(golden, line):
+    predictor = READERS.setdefault(
+        "embed", TASKS["embed"].make(predictions.Model(golden, Options()))
+    )
     failed = None
     try:
         row = predictor.read(7, line)
@@ -261,7 +259,7 @@ READERS: dict = {}
 # --- in a process of its own ----------------------------------------------------------------------
 
 
-def test_each_line_of_a_pipe_is_answered_before_the_next_is_written():
+def test_predict_answers_each_line_of_a_pipe():
     answered = []
     with contextlib.ExitStack() as stack:
         process = stack.enter_context(texts.start("predict", "embed", f"--model={GOLDEN}"))
@@ -303,7 +301,7 @@ def peak_of(work) -> int:
 
 @pytest.mark.fault(45)
 @pytest.mark.parametrize("kind", ["a line of 50 MB", "a text of 15 MB", "words of 15 MB"])
-def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_path, capsys, kind):
+def test_predict_refuses_an_enormous_line(tmp_path, capsys, kind):
     text = "word " * (10 << 20)
     enormous, says = {
         "a line of 50 MB": (text, "more than 16,777,216 bytes"),
@@ -331,19 +329,16 @@ def test_an_enormous_line_is_refused_by_number_and_limit_in_bounded_memory(tmp_p
 
 
 @pytest.mark.fault(45)
-def test_no_more_of_an_enormous_line_is_kept_than_shows_that_it_is(monkeypatch):
+def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
     monkeypatch.setattr(predictions, "CHUNK", 8)
     monkeypatch.setattr(predictions, "LINE", 20)
-    found = [
-        line
-        for window in piped([b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90], 100, monkeypatch)
-        for line in window
-    ]
+    parts = [b"a" * 500, b"b" * 500 + b"\nfine\n", b"c" * 90]
+    found = [line for window in read_parts(parts, 100) for line in window]
     assert [len(line) > 20 for line in found] == [True, False, True]
     assert found[1] == b"fine"
     assert max(map(len, found)) <= 28
     with pytest.raises(DataError, match="line 3: more than 20 bytes"):
-        predictions.decode(3, found[2])
+        predictions.decode_line(3, found[2])
 
 
 @pytest.mark.fault(45)

@@ -24,11 +24,11 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors import stream, unmask
-from bert_jax.predictors.base import Options
 from bert_jax.predictors.generate import Draw
+from bert_jax.predictors.options import Options
 from bert_jax.predictors.unmask import Masks, schedule
 from tests import markov, toy, variants
-from tests.test_generate import filtered, tokenizer
+from tests.predictors.drawing import filtered, tokenizer
 
 MASK = toy.SPECIAL.mask
 GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
@@ -101,7 +101,7 @@ PARTLY = np.array([-1, 2, -1, -1, 0, -1])
         pytest.param(PARTLY, True, 1, marks=pytest.mark.slow),
     ],
 )
-def test_one_mask_a_round_draws_from_the_joint_distribution(text, random, seed):
+def test_unmask_draws_from_the_joint_distribution(text, random, seed):
     masks = int((text < 0).sum())
     found, rounds = generated(text, 20_000, masks, Draw(1.0, seed=seed), random=random)
     assert how_likely(text, found) > 0.01
@@ -129,7 +129,7 @@ def test_random_places_are_every_order_equally_often():
     assert stats.chisquare(orders).pvalue > 0.01
 
 
-def test_the_surest_place_comes_first_and_temperature_0_takes_the_likeliest():
+def test_unmask_confident_fills_the_surest_first():
     text, hidden = PARTLY.copy(), PARTLY < 0
     order = []
     while hidden.any():
@@ -308,13 +308,13 @@ def test_more_steps_than_masks_are_one_for_each():
     assert asked(run, TEXTS, steps=100, show_steps=True) == asked(run, TEXTS, show_steps=True)
 
 
-def test_without_max_tokens_masks_go_as_far_as_there_is_room():
+def test_unmask_adds_masks_as_there_is_room():
     (found,) = asked(model(), ["the cat " * 10], max_tokens=None, show_steps=True, steps=1)
     assert len(found["tokens"]) == 38  # 40 with [CLS] and [SEP]
     assert found["tokens"][:20] == ["the", "cat"] * 10
 
 
-def test_a_text_that_does_not_fit_is_an_error_of_its_line():
+def test_unmask_refuses_a_long_text_by_its_line():
     with pytest.raises(
         DataError,
         match=r"line 2: 37 tokens with \[CLS\] and \[SEP\] and 6 masks behind them, and the model",

@@ -1,0 +1,118 @@
+"""The options of `bert-jax predict`: each is a flag, and what it does for each task stands here."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from bert_jax.system.arguments import option
+
+WAYS = "a text too long for the model: refuse it, cut its end"
+OWN = "the model's own, or"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What may be asked besides the task; None, 0 or "" leaves a choice to task and model."""
+
+    top_k: int | None = option(
+        None,
+        {
+            "fill-mask": "tokens a mask (5)",
+            "answer": "answers listed besides the chosen one (none)",
+            "generate": "draw from the likeliest K (all)",
+        },
+        "K",
+    )
+    pooling: str = option(
+        "",
+        {"embed": "mean of the tokens, or the vector of [CLS] (the model's own, else mean)"},
+        choices=("mean", "cls"),
+    )
+    normalize: bool = option(False, {"embed": "vectors of length 1"})
+    entities: bool = option(False, {"tag": "merge words labelled B-… and I-…"})
+    no_answer_threshold: float | None = option(
+        None,
+        {
+            "answer": "allow no answer, and give it if its score is higher by more than this "
+            "(the model's own)"
+        },
+        "X",
+    )
+    max_tokens: int | None = option(
+        None,
+        {
+            "generate": "at most so many tokens more (64); of a masked model so many masks behind "
+            "a text without [MASK]"
+        },
+        "N",
+    )
+    temperature: float = option(
+        0.0,
+        {"generate": "0 takes the likeliest token; others draw, 1 as the model says (0)"},
+        "T",
+    )
+    top_p: float | None = option(
+        None,
+        {"generate": "draw from the fewest tokens that have this share of the probability (1)"},
+        "P",
+    )
+    seed: int | None = option(None, {"generate": "of what is drawn (0)"}, "N")
+    steps: int | None = option(
+        None,
+        {"generate": "masked models: rounds in which masks are filled (one for each mask)"},
+        "N",
+    )
+    order: str = option(
+        "",
+        {
+            "generate": "masked models: masks to fill next are random ones (random), or those of "
+            "whose likeliest token the model is surest (confident, the default)"
+        },
+        choices=("random", "confident"),
+    )
+    show_steps: bool = option(False, {"generate": "masked models: add what every round revealed"})
+    long: str = option(
+        "",
+        {
+            "fill-mask": f"{WAYS}, or look at it in windows (refuse)",
+            "nsp": f"{WAYS} (refuse)",
+            "classify": f"{WAYS} (the model's own, else cut)",
+            "tag": f"{WAYS}, or look at it in windows (the model's own, else windows)",
+            "answer": f"{WAYS}, or look at it in windows (the model's own, else windows)",
+            "embed": f"{WAYS} (refuse)",
+            "generate": "a text too long for the model is refused: it goes on at its end",
+        },
+        choices=("refuse", "cut", "windows"),
+    )
+    stride: int | None = option(
+        None,
+        {
+            "fill-mask": "of windows, in tokens (64, or half a window)",
+            "tag": f"of windows, in tokens ({OWN} 128)",
+            "answer": f"of windows, in tokens ({OWN} 128)",
+        },
+        "N",
+    )
+    stride_as: str = option(
+        "",
+        {
+            "fill-mask": "what neighbouring windows share, or how far the next one "
+            "begins (overlap)",
+            "tag": f"meaning of the stride ({OWN} step)",
+            "answer": f"meaning of the stride ({OWN} step)",
+        },
+        choices=("overlap", "step"),
+    )
+    on_bad_row: str = option(
+        "fail",
+        "a line that cannot be used ends the command, or is left out with a warning (fail; skip "
+        "where lines are typed at a prompt)",
+        choices=("fail", "skip"),
+    )
+    batch_size: int = option(32, "rows a step (32)", "N")
+
+
+FIELDS = dataclasses.fields(Options)
+_NAMED = {field.name: field for field in FIELDS}
+_OF_WRITING = ("max_tokens", "temperature", "top_p", "seed", "steps", "order", "top_k")
+WRITING = [_NAMED[name] for name in _OF_WRITING]  # by which a model writes text

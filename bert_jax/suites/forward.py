@@ -1,0 +1,141 @@
+"""Rows through a model: the one way in which suites compute.
+
+    forward = Forward.of_head(run, "mlm", lambda logits, batch: logits.argmax(-1))
+    for rows, guesses in forward(lengths, make, batch_size, progress):
+        ...                               # numbers of some rows, and an array [rows, ...] of them
+
+Suites say how long their rows are and how a batch of some rows is made. The vectors of texts or
+words, at one layer or at all, are `embed`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from bert_jax import sharding
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.evaluation import inference
+from bert_jax.interop import runs
+from bert_jax.models.encoder import Encoder, read_layers
+from bert_jax.models.pooler import pool_examples
+from bert_jax.objectives import network
+
+Make = Callable[[np.ndarray, int, int], Batch]  # numbers of rows, padded length, padded count
+
+
+def on_devices(params: Any) -> tuple[Any, Mesh]:
+    """Put parameters on all devices; return them and the mesh."""
+    mesh = sharding.make_mesh(knobs.Parallel())
+    return jax.device_put(params, sharding.state_shardings(params, mesh)), mesh
+
+
+class Forward:
+    """A function of a model and a batch, compiled once for each shape, that computes rows."""
+
+    def __init__(self, function: Callable[[Any, Batch], Any], params: Any):
+        self.params, self.mesh = on_devices(params)
+        self.compiled = jax.jit(function, out_shardings=sharding.replicated(self.mesh))
+
+    @classmethod
+    def of_head(
+        cls, run: runs.TrainedModel, head: str, function: Callable[[Any, Batch], Any]
+    ) -> Forward:
+        """Compute a function of the outputs of one head, and of the batch."""
+        one_head = network.build(run.config, run.tokenizer.size, only=head)
+        params = {part: run.params[part] for part in network.parts(run.config, head)}
+
+        def step(params: Any, batch: Batch) -> Any:
+            return function(network.outputs(one_head, params, batch)[head], batch)
+
+        return cls(step, params)
+
+    def __call__(
+        self,
+        lengths: np.ndarray,
+        make: Make,
+        batch_size: int = 0,
+        progress: inference.Progress = inference.silent,
+        tokens: int = inference.TOKENS,
+    ) -> Iterator[tuple[np.ndarray, Any]]:
+        """Compute every row once; yield the numbers of a batch's rows, and their outputs.
+
+        Args:
+          lengths: tokens of each row.
+          make: assembles a batch; rows beyond those it is given are padding.
+          batch_size: rows of a batch; 0 is as many as hold `tokens`.
+          progress: called with the tokens that are done, padding included, and with all of them.
+          tokens: of a batch, where batch_size is 0.
+        """
+
+        def compute(planned: inference.Planned) -> Any:
+            return self.compiled(self.params, inference.place(make(*planned), self.mesh))
+
+        plan = inference.by_shape(lengths, self.mesh, batch_size, tokens)
+        return inference.run(compute, plan, progress, cost=lambda one: one.length * len(one.rows))
+
+
+def embed(
+    run: runs.TrainedModel,
+    lengths: np.ndarray,
+    make: Make,
+    poolings: Sequence[str],
+    batch_size: int,
+    progress: inference.Progress,
+    *,
+    every_layer: bool = False,
+    words: Sequence[np.ndarray] | None = None,
+) -> dict[str, np.ndarray]:
+    """Compute the vectors of texts by each pooling, or of some of their words.
+
+    Args:
+      run: the model.
+      lengths: tokens of each text.
+      make: assembles a batch of some texts.
+      poolings: "mean", "cls"; where words are asked for, the name of their vectors alone.
+      batch_size: rows of a batch; 0 is as many as hold `inference.TOKENS`.
+      progress: called with the tokens that are done.
+      every_layer: take the embeddings and each layer, not only the last one.
+      words: for each text the columns of the tokens whose vectors are asked for.
+
+    Returns:
+      For each pooling float32 [layers, N, D], where N counts texts, or the words of all texts.
+    """
+    cfg, size = run.config.model, run.tokenizer.size
+    encoder = Encoder(cfg, size, pool=False)
+
+    def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
+        if every_layer:
+            layers = read_layers(cfg, size, params, batch).hidden
+        else:
+            encoded: Any = encoder.apply({"params": params}, batch)
+            layers = encoded.hidden[None]
+        layers = layers.astype(jnp.float32)  # [layers, B, L, D]
+        if words is not None:
+            (name,) = poolings
+            return {name: jnp.moveaxis(layers, 0, 2)}  # [B, L, layers, D]
+        return {
+            pooling: jnp.stack([pool_examples(x, batch, pooling)[:, 0] for x in layers], axis=1)
+            for pooling in poolings
+        }  # [B, layers, D]
+
+    counts = np.array([1 if words is None else len(words[row]) for row in range(len(lengths))])
+    first = np.concatenate([[0], np.cumsum(counts)])  # of each text's vectors
+    layers = (cfg.layers or 0) + 1 if every_layer else 1
+    vectors = {
+        pooling: np.zeros((layers, first[-1], cfg.hidden or 0), np.float32) for pooling in poolings
+    }
+    forward = Forward(step, run.params["encoder"])
+    for rows, outputs in forward(lengths, make, batch_size, progress):
+        for pooling, values in outputs.items():
+            for row, value in zip(rows.tolist(), values, strict=True):
+                # [items, layers, D]
+                items = value[None] if words is None else value[words[row]]
+                vectors[pooling][:, first[row] : first[row + 1]] = np.moveaxis(items, 1, 0)
+    return vectors

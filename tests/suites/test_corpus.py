@@ -1,0 +1,180 @@
+"""Suites on the corpus of a run: the validation split as training scores it, and parts of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import sharding, suites
+from bert_jax.data import prepare
+from bert_jax.errors import ConfigError
+from bert_jax.evaluation import corpus
+from bert_jax.interop import runs
+from bert_jax.suites import token_scores
+from bert_jax.suites.cross_rate import RATES
+from bert_jax.suites.token_scores import MaskedScorer
+from tests import texts
+from tests.suites.asking import ask
+from tests.texts import configure
+
+
+@pytest.fixture(scope="module")
+def usual(run) -> dict:
+    """What training would report of it."""
+    return suites.evaluate(run, "pretrain")
+
+
+def score_examples(run: runs.TrainedModel, **asked: object) -> suites.Detailed:
+    (options,) = suites.build(["pretrain"], **asked)
+    return suites.score(run, options)
+
+
+def test_pretrain_by_example_adds_up(run, usual, monkeypatch):
+    """They add up to the totals, are what a row finds alone, the same at any batch size and on any
+    devices.
+    """
+    made = []
+    make = corpus.Evaluator.__init__
+
+    def remember(self, *given):
+        make(self, *given)
+        made.append(self)
+
+    monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
+    found, arrays = score_examples(run)
+    assert found == pytest.approx(usual, rel=1e-6)
+    which = arrays.pop("examples").tobytes()
+    names = [
+        f"{objective}_{metric}" for objective in ("mlm", "nsp") for metric in ("loss", "accuracy")
+    ]
+    assert set(arrays) == {f"{name}.{part}" for name in names for part in ("sum", "count")}
+    assert {(values.dtype, values.shape) for values in arrays.values()} == {
+        (np.dtype(float), (usual["examples"],))
+    }
+    for name in names:
+        assert arrays[f"{name}.sum"].sum() / arrays[f"{name}.count"].sum() == pytest.approx(
+            usual[name], rel=1e-6
+        )
+    assert arrays["mlm_loss.count"].sum() == usual["mlm_predictions"]
+    assert made[0].step._cache_size() == 1
+
+    with texts.one_device():
+        alone = score_examples(run, batch_size=13)[1]
+        assert (made[0].rows, made[1].rows) == (64, 13)
+        assert alone["examples"].tobytes() == which
+        for name, values in arrays.items():
+            np.testing.assert_allclose(alone[name], values, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert ask(run, "pretrain", batch_size=1) == pytest.approx(usual, rel=1e-6)
+    one = made[2].mesh
+    params = jax.device_put(run.params, sharding.replicated(one))
+    for number in (0, 5, usual["examples"] - 1):
+        row = sharding.place(made[2].source.evaluation_batch(number, 1), 1, one)
+        metrics = sharding.to_host(made[2].step(params, row, made[2].traced))
+        for name in names:
+            mine = [arrays[f"{name}.{part}"][number] for part in ("sum", "count")]
+            assert mine == pytest.approx(
+                [float(x[0]) for x in metrics[name]], rel=1e-5, abs=1e-6
+            ), (
+                number,
+                name,
+            )
+
+
+def test_pretrain_scores_other_pairs_by_fitting_heads(run, base):
+    plain = configure(base, sequence_length=32, pairs="none", model__init_stddev=0.2)
+    bare = dataclasses.replace(
+        run, config=plain, params={k: v for k, v in run.params.items() if k != "nsp"}
+    )
+    with pytest.raises(ConfigError, match=r"masking\.rate does nothing in an evaluation"):
+        ask(run, "pretrain", changes=(("masking.rate", "0.4"),))
+    found = ask(run, "pretrain", changes=(("pairs", "none"),))
+    assert found == pytest.approx(ask(bare, "pretrain"))
+    assert "nsp_loss" not in found
+
+
+@pytest.mark.parametrize(
+    ("path", "said", "hint"),
+    [
+        ("batch_size", "it counts the rows of an update", "--batch-size=8 sets the rows of a step"),
+        ("parallel.data", "it takes all devices", "leave it out: it reads corpus"),
+        ("steps", "only training reads it", "leave it out: it reads corpus"),
+    ],
+)
+def test_changes_of_training_are_refused_with_a_reason(run, path, said, hint):
+    with pytest.raises(ConfigError) as refused:
+        ask(run, "pretrain", changes=((path, "2"),))
+    assert str(refused.value) == f"config.{path} does nothing in an evaluation: {said}"
+    assert refused.value.hint.startswith(hint)
+
+
+def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
+    compiled = []
+    make = corpus.Evaluator.__init__
+
+    def remember(self, *given):
+        make(self, *given)
+        compiled.append(self.step)
+
+    monkeypatch.setattr(corpus.Evaluator, "__init__", remember)
+    found = ask(run, "cross_rate", batch_size=7)
+    assert list(found) == [f"{rate:g}" for rate in RATES]
+    assert found["0.15"] == pytest.approx({key: usual[key] for key in found["0.15"]}, rel=1e-6)
+    assert set(found["0.8"]) == {
+        "mlm_loss",
+        "mlm_accuracy",
+        "mlm_predictions",
+        "unigram_loss",
+        "unigram_accuracy",
+    }
+    counts = [one["mlm_predictions"] for one in found.values()]
+    assert counts == sorted(set(counts))
+    assert [step._cache_size() for step in compiled] == [1]  # one program for all rates
+
+
+def test_nsp_of_a_corpus_is_part_of_pretrain(run, usual, one_device):
+    found = ask(run, "nsp")
+    assert {
+        "nsp_loss",
+        "nsp_accuracy",
+        "nsp_accuracy_low",
+        "nsp_accuracy_high",
+        "majority_accuracy",
+    } < set(found)
+    assert found == pytest.approx({key: usual[key] for key in found}, rel=1e-6)
+
+
+def test_pll_of_a_run_draws_the_same_sentences(run, capsys, monkeypatch, one_device):
+    split = prepare.prepare_corpus(run.config).splits["validation"]
+    ends = [0, *split.sentence_ends.tolist()]
+    sentences = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+    drawn: list[list[tuple[int, ...]]] = []
+
+    class Remember(MaskedScorer):
+        def __call__(self, texts, progress=None):
+            drawn.append([tuple(ids) for ids in texts])
+            return (
+                super().__call__(texts[:3])
+                if len(texts) < 10
+                else [np.zeros(len(ids)) for ids in texts]
+            )
+
+    monkeypatch.setattr(token_scores, "MaskedScorer", Remember)
+    found = ask(run, "pll", limit=10**6)
+    assert (found["texts"], found["tokens"]) == (len(sentences), sum(map(len, sentences)))
+    few = [ask(run, "pll", limit=3, batch_size=size) for size in (1, 9)]
+    assert few[0] == pytest.approx(few[1], rel=1e-5)
+    assert sorted(drawn[0]) == sorted(sentences)
+    assert drawn[1] == drawn[2]
+    scores = MaskedScorer(run, suites.Options("pll"))(drawn[1])
+    assert few[0]["pll"] == pytest.approx(sum(one.sum() for one in scores) / 3, rel=1e-5)
+    assert f"3 of {len(sentences)} sentences of the validation split" in capsys.readouterr().err
+
+
+def test_a_corpus_without_pairs_has_no_next_sentences(run, base):
+    alone = dataclasses.replace(run, config=dataclasses.replace(run.config, pairs="none"))
+    with pytest.raises(ConfigError, match="pairs = 'none' has no next sentences"):
+        ask(alone, "nsp", config=configure(base, pairs="none"))

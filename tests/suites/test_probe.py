@@ -1,0 +1,115 @@
+"""Linear probes of texts, numbers and words whose labels are known to be in the vectors."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bert_jax.errors import ConfigError, DataError
+from tests.suites.asking import WORDS, ask
+
+
+def write_texts(folder: Path, kind: str) -> str:
+    """Texts whose label is read off one word (classify), counted (regress), or is of the word
+    before (tag).
+    """
+    random = np.random.default_rng(0)
+    for split, count in (("train", 80), ("validation", 40)):
+        lines = []
+        for number in range(count):
+            words = random.choice(WORDS[2:], 5).tolist()
+            words[int(random.integers(5))] = WORDS[number % 2]
+            if kind == "tag":
+                labels = ["A", *("B" if word in WORDS[:6] else "A" for word in words)][:-1]
+                lines.append("".join(f"{w}\t{t}\n" for w, t in zip(words, labels, strict=True)))
+            else:
+                label = (
+                    ("catty", "doggy")[number % 2]
+                    if kind == "classify"
+                    else sum(w in WORDS[:6] for w in words)
+                )
+                lines.append(f"{' '.join(words)}\t{label}")
+        head = "" if kind == "tag" else "text\tlabel\n"
+        (folder / f"{split}.{'conll' if kind == 'tag' else 'tsv'}").write_text(
+            head + "\n".join(lines) + "\n"
+        )
+    return f"files:{folder}"
+
+
+def test_a_probe_of_texts(run, tmp_path, one_device):
+    source = write_texts(tmp_path, "classify")
+    found = ask(run, "probe", task="classify", source=source, batch_size=64)
+    assert (found["train"], found["scored"], found["majority"]["accuracy"]) == (80, 40, 0.5)
+    assert found["embeddings"]["mean"]["accuracy"] == 1  # the word is one of those averaged
+    assert found["embeddings"]["cls"]["accuracy"] == 0.5  # the same vector for all texts
+    assert list(found) == ["train", "scored", "majority", "embeddings", "layer_1"]
+    # It has attended to the word: weights are drawn, not trained, and some draws show more of it.
+    assert found["layer_1"]["cls"]["accuracy"] > 0.7
+
+
+def test_probe_reads_its_tasks_split_up_to_the_limit(run, tmp_path, monkeypatch, one_device):
+    source = write_texts(tmp_path, "classify")
+    (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
+    monkeypatch.setattr(
+        "bert_jax.suites.probe._embed_items",
+        lambda *given: pytest.fail("vectors before all is read"),
+    )
+    with pytest.raises(DataError, match="no split 'validation'"):
+        ask(run, "probe", task="classify", source=source)
+    monkeypatch.undo()
+    knobs = (("task.label", "label"), ("objectives.classify.labels", "('catty','doggy')"))
+    found = ask(
+        run,
+        "probe",
+        task="movie_reviews",
+        source=source,
+        limit=20,
+        changes=(*knobs, ("task.id", "")),
+    )
+    assert (found["train"], found["scored"]) == (20, 20)
+
+
+def test_a_probe_of_numbers(run, tmp_path, one_device):
+    found = ask(run, "probe", task="regress", source=write_texts(tmp_path, "regress"))
+    assert math.isnan(found["majority"]["spearman"])
+    assert found["embeddings"]["mean"]["pearson"] > 0.95
+    assert found["embeddings"]["mean"]["mse"] < found["majority"]["mse"] / 5
+
+
+def test_a_probe_of_words(run, tmp_path, one_device):
+    source = write_texts(tmp_path, "tag")
+    columns = [("task.text", "0"), ("task.label", "-1")]
+    found = ask(run, "probe", task="tag", source=source, limit=60, changes=tuple(columns))
+    assert (found["train"], found["scored"]) == (300, 200)
+    blind = found["embeddings"]["word"][
+        "accuracy"
+    ]  # a word and its place alone say nothing of the one before
+    assert blind < 0.8
+    assert found["layer_1"]["word"]["accuracy"] > blind
+
+
+def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path, one_device):
+    source = write_texts(tmp_path, "tag")
+    columns = [("task.text", "0"), ("task.label", "-1"), ("task.stride", "3")]
+    short = dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=6))
+    found = ask(short, "probe", task="tag", source=source, changes=tuple(columns))
+    assert (found["train"], found["scored"]) == (400, 200)
+
+
+def test_what_has_no_probe(run, tmp_path):
+    with pytest.raises(ConfigError, match="no linear probe of span"):
+        ask(run, "probe", task="squad", source="files:x")
+    with pytest.raises(ConfigError, match="needs a task, and run was not trained on one"):
+        ask(run, "probe")
+    with pytest.raises(ConfigError, match="no task 'sst3'"):
+        ask(run, "probe", task="sst3")
+    with pytest.raises(ConfigError, match=r"config\.masking\.rate means nothing to suite probe"):
+        ask(run, "probe", task="sst2", changes=(("masking.rate", "0.4"),))
+    with pytest.raises(ConfigError, match=r"labelled data, and config\.task\.source is empty"):
+        ask(run, "probe", config=run.config)
+    with pytest.raises(ConfigError, match="beside a --config"):
+        ask(run, "probe", task="sst2", config=run.config)
