@@ -38,8 +38,8 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "study": "many runs that answer one question: run, sweep, status, report",
     "export": "a checkpoint as a folder for transformers and sentence-transformers",
     "import": "another project's model as a run: Hugging Face, safetensors, TF1",
-    "plan": "compile the update for devices that are not here: memory, traffic, speed, cost",
-    "benchmark": "speed of this project and of its alternatives, timed in turn",
+    "plan": "compile the update for devices that are not here: memory, collectives, hours, cost",
+    "benchmark": "the time of a config's update on the devices here: milliseconds, tokens a second, MFU",
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
     "knobs": "every knob with its default, its values, where it acts and what it does",
 }
