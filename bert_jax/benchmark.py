@@ -9,18 +9,11 @@ import time
 from argparse import ArgumentParser
 from typing import Any
 
-import jax
-
 from bert_jax import cli
 from bert_jax.batch import SPECIAL
-from bert_jax.config import devices, knobs, validation
-from bert_jax.interop import vocabulary
-from bert_jax.planning import batches
+from bert_jax.config import knobs, validation
 from bert_jax.system import allocator, disk
 from bert_jax.system.durations import duration
-from bert_jax.training import clock, memory
-from bert_jax.training.program import Program, mesh_for
-from bert_jax.training.step import compute_inputs
 
 EXAMPLE = "--config=configs/pretrain.py:base --config.batch_size=64"
 WARM = 3  # updates before the timed ones: the first compiles, and caches are cold
@@ -58,6 +51,15 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
     that the model needs, by our own count, and MFU is their share of the devices' nominal peak:
     null for a device without one, such as a CPU.
     """
+    import jax  # here: --help does not wait for the libraries of training
+
+    from bert_jax.config import devices
+    from bert_jax.interop import vocabulary
+    from bert_jax.planning import batches
+    from bert_jax.training import clock, memory
+    from bert_jax.training.program import Program, mesh_for
+    from bert_jax.training.step import compute_inputs
+
     validation.trainable(config)
     vocab_size = vocabulary.assumed_size(config)
     batch = batches.make_batch(config, vocab_size)

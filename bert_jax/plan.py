@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.config import knobs, validation
 from bert_jax.errors import ConfigError
-from bert_jax.interop import vocabulary
 from bert_jax.planning import targets
-from bert_jax.planning.update import Plan, compile_update
 from bert_jax.reporting.formats import rounded
 from bert_jax.system import disk
 from bert_jax.system.durations import duration
-from bert_jax.training.memory import readable
+
+if TYPE_CHECKING:  # --help does not wait for the libraries of training
+    from bert_jax.planning.update import Plan
 
 EXAMPLE = "--config=configs/pretrain.py:base --target=v5e:2x4"
 MFU = 0.4  # share of the peak FLOP/s that a run reaches, unless --mfu says
@@ -81,6 +81,9 @@ def run(
       price: of a device and hour, for the cost of the run.
       mfu: the share of the peak FLOP/s at which hours are told.
     """
+    from bert_jax.interop import vocabulary
+    from bert_jax.planning.update import compile_update
+
     found = targets.find(target)
     if config.parallel.step == "pmap" and target in targets.ELSEWHERE:
         hint = "--config.parallel.step=jit, or --target=cpu:8"
@@ -149,6 +152,8 @@ def format_table(plan: Plan, report: dict[str, Any], mfu: float) -> str:
 
 
 def _describe_memory(plan: Plan) -> str:
+    from bert_jax.training.memory import readable
+
     limit = readable(plan.target.chip.memory_bytes)
     if plan.peak_bytes is None:
         return f"does NOT fit in {limit}: {plan.reason}"

@@ -167,10 +167,9 @@ def _sweep(call: cli.Call, run: Callable[..., None]) -> None:
     from bert_jax.studies import sweep
 
     args = call.args
-    if args.study is not None or args.config is None:
-        stray = f"study sweep takes no folder, {args.study!r}" if args.study else "no config given"
+    if args.config is None:
         hint = "--config=configs/tiny.py --axis KNOB=VALUE,VALUE, without blanks"
-        raise ConfigError(stray, hint)
+        raise ConfigError("no config given", hint)
     sweep.check_workdir(args.workdir)
     with contextlib.ExitStack() as closing:
         folder = args.workdir

@@ -1021,9 +1021,7 @@ def test_the_command_passes_its_flags_on(monkeypatch, tmp_path):
         "dry_run": True,
         "flops_per_second": 3e14,
     }
-    assert (
-        cli.execute(["study", "status", "x", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0
-    )
+    assert cli.execute(["study", "status", f"--workdir={tmp_path}", "--json", "--verbose"]) == 0
     assert seen["status"] == ((tmp_path,), {"verbose": True, "as_json": True})
     assert cli.execute(["study", "report", f"--workdir={tmp_path}"]) == 0
     assert seen["report"] == ((tmp_path, None), {})

@@ -20,6 +20,7 @@ import os
 import platform
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, User
 from bert_jax.studies import files
 from bert_jax.studies.engines import FULL, WORKER
 from bert_jax.studies.folder import WORK, Entry, StudyFolder
-from bert_jax.system import allocator, disk, machine, supervisor
+from bert_jax.system import allocator, disk, machine
 from bert_jax.system.disk import DiskFull
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 CODE_STOPPED, CODE_INTERNAL = 75, 1
 Train = Callable[..., bool]  # bert_jax.train.train
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+JOINED = "BERT_JAX_JOINED"  # is set for a process that trains a cell with those of other nodes
 
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
@@ -57,8 +59,23 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
                     str(error), "the same command goes on when that process has ended"
                 ) from error
         _train(place, group, cells, plan["slots"], train)
-        if not supervisor.supervised():
+        if JOINED not in os.environ:
             _evaluate(place, group, cells, train)
+
+
+def _run_joined(words: Sequence[str]) -> int:
+    """Train a cell in a child that joins the processes of other nodes; return its exit code.
+
+    Afterwards this process evaluates alone, which one that has joined others cannot do. Stop
+    signals are passed on. A child that a signal ended, as jax ends one whose peers are lost, is
+    resumable.
+    """
+    child = subprocess.Popen(words, env={**os.environ, JOINED: "1"})
+    for number in STOPS:
+        signal.signal(number, lambda number, _: child.send_signal(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the child has it too
+    code = child.wait()
+    return code if code >= 0 else CODE_STOPPED
 
 
 def _train_joined(place: StudyFolder, group: str, cell: Entry, train: Train) -> None:
@@ -327,12 +344,12 @@ def main(workdir: Path, group: str, train: Train) -> int:
         _keep_programs(place)
         first = place.read_cell(place.read_group(group)["cells"][0])
         if first.config.parallel.distributed:
-            if supervisor.supervised():
+            if JOINED in os.environ:
                 _train_joined(place, group, first, train)
                 return 0
             if not place.trained(first.id):
                 words = (*WORKER, f"--workdir={workdir}", f"--group={group}")
-                if code := supervisor.run([*words], place.cell(first.id), debug=False):
+                if code := _run_joined(words):
                     return code
             if os.environ.get("JAX_PROCESS_ID", "0") != "0":
                 return 0

@@ -169,7 +169,7 @@ def test_an_absent_package_is_none_and_an_installed_one_has_its_version():
 
 
 def test_every_needed_package_is_a_requirement_of_ours():
-    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())[
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())[
         "project"
     ]
     ours = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
