@@ -13,10 +13,12 @@ import sys
 import pytest
 
 from bert_jax import plan
-from bert_jax.config import costs, load_file, resolve
+from bert_jax.config import costs, load_file, override, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.interop import vocabulary
 from bert_jax.planning import targets
+from bert_jax.training import memory
+from bert_jax.training.program import mesh_for
 from tests.texts import ROOT
 
 TPU = pytest.mark.skipif(
@@ -56,6 +58,30 @@ def test_plan_prints_a_table_and_writes_json(tmp_path):
     assert found["roofline_ms"] == {"compute": None, "network": None}
     config = resolve(load_file(str(ROOT / "configs" / "tiny.py")))
     assert found["flops"] == costs.flops_per_step(config, vocabulary.assumed_size(config)) / 8
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("tiny.py", {"model.remat": "full", "model.scan": "true"}),
+        ("pretrain.py:tiny", {}),
+        ("pretrain.py:mini", {"model.remat": "full", "model.scan": "true"}),
+    ],
+)
+def test_dry_run_estimates_the_peak(name, changes, tmp_path):
+    output = tmp_path / "plan.json"
+    words = [f"--config.{path}={value}" for path, value in changes.items()]
+    code, _, said = run(f"--config=configs/{name}", "--target=cpu:8", f"--output={output}", *words)
+    assert code == 0, said
+    found = json.loads(output.read_text())
+    tree = load_file(str(ROOT / "configs" / name))
+    for path, value in changes.items():
+        override(tree, path, value)
+    config = resolve(tree)
+    estimated = memory.estimate(config, vocabulary.assumed_size(config), mesh_for(config))
+    assert sum(estimated) == pytest.approx(found["peak_bytes"], rel=0.15)
 
 
 @pytest.mark.parametrize("name", ["v5e:2x4", "h100x8"])
