@@ -44,7 +44,7 @@ def test_update_reduces_each_gradient_once(small):
     assert small.flops == costs.flops_per_step(small.config, toy.VOCAB) / 8
 
 
-def test_roofline_and_hours_follow_the_figures_of_a_chip(small):
+def test_roofline_and_hours_follow_the_chip(small):
     chip = dataclasses.replace(small.target.chip, flops=1e9, network=1e6)
     known = dataclasses.replace(small, target=dataclasses.replace(small.target, chip=chip))
     assert known.hours(0.5) == pytest.approx(100 * small.flops / 0.5e9 / 3600)
@@ -98,7 +98,7 @@ def test_update_gives_its_state_back_in_place(target, step):
     assert result.peak_bytes < result.argument_bytes + result.temp_bytes + 0.1 * state
 
 
-def test_largest_batch_follows_from_memory_linear_in_rows(small):
+def test_largest_batch_is_linear_in_memory(small):
     argument, temporary = small.argument_bytes, small.temp_bytes
     room = argument * 4 // 3 + 10 * (small.peak_bytes - argument * 4 // 3)
     chip = dataclasses.replace(small.target.chip, memory_bytes=room)
@@ -119,7 +119,7 @@ def test_largest_batch_needs_about_the_memory_there_is(target):
     assert update._estimate_largest(fitted) == pytest.approx(1024, rel=0.1)
 
 
-def test_batch_that_does_not_compile_is_estimated_from_less(target, monkeypatch):
+def test_refused_batch_is_estimated_from_less(target, monkeypatch):
     """A compiler that refuses what needs too much memory says so, as those of TPUs do."""
     compiled = update.Program.trace
 
@@ -158,7 +158,7 @@ def test_norms_are_computed_again_where_memory_is_slow(kind, remat, again):
     assert ("checkpoint" in str(traced) or "remat" in str(traced)) == again
 
 
-def test_options_that_a_compiler_does_not_know_are_left_out(caplog):
+def test_unknown_options_of_a_compiler_are_left_out(caplog):
     options = {"xla_embed_ir_in_executable": True, "xla_of_another_version": True}
     assert devices.known(options) == {"xla_embed_ir_in_executable": True}
     assert "does not know xla_of_another_version" in caplog.text

@@ -100,7 +100,7 @@ def test_a_worker_left_behind_does_not_keep_the_lock(tmp_path):
     holder.communicate()
 
 
-def test_the_lock_is_free_after_its_block_and_after_an_error(tmp_path):
+def test_lock_is_free_after_its_block_or_an_error(tmp_path):
     for _ in range(2):
         with pytest.raises(KeyError), stops.run_lock(tmp_path):
             raise KeyError

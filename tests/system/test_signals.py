@@ -24,7 +24,7 @@ def start(script: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", signals.SIGNALS)
-def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
+def test_signal_raises_the_flag_until_the_block_ends(number, capfd):
     before = [signal.getsignal(n) for n in signals.SIGNALS]
     with stops.StopFlag() as flag:
         assert not flag.should_stop(1)
@@ -36,7 +36,7 @@ def test_a_signal_raises_the_flag_and_handlers_are_restored(number, capfd):
 
 
 @pytest.mark.parametrize("number", signals.SIGNALS)
-def test_before_there_is_anything_to_save_a_signal_interrupts(number):
+def test_signal_interrupts_before_there_is_a_step(number):
     with pytest.raises(KeyboardInterrupt, match=signal.Signals(number).name), stops.StopFlag():
         os.kill(os.getpid(), number)
 
@@ -104,7 +104,7 @@ SEVERAL = """
 
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)])
-def test_one_of_two_processes_is_told_and_both_stop_at_the_same_step(name):
+def test_both_processes_stop_at_the_same_step(name):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
