@@ -44,7 +44,7 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
     "knobs": "every knob with its default, its values, where it acts and what it does",
 }
-INTERRUPTED, STOPPED, BROKEN_PIPE = 130, 75, 141
+UNFORESEEN, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -88,10 +88,17 @@ def main(argv: list[str] | None = None) -> NoReturn:
     # Figures are written to files. The backend of a notebook that calls a command may not be
     # installed beside the package, and matplotlib refuses to be imported then.
     os.environ["MPLBACKEND"] = "agg"
-    code = execute(sys.argv[1:] if argv is None else argv)
+    try:
+        code = execute(sys.argv[1:] if argv is None else argv)
+    except Exception:
+        if not _is_one_of_several():
+            raise
+        traceback.print_exc()
+        code = UNFORESEEN
     if code and _is_one_of_several():
         # At the end jax waits minutes for processes that may never come.
         sys.stdout.flush()
+        sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 

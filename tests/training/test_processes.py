@@ -73,7 +73,7 @@ def test_heartbeat_is_a_minute(monkeypatch):
 
 
 @pytest.mark.fault(46)
-def test_failed_process_does_not_wait_for_its_peers(monkeypatch):
+def test_failed_process_does_not_wait_for_its_peers(monkeypatch, capsys):
     """Otherwise jax waits five minutes at the end."""
     ended: list[int] = []
 
@@ -89,3 +89,8 @@ def test_failed_process_does_not_wait_for_its_peers(monkeypatch):
     with pytest.raises(SystemExit):
         cli.main(["--version"])  # a process that is done meets the others
     assert ended == [2]
+    monkeypatch.setattr(cli, "execute", lambda argv: 1 / 0)
+    with pytest.raises(SystemExit):
+        cli.main(["train"])
+    assert ended == [2, 1]
+    assert "ZeroDivisionError" in capsys.readouterr().err
