@@ -1,43 +1,118 @@
-"""`bert-jax benchmark`: this project and its alternatives, timed in interleaved rounds."""
+"""`bert-jax benchmark`: the time of a config's update on the devices that are here."""
 
 from __future__ import annotations
 
+import json
+import statistics
 import sys
+import time
 from argparse import ArgumentParser
+from typing import Any
 
 from bert_jax import cli
-from bert_jax.system import disk
+from bert_jax.batch import SPECIAL
+from bert_jax.config import knobs, validation
+from bert_jax.system import allocator, disk
+from bert_jax.system.durations import duration
 
-EXAMPLE = "train-step --size=4x512 --against=transformers --config.model.dtype=bfloat16"
+EXAMPLE = "--config=configs/pretrain.py:base --config.batch_size=64"
+WARM = 3  # updates before the timed ones: the first compiles, and caches are cold
 
 
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
-    from bert_jax.benchmarks import table
-
-    parser.add_argument("name", metavar="NAME", choices=table.TABLE, help=", ".join(table.TABLE))
+    parser.description = (
+        "time the update of a config on the devices that are here, on full rows of random text"
+    )
     cli.config_flag(parser)
-    size = f"LAYERSxHIDDEN or a name of the models' sizes ({table.SIZE}, or what --config says)"
-    parser.add_argument("--size", type=cli.nonempty, metavar="SIZE", help=size)
-    rivals = "measure this library too, in turn; needs torch and transformers"
-    parser.add_argument("--against", choices=table.RIVALS, default="", help=rivals)
-    python = "a Python that has torch and transformers (this one)"
-    parser.add_argument("--python", default="", metavar="PATH", help=python)
-    rounds = "interleaved rounds (%(default)s)"
-    parser.add_argument("--rounds", type=cli.positive, default=9, metavar="N", help=rounds)
-    written = "write the rows there as JSON"
+    updates = "updates that are timed (%(default)s)"
+    parser.add_argument("--updates", type=cli.positive, default=20, metavar="N", help=updates)
+    written = "write the JSON there"
     parser.add_argument("--output", type=cli.path, metavar="FILE", help=written)
 
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
     args = call.args
+    config = cli.read_config(args.config, call.overrides)
     if args.output is not None:
         disk.check_output(args.output)
-    from bert_jax.benchmarks import table
+    allocator.retain()
+    report = run(config, args.updates)
+    print(format_report(report))
+    if args.output is not None:
+        disk.write_output(args.output, json.dumps(report, indent=2) + "\n")
 
-    options = {key: getattr(args, key) for key in ("size", "against", "python", "rounds", "output")}
-    table.run(args.name, args.config, call.overrides, **options)
+
+def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
+    """Time updates of a config on one batch; return milliseconds, tokens a second and MFU.
+
+    Each update is timed from the batch on the host until its metrics are there. FLOPs are those
+    that the model needs, by our own count, and MFU is their share of the devices' nominal peak:
+    null for a device without one, such as a CPU.
+    """
+    import jax  # here: --help does not wait for the libraries of training
+
+    from bert_jax.config import devices
+    from bert_jax.interop import vocabulary
+    from bert_jax.planning import batches
+    from bert_jax.training import clock, memory
+    from bert_jax.training.program import Program, mesh_for
+    from bert_jax.training.step import compute_inputs
+
+    validation.trainable(config)
+    vocab_size = vocabulary.assumed_size(config)
+    batch = batches.make_batch(config, vocab_size)
+    mesh = mesh_for(config)
+    seconds = []
+    with memory.explain_out_of_memory(config, vocab_size, mesh):
+        program = Program(config, SPECIAL, vocab_size, mesh)
+        state = program.place([program.init(config.seed)])
+        inputs = compute_inputs(config, 0)
+        for _ in range(WARM + updates):
+            began = time.perf_counter()
+            state, metrics = program.update(state, batch, [inputs])
+            jax.block_until_ready(metrics)
+            seconds.append(time.perf_counter() - began)
+    tokens, flops = clock.work(config, vocab_size, batch)
+    median = statistics.median(seconds[WARM:])
+    kind = jax.devices()[0].device_kind
+    peak = clock.peak(kind)
+    return {
+        "device": kind,
+        "devices": mesh.size,
+        "batch_size": config.batch_size,
+        "sequence_length": config.sequence_length,
+        "parameters": sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
+        "dtype": devices.settled(config.model, train=True).dtype,
+        "updates": updates,
+        "first_seconds": seconds[0],
+        "median_ms": 1e3 * median,
+        "min_ms": 1e3 * min(seconds[WARM:]),
+        "tokens_per_second": tokens / median,
+        "model_flops_per_second": flops / median,
+        "mfu": flops / median / (peak * mesh.size) if peak else None,
+    }
+
+
+def format_report(report: dict[str, Any]) -> str:
+    """Format a report for a terminal."""
+    shape = f"{report['batch_size']:,} rows of {report['sequence_length']:,} tokens"
+    times = f"median {report['median_ms']:,.1f} ms, least {report['min_ms']:,.1f} ms"
+    speed = f"{report['tokens_per_second']:,.0f} tokens a second"
+    speed += f", {report['model_flops_per_second'] / 1e12:.3g} TFLOP/s"
+    if report["mfu"] is None:
+        speed += f"; no MFU, because the peak of {report['device']} is not known"
+    else:
+        speed += f", MFU {report['mfu']:.1%}"
+    rows = {
+        "devices": f"{report['devices']} x {report['device']}",
+        "update": f"{shape}, {report['parameters']:,} parameters, {report['dtype']}",
+        "time": f"{times} of {report['updates']} updates",
+        "speed": speed,
+        "start": f"the first update took {duration(report['first_seconds'])} with its compilation",
+    }
+    return "\n".join(f"{name:<12} {text}" for name, text in rows.items())
 
 
 if __name__ == "__main__":

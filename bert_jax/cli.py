@@ -1,7 +1,8 @@
 """Entry point of `bert-jax COMMAND` and `python -m bert_jax.COMMAND`, from arguments to exit code.
 
 A command is a row of COMMANDS and a module of that name, imported when it is used, with EXAMPLE,
-`flags(parser)` and `main(call)`. Every error ends in `error: …`, a `hint: …` and an exit code.
+`flags(parser)` and `main(call)`. A user's error ends in `error: …`, a `hint: …` and an exit code.
+Any other error shows its traceback.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 import bert_jax
-from bert_jax.errors import EXHAUSTED, ConfigError, UserError, suggest
-from bert_jax.system import disk, streams, supervisor
+from bert_jax.errors import EXHAUSTED, ConfigError, UserError, first_line, suggest
+from bert_jax.system import disk
 from bert_jax.system.arguments import Parser
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
@@ -39,12 +40,12 @@ COMMANDS = {  # name -> what it does; the rest is in the module of that name
     "study": "many runs that answer one question: run, sweep, status, report",
     "export": "a checkpoint as a folder for transformers and sentence-transformers",
     "import": "another project's model as a run: Hugging Face, safetensors, TF1",
-    "plan": "compile the update for devices that are not here: memory, traffic, speed, cost",
-    "benchmark": "speed of this project and of its alternatives, timed in turn",
+    "plan": "compile the update for devices that are not here: memory, collectives, hours, cost",
+    "benchmark": "the time of a config's update on the devices here: ms, tokens a second, MFU",
     "doctor": "versions, devices, disk, prepared corpora, known trouble",
     "knobs": "every knob with its default, its values, where it acts and what it does",
 }
-INTERNAL, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
+UNFORESEEN, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
@@ -88,21 +89,35 @@ def main(argv: list[str] | None = None) -> NoReturn:
     # Figures are written to files. The backend of a notebook that calls a command may not be
     # installed beside the package, and matplotlib refuses to be imported then.
     os.environ["MPLBACKEND"] = "agg"
-    supervisor.begin()
-    code = execute(sys.argv[1:] if argv is None else argv)
-    supervisor.announce(code)
+    try:
+        code = execute(sys.argv[1:] if argv is None else argv)
+    except Exception:
+        if not _is_one_of_several():
+            raise
+        traceback.print_exc()
+        code = UNFORESEEN
+    if code and _is_one_of_several():
+        # At the end jax waits minutes for processes that may never come.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
 
 
+def _is_one_of_several() -> bool:
+    """Tell whether this process has joined others in a distributed run."""
+    jax = sys.modules.get("jax")
+    return jax is not None and jax.distributed.is_initialized()
+
+
 def execute(argv: list[str]) -> int:
-    """Run a command line and return its exit code.
+    """Run a command line and return its exit code; an error that nobody foresaw is raised.
 
     Ctrl-C ends a command that can be resumed with 75, others with 130.
     """
     debug = "--debug" in argv
     resumable = False
     try:
-        streams.ready()
         words = [word for word in argv if word != "--debug"]
         name, rest = (words[0], words[1:]) if words else ("", [])
         if name in ("-h", "--help"):
@@ -113,50 +128,35 @@ def execute(argv: list[str]) -> int:
             command = _find(name)
             resumable = getattr(command, "RESUMABLE", False)
             _run(name, command, rest, debug)
-        return _unwritten(streams.unwritten(), debug)  # while a broken pipe can still be handled
+        sys.stdout.flush()  # while an error can still be told
+        return 0
     except UserError as error:
         return _fail(str(error), error.hint, error.code, debug)
     except KeyboardInterrupt:
         hint, code = ("the same command continues", STOPPED) if resumable else ("", INTERRUPTED)
         return _fail("interrupted", hint, code, debug)
     except SystemExit as request:  # argparse's --help
-        code = request.code if isinstance(request.code, int) else 0
-        return _unwritten(streams.unwritten(), debug) or code
-    except OSError as error:
-        return _unwritten(streams.unwritten(), debug) or _system_error(error, debug)
-    except Exception as error:  # the outermost frame: a user gets one line for any error
-        return _unexpected(error, debug)
-
-
-def _unwritten(error: OSError | None, debug: bool) -> int:
-    """Return the exit code where standard output cannot be written, else 0."""
-    if error is None:
-        return 0
-    if isinstance(error, BrokenPipeError):  # a reader such as head has all that it wanted
+        return request.code if isinstance(request.code, int) else 0
+    except BrokenPipeError:  # a reader such as head has all that it wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    problem = f"standard output cannot be written: {error.strerror}"
-    return _fail(problem, "redirect it to where there is room", UserError.code, debug)
+    except Exception as error:
+        if (told := _explain(error)) is None:
+            raise
+        return _fail(str(told), told.hint, told.code, debug)
 
 
-def _system_error(error: OSError, debug: bool) -> int:
-    """Report an error of the operating system that no command has handled."""
+def _explain(error: Exception) -> UserError | None:
+    """Return the user's error for a full disk, a path without permission, or a lack of memory."""
     if disk.is_full(error):
-        full = disk.full(error.filename or Path.cwd())
-        return _fail(str(full), full.hint, full.code, debug)
-    if error.errno in (errno.ENAMETOOLONG, errno.EACCES, errno.EPERM):
+        return disk.full(getattr(error, "filename", None) or Path.cwd())
+    if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES):
         problem = f"{str(error.filename)[:200]}: {error.strerror}"
-        return _fail(problem, "check the paths given", UserError.code, debug)
-    return _unexpected(error, debug)
-
-
-def _unexpected(error: Exception, debug: bool) -> int:
-    """Report an error that is not the user's."""
-    first = (str(error).strip().splitlines() or [""])[0]
+        return ConfigError(problem, "check the paths given")
+    first = first_line(error)
     if EXHAUSTED in first:
-        problem = f"out of memory on a device: {first[:200]}"
-        return _fail(problem, "fewer rows a step", UserError.code, debug)
-    hint = "" if debug else "the same command with --debug shows where"
-    return _fail(f"internal: {type(error).__name__}: {first}", hint, INTERNAL, debug)
+        return ConfigError(f"out of memory on a device: {first[:200]}", "fewer rows a step")
+    return None
 
 
 def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
@@ -188,7 +188,6 @@ def _overview() -> str:
 
 
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
-    supervisor.announce(code)  # first: after the loss of a peer jax may end this process any moment
     with contextlib.suppress(OSError):  # standard error may be on the disk that is full
         print(f"error: {' '.join(message.split())}", file=sys.stderr)
         if hint:

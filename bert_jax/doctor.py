@@ -28,6 +28,7 @@ EXAMPLE = "--json"
 NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy"),
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
+    *("filelock", "psutil"),
 )
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")

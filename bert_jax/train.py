@@ -28,7 +28,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.config import knobs, validation
 from bert_jax.errors import DivergedError
-from bert_jax.system import allocator, folder_locks, supervisor
+from bert_jax.system import allocator, folder_locks
 
 EXAMPLE = "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4"
 RESUMABLE = True
@@ -54,10 +54,6 @@ def flags(parser: ArgumentParser) -> None:
 def main(call: cli.Call) -> None:
     """Run the command line."""
     config = cli.read_config(call.args.config, call.overrides)
-    if config.parallel.distributed and not supervisor.supervised():
-        debug = ["--debug"] if call.debug else []
-        child = [sys.executable, "-m", "bert_jax.cli", *call.words[1:], *debug]
-        sys.exit(supervisor.run(child, call.args.workdir, call.debug))
     allocator.retain()  # memory that was freed is kept for the next arrays
     allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
     run(

@@ -29,7 +29,7 @@ Batches are of any rows, as in the paper. --config.task.group=length puts rows o
 length into one batch, which needs little padding and compiles more lengths. A loss over words then
 gives words of short texts more weight, because it is the mean of a batch. Where lengths are skewed,
 grouping raises the share of real tokens from 33 % to 77 %, and an epoch without it takes 2.66 times
-as long (`bert-jax benchmark padding --rounds=5`, 2 cores, quartiles 2.56 to 2.70).
+as long (`experiments/performance/bench.py padding --rounds=5`, 2 cores, quartiles 2.56 to 2.70).
 
 More options:
 

@@ -1,4 +1,4 @@
-"""Contestants that do next to nothing, for tests of the harness alone."""
+"""Contestants that do next to nothing, for tests of the turns alone."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import mmap
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from bert_jax.benchmarks.worker import Ready
+from turns import Ready
 
 PAGES = 50
 
@@ -49,14 +48,6 @@ def touch_pages() -> Ready:
                 pages[at * mmap.PAGESIZE] = 1
 
     return Ready(call, 1.0, "things", {})
-
-
-def broken(**_: Any) -> Ready:
-    raise ValueError("out of order")
-
-
-def lacking() -> Ready:
-    import no_such_package  # noqa: F401  # that it cannot be found is the point
 
 
 def dying() -> Ready:

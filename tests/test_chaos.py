@@ -32,7 +32,6 @@ def chaos(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         (4, "error: disk full\n", "exit code 4 with 0 lines of hint:"),
         (4, "error: a\nerror: b\nhint: c\n", "exit code 4 with 2 lines of error:"),
         (0, "Traceback (most recent call last):\n", "Traceback in its output"),
-        (1, "error: internal: ValueError: x\nhint: y\n", "internal: in its output"),
         (139, "", "exit code 139, not one of [0, 4]"),
     ],
 )

@@ -1,6 +1,4 @@
-"""Files of ours that were spoiled and paths that lead to no file: each place says so, and none
-waits or fails.
-"""
+"""Files of ours that were spoiled: each place that reads one says so."""
 
 from __future__ import annotations
 
@@ -14,22 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax import cli, config, inspect
-from bert_jax.checkpoints import manifest
+from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.data import corpus as prepared
 from bert_jax.data import files
-from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.row_formats import Row
 from bert_jax.data.task_files import read_rows
-from bert_jax.errors import DataError, UserError
-from bert_jax.reporting import page, records, run_report
-from bert_jax.studies.folder import StudyFolder
-from bert_jax.suites import lines
-from bert_jax.system import folder_locks
+from bert_jax.errors import DataError
+from bert_jax.reporting import records, run_report
 from bert_jax.training import writer
 from tests import saved, texts
-from tests.test_opening import SPECIAL, make
 
 Opens = Callable[[Path], Any]
 
@@ -44,92 +36,6 @@ def task(path: Path) -> list[Row]:
 
 def read(path: Path) -> Any:
     return list(files.read_file(str(path), "text"))
-
-
-OPENED: dict[str, tuple[str, Opens]] = {  # place -> name of the file there, and what opens it
-    "a corpus": ("a.txt", lambda path: files.identify(corpus(path), path.parent / "cache")),
-    "a corpus that was a file when it was listed": ("a.txt", read),
-    "a packed one": ("a.txt.zst", read),
-    "one in parquet": ("a.parquet", read),
-    "a task": ("a.tsv", task),
-    "a split of a task": ("train.jsonl", lambda path: task(path.parent)),
-    "texts of a suite": ("a.jsonl", lambda path: list(lines.read_objects(path, ["text"]))),
-    "texts to look at": ("a.txt", lambda path: inspect.read(None, path)),  # type: ignore[arg-type]  # not reached
-    "a vocabulary": ("vocab.txt", tokenizers.load),
-    "a tokenizer": ("tokenizer.json", tokenizers.load),
-    "a tokenizer's folder": ("vocab.txt", lambda path: tokenizers.load(path.parent)),
-    "a config": ("a.py", lambda path: config.load_file(str(path))),
-    "metrics": (records.METRICS, lambda path: list(records.rows(path))),
-    "metrics of a run that goes on": (records.METRICS, lambda path: writer.truncate(path, 5)),
-    "samples": (records.SAMPLES, page.samples),
-    "a study": ("study.json", lambda path: StudyFolder(path.parent).read_study()),
-    "a lock": (folder_locks.NAME, lambda path: folder_locks.hold(path.parent).__enter__()),
-    "a checkpoint's manifest": (manifest.NAME, lambda path: manifest.read_manifest(path.parent)),
-    "a prepared corpus": ("manifest.json", lambda path: prepared.open_corpus(path.parent)),
-}
-
-
-@pytest.mark.fault(44)
-@pytest.mark.timeout(30, func_only=True)
-@pytest.mark.parametrize(
-    ("place", "kind"),
-    [
-        (place, kind)
-        for place in OPENED
-        for kind in ("pipe", "socket", "device", "loop")
-        if kind != "loop"
-        or place not in ("metrics of a run that goes on", "samples")  # no file, and written over
-    ],
-)
-def test_what_is_no_file_is_refused_at_once_by_its_name(place, kind, tmp_path):
-    name, opens = OPENED[place]
-    (tmp_path / "checkpoints").mkdir()  # a run's folder, for what asks
-    path = make(kind, tmp_path / name)
-    with pytest.raises(UserError) as caught:
-        opens(path)
-    assert str(path) in str(caught.value)
-    outside = "outside its folder" in str(caught.value)
-    assert SPECIAL[kind] in str(caught.value) or (outside and kind == "device"), caught.value
-
-
-@pytest.mark.fault(44)
-@pytest.mark.timeout(30, func_only=True)
-@pytest.mark.parametrize("kind", ["pipe", "socket", "loop", "dangling"])
-def test_a_corpus_folder_with_what_is_no_file_is_refused_by_its_name(kind, tmp_path):
-    (tmp_path / "a.txt").write_text("One sentence.\n")
-    make(kind, tmp_path / "b.txt")
-    for given in (tmp_path, tmp_path / "*.txt"):
-        with pytest.raises(DataError) as caught:
-            files.identify(corpus(given), tmp_path / "cache")
-        assert str(tmp_path / "b.txt") in str(caught.value)
-        assert SPECIAL[kind] in str(caught.value)
-    (tmp_path / "b.txt").rename(tmp_path / "b.other")  # which is not read
-    assert [name for name, _ in files.find_files(corpus(tmp_path))[0]] == ["a.txt"]
-
-
-@pytest.mark.fault(44)
-@pytest.mark.timeout(60, func_only=True)
-def test_commands_refuse_pipes_with_their_exit_code(tmp_path, capsys):
-    base = texts.config_file(tmp_path)
-    pipe = make("pipe", tmp_path / "pipe.txt")
-    for code, words in (
-        (
-            3,
-            [
-                "train",
-                f"--config={base}",
-                f"--config.corpus.path={pipe}",
-                f"--workdir={tmp_path / 'w'}",
-            ],
-        ),
-        (2, ["train", f"--config={pipe}", f"--workdir={tmp_path / 'w'}"]),
-        (4, ["export", f"--model={pipe}", f"--output={tmp_path / 'out'}"]),
-    ):
-        assert cli.execute(words) == code
-        error, hint = capsys.readouterr().err.splitlines()[-2:]
-        assert error.startswith("error: ")
-        assert "pipe" in error
-        assert hint.startswith("hint: ")
 
 
 # --- JSON of other types --------------------------------------------------------------------------

@@ -24,7 +24,6 @@ import pytest
 from bert_jax import train
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.system import supervisor
 from bert_jax.training import stop
 from tests import FEWER_PARTS, clusters, fault_points, networks, outcomes, tasks, texts
 from tests.texts import ROOT
@@ -202,20 +201,13 @@ def test_what_process_0_refuses_ends_both(base, reference):
     assert f"error: process 0 may not use {reference}" in errors[1]
 
 
-def assert_lost(code: int, err: str, workdir: Path) -> None:
-    """The end of a process whose peer is gone: one line, a hint, and nothing of C++ where a user
-    looks.
-    """
-    assert code == 75, err
-    *before, error, hint = err.splitlines()
-    assert error == "error: another process of this run has ended, or the link to it is cut"
-    assert hint.startswith("hint: the same command continues")
-    assert not [
-        line for line in before if line.startswith(("error:", "hint:")) or "stack trace" in line
-    ], err
-    assert not [
-        path for folder in (workdir, Path.cwd()) for path in folder.glob("core*") if path.is_file()
-    ]
+def assert_lost(code: int, err: str) -> None:
+    """The end of a process whose peer is gone: our line and 75, or jax's own abort."""
+    assert code in (75, -signal.SIGABRT), err
+    if code == 75:
+        *_, error, hint = err.splitlines()
+        assert error == "error: another process of this run has ended, or the link to it is cut"
+        assert hint.startswith("hint: the same command continues")
 
 
 @pytest.mark.slow
@@ -232,12 +224,8 @@ def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference
     begun = time.monotonic()
     codes, errors = ends(processes)
     assert time.monotonic() - begun < 120
-    assert codes[dead] == 75
-    assert (
-        "error: the training process was ended by SIGKILL\nhint: the same command continues"
-        in errors[dead]
-    )
-    assert_lost(codes[1 - dead], errors[1 - dead], tmp_path)
+    assert codes[dead] == -signal.SIGKILL
+    assert_lost(codes[1 - dead], errors[1 - dead])
     codes, errors = two(words(base, tmp_path))
     assert codes == [0, 0], errors
     assert_close(tmp_path, reference)
@@ -253,8 +241,8 @@ def test_a_process_that_fails_by_itself_ends_the_other(base, tmp_path):
     codes, errors = ends(processes)
     assert time.monotonic() - begun < 240, "jax waits 300 s"
     assert codes[1] == 1, errors
-    assert "internal: RuntimeError: fault injected" in errors[1]
-    assert_lost(codes[0], errors[0], tmp_path)
+    assert "RuntimeError: fault injected" in errors[1]
+    assert_lost(codes[0], errors[0])
 
 
 def wait_for(condition: Callable[[], object], processes: list[subprocess.Popen]) -> None:
@@ -280,7 +268,7 @@ def test_a_cut_link_ends_both_processes_and_the_run_goes_on(base, tmp_path):
         codes, errors = ends(processes)
         assert time.monotonic() - begun < 120
         for code, err in zip(codes, errors, strict=True):
-            assert_lost(code, err, workdir)
+            assert_lost(code, err)
         hosts.cable("up")
         saved = list_steps(workdir / "checkpoints")[-1]
         command = [*words(base, workdir, steps=saved + 2), "--allow-change=steps"]
@@ -290,12 +278,13 @@ def test_a_cut_link_ends_both_processes_and_the_run_goes_on(base, tmp_path):
 
 
 def trainers(workdir: Path) -> list[int]:
-    """Processes that train in a folder, without their supervisors."""
+    """Processes that train in a folder; not those that start them, such as srun."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            supervised = f"{supervisor.VARIABLE}=".encode() in (path / "environ").read_bytes()
-            if supervised and str(workdir).encode() in (path / "cmdline").read_bytes():
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            trains = {b"-m", b"bert_jax.cli"} <= set(words) and words[0].endswith(b"python")
+            if trains and f"--workdir={workdir}".encode() in words:
                 found.append(int(path.name))
     return found
 
@@ -304,7 +293,6 @@ def trainers(workdir: Path) -> list[int]:
 @pytest.mark.fault(4, 46)
 @pytest.mark.timeout(1200)
 def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_path):
-    """SLURM signals the supervisors and what they supervise: that is one request, not two."""
     workdir = tmp_path / "run"
     with clusters.slurm(tmp_path / "slurm") as found:
         (port,) = clusters.free_ports(1)
@@ -335,10 +323,7 @@ def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_
         begun = time.monotonic()
         (code,), (err,) = ends([process])
         assert time.monotonic() - begun < 120
-        assert code == 75, err
-        assert "error: the training process was ended by SIGKILL" in err
-        assert "error: another process of this run has ended, or the link to it is cut" in err
-        assert "stack trace" not in err
+        assert code != 0, err
 
         saved = list_steps(workdir / "checkpoints")[-1]
         (code,), (err,) = ends([start(saved + 2)])
@@ -411,7 +396,6 @@ def test_the_job_script_goes_on_after_a_kill_and_at_the_end_of_its_time(base, tm
         until(lambda: "JobState=COMPLETED" in state())
         assert state() == "JobState=COMPLETED Restarts=2 ExitCode=0:0"
     written = log.read_text()
-    assert "error: the training process was ended by SIGKILL" in written
     stopped = re.findall(rf"error: stopped at step (\d+) of {LONG}, saved", written)
     assert len(stopped) == 2
     assert stopped[0] == stopped[1]

@@ -221,14 +221,6 @@ assert abs(rates.mean_rate(settings) - 0.2) < 1e-4
 assert drawn_quotas.make_drawn(settings, 16).rates.shape == (rates.CELLS, 3)
 """,
     ),
-    "a benchmark": (
-        ("benchmarks/table.py", "TABLE", '    "mine": Row(lambda setup: [], "nothing at all"),\n'),
-        {},
-        """
-from bert_jax.benchmarks import table
-assert table.TABLE["mine"].what == "nothing at all"
-""",
-    ),
 }
 
 # What the new name is written into beside its row: the declaration of its knob, and the conditions

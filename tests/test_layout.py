@@ -23,7 +23,6 @@ ROOMS = (
     | {"plan", "benchmark", "doctor", "knobs"},  # a file for each command
     {"cli"},
     {"studies"},
-    {"benchmarks"},
     {"recipes", "planning"},
     {"training"},
     {"suites", "views"},
@@ -49,7 +48,7 @@ ROOMS = (
 )
 HEIGHT = {room: -row for row, rooms in enumerate(ROOMS) for room in rooms}
 # What reads a command line: commands, and processes of our own making.
-FLAGS = {*ROOMS[0], *ROOMS[2], "cli", "system.arguments", "benchmarks.worker"}
+FLAGS = {*ROOMS[0], *ROOMS[2], "cli", "system.arguments"}
 HEAVY = ("jax", "jaxlib", "flax", "optax", "orbax")
 
 

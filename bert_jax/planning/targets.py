@@ -1,8 +1,8 @@
 """The devices that a config can be planned for, here or elsewhere.
 
 The compilers for TPUs and NVIDIA GPUs run without one: `jax.experimental.topologies` describes the
-devices, and a program is compiled for the description. Nominal figures are the makers'; bandwidths
-between devices count one direction and all links of a device.
+devices, and a program is compiled for the description. Nominal figures are the makers'. The network
+of a device counts one direction and all its links.
 """
 
 from __future__ import annotations
@@ -31,21 +31,19 @@ class Chip:
     kind: str  # a key of devices.TABLE
     memory_bytes: int
     flops: float | None = None  # a second, dense, in bfloat16
-    bandwidth: float | None = None  # bytes a second of memory
     network: float | None = None  # bytes a second to the other devices
     gpu: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # differences from an H100
 
 
 CHIPS = {
-    "v5e": Chip("TPU v5e", "tpu", int(15.75 * GIB), 197e12, 819e9, 4 * 45e9),
-    "v5p": Chip("TPU v5p", "tpu", int(95.74 * GIB), 459e12, 2765e9, 6 * 90e9),
-    "h100": Chip("H100 SXM 80 GB", "cuda", 85_520_809_984, 989e12, 3352e9, 450e9),
+    "v5e": Chip("TPU v5e", "tpu", int(15.75 * GIB), 197e12, 4 * 45e9),
+    "v5p": Chip("TPU v5p", "tpu", int(95.74 * GIB), 459e12, 6 * 90e9),
+    "h100": Chip("H100 SXM 80 GB", "cuda", 85_520_809_984, 989e12, 450e9),
     "h200": Chip(
         "H200 SXM 141 GB",
         "cuda",
         150_754_820_096,
         989e12,
-        4800e9,
         450e9,
         {"memory_bandwidth": 4_800_000_000_000},
     ),
@@ -54,7 +52,6 @@ CHIPS = {
         "cuda",
         85_097_971_712,
         312e12,
-        2039e9,
         300e9,
         {
             "core_count": 108,

@@ -1,11 +1,10 @@
-"""The parser of a command line: flags, and the parts of a command that have flags of their own."""
+"""The parser of a command line: argparse with our errors, and parts of a command as subparsers."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
 import difflib
-import itertools
 import re
 import textwrap
 from argparse import SUPPRESS
@@ -45,64 +44,48 @@ class Part:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises our errors, suggests corrections and takes no abbreviation.
-
-    A command may have parts, such as tasks, that its first positional argument names. A flag of
-    some parts alone is shown in their --help, and refused with others.
-    """
+    """An argument parser that raises our errors, suggests corrections and takes no abbreviation."""
 
     def __init__(self, **settings: Any):
-        self.parts: Mapping[str, Part] = {}
-        # An argument that not all parts have -> its help in each of those that have it.
-        self.owners: dict[argparse.Action, Mapping[str, str]] = {}
+        self.parts: dict[str, Parser] = {}
         super().__init__(
             allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **settings
         )
-        # For --help alone: `execute` takes it out of the command line.
+        # Only for --help: `cli.execute` takes it out of the command line.
         debug = "show the traceback of an error"
         self.add_argument("--debug", action="store_true", default=SUPPRESS, help=debug)
 
     def add_parts(self, name: str, parts: Mapping[str, Part]) -> None:
-        """Add the argument that names a part of the command."""
-        self.parts = parts
-        self.add_argument(name, metavar=name.upper(), choices=parts, help="one of those below")
+        """Add a subparser for each part of the command, such as its tasks."""
+        group = self.add_subparsers(
+            dest=name, metavar=name.upper(), required=True, parser_class=Parser, title=f"{name}s"
+        )
+        for part, row in parts.items():
+            texts = [_wrap(text) for text in (row.does, row.notes) if text]
+            sub = group.add_parser(part, help=row.does, description="\n\n".join(texts))
+            if not row.does:
+                group._choices_actions.pop()  # the list in --help
+            sub.epilog = f"example:\n  {sub.prog} {row.example}"
+            self.parts[part] = sub
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """Add an argument, to each part of a command that has parts."""
+        if not self.parts:
+            return super().add_argument(*names, **settings)
+        for part in self.parts.values():
+            action = part.add_argument(*names, **settings)
+        return action
 
     def add_for(self, helps: Mapping[str, str], *names: str, **settings: Any) -> None:
-        """Add an argument of some parts: `helps` says what it does in each."""
-        self.owners[self.add_argument(*names, **settings)] = helps
+        """Add an argument of some parts: `helps` says what it does in each.
 
-    def part_of(self, argv: list[str]) -> str:
-        """Return the part that a command line names, before or behind flags; empty if none."""
-        for before, word in itertools.pairwise(["", *argv]):
-            flag = self._option_string_actions.get(before)
-            if word in self.parts and (flag is None or flag.nargs == 0):
-                return word
-        return ""
-
-    def narrow(self, part: str) -> None:
-        """Make --help that of one part; of no part, what all parts share and a list of them."""
-        for action in self._actions:
-            if action in self.owners:
-                action.help = self.owners[action].get(part, SUPPRESS)
-            elif part and action.choices is self.parts:
-                action.help = SUPPRESS
-        if part:
-            row = self.parts[part]
-            self.prog = f"{self.prog} {part}"
-            self.description = "\n\n".join(map(_wrapped, filter(None, (row.does, row.notes))))
-            self.epilog = f"example:\n  {self.prog} {row.example}"
-        elif self.parts:
-            kind = next(str(a.metavar) for a in self._actions if a.choices is self.parts)
-            title = f"{kind.lower()}s ({self.prog} {kind} --help: input, output and flags of one):"
-            rows = [self._listed(name, row.does) for name, row in self.parts.items() if row.does]
-            self.epilog = "\n".join([title, *rows, f"\n{self.epilog}"])
-
-    def _listed(self, part: str, does: str) -> str:
-        """Return what a part does, and the flags that not all parts have."""
-        own = (action for action, parts in self.owners.items() if part in parts)
-        flags = " ".join(action.option_strings[0] for action in own if action.option_strings)
-        rows = _wrapped(f"{does}\n{flags}".rstrip(), WIDTH - 13)
-        return f"  {part:10} {textwrap.indent(rows, ' ' * 13).lstrip()}"
+        The other parts have its default.
+        """
+        for part, text in helps.items():
+            action = self.parts[part].add_argument(*names, help=text, **settings)
+        for part, sub in self.parts.items():
+            if part not in helps and action.default is not SUPPRESS:
+                sub.set_defaults(**{action.dest: action.default})
 
     def error(self, message: str) -> NoReturn:
         """Raise a ConfigError, whose exit code is 2, like that of every other usage error."""
@@ -115,45 +98,56 @@ class Parser(argparse.ArgumentParser):
         """Refuse a word that is no choice, and suggest the nearest one."""
         if action.choices is not None and value not in action.choices:
             name = action.option_strings[0] if action.option_strings else action.metavar
-            hidden = {name for name, row in self.parts.items() if not row.does}
-            hint = suggest(str(value), [one for one in action.choices if one not in hidden])
-            raise ConfigError(f"argument {name}: invalid choice: {value!r}", hint)
+            shown = [part for part in action.choices if self._is_shown(part)]
+            raise ConfigError(
+                f"argument {name}: invalid choice: {value!r}", suggest(str(value), shown)
+            )
+
+    def _is_shown(self, choice: Any) -> bool:
+        return choice not in self.parts or bool(self.parts[choice].description)
 
     def strict(self, argv: list[str]) -> argparse.Namespace:
         """Parse a command line; refuse an unknown flag first, with the nearest known one."""
-        command, part = self.prog.removeprefix("bert-jax "), self.part_of(argv)
-        self.narrow(part)
-        name = f"{command} {part}".rstrip()
-        every = self._option_string_actions
-        owners = {flag: self.owners.get(every[flag], {part: ""}) for flag in every}
-        known = sorted(flag for flag in every if not part or part in owners[flag])
-        for flag in (word.partition("=")[0] for word in argv if word.startswith("--")):
-            if flag in known:
-                continue
-            close = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
-            hint = f"did you mean {close[0]}?" if close else f"see {self.prog} --help"
-            if flag in every:
-                have = "have" if len(owners[flag]) > 1 else "has"
-                hint = f"{command} {', '.join(owners[flag])} {have} it"
-            elif "." in flag and "--config" in every:
-                knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
-                hint = f"knobs are set as --config.{knob}=VALUE; --noconfig.KNOB sets one to false"
-            raise ConfigError(f"{name} has no flag {flag}", hint)
-        args = self.parse_args(argv)
-        for action in self._actions:
+        named = next((word for word in argv if not word.startswith("-")), "")
+        chosen = self.parts.get(named, self)
+        if chosen is not self or not self.parts:
+            for word in argv:
+                if word.startswith("--"):
+                    self._check_flag(chosen, named, word.partition("=")[0])
+        args, unknown = self.parse_known_args(argv)
+        if unknown:
+            chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
+        for action in chosen._actions:
             if str(action.metavar).startswith(PATHS):
                 value = getattr(args, action.dest, None)
                 for path in value if isinstance(value, list) else [value]:
                     opening.local(path or "", (action.option_strings or [action.dest])[0])
         return args
 
+    def _check_flag(self, chosen: Parser, part: str, flag: str) -> None:
+        """Refuse a flag that the chosen part of the command does not have."""
+        known = chosen._option_string_actions
+        if flag in known:
+            return
+        close = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
+        hint = f"did you mean {close[0]}?" if close else f"see {chosen.prog} --help"
+        owners = [name for name, one in self.parts.items() if flag in one._option_string_actions]
+        if owners:
+            command = self.prog.removeprefix("bert-jax ")
+            hint = f"{command} {', '.join(owners)} {'have' if len(owners) > 1 else 'has'} it"
+        elif "." in flag and "--config" in known:
+            knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
+            hint = f"knobs are set as --config.{knob}=VALUE; --noconfig.KNOB sets one to false"
+        raise ConfigError(f"{chosen.prog.removeprefix('bert-jax ')} has no flag {flag}", hint)
+
     def check(self, part: Sequence[str], options: Mapping[str, Any]) -> None:
         """Refuse options in Python, by the names of their flags, whose values the flags refuse."""
+        flags = self.parts[part[0]] if part else self
         for name, value in options.items():
             if value is None or value is False or value == "":
                 continue
             flag = f"--{name.replace('_', '-')}"
-            action = self._option_string_actions.get(flag)
+            action = flags._option_string_actions.get(flag)
             bare = value is True and action is not None and action.nargs == 0
             try:
                 self.strict([*part, "--model=.", flag if bare else f"{flag}={value}"])
@@ -163,7 +157,7 @@ class Parser(argparse.ArgumentParser):
                 raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
 
 
-def _wrapped(text: str, width: int = WIDTH) -> str:
+def _wrap(text: str, width: int = WIDTH) -> str:
     """Break long lines, each below its own indentation."""
     lines: list[str] = []
     for line in text.split("\n"):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from io import BufferedWriter
 from pathlib import Path
 
 from bert_jax.errors import CheckpointError, ConfigError, UserError
-from bert_jax.system import opening
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy's
@@ -23,7 +22,6 @@ FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy
 HINT = (
     "free some space, then run the same command again: it goes on, and what is finished is intact"
 )
-
 ELSEWHERE = "choose another --output"
 
 
@@ -45,32 +43,22 @@ def is_full(error: BaseException | None) -> bool:
 def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFull:
     """Return the error of a full disk, with the bytes that a write needs and those that are free.
 
-    `what` describes what was to be written, which is the place by default; without `needed`, it is
-    more than is free.
+    `what` describes what was to be written, which is the place by default. Without `needed`, the
+    write needs more than is free.
     """
     folder = Path(place).absolute()
-    if folder.is_char_device():  # the space of its folder says nothing
-        return DiskFull(f"disk full: {place} is a device without room", ELSEWHERE)
     while not folder.is_dir():
         folder = folder.parent
-    room = os.statvfs(folder)
-    free = room.f_bavail * room.f_frsize
-    subject = what or str(place)
-    if room.f_files and not room.f_favail:
-        inodes = f"0 of {room.f_files:,} (inodes) are free in {folder}, besides {free:,} bytes"
-        return DiskFull(
-            f"disk full: {subject} needs one more file and {inodes}",
-            f"delete files there, or {HINT}",
-        )
+    free = shutil.disk_usage(folder).free
     known = needed is not None and needed > free
     amount = f"{needed:,} bytes" if known else f"more than {free:,} bytes"
+    subject = what or str(place)
     return DiskFull(f"disk full: {subject} needs {amount} and {free:,} are free in {folder}", HINT)
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:
     """Refuse to start a write that cannot fit."""
-    room = os.statvfs(folder)
-    if room.f_bavail * room.f_frsize < needed or (room.f_files and not room.f_favail):
+    if shutil.disk_usage(folder).free < needed:
         raise full(folder, needed, what)
 
 
@@ -106,7 +94,7 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
     """Yield a draft, which replaces `path` in one move when the block ends without an error.
 
     A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
-    Bytes that are `needed` are named where the disk is full.
+    If the disk is full, the error names the bytes that are `needed`.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
@@ -133,17 +121,10 @@ def write(path: Path, content: str | bytes) -> None:
 def check_output(path: Path, hint: str = ELSEWHERE) -> None:
     """Refuse an output that cannot be written, before anything costly starts; make its folder."""
     with output(path, ConfigError, hint, repr(str(path))):
-        descriptor = _descriptor(path)
-        if descriptor is not None:
-            if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
-                raise ConfigError(f"cannot write {str(path)!r}: it is open for reading", hint)
-            return
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise ConfigError(f"cannot write {str(path)!r}: it is a folder, not a file", hint)
         existed = path.exists()
-        # A write would block on a pipe that nobody reads, and destroy the contents of a disk.
-        if existed and not (path.is_file() or path.is_char_device()):
-            kind = opening.name_kind(path.stat().st_mode)
-            raise ConfigError(f"cannot write {str(path)!r}: it is {kind}, not a file", hint)
         path.open("ab").close()
         if not existed:
             os.unlink(os.path.realpath(path))  # a link that leads to no file yet stays
@@ -152,27 +133,16 @@ def check_output(path: Path, hint: str = ELSEWHERE) -> None:
 def write_output(path: Path, content: str | bytes, hint: str = ELSEWHERE) -> None:
     """Write a file that a user named; a link stays, and its target is replaced in one move.
 
-    Devices such as /dev/null, and names of open descriptors such as /dev/stdout, are written into:
-    a rename would replace them by a file, for every program of the machine.
+    Devices such as /dev/null and /dev/stdout are written into: a rename would replace them by a
+    file, for every program of the machine.
     """
     check_output(path, hint)
+    data = content.encode() if isinstance(content, str) else content
     with output(path, ConfigError, hint, repr(str(path))):
-        descriptor = _descriptor(path)
-        if descriptor is None and not path.is_char_device():
-            write(Path(os.path.realpath(path)), content)
-            return
-        sys.stdout.flush()  # what was printed before stands before it
-        with open(path if descriptor is None else os.dup(descriptor), "wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-
-
-def _descriptor(path: Path) -> int | None:
-    """Return the open descriptor that a path such as /dev/stdout is a name of, if it is one."""
-    for _ in range(40):  # links that Linux follows at most
-        if not path.is_symlink():
-            return None
-        folder = os.path.realpath(path.parent)
-        if folder == f"/proc/{os.getpid()}/fd":
-            return int(path.name)
-        path = Path(folder, path.readlink())
-    return None
+        is_device = path.exists() and not path.is_file()
+        if is_device or path.is_relative_to("/dev"):
+            sys.stdout.flush()  # what was printed before stands before it
+            with path.open("ab") as file:
+                file.write(data)
+        else:
+            write(path.resolve(), data)

@@ -53,7 +53,7 @@ def newer_python(extra: str, package: str) -> str:
 
 
 def _source(extra: str) -> str:
-    """Return what pip is given to install an extra of the checkout; empty if this is none."""
+    """Return the words that make pip install an extra of this checkout; empty outside one."""
     if not (CHECKOUT / "pyproject.toml").is_file():
         return ""
     return f"-e '{'.' if Path.cwd() == CHECKOUT else CHECKOUT}[{extra}]'"

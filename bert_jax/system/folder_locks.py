@@ -1,29 +1,23 @@
-"""Locks on folders and files, which the system frees however their holder ends.
-
-Imports no jax, so that asking who holds a lock is quick.
-"""
+"""Locks on folders and files, which the system frees however their holder ends."""
 
 from __future__ import annotations
 
 import contextlib
 import datetime
-import fcntl
 import json
 import os
 import socket
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from bert_jax.errors import ConfigError
-from bert_jax.system import disk, jsons, opening
+from bert_jax.system import disk, opening
 
 NAME = "run.lock"
-TRIES, PAUSE = 5, 0.05  # `held` takes a lock for a moment, which must not refuse a holder
-
-# Descriptors of locks: a forked worker closes them, or it would hold the lock of a dead parent.
-_descriptors: set[int] = set()
+PATIENCE = 0.2  # seconds: `held` takes a lock for a moment, which must not refuse a holder
 
 
 def check_place(folder: Path) -> None:
@@ -57,33 +51,38 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
     """Lock a folder until the block ends; raise a ConfigError that names its present holder."""
     check_writable(folder)
     path = Path(folder) / name
-    if os.path.lexists(path):
-        opening.check(path, ConfigError, "delete it: no run made it")
-    with disk.reporting_full_disk(path):
-        descriptor = _open(path)
-    with _registered(descriptor):
-        if not _lock(descriptor, TRIES):
-            raise ConfigError(
-                f"another run uses {folder}: {holder(path)}",
-                "wait for it, stop it, or give another --workdir",
-            )
+    lock = _make_lock(path)
+    try:
+        with disk.reporting_full_disk(path):
+            lock.acquire(timeout=PATIENCE)
+    except Timeout as error:
+        raise ConfigError(
+            f"another run uses {folder}: {describe_holder(path)}",
+            "wait for it, stop it, or give another --workdir",
+        ) from error
+    try:
         started = datetime.datetime.now().astimezone().isoformat(timespec="seconds")
         record = {"host": socket.gethostname(), "pid": os.getpid(), "started": started}
-        os.ftruncate(descriptor, 0)
         with disk.reporting_full_disk(path):
-            os.pwrite(descriptor, json.dumps(record).encode(), 0)
+            path.write_text(json.dumps(record))
         yield
+    finally:
+        lock.release()
 
 
 @contextlib.contextmanager
 def wait(path: Path, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Lock a file until the block ends; if another process holds it, call `tell` and wait."""
-    descriptor = _open(path)
-    with _registered(descriptor):
-        if not _lock(descriptor, 1):
-            tell()
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+    lock = _make_lock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        tell()
+        lock.acquire()
+    try:
         yield
+    finally:
+        lock.release()
 
 
 def held(folder: Path, name: str = NAME) -> bool:
@@ -91,53 +90,24 @@ def held(folder: Path, name: str = NAME) -> bool:
     path = Path(folder) / name
     if not path.exists():
         return False
-    with opening.regular(path, ConfigError, "delete it: no run made it") as file:
-        try:
-            # Shared, so that two processes that ask do not see each other.
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+    try:
+        with _make_lock(path).acquire(timeout=PATIENCE):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a folder of others, which may only be read
+        return False
 
 
-def holder(path: Path) -> str:
+def describe_holder(path: Path) -> str:
     """Return who holds a lock, as its file says."""
     try:
-        record = jsons.read(path, ConfigError, {"host": str, "pid": int, "started": str})
-    except ConfigError:  # read between its locking and its writing
+        record = json.loads(path.read_text())
+        return f"host {record['host']}, pid {record['pid']}, started {record['started']}"
+    except (OSError, ValueError, KeyError, TypeError):  # read between its locking and its writing
         return "its holder has not yet said who it is"
-    return f"host {record['host']}, pid {record['pid']}, started {record['started']}"
 
 
-def _open(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)  # as the user's umask has it
-
-
-@contextlib.contextmanager
-def _registered(descriptor: int) -> Iterator[None]:
-    """Close a descriptor at the end of the block, and in forked workers."""
-    _descriptors.add(descriptor)
-    try:
-        yield
-    finally:
-        _descriptors.discard(descriptor)
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, tries: int) -> bool:
-    for attempt in range(tries):
-        if attempt:
-            time.sleep(PAUSE)
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-    return False
-
-
-def _drop_in_child() -> None:
-    for descriptor in _descriptors:
-        os.close(descriptor)
-    _descriptors.clear()
-
-
-os.register_at_fork(after_in_child=_drop_in_child)
+def _make_lock(path: Path) -> FileLock:
+    """Make a lock that never falls back to one that outlives its holder."""
+    return FileLock(path, thread_local=False, fallback_to_soft=False)

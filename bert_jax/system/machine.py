@@ -12,6 +12,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from bert_jax.system import allocator
 
 CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
@@ -60,7 +62,9 @@ def host() -> dict[str, Any]:
 
 def cores() -> int:
     """Count the cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    process = psutil.Process()
+    may_use = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
+    return len(may_use) if may_use else psutil.cpu_count() or 1
 
 
 def cpuinfo(key: str) -> str:
@@ -75,7 +79,7 @@ def cpuinfo(key: str) -> str:
 
 def memory() -> int:
     """Return the bytes of memory, or the container's limit where that is smaller."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    physical = psutil.virtual_memory().total
     for limit in CGROUP_LIMITS:
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
             return min(physical, int(text))
@@ -94,7 +98,7 @@ def git_commit() -> str:
 
 
 def devices() -> dict[str, Any]:
-    """Describe the JAX backend and its devices; check and time a small matmul on the first one."""
+    """Describe the JAX backend and its devices; check and time a small matmul on one of them."""
     try:
         import jax
 

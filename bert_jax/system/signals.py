@@ -1,4 +1,4 @@
-"""The meaning of stop signals, which a run and its supervisor share.
+"""The meaning of stop signals.
 
 The first signal asks a run to save after the step and stop. Equal signals within a second count as
 one: schedulers signal every process of a job, and parents pass signals on. The same signal again,

@@ -16,8 +16,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import bench
+import turns
+
 from bert_jax import config as configs
-from bert_jax.benchmarks import harness, table
 from bert_jax.reporting import files
 from bert_jax.reporting.figures import Chart, Series
 
@@ -67,29 +69,29 @@ def measure(name: str, rounds: int) -> list[dict[str, Any]]:
         results = []
         for x, contestant in contestants:
             os.environ["JAX_NUM_CPU_DEVICES"] = f"{x:g}"
-            results += harness.compare([contestant], rounds)
+            results += turns.compare([contestant], rounds)
         del os.environ["JAX_NUM_CPU_DEVICES"]
     else:
-        results = harness.compare([contestant for _, contestant in contestants], rounds)
+        results = turns.compare([contestant for _, contestant in contestants], rounds)
     return [
         {
             "curve": name,
             "x": x,
             "median_ms": round(1000 * result.seconds, 2),
             "min_ms": round(1000 * result.fastest, 2),
-            "tokens_per_second": round(result.rate),
+            "tokens_per_second": round(result.units / result.seconds),
             "gflops_per_second": round(result.about["flops"] / result.seconds / 1e9, 1),
         }
         for (x, _), result in zip(contestants, results, strict=True)
     ]
 
 
-def setup(changes: dict[str, Any]) -> table.Setup:
+def setup(changes: dict[str, Any]) -> bench.Setup:
     """Set up the usual benchmark with some knobs changed."""
-    tree = table.tree_of(None, table.SIZE)
+    tree = bench.make_tree(None, bench.SIZE)
     for path, value in changes.items():
         configs.put(tree, path.split("."), value)
-    return table.Setup(configs.resolve(tree), "", "")
+    return bench.Setup(configs.resolve(tree))
 
 
 def draw(rows: list[dict[str, str]]) -> None:

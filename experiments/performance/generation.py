@@ -19,13 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import bench
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from bert_jax import config as configs
-from bert_jax.benchmarks import table
-from bert_jax.benchmarks.ours import SPECIAL
+from bert_jax.batch import SPECIAL
 from bert_jax.config import devices
 from bert_jax.config.knobs import Config
 from bert_jax.models import backends
@@ -39,7 +39,7 @@ LENGTHS = (32, 64, 128, 256, 384, 512)
 
 def config_of(size: str) -> Config:
     """Build the config of a causal language model with room for the longest text."""
-    tree = table.tree_of(None, size)
+    tree = bench.make_tree(None, size)
     knobs = {
         "objectives.causal_lm.weight": 1.0,
         "model.causal": True,

@@ -2,7 +2,7 @@
 
     python experiments/performance/update_profile.py [--size=4x256] [--updates=10] [--top=12]
 
-The update is that of `bert-jax benchmark train-step`. Times are from jax's profiler: ms a core, the
+The update is that of `bench.py train-step`. Times are from jax's profiler: ms a core, the
 sum over cores. `waiting` is what is left of the clock's time times the cores: in it a core has
 nothing to do.
 """
@@ -17,11 +17,12 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import bench
 import jax
+import ours
 
 from bert_jax import config as configs
 from bert_jax.batch import SPECIAL
-from bert_jax.benchmarks import ours, table
 from bert_jax.system import allocator, machine
 
 WARM = 5  # updates before anything is measured
@@ -54,10 +55,10 @@ def parts_of(program: str) -> dict[str, str]:
 
 def measure(size: str, updates: int) -> tuple[float, Counter[str], dict[str, str], str]:
     """Return the clock's ms of an update, each instruction's ms, and the parts; and the type."""
-    config = configs.resolve(table.tree_of(None, size))
+    config = configs.resolve(bench.make_tree(None, size))
     trainer = ours.Trainer(config, SPECIAL, config.tokenizer.vocab_size)
-    batch = trainer.place(ours.rows(config))
-    program = trainer.program(batch)
+    batch = ours.make_text(config)
+    program = trainer.program.trace(batch).lower().compile().as_text()
 
     def update() -> float:
         began = time.perf_counter()
@@ -84,7 +85,7 @@ def measure(size: str, updates: int) -> tuple[float, Counter[str], dict[str, str
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
-    parser.add_argument("--size", default=table.SIZE)
+    parser.add_argument("--size", default=bench.SIZE)
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--top", type=int, default=12)
     args = parser.parse_args()

@@ -60,7 +60,7 @@ class Outcome:
         """Describe what is wrong with this end, whatever the fault; empty where nothing is."""
         if self.hung:
             return f"hung for {WAIT:.0f} s"
-        for sign in ("internal:", "Traceback", "Fatal Python error"):
+        for sign in ("Traceback", "Fatal Python error"):
             if sign in self.err or sign in self.out:
                 return f"{sign} in its output"
         if self.code not in allowed:

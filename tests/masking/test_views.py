@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
 import numpy as np
@@ -14,7 +13,9 @@ from bert_jax.config.knobs import Masking
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.masking import rates
-from bert_jax.planning import search, update
+from bert_jax.planning import targets, update
+from bert_jax.planning.batches import make_batch
+from bert_jax.planning.update import Plan
 from bert_jax.reporting import run_charts
 from bert_jax.studies.groups import find_signature
 from bert_jax.studies.spec import Cell
@@ -125,21 +126,14 @@ def test_runs_with_as_many_views_share_a_program_and_others_do_not():
     assert find_signature(cell(masking__rate=0.2)) != three
 
 
-def test_a_plan_compiles_views_and_looks_for_whole_ones():
+def test_a_plan_has_a_batch_with_views_and_counts_whole_ones():
     config = toy.config(batch_size=48, **MORE)
-    shapes = update.batch_shapes(config)
-    assert shapes["views"].shape == (48, 1)
-    tried = []
-
-    class Plan:
-        def __init__(self, rows):
-            self.mesh = {"data": 4, "fsdp": 1}
-            self.config = dataclasses.replace(config, batch_size=rows)
-            self.fits = rows <= 30
-            tried.append(rows)
-
-    assert search.largest_batch(Plan(96), Plan) == 24  # type: ignore[arg-type]  # it needs the size and `fits` alone
-    assert all(rows % 12 == 0 for rows in tried)
+    assert make_batch(config, toy.VOCAB)["views"].shape == (48, 1)
+    chip = targets.Chip("a chip", "cpu", memory_bytes=40)
+    target = targets.Target("a target", chip, ())
+    mesh = {"data": 4, "fsdp": 1}
+    asked = Plan(config, target, mesh, 0, 0.0, "", "", "", peak_bytes=48)
+    assert update._estimate_largest(asked) == 36  # of 40 that fit
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from bert_jax.config.knobs import Masking
 from bert_jax.data import pipeline
 from bert_jax.errors import ConfigError
 from bert_jax.masking import selection, units
-from bert_jax.planning import update
 from bert_jax.studies.groups import find_signature
 from bert_jax.studies.spec import Cell
 from tests import corpora, outcomes, texts, toy
@@ -242,7 +241,6 @@ def test_runs_of_one_weighting_share_a_program_and_others_do_not():
     assert find_signature(cell(**WEIGHTED, masking__rate=0.4, seed=2)) == ours
     assert find_signature(cell(**WEIGHTED, masking__weights_power=-1.0)) != ours
     assert find_signature(cell()) != ours
-    assert update.batch_shapes(toy.config(**WEIGHTED))["unit_scales"].shape == (16, 24)
 
 
 # --- whole runs -----------------------------------------------------------------------------------

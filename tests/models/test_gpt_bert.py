@@ -22,8 +22,8 @@ from bert_jax.models.attention_mask import make_attention_mask
 from bert_jax.models.encoder import Attention, Encoder, FeedForward, read_layers
 from bert_jax.models.layers import make_norm
 from bert_jax.objectives import network
-from bert_jax.planning import matmuls
 from bert_jax.system.trees import flat
+from experiments.performance.matmuls import count_matmuls
 from tests import gpt_bert, reference, toy
 
 SHIFTED = objectives.TABLE["hybrid"].configure(knobs.Objective(shift=True))
@@ -188,7 +188,7 @@ def test_flops_are_the_matmuls_but_for_buckets():
         sums = SHIFTED.loss(network.outputs(net, params, b)["hybrid"], b)
         return sum(total for total, _ in sums.values())
 
-    counted = matmuls.count(jax.make_jaxpr(jax.grad(loss))(weights()).jaxpr)
+    counted = count_matmuls(jax.make_jaxpr(jax.grad(loss))(weights()).jaxpr)
     flops = sum(one.flops * times for one, times in counted.items())
     pairs, rows = 4 * gpt_bert.LENGTH**2 * gpt_bert.HEADS, 2 * gpt_bert.BUCKETS - 1
     choice = 2 * 2 * 2 * pairs * rows * gpt_bert.LAYERS  # two scores, forwards and backwards

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ from bert_jax.evaluation import inference
 from bert_jax.studies import actions, measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, StudyFolder
-from bert_jax.system import folder_locks, supervisor
+from bert_jax.system import folder_locks
 from bert_jax.train import train
 from bert_jax.training import processes, run, runs
 from bert_jax.training.step import compute_inputs
@@ -192,9 +196,26 @@ def test_interrupted_work_ends_the_same(whole_study, wholly_done, where, tmp_pat
         outcomes.assert_same(place.cell(cell.id), wholly_done[0].cell(cell.id), 12)
 
 
+def test_child_that_a_signal_ends_is_resumable(monkeypatch):
+    """jax ends a process whose peers are lost; stop signals are passed on to the child."""
+    monkeypatch.setattr(worker, "STOPS", (signal.SIGUSR1,))
+    before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGINT)}
+    told = "import os, signal, time; signal.signal(10, lambda *_: os._exit(7)); time.sleep(60)"
+    try:
+        knows = f"import os; assert os.environ['{worker.JOINED}']"
+        assert worker._run_joined((sys.executable, "-c", knows)) == 0
+        assert worker._run_joined((sys.executable, "-c", "import os; os.abort()")) == 75
+        timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGUSR1))
+        timer.start()
+        assert worker._run_joined((sys.executable, "-S", "-c", told)) == 7
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 @pytest.mark.slow
 def test_first_of_several_processes_evaluates(study, tmp_path, monkeypatch):
-    """Each starts a supervised process that trains; the engine says which of them is first."""
+    """Each starts a process that trains; the engine says which of them is first."""
     joined = load_file(str(texts.config_file(tmp_path)))
     for path, value in {**SMALL, "pairs": "none", "parallel.distributed": "true"}.items():
         override(joined, path, value)
@@ -204,22 +225,21 @@ def test_first_of_several_processes_evaluates(study, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_keep_programs", lambda place: None)
     begun: list[Any] = []
 
-    def run_child(command: list[str], workdir: Path, debug: bool) -> int:
-        begun.append((command, workdir))
+    def run_child(command: tuple[str, ...]) -> int:
+        begun.append(command)
         with monkeypatch.context() as patch:
-            patch.setattr(supervisor, "supervised", lambda: True)
+            patch.setenv(worker.JOINED, "1")
             patch.setattr(processes, "start_processes", lambda settings: begun.append(settings))
             patch.setattr(worker, "_run_suite", lambda *_: pytest.fail("a child evaluates"))
             return worker.main(place.workdir, "g", train)
 
-    monkeypatch.setattr(supervisor, "run", lambda *_, debug: 75)
+    monkeypatch.setattr(worker, "_run_joined", lambda command: 75)
     assert worker.main(place.workdir, "g", train) == 75
-    monkeypatch.setattr(supervisor, "run", run_child)
+    monkeypatch.setattr(worker, "_run_joined", run_child)
     monkeypatch.setenv("JAX_PROCESS_ID", "1")
     assert worker.main(place.workdir, "g", train) == 0
     words = f"-m bert_jax.study work --workdir={place.workdir} --group=g"
-    assert " ".join(begun[0][0]).endswith(words)
-    assert begun[0][1] == place.cell(cells[0].id)
+    assert " ".join(begun[0]).endswith(words)
     assert begun[1].distributed
     assert place.read_trained(cells[0].id).step == 12
     assert place.missing(cells[0]) == ["validation"]

@@ -1,6 +1,6 @@
 """Contestants of transformers on torch: as it is shipped, and as fast as it can be made to run.
 
-Needs torch and transformers, and of this project only the interface of a worker.
+Needs torch and transformers, but neither jax nor this project.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
-
-from bert_jax.benchmarks.worker import Ready
+from turns import Ready
 
 IGNORED = -100
 # As shipped; by torch.compile; by torch.compile, with a gathered head and bfloat16.

@@ -161,7 +161,7 @@ def test_no_cache_means_no_corpora(tmp_path):
     assert doctor.corpora(tmp_path / "absent") == []
 
 
-def test_an_absent_package_is_none_and_an_installed_one_has_its_version():
+def test_absent_package_has_no_version():
     assert machine.versions(("numpy", "no-such-package")) == {
         "numpy": np.__version__,
         "no-such-package": None,
@@ -169,7 +169,7 @@ def test_an_absent_package_is_none_and_an_installed_one_has_its_version():
 
 
 def test_every_needed_package_is_a_requirement_of_ours():
-    project = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text())[
+    project = tomllib.loads((Path(__file__).resolve().parents[2] / "pyproject.toml").read_text())[
         "project"
     ]
     ours = {re.match(r"[\w-]+", line)[0] for line in project["dependencies"]}
@@ -282,7 +282,7 @@ def test_several_gpus_need_nccl(monkeypatch):
 
 
 @pytest.mark.parametrize("rule", sorted(doctor.ENVIRONMENT))
-def test_a_known_bad_variable_is_reported_with_its_reason(rule):
+def test_bad_variable_is_reported_with_its_reason(rule):
     variable, *parts = rule.split()
     for part in parts:
         (found,) = doctor.warnings(HEALTHY, {variable: part.upper()})

@@ -32,7 +32,7 @@ class Matmul(NamedTuple):
         return 2.0 * self.batch * self.rows * self.inner * self.columns
 
 
-def count(program: Any) -> Counter[Matmul]:
+def count_matmuls(program: Any) -> Counter[Matmul]:
     """Count the matmuls of a jaxpr, those of loops as often as they run.
 
     What is mapped over devices runs on each of them. Kernels written in Pallas are left out: a grid
@@ -53,7 +53,7 @@ def count(program: Any) -> Counter[Matmul]:
             times = math.prod(mesh.shape[axis] for axis in equation.params["newly_manual_axes"])
         for value in jax.tree.leaves(list(equation.params.values())):
             if hasattr(value, "eqns") or hasattr(value, "jaxpr"):
-                inside = count(getattr(value, "jaxpr", value))
+                inside = count_matmuls(getattr(value, "jaxpr", value))
                 counts.update({matmul: times * number for matmul, number in inside.items()})
     return counts
 

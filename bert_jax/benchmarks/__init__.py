@@ -1,1 +1,0 @@
-"""Benchmarks of this project against the alternatives of its users; see `bert_jax/benchmark.py`."""

@@ -1,0 +1,108 @@
+"""Tell how many examples the activations hold that collectives move: 0 means none moves."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from bert_jax.config import costs, knobs
+from bert_jax.models.encoder import pad_vocabulary
+from bert_jax.planning.collectives import Collective
+
+Dims = tuple[int, ...]
+
+
+def count_moved_rows(
+    collectives: Iterable[Collective],
+    parameters: Any,
+    config: knobs.Config,
+    vocab_size: int,
+    mesh: Mesh,
+) -> int:
+    """Count the examples of the largest activation that a collective moves.
+
+    Only shapes tell an activation from a gradient. An array is no activation if it is a scalar, if
+    it has the shape of a parameter, of a stack of it or of a shard, or if it is flat: XLA joins
+    several gradients to reduce them at once. The edges of padded shards, which no operation of the
+    model asks to move, are no activations either.
+    """
+    ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
+    known = set()
+    for leaf in jax.tree.leaves(parameters):
+        # A scan stacks the parameters of all layers.
+        for shape in (leaf.shape, (config.model.layers or 1, *leaf.shape)):
+            known |= {_sort(form) for form in _list_forms(shape, ways)}
+    sizes = _list_model_sizes(config, vocab_size)
+    most = 0
+    for collective in collectives:
+        if collective.kind == "collective-permute" and "op_name" not in collective.line:
+            continue
+        for array in collective.arrays:
+            is_joined = collective.kind == "all-reduce" and len(array.dims) == 1
+            if not array.dims or not array.is_floating or is_joined:
+                continue
+            if not _is_parameter(_sort(array.dims), known):
+                most = max(most, _count_rows(array.dims, sizes, config, mesh))
+    return most
+
+
+def _list_model_sizes(config: knobs.Config, vocab_size: int) -> list[int]:
+    """List the dimensions that an activation may have besides its rows."""
+    model = config.model
+    sizes = [model.hidden, model.mlp, pad_vocabulary(model, vocab_size), model.heads]
+    sizes += [(model.hidden or 1) // (model.heads or 1), config.sequence_length]
+    sizes += [costs.own_slots(config), model.embedding, costs.distances(config)]
+    if small := config.generator:
+        sizes += [small.hidden, small.mlp, small.heads]
+    return [size for size in sizes if size]
+
+
+def _count_rows(dims: Dims, sizes: list[int], config: knobs.Config, mesh: Mesh) -> int:
+    """Count the examples of an activation, as far as its shape says."""
+    rest = [size for size in dims if size > 1]
+    for size in sizes:
+        for part in (size, size // mesh.shape["fsdp"]):
+            if part in rest and len(rest) > 1:
+                rest.remove(part)
+                break
+    count = math.prod(rest)
+    per_example = (1, config.sequence_length, costs.own_slots(config))
+    candidates = [count // per for per in per_example if count % per == 0]
+    is_joined = len(dims) == 1
+    default = 0 if is_joined else min(candidates)
+    return max((rows for rows in candidates if rows <= config.batch_size), default=default)
+
+
+def _is_parameter(dims: Dims, known: set[Dims]) -> bool:
+    """Tell whether an array has the shape of a parameter, which XLA may have padded by 1 %."""
+    if dims in known:
+        return True
+    for shape in known:
+        if len(shape) == len(dims):
+            pairs = [(own, size) for own, size in zip(shape, dims, strict=True) if own != size]
+            if len(pairs) == 1 and pairs[0][0] < pairs[0][1] <= 1.01 * pairs[0][0]:
+                return True
+    return False
+
+
+def _sort(dims: Dims) -> Dims:
+    return tuple(sorted(size for size in dims if size > 1))
+
+
+def _list_forms(shape: Dims, ways: set[int]) -> Iterator[Dims]:
+    """Yield the shapes that a parameter may have: two axes made one, and shards of any axes."""
+    if len(shape) == 1:  # a gathered bias has the devices on an axis of its own
+        yield from ((count, shape[0] // count) for count in ways if shape[0] % count == 0)
+    merged = [shape]
+    for i in range(len(shape) - 1):
+        merged.append((*shape[:i], shape[i] * shape[i + 1], *shape[i + 2 :]))
+    for form in merged:
+        for cuts in itertools.product(sorted(ways), repeat=min(len(form), 3)):
+            pairs = list(zip(form, cuts, strict=False))
+            if all(size % cut == 0 for size, cut in pairs):
+                yield (*(size // cut for size, cut in pairs), *form[len(cuts) :])

@@ -1,0 +1,96 @@
+"""Processes of a run that lose each other, or that nobody has named."""
+
+from __future__ import annotations
+
+import errno
+
+import jax
+import pytest
+
+from bert_jax import cli, config
+from bert_jax.checkpoints import saving
+from bert_jax.errors import ConfigError, PeerLost, UserError
+from bert_jax.training import processes
+
+
+def test_network_error_between_processes_is_a_lost_peer(monkeypatch):
+    """An error of the device, or in a run of one process, stays what it is."""
+    said = (
+        "UNKNOWN: Gloo all-reduce failed: [external/gloo/gloo/transport/tcp/pair.cc:547] "
+        "Connection closed by peer"
+    )
+    for text, count, expected in (
+        (said, 2, PeerLost),
+        ("UNAVAILABLE: Socket closed", 2, PeerLost),
+        ("INTERNAL: NCCL operation ncclAllReduce failed: remote process exited", 2, PeerLost),
+        ("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes", 2, jax.errors.JaxRuntimeError),
+        (said, 1, jax.errors.JaxRuntimeError),
+    ):
+        monkeypatch.setattr(jax, "process_count", lambda count=count: count)
+        with pytest.raises(expected), processes.translate_peer_loss():
+            raise jax.errors.JaxRuntimeError(text)
+
+
+@pytest.mark.fault(46)
+@pytest.mark.parametrize("processes", [1, 2])
+def test_save_without_its_other_half_is_a_lost_peer(processes, tmp_path, monkeypatch):
+    checkpoints = saving.Checkpoints(tmp_path, keep=1, keep_best=False)
+    late = TimeoutError("Timed out while waiting for async_write_complete barrier.")
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(jax, "process_count", lambda: processes)
+    for raised, code in ((late, 4 if processes == 1 else 75), (full, 4)):
+        with pytest.raises(UserError) as error, checkpoints._explain_failure():
+            raise raised
+        assert error.value.code == code
+
+
+@pytest.mark.parametrize("variables", [{}, {"JAX_NUM_PROCESSES": "two"}])
+def test_processes_that_nobody_names_are_refused(variables, monkeypatch):
+    """Where there is no cluster that jax knows, or a number is none."""
+
+    def initialize(**_: object) -> None:
+        raise ValueError("coordinator_address should be defined.")
+
+    monkeypatch.setattr(jax.distributed, "initialize", initialize)
+    for name, text in variables.items():
+        monkeypatch.setenv(name, text)
+    tree = config.default()
+    config.override(tree, "parallel.distributed", "true")
+    with pytest.raises(ConfigError, match="no processes to join") as error:
+        processes.start_processes(config.resolve(tree).parallel)
+    assert "JAX_COORDINATOR_ADDRESS" in error.value.hint
+
+
+@pytest.mark.fault(38, 46)
+def test_heartbeat_is_a_minute(monkeypatch):
+    """All others must have ended two minutes after a process is lost."""
+    asked: dict = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **given: asked.update(given))
+    tree = config.default()
+    config.override(tree, "parallel.distributed", "true")
+    processes.start_processes(config.resolve(tree).parallel)
+    assert asked["heartbeat_timeout_seconds"] <= 60
+
+
+@pytest.mark.fault(46)
+def test_failed_process_does_not_wait_for_its_peers(monkeypatch, capsys):
+    """Otherwise jax waits five minutes at the end."""
+    ended: list[int] = []
+
+    def end(code: int) -> None:
+        ended.append(code)
+        raise SystemExit(code)
+
+    monkeypatch.setattr(cli.os, "_exit", end)
+    monkeypatch.setattr(jax.distributed, "is_initialized", lambda: True)
+    with pytest.raises(SystemExit):
+        cli.main(["--no-such-command"])
+    assert ended == [2]
+    with pytest.raises(SystemExit):
+        cli.main(["--version"])  # a process that is done meets the others
+    assert ended == [2]
+    monkeypatch.setattr(cli, "execute", lambda argv: 1 / 0)
+    with pytest.raises(SystemExit):
+        cli.main(["train"])
+    assert ended == [2, 1]
+    assert "ZeroDivisionError" in capsys.readouterr().err
