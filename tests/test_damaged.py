@@ -144,7 +144,7 @@ class Payload:
         return Path.touch, (self.marker,)
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault(16)
 def test_arrays_of_objects_are_never_unpickled(tmp_path):
     marker = tmp_path / "marker"
     objects = np.array([Payload(marker)], object)
@@ -158,7 +158,7 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
     assert marker.exists()
 
 
-@pytest.mark.fault(31)
+@pytest.mark.fault(19)
 def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
     marker = tmp_path / "marker"
     places = [run, run / "tokenizer", *(run / "checkpoints" / "10").glob("**/")]
@@ -197,7 +197,7 @@ def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
     ]
 
 
-@pytest.mark.fault(31)
+@pytest.mark.fault(19)
 def test_a_checkpoint_holds_plain_json_and_arrays(made):
     assert json.loads((made / "checkpoints" / "10" / "meta" / "metadata").read_text())["config"]
     for path in made.rglob("*"):

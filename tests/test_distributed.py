@@ -159,9 +159,9 @@ def test_laws_of_the_rate_do_not_depend_on_the_processes(knobs, base, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.fault(4)
+@pytest.mark.fault(3)
 @pytest.mark.parametrize("step", ["jit", "pmap"])
-@pytest.mark.fault(12)
+@pytest.mark.fault(8)
 def test_the_number_of_processes_may_change(step, base, tmp_path):
     """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost
     or repeated.
@@ -211,7 +211,7 @@ def assert_lost(code: int, err: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.fault(38, 46)
+@pytest.mark.fault(3)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference, tmp_path):
@@ -232,7 +232,7 @@ def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference
 
 
 @pytest.mark.slow
-@pytest.mark.fault(46)
+@pytest.mark.fault(3)
 @pytest.mark.timeout(900)
 def test_a_process_that_fails_by_itself_ends_the_other(base, tmp_path):
     """Its own error stands, and jax's wait for all to meet at the end keeps nobody."""
@@ -255,7 +255,7 @@ def wait_for(condition: Callable[[], object], processes: list[subprocess.Popen])
 
 
 @pytest.mark.slow
-@pytest.mark.fault(46)
+@pytest.mark.fault(3)
 @pytest.mark.timeout(900)
 def test_a_cut_link_ends_both_processes_and_the_run_goes_on(base, tmp_path):
     workdir = tmp_path / "run"
@@ -290,7 +290,7 @@ def trainers(workdir: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.fault(4, 46)
+@pytest.mark.fault(3)
 @pytest.mark.timeout(1200)
 def test_under_srun_a_signal_to_all_saves_and_a_lost_process_ends_all(base, tmp_path):
     workdir = tmp_path / "run"
@@ -339,7 +339,7 @@ def job_state(job: str, found: dict[str, str]) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.fault(46)
+@pytest.mark.fault(3)
 @pytest.mark.timeout(1200)
 def test_the_job_script_goes_on_after_a_kill_and_at_the_end_of_its_time(base, tmp_path):
     """On two nodes: a task is killed, then the time ends; the job is queued again after each, and

@@ -151,7 +151,7 @@ def test_no_corpus(kind, command, base, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("place", ["/proc/self/run", "FILE", "FILE/below"])
-@pytest.mark.fault(33)
+@pytest.mark.fault(22)
 def test_a_workdir_that_cannot_be_written(place, base, tmp_path, capsys):
     """From root too, which may write in any folder of a disk."""
     (tmp_path / "file").write_text("mine")
@@ -166,7 +166,7 @@ def test_a_workdir_that_cannot_be_written(place, base, tmp_path, capsys):
 # --- resuming -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault(7)
 def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
     before = files(run)
     error, hint, _ = fails(capsys, 2, *again(base, run, "--config.masking.rate=0.4"))
@@ -175,7 +175,7 @@ def test_another_config_is_refused_and_nothing_touched(base, run, capsys):
     assert {**files(run), "run.lock": b""} == {**before, "run.lock": b""}
 
 
-@pytest.mark.fault(10)
+@pytest.mark.fault(7)
 @pytest.mark.parametrize("allowed", [[], ["--allow-change=steps"]])
 def test_resume_refuses_fewer_steps_than_made(base, run, capsys, one_device, allowed):
     """Else config.json would say 6 steps beside a model that has learned for 10."""
@@ -189,7 +189,7 @@ def test_resume_refuses_fewer_steps_than_made(base, run, capsys, one_device, all
     assert json.loads((run / "config.json").read_text())["steps"] == 10
 
 
-@pytest.mark.fault(13)
+@pytest.mark.fault(7)
 def test_another_vocabulary_is_refused(base, vocabulary, run, capsys):
     """Two lines of the vocabulary that the run was given change places."""
     before = vocabulary.read_bytes()
@@ -208,7 +208,7 @@ def swap_two_lines(vocabulary: Path) -> None:
     vocabulary.write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.fault(7)
+@pytest.mark.fault(5)
 def test_a_corrupt_step_gives_way_to_an_older_one(base, run, capsys, one_device):
     damaged = flip(a_file_of(run / "checkpoints" / "10" / "params"))
     assert cli.execute(["evaluate", f"--checkpoint={run}"]) == 0
@@ -277,7 +277,7 @@ def test_a_folder_that_is_no_run(words, tmp_path, capsys):
         assert files(tmp_path) == before
 
 
-@pytest.mark.fault(13)
+@pytest.mark.fault(7)
 def test_a_swapped_vocabulary_is_noticed(run, capsys):
     """Which file of the folder is read must not matter: both say the same, or it is an error."""
     swap_two_lines(run / "tokenizer" / "vocab.txt")

@@ -109,7 +109,7 @@ def whole(base, tmp_path_factory) -> Path:
     return workdir
 
 
-@pytest.mark.fault(5, 42)
+@pytest.mark.fault(4)
 @pytest.mark.parametrize(
     "point",
     [
@@ -145,7 +145,7 @@ def save_and(made: saving.Checkpoints, state: Any, end: str) -> None:
         made.close()
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault(4)
 @pytest.mark.parametrize("end", ["wait", "close"])
 @pytest.mark.parametrize("place", ["begun", "arrays", "files", "hashed"])
 def test_a_save_that_fills_the_disk_is_one_error(place, end, mount):
@@ -169,14 +169,14 @@ def test_a_save_that_fills_the_disk_is_one_error(place, end, mount):
     assert list_steps(made.folder) == [1, 3]
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault(4)
 def test_no_inodes_left_is_said_as_such(base, mount, capsys):
     folder = mount("20m", inodes=10)
     error = refused(capsys, *train(base, folder / "run"))
     assert "needs one more file and 0 of 10 (inodes) are free" in error
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 @pytest.mark.parametrize(
     ("module", "step"),
     [(spool, "read_task"), (encode, "encode_part"), (prepare, "write_array")],
@@ -216,7 +216,7 @@ def test_pool_passes_the_system_errors_of_its_workers_on(tmp_path):
     assert error.value.filename == str(tmp_path / "missing.npy")
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 def test_prepare_does_not_need_the_folder_for_temporary_files(base, mount, tmp_path, monkeypatch):
     folder = mount("1m")
     fault_points.fill(folder)
@@ -230,7 +230,7 @@ def run(base, tmp_path_factory) -> Path:
     return saved.run(tmp_path_factory.mktemp("saved") / "run", config, {10: 1.0})
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 def test_evaluate_keeps_the_earlier_result_where_there_is_no_room_for_another(run, mount, capsys):
     folder = mount("1m")
     output = folder / "out.json"
@@ -245,7 +245,7 @@ def test_evaluate_keeps_the_earlier_result_where_there_is_no_room_for_another(ru
     assert "pretrain" in json.loads(output.read_text())
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 def test_export_leaves_nothing_where_there_is_no_room(run, mount, capsys):
     folder = mount("200k")
     words = ["export", f"--checkpoint={run}", f"--output={folder / 'out'}"]
@@ -331,7 +331,7 @@ def get_study(scale="cpu"):
 
 
 @pytest.mark.slow
-@pytest.mark.fault(5, 42)
+@pytest.mark.fault(4)
 @pytest.mark.parametrize("point", ["step:2", "evaluation:0"])
 def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypatch, capfd):
     folder = mount("12m")

@@ -54,7 +54,7 @@ def replaced(folder: Path) -> None:
     texts.write(folder / "corpus", seed=7)
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 @pytest.mark.parametrize("suite", ["pretrain", "nsp", "cross_rate"])
 def test_evaluate_refuses_text_that_was_replaced(suite, folder, tmp_path, capsys):
     replaced(folder)
@@ -71,7 +71,7 @@ def test_evaluate_refuses_text_that_was_replaced(suite, folder, tmp_path, capsys
         assert evaluate(folder, "--config.evals.validation.rate=0.3") == 2
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 def test_evaluate_takes_another_text_that_is_named(folder, tmp_path, capsys):
     replaced(folder)
     assert evaluate(folder, f"--config.corpus.path={folder / 'corpus'}") == 0
@@ -82,7 +82,7 @@ def test_evaluate_takes_another_text_that_is_named(folder, tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == named
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 def test_evaluate_refuses_a_vocabulary_that_was_changed(folder, capsys):
     file = folder / "vocabulary/vocab.txt"
     lines = file.read_text().splitlines()
@@ -93,7 +93,7 @@ def test_evaluate_refuses_a_vocabulary_that_was_changed(folder, capsys):
     assert f"another vocabulary than {file} has now" in capsys.readouterr().err
 
 
-@pytest.mark.fault(13, 49)
+@pytest.mark.fault(7)
 @pytest.mark.parametrize(
     "words", ["predict embed --model={}", "export --checkpoint={} --output=out", "init"]
 )
@@ -118,7 +118,7 @@ def test_whatever_opens_a_run_refuses_another_vocabulary_in_its_folder(
     )
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 def test_evaluate_goes_on_with_the_text_while_only_the_libraries_that_cut_it_changed(
     folder, monkeypatch, capsys
 ):
@@ -193,7 +193,7 @@ def test_evaluate_says_what_to_do_where_the_docstrings_of_a_run_are_gone(
 # --- labelled data --------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 @pytest.mark.parametrize("split", [pytest.param("train", marks=pytest.mark.slow), "validation"])
 def test_evaluate_refuses_data_of_a_task_that_changed(split, tmp_path, capsys):
     rows = tasks.complaints(40)
@@ -235,7 +235,7 @@ def place(folder, tmp_path):
     return made
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 @pytest.mark.slow
 def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
     actions.report(place.workdir)
@@ -246,7 +246,7 @@ def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
         actions.report(place.workdir)
 
 
-@pytest.mark.fault(49)
+@pytest.mark.fault(7)
 def test_study_report_refuses_cells_of_different_texts(place, folder):
     shutil.rmtree(folder / "corpus")  # a report does not need it
     actions.report(place.workdir)

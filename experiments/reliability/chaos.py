@@ -351,15 +351,15 @@ class Kind:
 
 WITH_TEXT = ("train", "evaluate", "fine-tune", "score")
 KINDS = (
-    Kind("kill -9", 2, 5, _killed),
-    Kind("SIGTERM or SIGINT", 3, 4, _terminated),
-    Kind("SIGSTOP for a while", 2, 2, _paused),
-    Kind("second process", 34, 2, _doubled),
-    Kind("full disk", 42, 4, _filled),
-    Kind("bit flipped", 7, 5, _damaged(_flip)),
-    Kind("file cut", 6, 3, _damaged(_cut)),
-    Kind("file removed", 8, 3, _damaged(_remove)),
-    Kind("text changed", 49, 2, _changed, WITH_TEXT),
+    Kind("kill -9", 1, 5, _killed),
+    Kind("SIGTERM or SIGINT", 2, 4, _terminated),
+    Kind("SIGSTOP for a while", 1, 2, _paused),
+    Kind("second process", 9, 2, _doubled),
+    Kind("full disk", 4, 4, _filled),
+    Kind("bit flipped", 5, 5, _damaged(_flip)),
+    Kind("file cut", 5, 3, _damaged(_cut)),
+    Kind("file removed", 5, 3, _damaged(_remove)),
+    Kind("text changed", 7, 2, _changed, WITH_TEXT),
 )
 
 
@@ -402,7 +402,7 @@ def _kinds(world: World, stage: Stage) -> list[Kind]:
         for kind in KINDS
         if stage.name in kind.stages
         and (kind.name != "full disk" or world.small)
-        and (kind.row not in (6, 7, 8) or files)
+        and (kind.row != 5 or files)
     ]
 
 

@@ -196,7 +196,7 @@ def test_restore_deletes_what_a_kill_left(tmp_path):
     assert list_steps(tmp_path) == [10, 30]
 
 
-@pytest.mark.fault(48)
+@pytest.mark.fault(5)
 def test_save_names_a_damaged_step_that_it_deletes(tmp_path, capsys):
     """The best step may be damaged while the run trains, and be gone before it is opened."""
     save_steps(tmp_path, 10, 20)
@@ -211,7 +211,7 @@ def test_save_names_a_damaged_step_that_it_deletes(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-@pytest.mark.fault(9)
+@pytest.mark.fault(6)
 def test_save_refuses_parameters_that_are_not_finite(value, tmp_path):
     made = open_folder(tmp_path)
     made.save(1, make_state(), {})
@@ -227,7 +227,7 @@ def test_save_refuses_parameters_that_are_not_finite(value, tmp_path):
 # --- disks and kills ------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault(4)
 def test_save_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
     save_steps(tmp_path, 1)
     room = types.SimpleNamespace(f_bavail=4_321, f_frsize=1, f_files=0, f_favail=0)
@@ -241,7 +241,7 @@ def test_save_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
     assert restore_state(tmp_path)[2] == 1
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault(4)
 def test_save_survives_a_disk_that_fills_up(tmp_path, monkeypatch):
     save_steps(tmp_path, 1)
 
@@ -294,7 +294,7 @@ SMALL_FILES = """
 """
 
 
-@pytest.mark.fault(5)
+@pytest.mark.fault(4)
 def test_save_names_a_write_that_the_system_refuses(tmp_path):
     """A limit of file sizes makes the file of the arrays fail half-way, inside TensorStore."""
     done = run_script(SMALL_FILES, tmp_path)

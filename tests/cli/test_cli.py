@@ -174,7 +174,7 @@ def test_error_that_nobody_foresaw_is_raised(calls, error):
         cli.execute(["doctor"])
 
 
-@pytest.mark.fault(36)
+@pytest.mark.fault(23)
 def test_lack_of_device_memory_is_one_line(calls, capsys):
     calls.raises = RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 8 bytes.\nmore")
     code, message, hint = _fails(capsys, ["doctor"])
@@ -184,7 +184,7 @@ def test_lack_of_device_memory_is_one_line(calls, capsys):
     )
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 def test_a_full_disk_wherever_it_is_met_is_said_as_such(calls, capsys, tmp_path):
     calls.raises = OSError(28, "No space left on device", str(tmp_path / "file"))
     code, message, hint = _fails(capsys, ["doctor"])

@@ -245,7 +245,8 @@ IN_VAIN += [("objectives.mlm.shift", True, TEXT), ("objectives.mlm.generator", 0
 @pytest.mark.parametrize(
     ("path", "value", "other"), IN_VAIN, ids=lambda one: one if isinstance(one, str) else ""
 )
-@pytest.mark.fault(32)
+@pytest.mark.fault(20)
+@pytest.mark.fault(21)
 def test_knob_is_refused_where_it_does_nothing(path, value, other):
     with pytest.raises(ConfigError, match="does nothing: it is for ") as caught:
         resolve(write(other | {path: value}))
@@ -370,7 +371,7 @@ def test_point_replaces_what_the_base_has():
     assert [cell.config.optim.warmup_steps for cell in cells] == [10, 20]
 
 
-@pytest.mark.fault(32)
+@pytest.mark.fault(20)
 def test_command_ends_before_anything_is_made(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(ROOT)
     for change, hint in (

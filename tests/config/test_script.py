@@ -12,7 +12,7 @@ from bert_jax import cli, config
 from bert_jax.config import script
 from bert_jax.errors import ConfigError
 
-pytestmark = pytest.mark.fault(50)
+pytestmark = pytest.mark.fault(26)
 GOOD = (
     "from bert_jax.config import default\n\ndef get_config(arg='x'):\n    {}\n"
     "    return default()\n"

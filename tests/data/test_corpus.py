@@ -36,7 +36,6 @@ def test_an_open_corpus_is_mapped(folder):
     assert corpus.open_corpus(folder).tokenizer.hash == found.tokenizer.hash
 
 
-@pytest.mark.fault(25)
 @pytest.mark.parametrize("name", ["train/tokens", "validation/sentence_ends", "unigrams"])
 def test_arrays_that_are_not_whole_are_named(folder, name):
     file = folder / f"{name}.npy"
@@ -64,7 +63,7 @@ def test_ends_that_end_elsewhere_are_refused(folder):
         corpus.open_corpus(folder)
 
 
-@pytest.mark.fault(13)
+@pytest.mark.fault(7)
 def test_another_vocabulary_is_refused(folder):
     vocab = corpus.open_corpus(folder).tokenizer.vocab
     other = engines.build_wordpiece([*vocab[:-2], vocab[-1], vocab[-2]])

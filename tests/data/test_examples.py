@@ -290,7 +290,7 @@ REFUSED = [  # kind, content, line, message
 ]
 
 
-@pytest.mark.fault(24, 45)
+@pytest.mark.fault(10, 12)
 @pytest.mark.parametrize(("kind", "content", "line", "message"), REFUSED, ids=range(len(REFUSED)))
 def test_load_names_file_line_and_value(tmp_path, kind, content, line, message):
     file, labels, task = OF_KIND[kind]

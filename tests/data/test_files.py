@@ -91,7 +91,7 @@ def test_damaged_compression_is_named(tmp_path, suffix):
             read(write(tmp_path / f"a.txt{suffix}", damaged))
 
 
-@pytest.mark.fault(20)
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_only_a_newline_ends_a_line(tmp_path, end):
     lines = ["One\u2028still one.", "Two\x85\x0b\x0c\x1c too.", "Three\rhere."]
@@ -114,7 +114,7 @@ def test_parts_of_documents_lose_nothing(tmp_path_factory, documents, size):
         assert read(file) == documents
 
 
-@pytest.mark.fault(19)
+@pytest.mark.fault(11)
 @given(st.lists(st.binary(max_size=30), max_size=5))
 def test_any_bytes_are_read(tmp_path_factory, lines):
     file = tmp_path_factory.mktemp("fuzz") / "a.txt"
@@ -123,7 +123,7 @@ def test_any_bytes_are_read(tmp_path_factory, lines):
             line.encode()
 
 
-@pytest.mark.fault(27)
+@pytest.mark.fault(12)
 @pytest.mark.parametrize(
     ("row", "says"),
     [

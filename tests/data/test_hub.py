@@ -106,6 +106,7 @@ def test_a_dataset_of_the_hub_is_the_text_of_its_files(hub, documents, prepare, 
     assert tokens(folder) == tokens(other)
 
 
+@pytest.mark.fault(27)
 def test_a_prepared_dataset_needs_no_network(hub, prepare, tmp_path):
     with serving(hub) as endpoint:
         code, folder, err = prepare(endpoint)

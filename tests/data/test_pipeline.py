@@ -154,7 +154,7 @@ def test_batch_rows_are_a_slice_of_it(tmp_path_factory, rows):
     assert same({key: value[rows] for key, value in s.batch(5).items()}, s.batch(5, rows))
 
 
-@pytest.mark.fault(12)
+@pytest.mark.fault(8)
 @pytest.mark.parametrize("axes", [(1, 8, 1), (1, 2, 4)], ids=["data", "fsdp"])
 def test_batch_loses_no_row_when_hosts_change(axes, tmp_path, monkeypatch):
     """One, two, one, four, two hosts with eight devices make the rows of their own devices."""

@@ -37,7 +37,7 @@ def read_audit(prepared: corpus.Prepared) -> dict:
 # --- what comes out -------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(21, 22)
+@pytest.mark.fault(13, 14)
 def test_every_sentence_is_there_once_in_its_order(tmp_path):
     given = small.make_documents(200)
     given[7] = given[3]
@@ -293,7 +293,7 @@ def test_a_process_that_waits_says_so(many):
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(23)
+@pytest.mark.fault(10)
 @pytest.mark.parametrize(
     ("data", "hint"), [(b"", "check"), (b" \n\n", "check"), (b"\x1c\n", "1 empty documents")]
 )
@@ -306,7 +306,7 @@ def test_text_without_documents_is_refused(tmp_path, data, hint):
     assert hint in caught.value.hint
 
 
-@pytest.mark.fault(19)
+@pytest.mark.fault(11)
 @pytest.mark.parametrize("bad", ["Für Élise hört.\n".encode("latin-1") * 40, b"a\0\n" * 40])
 def test_text_that_is_mostly_no_text_is_refused(tmp_path, bad):
     (tmp_path / "in").mkdir()
@@ -322,7 +322,7 @@ def test_text_that_is_mostly_no_text_is_refused(tmp_path, bad):
     assert any("first" in text and "a.txt:121" in text for text in facts["warnings"])
 
 
-@pytest.mark.fault(17)
+@pytest.mark.fault(10)
 def test_empty_documents_are_left_out_and_counted(tmp_path):
     rows = ["", " \n\t\u2028\n", "\u200b", *map(" ".join, small.make_documents(20)), ""]
     (tmp_path / "in").mkdir()
@@ -335,7 +335,7 @@ def test_empty_documents_are_left_out_and_counted(tmp_path):
     assert re.search(r"empty +4\n", audit.format_audit(facts))
 
 
-@pytest.mark.fault(23)
+@pytest.mark.fault(10)
 @pytest.mark.parametrize("content", [None, "", '{"text": " "}\n'])
 def test_no_documents_end_training_before_it_compiles(tmp_path, monkeypatch, capsys, content):
     import bert_jax.training.runs  # noqa: F401  # what it imports uses jax.jit when imported
@@ -350,7 +350,7 @@ def test_no_documents_end_training_before_it_compiles(tmp_path, monkeypatch, cap
     assert str(tmp_path / "in") in capsys.readouterr().err.splitlines()[-2]
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 def test_a_full_disk_stops_it_and_it_goes_on(tmp_path, monkeypatch):
     small.write_text(tmp_path / "in", small.make_documents(20))
 
@@ -393,7 +393,7 @@ print(json.dumps([str(folder), [resource.getrusage(who).ru_maxrss >> 10 for who 
 """
 
 
-@pytest.mark.fault(18)
+@pytest.mark.fault(10)
 @pytest.mark.slow
 @pytest.mark.parametrize("line", [True, False])
 def test_a_large_text_is_prepared_in_bounded_memory(tmp_path, line):

@@ -97,7 +97,7 @@ def test_read_table_holds_quoted_fields_of_csv_only(tmp_path):
     assert places == [(f"{path}:2", 'one, two\nthree "four"'), (f"{path}:5", long)]
 
 
-@pytest.mark.fault(20)
+@pytest.mark.fault(11)
 def test_read_lines_ends_lines_at_newlines_only(tmp_path):
     content = "\ufefftext\tlabel\r\none\u2028two\x85three\x0b\t1\r\n\r\nfour\t0"
     path = write(tmp_path / "a.tsv", content)
@@ -199,7 +199,7 @@ MALFORMED = {  # name: (file, content, place, message)
 }
 
 
-@pytest.mark.fault(27)
+@pytest.mark.fault(12)
 @pytest.mark.parametrize("name", MALFORMED)
 def test_read_file_names_the_place_of_a_fault(tmp_path, name):
     file, content, place, message = MALFORMED[name]
@@ -215,7 +215,7 @@ def test_knob_names_every_reader():
     assert sorted(typing.get_args(data_knobs.Format)) == sorted(["auto", *READERS])
 
 
-@pytest.mark.fault(27)
+@pytest.mark.fault(12)
 @given(st.binary(max_size=60), st.sampled_from(list(READERS)))
 def test_read_file_of_any_bytes_fails_by_name(tmp_path_factory, content, kind):
     path = tmp_path_factory.getbasetemp() / f"fuzz.{kind}"

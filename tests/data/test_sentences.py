@@ -19,7 +19,7 @@ def test_sentences_of_prose_are_found():
     assert split_sentences(" \t", "en") == split_sentences("", None) == []
 
 
-@pytest.mark.fault(20)
+@pytest.mark.fault(11)
 def test_other_separators_are_spaces():
     line = "One\u2028still one.\x85\x0b\x0c\x1c Two\rtoo."
     assert split_sentences(line, "en") == [" One still one.", " Two too."]
@@ -43,6 +43,6 @@ def test_a_sentence_without_an_end_is_cut_at_a_space():
     assert len(split_sentences("x" * 40_000, None)) == math.ceil(40_000 / LONGEST)
 
 
-@pytest.mark.fault(19)
+@pytest.mark.fault(11)
 def test_what_is_no_character_is_replaced():
     assert clean_text("a\0b\ud800c\ud83d\ude00") == "a\ufffdb\ufffdc\U0001f600"

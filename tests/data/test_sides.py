@@ -35,7 +35,7 @@ def test_the_first_of_equal_values_is_found(values):
     assert found.tolist() == [value not in values[:i] for i, value in enumerate(values)]
 
 
-@pytest.mark.fault(22)
+@pytest.mark.fault(14)
 def test_copies_are_dropped_before_the_split(tmp_path):
     texts = [f"Document {i % 60}.\nSame." for i in range(100)] + ["", "Document  0. Same."]
     sides, counts = choose(tmp_path / "a", texts, validation_fraction=0.3)

@@ -297,7 +297,7 @@ OTHERS: dict[tuple[str, str], list[tuple[str, Any]]] = {  # one line of config.j
 }
 
 
-@pytest.mark.fault(28)
+@pytest.mark.fault(17)
 @pytest.mark.parametrize(("family", "head"), OTHERS)
 def test_value_of_another_function_is_refused(family, head):
     for key, value in OTHERS[family, head]:

@@ -240,7 +240,7 @@ STATED: dict[str, tuple[str, Any]] = {  # what the error says -> a line of confi
 }
 
 
-@pytest.mark.fault(28, 31)
+@pytest.mark.fault(17, 19)
 @pytest.mark.parametrize("said", [*TENSORS, *FILES, *STATED])
 def test_hostile_folder_is_one_line_and_code_4(said, tmp_path, capsys):
     key, value = STATED.get(said, ("model_type", "bert"))
@@ -261,7 +261,7 @@ def test_hostile_folder_is_one_line_and_code_4(said, tmp_path, capsys):
 KEYS = ("model_type", "architectures", "num_labels", "id2label", "problem_type", "pad_token_id")
 
 
-@pytest.mark.fault(28)
+@pytest.mark.fault(17)
 @pytest.mark.parametrize(
     "key", [*json.loads((GOLDEN / "model" / "config.json").read_text()), *KEYS]
 )
@@ -317,7 +317,7 @@ print(json.dumps(found))
 """
 
 
-@pytest.mark.fault(43)
+@pytest.mark.fault(17)
 def test_absurd_sizes_are_refused_in_little_memory(tmp_path):
     folders = [
         str(variants.folder(tmp_path / str(number), golden, **lines))

@@ -45,7 +45,7 @@ def folder(path: Path, **pooling: Any) -> Path:
     return path
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault(18)
 @pytest.mark.parametrize("said", REFUSED)
 def test_read_settings_refuses_what_changes_the_vector(said, tmp_path):
     """The same folder without the line is read."""

@@ -131,7 +131,7 @@ HOSTILE = {
 }
 
 
-@pytest.mark.fault(28, 43)
+@pytest.mark.fault(17)
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_read_refuses_a_hostile_file_in_one_line(tmp_path, kind):
     (tmp_path / "model.safetensors").write_bytes(HOSTILE[kind])
@@ -153,7 +153,7 @@ def test_read_says_what_a_folder_has_instead(tmp_path):
     assert "adapter.safetensors" in refused(tmp_path, "neither")
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault(18)
 @pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", "", "a/b", 1])
 def test_index_names_files_of_its_folder_only(tmp_path, name):
     variants.save_sharded(tmp_path / "model", SMALL, parts=2)
@@ -192,7 +192,7 @@ class Payload:
         return Path.touch, (self.marker,)
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault(16)
 def test_pickles_are_never_opened(tmp_path):
     marker, folder = tmp_path / "marker", tmp_path / "pickles"
     folder.mkdir()
@@ -212,7 +212,7 @@ def test_pickles_are_never_opened(tmp_path):
     assert marker.exists()
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault(16)
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
 def test_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
     (tmp_path / name).write_bytes(pickle.dumps(Payload(tmp_path / "marker")))
@@ -224,7 +224,7 @@ def test_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
     assert not (tmp_path / "marker").exists()
 
 
-@pytest.mark.fault(29)
+@pytest.mark.fault(16)
 def test_shards_may_not_be_pickles(tmp_path):
     variants.save_sharded(tmp_path, SMALL, parts=2)
     file = tmp_path / tensor_files.INDEX

@@ -147,7 +147,6 @@ def equal_rows(count: int, length: int):
     return b | {"example_ids": np.arange(count, dtype=np.int32)[:, None]}
 
 
-@pytest.mark.fault(16)
 def test_padding_rows_count_nothing():
     out, ledger = toy.mask(empty_rows(4, 32), Masking())
     assert not out["predict_weights"].any()

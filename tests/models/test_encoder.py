@@ -169,7 +169,6 @@ def test_alibi_knows_only_distances_and_has_no_table():
     assert (np.asarray(here) != np.asarray(spread)).any()
 
 
-@pytest.mark.fault(16)
 @pytest.mark.parametrize("position", ["learned", "alibi"])
 @pytest.mark.parametrize(
     ("bias", "dtype"), [(-10_000.0, "float32"), (float(np.finfo(np.float32).min), "bfloat16")]

@@ -299,7 +299,7 @@ def peak_of(work) -> int:
     return value("VmHWM") - before
 
 
-@pytest.mark.fault(45)
+@pytest.mark.fault(10)
 @pytest.mark.parametrize("kind", ["a line of 50 MB", "a text of 15 MB", "words of 15 MB"])
 def test_predict_refuses_an_enormous_line(tmp_path, capsys, kind):
     text = "word " * (10 << 20)
@@ -328,7 +328,7 @@ def test_predict_refuses_an_enormous_line(tmp_path, capsys, kind):
     ]
 
 
-@pytest.mark.fault(45)
+@pytest.mark.fault(10)
 def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
     monkeypatch.setattr(predictions, "CHUNK", 8)
     monkeypatch.setattr(predictions, "LINE", 20)
@@ -341,7 +341,7 @@ def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
         predictions.decode_line(3, found[2])
 
 
-@pytest.mark.fault(45)
+@pytest.mark.fault(10)
 @pytest.mark.parametrize("command", ["predict", "train", "evaluate"])
 def test_help_names_the_limits(command, capsys):
     assert cli.execute([command, "--help"]) == 0

@@ -438,7 +438,7 @@ def test_what_follows_from_the_steps_follows_from_the_budget():
     assert expand(study())[0].config.steps == 1_000
 
 
-@pytest.mark.fault(41)
+@pytest.mark.fault(25)
 def test_identity_counts_evaluations_that_may_end_training():
     """With patience another evaluation is another run, and --reuse must not take the one for the
     other.
@@ -473,7 +473,7 @@ IDS = [
 ]
 
 
-@pytest.mark.fault(41)
+@pytest.mark.fault(25)
 def test_identity_of_cells_is_what_it_was():
     """Workdirs of before are found: these names are of an earlier version, which knew no rounding
     but to the nearest.
@@ -910,7 +910,7 @@ def test_200_cells_expand_and_are_planned_in_two_seconds_by_a_fresh_process(fold
     ],
     ids=lambda one: one if isinstance(one, str) else "",
 )
-@pytest.mark.fault(32)
+@pytest.mark.fault(20)
 def test_a_field_of_another_type_is_named(changes, said, hint):
     with pytest.raises(ConfigError, match=said) as caught:
         study(**changes)

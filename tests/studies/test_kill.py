@@ -43,7 +43,7 @@ def begin(folder: Path, workdir: Path) -> subprocess.Popen:
     return texts.start(*words)
 
 
-@pytest.mark.fault(40)
+@pytest.mark.fault(24)
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
     folder = tmp_path / "lost"

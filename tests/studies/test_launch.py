@@ -216,7 +216,7 @@ def test_time_left_follows_what_was_measured(bench):
 # --- failures -------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(39)
+@pytest.mark.fault(24)
 def test_failed_cell_stops_no_other(bench, capfd):
     bench.behaviour["40 %"] = "fail"
     with pytest.raises(IncompleteError, match=r"2 of 4 cells .* and 1 more: .*out of luck"):
@@ -245,7 +245,7 @@ def test_failed_evaluation_stops_no_other(bench):
     bench.check_complete()
 
 
-@pytest.mark.fault(39)
+@pytest.mark.fault(24)
 def test_killed_worker_leaves_an_error(bench):
     """The next launch tries its cells one by one: any of them may have killed it."""
     bench.behaviour["40 %"] = "kill"
@@ -271,7 +271,7 @@ def test_diverged_cell_is_final(bench, capfd):
     assert "2 done, 2 diverged of 4 cells" in capfd.readouterr().err
 
 
-@pytest.mark.fault(5, 42)
+@pytest.mark.fault(4)
 def test_full_disk_stops_a_launch(bench, capfd):
     bench.behaviour["15 %"] = bench.behaviour["40 %"] = "full"
     with pytest.raises(disk.DiskFull, match="the study"):
@@ -283,7 +283,7 @@ def test_full_disk_stops_a_launch(bench, capfd):
     bench.check_complete()
 
 
-@pytest.mark.fault(5, 42)
+@pytest.mark.fault(4)
 def test_launcher_without_room_stops_in_order(bench, monkeypatch):
     def refuse(groups: Sequence[str]) -> list[str]:
         raise disk.full(bench.workdir)
@@ -296,7 +296,7 @@ def test_launcher_without_room_stops_in_order(bench, monkeypatch):
     bench.check_complete()
 
 
-@pytest.mark.fault(40)
+@pytest.mark.fault(24)
 def test_stopped_study_goes_on(bench, capfd):
     bench.behaviour["40 %"] = "interrupt"
     with pytest.raises(Stopped, match="stopped: "):
@@ -336,7 +336,7 @@ def test_second_launch_is_told_who_is_there(bench):
 # --- edits ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(41)
+@pytest.mark.fault(25)
 def test_edited_study_adds_and_hides_cells(bench, capfd):
     bench.run()
     groups = bench.place.groups()
@@ -351,7 +351,7 @@ def test_edited_study_adds_and_hides_cells(bench, capfd):
     assert len(bench.made) == 12
 
 
-@pytest.mark.fault(41)
+@pytest.mark.fault(25)
 def test_added_evaluation_trains_nothing_again(bench):
     bench.run()
     bench.evaluations = ("validation", "other")
@@ -445,7 +445,7 @@ def test_dry_run_has_hours_at_a_known_pace_only(bench, capfd):
 # --- a real launch, in processes ------------------------------------------------------------------
 
 
-@pytest.mark.fault(40)
+@pytest.mark.fault(24)
 @pytest.mark.slow
 def test_killed_launch_is_continued_by_the_same_command(bench, tmp_path):
     """The cells that its workers still held are waited for; results are as of one launch."""

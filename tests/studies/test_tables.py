@@ -99,7 +99,7 @@ def test_report_of_tables_is_that_of_the_cells(place, tmp_path):
     assert list(kept.workdir.glob("*.png")) == [kept_only]  # those that lie there, and no others
 
 
-@pytest.mark.fault(24)
+@pytest.mark.fault(12)
 def test_cell_whose_folder_is_gone_waits(place):
     """The gap is shown and never averaged away."""
     lost = place.cells()[2]

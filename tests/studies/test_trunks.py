@@ -261,7 +261,7 @@ def launched(folder: Path, workdir: Path, scale: str = "") -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.fault(40)
+@pytest.mark.fault(24)
 def test_study_with_a_trunk_is_that_without_one(tmp_path):
     """Also when it is killed within the branches and goes on; in each cell, each bit of the end."""
     folder = tmp_path / "lengths"

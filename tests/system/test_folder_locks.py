@@ -38,7 +38,7 @@ HOLD = """
 """
 
 
-@pytest.mark.fault(34)
+@pytest.mark.fault(9)
 def test_a_second_run_is_told_who_holds_the_workdir(tmp_path):
     holder = start(HOLD, tmp_path)
     try:
@@ -89,7 +89,7 @@ def test_asking_who_holds_a_folder_disturbs_nobody(tmp_path):
             pass
 
 
-@pytest.mark.fault(34)
+@pytest.mark.fault(9)
 def test_a_worker_left_behind_does_not_keep_the_lock(tmp_path):
     holder = start(HOLD, tmp_path, "fork")
     assert holder.stdout.readline() == "held\n"
@@ -113,7 +113,7 @@ def test_lock_is_free_after_its_block_or_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("below", ["", "deeper/still"])
-@pytest.mark.fault(33)
+@pytest.mark.fault(22)
 def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
     (tmp_path / "run").write_text("")
     with pytest.raises(ConfigError, match="cannot write in workdir") as error:
@@ -121,7 +121,7 @@ def test_a_file_in_the_place_of_the_workdir(below, tmp_path):
     assert error.value.code == 2
 
 
-@pytest.mark.fault(33)
+@pytest.mark.fault(22)
 def test_a_workdir_where_nothing_can_be_made():
     """/proc takes no files, from root either."""
     with pytest.raises(ConfigError, match="cannot write in workdir"):

@@ -49,7 +49,7 @@ def test_a_file_is_read_through_links_up_to_a_limit(tmp_path):
         opening.read(tmp_path / "file", DataError, 4)
 
 
-@pytest.mark.fault(30)
+@pytest.mark.fault(18)
 def test_link_out_of_its_folder_is_refused(tmp_path):
     (tmp_path / "secret").write_text("x")
     folder = tmp_path / "models--a--b" / "snapshots" / "0123"
@@ -71,7 +71,7 @@ def test_link_out_of_its_folder_is_refused(tmp_path):
         assert opening.inside(folder, folder / name, DataError).read_text() == "x"
 
 
-@pytest.mark.fault(47)
+@pytest.mark.fault(22)
 @pytest.mark.parametrize(
     "store", ["gs://bucket/run", "s3://bucket/run", "hdfs://host/run", Path("gs://bucket/run")]
 )
@@ -99,7 +99,7 @@ def test_local_refuses_bytes_that_are_no_text(tmp_path, monkeypatch):
         opening.local("run", "--workdir")
 
 
-@pytest.mark.fault(47)
+@pytest.mark.fault(22)
 @pytest.mark.parametrize("path", ["gs://bucket/x", "s3://bucket/x", os.fsdecode(b"bad-\xff")])
 @pytest.mark.parametrize(
     "words",

@@ -57,7 +57,7 @@ def device(path: Path, minor: int) -> Path:
     return path
 
 
-@pytest.mark.fault(42)
+@pytest.mark.fault(4)
 @every_command
 def test_output_device_is_written_into(command, write, tmp_path, capsys):
     """As root, a rename would turn /dev/null into a file for the whole machine."""

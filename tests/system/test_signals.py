@@ -41,7 +41,7 @@ def test_signal_interrupts_before_there_is_a_step(number):
         os.kill(os.getpid(), number)
 
 
-@pytest.mark.fault(3)
+@pytest.mark.fault(2)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1"])
 def test_the_same_signal_again_exits_at_once(name):
     script = """
@@ -102,7 +102,7 @@ SEVERAL = """
 """
 
 
-@pytest.mark.fault(4)
+@pytest.mark.fault(3)
 @pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGUSR1", marks=pytest.mark.slow)])
 def test_both_processes_stop_at_the_same_step(name):
     with socket.socket() as free:

@@ -127,7 +127,6 @@ def test_a_branch_resumes_without_its_trunk(base, tmp_path, capfd):
         run(config(base, steps=LONG, **often), tmp_path / "other")
 
 
-@pytest.mark.fault(53)
 @pytest.mark.parametrize(
     ("changes", "refused"),
     [
@@ -215,7 +214,6 @@ def test_the_identity_of_a_trunk_is_what_its_updates_depend_on(base):
     assert len({digest(**{key: value}) for key, value in acting.items()} - {known}) == len(acting)
 
 
-@pytest.mark.fault(53)
 def test_a_trunk_that_is_missing_or_damaged_is_one_line(base, trunk, tmp_path, capsys):
     words = [
         "train",

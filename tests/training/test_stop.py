@@ -33,7 +33,7 @@ def count_steps(workdir: Path) -> list[int]:
     ]
 
 
-@pytest.mark.fault(2)
+@pytest.mark.fault(1)
 @pytest.mark.parametrize("when", ["before the evaluation", "in the evaluation"])
 @pytest.mark.parametrize("step", [3, 6])
 def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, when, step):

@@ -75,7 +75,6 @@ def test_resume_continues_the_tracked_run(fake, tmp_path):
 
 
 @pytest.mark.parametrize("method", ["__init__", "add", "close"])
-@pytest.mark.fault(54)
 def test_a_tracker_that_fails_costs_one_warning(method, fake, tmp_path, monkeypatch, capsys):
     def fail(*_: Any) -> None:
         raise OSError("no route to host\nand more")
@@ -89,7 +88,6 @@ def test_a_tracker_that_fails_costs_one_warning(method, fake, tmp_path, monkeypa
     assert [*read_events(tmp_path)] == [1, 2, 3, 4, 5], "the other tracker goes on"
 
 
-@pytest.mark.fault(54)
 def test_a_missing_package_is_named_before_data_is_prepared(tmp_path, monkeypatch):
     monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
     base = texts.config_file(tmp_path)
@@ -143,7 +141,6 @@ def test_tensorboard_hides_what_a_killed_attempt_wrote(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it stays open
-@pytest.mark.fault(54)
 def test_tensorboard_on_a_full_disk_is_one_warning(tmp_path, monkeypatch, capsys):
     writers = []
 

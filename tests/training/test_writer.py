@@ -89,7 +89,6 @@ def test_truncation_keeps_exactly_the_lines_up_to_the_step(
     assert [json.dumps(json.loads(line)) for line in path.read_text().splitlines()] == expected
 
 
-@pytest.mark.fault(35)
 def test_time_ignores_the_wall_clock_and_survives_resume(tmp_path, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])
