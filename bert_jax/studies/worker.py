@@ -20,7 +20,6 @@ import os
 import platform
 import shutil
 import signal
-import subprocess
 import sys
 import time
 import traceback
@@ -31,7 +30,7 @@ from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
-from bert_jax.studies import files
+from bert_jax.studies import files, joined
 from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER
 from bert_jax.studies.folder import WORK, Entry, StudyFolder
 from bert_jax.system import allocator, disk, machine
@@ -42,7 +41,6 @@ logger = logging.getLogger(__name__)
 Train = Callable[..., bool]  # bert_jax.train.train, which a study may not import
 Activity = Callable[[Sequence[Entry]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
-JOINED = "BERT_JAX_JOINED"  # is set for a process that trains a cell with those of other nodes
 EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
@@ -60,7 +58,7 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
                 hint = "the same command goes on when that process has ended"
                 raise Stopped(str(error), hint) from error
         _train_cells(place, cells, plan.slots, train)
-        if JOINED not in os.environ:
+        if not joined.is_child():
             _evaluate_cells(place, cells, train)
 
 
@@ -85,7 +83,7 @@ def attempt(place: StudyFolder, cells: Sequence[Entry], activity: str, act: Acti
         for cell in cells:
             text = str(error) if known else f"{type(error).__name__}: {error}"
             place.write_failure(cell.id, activity, text)
-        if JOINED in os.environ:  # the other processes have to end, too
+        if joined.is_child():  # the other processes have to end, too
             raise
         if len(cells) > 1:
             attempt(place, cells, activity, act)
@@ -357,7 +355,7 @@ def main(workdir: Path, group: str, train: Train) -> int:
 
 def _work_with_others(place: StudyFolder, group: str, cell: Entry, train: Train) -> int:
     """Train a cell in a child process with those of other workers; evaluate it in worker 0."""
-    if JOINED in os.environ:
+    if joined.is_child():
         import jax
 
         from bert_jax.training import processes
@@ -369,26 +367,11 @@ def _work_with_others(place: StudyFolder, group: str, cell: Entry, train: Train)
         return 0
     if not place.read_trained(cell.id):
         words = (*WORKER, f"--workdir={place.workdir}", f"--group={group}")
-        if code := _run_joined(words):
+        if code := joined.run_child(words, STOPS):
             return code
     if os.environ.get("JAX_PROCESS_ID", "0") == "0":
         work(place, group, train)
     return 0
-
-
-def _run_joined(words: Sequence[str]) -> int:
-    """Train a cell in a child that joins the processes of other nodes; return its exit code.
-
-    Afterwards this process evaluates alone, which one that has joined others cannot do. Stop
-    signals are passed on. A child that a signal ended, as jax ends one whose peers are lost, is
-    resumable.
-    """
-    child = subprocess.Popen(words, env={**os.environ, JOINED: "1"})
-    for number in STOPS:
-        signal.signal(number, lambda number, _: child.send_signal(number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: the child has it too
-    code = child.wait()
-    return code if code >= 0 else STOPPED
 
 
 def _keep_programs(place: StudyFolder) -> None:

@@ -19,7 +19,7 @@ from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.evaluation import inference
-from bert_jax.studies import actions, measures, worker
+from bert_jax.studies import actions, joined, measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.system import folder_locks
@@ -198,16 +198,16 @@ def test_interrupted_work_ends_the_same(whole_study, wholly_done, where, tmp_pat
 
 def test_child_that_a_signal_ends_is_resumable(monkeypatch):
     """jax ends a process whose peers are lost; stop signals are passed on to the child."""
-    monkeypatch.setattr(worker, "STOPS", (signal.SIGUSR1,))
+    stops = (signal.SIGUSR1,)
     before = {number: signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGINT)}
     told = "import os, signal, time; signal.signal(10, lambda *_: os._exit(7)); time.sleep(60)"
     try:
-        knows = f"import os; assert os.environ['{worker.JOINED}']"
-        assert worker._run_joined((sys.executable, "-c", knows)) == 0
-        assert worker._run_joined((sys.executable, "-c", "import os; os.abort()")) == 75
+        knows = f"import os; assert os.environ['{joined.VARIABLE}']"
+        assert joined.run_child((sys.executable, "-c", knows), stops) == 0
+        assert joined.run_child((sys.executable, "-c", "import os; os.abort()"), stops) == 75
         timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
-        assert worker._run_joined((sys.executable, "-S", "-c", told)) == 7
+        assert joined.run_child((sys.executable, "-S", "-c", told), stops) == 7
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -225,17 +225,17 @@ def test_first_of_several_processes_evaluates(study, tmp_path, monkeypatch):
     monkeypatch.setattr(worker, "_keep_programs", lambda place: None)
     begun: list[Any] = []
 
-    def run_child(command: tuple[str, ...]) -> int:
+    def run_child(command: tuple[str, ...], stops: object) -> int:
         begun.append(command)
         with monkeypatch.context() as patch:
-            patch.setenv(worker.JOINED, "1")
+            patch.setenv(joined.VARIABLE, "1")
             patch.setattr(processes, "start_processes", lambda settings: begun.append(settings))
             patch.setattr(worker, "_run_suite", lambda *_: pytest.fail("a child evaluates"))
             return worker.main(place.workdir, "g", train)
 
-    monkeypatch.setattr(worker, "_run_joined", lambda command: 75)
+    monkeypatch.setattr(joined, "run_child", lambda *_: 75)
     assert worker.main(place.workdir, "g", train) == 75
-    monkeypatch.setattr(worker, "_run_joined", run_child)
+    monkeypatch.setattr(joined, "run_child", run_child)
     monkeypatch.setenv("JAX_PROCESS_ID", "1")
     assert worker.main(place.workdir, "g", train) == 0
     words = f"-m bert_jax.study work --workdir={place.workdir} --group=g"
