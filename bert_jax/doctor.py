@@ -1,6 +1,7 @@
 """`bert-jax doctor`: versions, devices, disk, prepared corpora and known trouble of a machine.
 
-It must work on a machine where packages are missing, so each is imported where it is needed.
+It must work on a machine where packages are missing, so each is imported where it is needed, but
+for psutil, which counts cores and memory.
 """
 
 from __future__ import annotations

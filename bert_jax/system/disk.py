@@ -134,13 +134,13 @@ def write_output(path: Path, content: str | bytes, hint: str = ELSEWHERE) -> Non
     """Write a file that a user named; a link stays, and its target is replaced in one move.
 
     Devices such as /dev/null and /dev/stdout are written into: a rename would replace them by a
-    file, for every program of the machine.
+    file, for every program of the machine. /dev/shm is a folder of files as any other.
     """
     check_output(path, hint)
     data = content.encode() if isinstance(content, str) else content
     with output(path, ConfigError, hint, repr(str(path))):
-        is_device = path.exists() and not path.is_file()
-        if is_device or path.is_relative_to("/dev"):
+        is_stream = path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm")
+        if is_stream or (path.exists() and not path.is_file()):
             sys.stdout.flush()  # what was printed before stands before it
             with path.open("ab") as file:
                 file.write(data)

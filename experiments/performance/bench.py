@@ -192,8 +192,8 @@ def make_tree(spec: str | None, size: str | None) -> Any:
     for path, value in values.items():
         configs.put(tree, path.split("."), value)
     has_half = {"avx512_bf16", "amx_bf16"} & set(machine.cpuinfo("flags").split())
-    if tree.model.dtype == "auto" and has_half and _name_backend() == "cpu":
-        tree.model.dtype = "bfloat16_products"
+    if tree.model.dtype == "auto" and _name_backend() == "cpu":
+        tree.model.dtype = "bfloat16_products" if has_half else "float32"
     return tree
 
 

@@ -7,11 +7,13 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from bert_jax import cli, plan
+from bert_jax.system import disk
 from tests import saved, texts
 
 COMMANDS = {
@@ -92,6 +94,17 @@ def test_output_that_is_a_folder_is_refused(command, write, tmp_path, capsys):
     error, hint = capsys.readouterr().err.splitlines()[-2:]
     assert "is a folder" in error
     assert "--output" in hint
+
+
+def test_file_in_shared_memory_is_replaced():
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK):
+        pytest.skip("no /dev/shm here")
+    with tempfile.TemporaryDirectory(dir=shared) as folder:
+        file = Path(folder) / "page.html"
+        for text in ("first", "second"):
+            disk.write_output(file, text)
+        assert file.read_text() == "second"
 
 
 def test_standard_output_gets_the_page(names, tmp_path):
