@@ -317,4 +317,5 @@ if __name__ == "__main__":
     try:
         main(sys.argv[1:])
     except UserError as error:
-        sys.exit(f"error: {error}\nhint: {error.hint}")
+        print(f"error: {error}\nhint: {error.hint}", file=sys.stderr)
+        sys.exit(error.code)
