@@ -36,6 +36,7 @@ PROGRESS = ("seed", "step", "steps", *SPENT, "seconds", "evaluation_seconds")
 LAST = ("parameters", "vocabulary", "error", "missing", "hardware", "ended")
 OBJECTS = ("errors", "data", "evaluated")  # fields of a result that are written as JSON
 FIXED = (*IDENTITY, *PROGRESS, *LAST, *OBJECTS)
+LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 RESTORE = "restore it; `bert-jax study` writes it from the cells"
 Point = tuple[str, int, str, float]
 
@@ -117,7 +118,9 @@ def _write_row(result: Result) -> dict[str, Any]:
     out["seconds"] = round(result.seconds, 3)
     out["evaluation_seconds"] = round(result.evaluation_seconds, 3)
     out |= {"parameters": result.parameters, "vocabulary": result.vocabulary}
-    out |= {"error": state.error, "missing": " ".join(state.missing)}
+    # A bare carriage return would stand without quotation marks, and then not be read.
+    error = state.error.replace("\r", " ")[:LONGEST]
+    out |= {"error": error, "missing": " ".join(state.missing)}
     out |= {"hardware": result.hardware, "ended": result.ended}
     for name in OBJECTS:
         if value := getattr(result, name):

@@ -156,6 +156,16 @@ def test_flipped_bit_of_examples_is_found(place, tmp_path):
         read_all()
 
 
+@pytest.mark.parametrize("error", ["a bar: 10 %\r20 %", 'lines,\r\n"quoted"\n', "x" * 200_000])
+def test_any_error_is_read_again(place, error):
+    cell = place.cells()[1]
+    (place.cell(cell.id) / "trained.json").unlink()
+    place.write_failure(cell.id, "training", error)
+    (found,) = [one for one in results.read_results(place) if one.entry.id == cell.id]
+    assert found.state.name == "failed"
+    assert found.state.error[:20].split() == f"training: {error}"[:20].split()
+
+
 def test_axis_may_have_the_name_of_a_column(tmp_path):
     study = define()
     axis = study.axes[1].__class__("step", study.axes[1].points)
