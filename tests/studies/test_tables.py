@@ -216,6 +216,19 @@ def test_parts_make_one_study(tmp_path):
         reuse.find_finished(whole, cells, [tmp_path / "nowhere"], tmp_path)
 
 
+def test_taken_cells_of_another_part_stay(place, tmp_path):
+    kept = copy_tables(place, tmp_path / "kept")
+    whole, cells = StudyFolder(tmp_path / "whole"), entries(define())
+    whole.write_study(kept.read_study(), cells)
+    for part in (cells[:2], cells[2:]):
+        reuse.take(whole, reuse.find_finished(whole, part, [kept.workdir], tmp_path))
+    assert progress.look(whole).counts["done"] == 4
+    arrays = [tables.Examples(folder) for folder in (whole.taken, kept.workdir)]
+    for cell in cells:
+        ours, theirs = (one.read(cell.id, "validation") for one in arrays)
+        assert ours.keys() == theirs.keys() != set()
+
+
 def test_row_without_a_result_is_not_taken(place, tmp_path):
     kept = copy_tables(place, tmp_path / "kept")
     more = define(evaluations={**define().evaluations, "again": Suite("pretrain")})
