@@ -12,7 +12,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.studies import actions, progress, results, reuse, tables
+from bert_jax.studies import actions, progress, results, reuse, tables, worker
 from bert_jax.studies.definition import Comparison, Suite
 from bert_jax.studies.folder import Entry, StudyFolder
 from tests import study_workdir
@@ -249,6 +249,22 @@ def test_taken_cell_is_trained_once_its_evaluation_changes(place, tmp_path):
     study = kept.read_study() | {"evaluations": actions.record_evaluations(edited)}
     whole.write_study(study, entries(edited))
     assert progress.look(whole).counts["waiting"] == 4
+
+
+def test_taken_cell_may_have_been_begun_here(place, tmp_path):
+    """Neither its checkpoints nor its failure keep the row from standing for it."""
+    kept = copy_tables(place, tmp_path / "kept")
+    states = iter(["halfway", "failed", "killed", "untouched"])
+    begun = study_workdir.build(
+        tmp_path / "begun", define(), lambda cell: next(states), examples=5, lines=8
+    )
+    cells = entries(define())
+    finished = reuse.find_finished(begun, cells, [kept.workdir], tmp_path)
+    assert len(finished.rows) == 4
+    reuse.take(begun, finished)
+    assert progress.look(begun).counts["done"] == 4
+    worker.work(begun, *begun.groups(), lambda *_, **__: pytest.fail("it is trained again"))
+    assert not list(begun.cells_folder.glob("*/trained.json"))
 
 
 def test_cells_of_different_texts_are_refused(place):
