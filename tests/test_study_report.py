@@ -39,7 +39,7 @@ def metric(place: StudyFolder, cell: str, name: str, key: str) -> float:
 
 
 def cells(place: StudyFolder) -> dict[tuple[str, str, int], str]:
-    """Ids by size, rate and seed, from cell.json alone."""
+    """Ids by size, rate and seed, from study.json alone."""
     found = {}
     for cell in place.cells():
         found[cell.labels["size"], cell.labels["masking.rate"], cell.seed] = cell.id

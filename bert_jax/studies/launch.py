@@ -108,8 +108,9 @@ class Launcher(signals.Handler):
         coming = {cell.id for other in others if other.id != group.id for cell in other.cells}
         for cell in group.cells:
             trunk = cell.trunk.rpartition("@")[0]
-            if trunk in coming and not self._place.saved(trunk, cell.fork):
-                return not self._place.read_trained(cell.id)
+            early = trunk in coming and not self._place.saved(trunk, cell.fork)
+            if early and not self._place.read_trained(cell.id):
+                return True
         return False
 
     def _end(self, group: Group, code: int) -> None:

@@ -53,17 +53,28 @@ def gather_cells(place: StudyFolder, history: bool = True) -> list[Result]:
             f"no study in {place.workdir}", "`bert-jax study run STUDY --workdir=…` makes one"
         )
     cells, begun = place.cells(), find_begin(place)
-    taken = tables.read_tables(place.taken, cells, begun)
-    # An evaluation that was edited since has no result there, and the cell is to be made here.
-    taken = {cell: result for cell, result in taken.items() if tables.is_finished(result)}
+    taken = find_taken(place, cells)
     if not place.cells_folder.exists():
         taken |= tables.read_tables(place.workdir, cells, begun)
     sizes = {cell: len(group.cells) for group in place.groups().values() for cell in group.cells}
-    found = []
-    for cell in cells:
-        known = None if place.cell(cell.id).exists() else taken.get(cell.id)
-        found.append(known or read_cell(place, cell, history, sizes.get(cell.id, 1), begun))
-    return found
+    return [
+        taken.get(cell.id) or read_cell(place, cell, history, sizes.get(cell.id, 1), begun)
+        for cell in cells
+    ]
+
+
+def find_taken(place: StudyFolder, cells: Sequence[Entry]) -> dict[str, Result]:
+    """Return the cells that the tables taken have finished and that were not trained here.
+
+    Training may have begun here. An evaluation that was edited since has no result in the tables,
+    and its cell is to be made here.
+    """
+    rows = tables.read_tables(place.taken, cells, find_begin(place))
+    return {
+        cell: result
+        for cell, result in rows.items()
+        if tables.is_finished(result) and not place.read_trained(cell)
+    }
 
 
 def find_begin(place: StudyFolder) -> str:

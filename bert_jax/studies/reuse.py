@@ -87,12 +87,14 @@ def take(place: StudyFolder, finished: Finished) -> None:
         shutil.copytree(source, draft, ignore=LEFT_OUT)
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)
-    sources = {folder: tables.Examples(folder) for folder, _ in finished.rows.values()}
-    if sources.keys() - {place.taken}:
+    if {folder for folder, _ in finished.rows.values()} - {place.taken}:
+        # With the cells that were taken for another part of the study.
+        others = tables.read_tables(place.taken, place.cells())
+        rows = {cell: (place.taken, result) for cell, result in others.items()} | finished.rows
+        sources = {folder: tables.Examples(folder) for folder, _ in rows.values()}
 
         def read_arrays(result: Result, name: str) -> dict[str, np.ndarray]:
-            folder, _ = finished.rows[result.entry.id]
+            folder, _ = rows[result.entry.id]
             return sources[folder].read(result.entry.id, name)
 
-        found = [result for _, result in finished.rows.values()]
-        tables.write_tables(place.taken, found, read_arrays)
+        tables.write_tables(place.taken, [result for _, result in rows.values()], read_arrays)

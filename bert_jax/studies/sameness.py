@@ -28,14 +28,9 @@ def name_text(config: Config) -> str:
     return config.task.source or f"{corpus.source} {corpus.path}".strip()
 
 
-def list_texts(found: Sequence[Result], named: Sequence[str] = ()) -> list[str]:
-    """Name every text of a study's cells, with the fingerprint of what was trained on.
-
-    Args:
-      found: the cells.
-      named: the texts as study.json has them.
-    """
-    texts = dict.fromkeys(named, "")
+def list_texts(found: Sequence[Result]) -> list[str]:
+    """Name every text of a study's cells, with the fingerprint of what was trained on."""
+    texts: dict[str, str] = {}
     for result in found:
         corpus, _ = result.data.get("", ("", ""))
         name = name_text(result.entry.config)

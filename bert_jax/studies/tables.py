@@ -36,6 +36,8 @@ PROGRESS = ("seed", "step", "steps", *SPENT, "seconds", "evaluation_seconds")
 LAST = ("parameters", "vocabulary", "error", "missing", "hardware", "ended")
 OBJECTS = ("errors", "data", "evaluated")  # fields of a result that are written as JSON
 FIXED = (*IDENTITY, *PROGRESS, *LAST, *OBJECTS)
+MOST = 1 << 34  # bytes of the examples of all cells
+LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 RESTORE = "restore it; `bert-jax study` writes it from the cells"
 Point = tuple[str, int, str, float]
 
@@ -117,7 +119,9 @@ def _write_row(result: Result) -> dict[str, Any]:
     out["seconds"] = round(result.seconds, 3)
     out["evaluation_seconds"] = round(result.evaluation_seconds, 3)
     out |= {"parameters": result.parameters, "vocabulary": result.vocabulary}
-    out |= {"error": state.error, "missing": " ".join(state.missing)}
+    # A bare carriage return would stand without quotation marks, and then not be read.
+    error = state.error.replace("\r", " ")[:LONGEST]
+    out |= {"error": error, "missing": " ".join(state.missing)}
     out |= {"hardware": result.hardware, "ended": result.ended}
     for name in OBJECTS:
         if value := getattr(result, name):
@@ -210,7 +214,7 @@ class Examples:
         if not os.path.lexists(self._path):
             return
         with self._reporting_damage():
-            packed = opening.read(self._path, DataError, files.LIMIT, RESTORE)
+            packed = opening.read(self._path, DataError, MOST, RESTORE)
             self._arrays = np.load(io.BytesIO(packed))
             for name in self._arrays.files:
                 cell, evaluation, _ = name.split("/", 2)

@@ -30,7 +30,7 @@ from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
-from bert_jax.studies import files, joined
+from bert_jax.studies import files, joined, results
 from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER
 from bert_jax.studies.folder import WORK, Entry, StudyFolder
 from bert_jax.system import allocator, disk, machine
@@ -50,6 +50,8 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
 
     plan = place.read_group(group)
     cells = [cell for cell in place.cells() if cell.id in plan.cells]
+    taken = results.find_taken(place, cells)  # since the group was planned
+    cells = [cell for cell in cells if cell.id not in taken]
     with ExitStack() as locks:
         for cell in cells:
             try:

@@ -12,7 +12,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.studies import actions, progress, results, reuse, tables
+from bert_jax.studies import actions, progress, results, reuse, tables, worker
 from bert_jax.studies.definition import Comparison, Suite
 from bert_jax.studies.folder import Entry, StudyFolder
 from tests import study_workdir
@@ -86,10 +86,10 @@ def test_report_of_tables_is_that_of_the_cells(place, tmp_path):
     actions.report(place.workdir)
     kept = copy_tables(place, tmp_path / "kept")
     actions.report(kept.workdir)
-    for name in ("summary.md", "report.html", *NAMES):
-        assert (kept.workdir / name).read_text(errors="replace") == (
-            place.workdir / name
-        ).read_text(errors="replace"), name
+    for name in ("report.html", *NAMES):
+        assert (kept.workdir / name).read_bytes() == (place.workdir / name).read_bytes(), name
+    assert "](figures/" in place.summary.read_text()
+    assert kept.summary.read_text() == place.summary.read_text().replace("](figures/", "](")
     drawn = {path.stem for path in place.figures.glob("*.png")}
     assert {path.stem for path in kept.workdir.glob("*.png")} == drawn
     kept_only, *others = sorted(kept.workdir.glob("*.png"))
@@ -156,6 +156,16 @@ def test_flipped_bit_of_examples_is_found(place, tmp_path):
         read_all()
 
 
+@pytest.mark.parametrize("error", ["a bar: 10 %\r20 %", 'lines,\r\n"quoted"\n', "x" * 200_000])
+def test_any_error_is_read_again(place, error):
+    cell = place.cells()[1]
+    (place.cell(cell.id) / "trained.json").unlink()
+    place.write_failure(cell.id, "training", error)
+    (found,) = [one for one in results.read_results(place) if one.entry.id == cell.id]
+    assert found.state.name == "failed"
+    assert found.state.error[:20].split() == f"training: {error}"[:20].split()
+
+
 def test_axis_may_have_the_name_of_a_column(tmp_path):
     study = define()
     axis = study.axes[1].__class__("step", study.axes[1].points)
@@ -206,6 +216,19 @@ def test_parts_make_one_study(tmp_path):
         reuse.find_finished(whole, cells, [tmp_path / "nowhere"], tmp_path)
 
 
+def test_taken_cells_of_another_part_stay(place, tmp_path):
+    kept = copy_tables(place, tmp_path / "kept")
+    whole, cells = StudyFolder(tmp_path / "whole"), entries(define())
+    whole.write_study(kept.read_study(), cells)
+    for part in (cells[:2], cells[2:]):
+        reuse.take(whole, reuse.find_finished(whole, part, [kept.workdir], tmp_path))
+    assert progress.look(whole).counts["done"] == 4
+    arrays = [tables.Examples(folder) for folder in (whole.taken, kept.workdir)]
+    for cell in cells:
+        ours, theirs = (one.read(cell.id, "validation") for one in arrays)
+        assert ours.keys() == theirs.keys() != set()
+
+
 def test_row_without_a_result_is_not_taken(place, tmp_path):
     kept = copy_tables(place, tmp_path / "kept")
     more = define(evaluations={**define().evaluations, "again": Suite("pretrain")})
@@ -226,6 +249,22 @@ def test_taken_cell_is_trained_once_its_evaluation_changes(place, tmp_path):
     study = kept.read_study() | {"evaluations": actions.record_evaluations(edited)}
     whole.write_study(study, entries(edited))
     assert progress.look(whole).counts["waiting"] == 4
+
+
+def test_taken_cell_may_have_been_begun_here(place, tmp_path):
+    """Neither its checkpoints nor its failure keep the row from standing for it."""
+    kept = copy_tables(place, tmp_path / "kept")
+    states = iter(["halfway", "failed", "killed", "untouched"])
+    begun = study_workdir.build(
+        tmp_path / "begun", define(), lambda cell: next(states), examples=5, lines=8
+    )
+    cells = entries(define())
+    finished = reuse.find_finished(begun, cells, [kept.workdir], tmp_path)
+    assert len(finished.rows) == 4
+    reuse.take(begun, finished)
+    assert progress.look(begun).counts["done"] == 4
+    worker.work(begun, *begun.groups(), lambda *_, **__: pytest.fail("it is trained again"))
+    assert not list(begun.cells_folder.glob("*/trained.json"))
 
 
 def test_cells_of_different_texts_are_refused(place):

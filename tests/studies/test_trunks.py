@@ -173,6 +173,10 @@ def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatc
     engine = Remembering()
     launcher = launch.Launcher(place, [short, long], engine, lambda: None)  # type: ignore[arg-type]  # part of one
     folders = [place.cell(cell.id) / "checkpoints" / str(FORK) for cell in short.cells]
+    place.write_trained(long.cells[0].id, 40, 1.0, "done")  # the other one still needs its trunk
+    launcher._start()
+    assert engine.started == [short.id]
+    (place.cell(long.cells[0].id) / "trained.json").unlink()
     for folder in folders:
         launcher._start()
         assert engine.started == [short.id]

@@ -208,6 +208,8 @@ def test_child_that_a_signal_ends_is_resumable(monkeypatch):
         timer = threading.Timer(3, os.kill, (os.getpid(), signal.SIGUSR1))
         timer.start()
         assert joined.run_child((sys.executable, "-S", "-c", told), stops) == 7
+        # The worker evaluates next, and stops by its own handlers.
+        assert before == {number: signal.getsignal(number) for number in before}
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

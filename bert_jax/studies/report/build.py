@@ -38,8 +38,8 @@ def write(place: StudyFolder) -> str:
         _write_figures(view, blocks, place.figures, names, figure_files.KINDS)
         _write_summary(place, blocks, place.figures, names)
     else:
-        there = {file.stem for file in place.workdir.glob("*.png")}
-        _write_figures(view, blocks, place.workdir, there or names, ("png",))
+        there = {file.stem for file in place.workdir.glob("*.png")} or names
+        _write_figures(view, blocks, place.workdir, there, ("png",))
         _write_summary(place, blocks, place.workdir, there)
     html = page(f"Study {view.name}", render_html(blocks), STYLE)
     files.write_text(place.report, html)
