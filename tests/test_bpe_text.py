@@ -388,8 +388,7 @@ def test_rows_of_the_special_tokens_move_by_their_roles():
     name = "encoder/embeddings/token"
     config = knobs.Config(init_from="there", init_vocab="remap")
     run = types.SimpleNamespace(tokenizer=theirs, tokenizer_path="")
-    params = {"encoder": {"embeddings": {"token": fresh}}}
-    moved = initial._remapped(config, run, ours, params, {name: table})[name][:, 0]
+    moved = initial._remap_rows(config, run, ours, {name: fresh}, {name: table})[name][:, 0]
     assert moved[list(ours.special)].tolist() == list(theirs.special)
     for piece in ("a", "Ġ", "Ġthe"):
         assert moved[ours.vocab.index(piece)] == theirs.vocab.index(piece)

@@ -152,7 +152,7 @@ class Evaluator:
         for outputs in self._batches(params, masks or [self.traced], progress):
             for rows in outputs:
                 totals.add(_add_rows(rows))
-            for name in outputs[0].keys() - OF_TEXT:
+            for name in [name for name in outputs[0] if name not in OF_TEXT]:
                 for place, part in enumerate(("sum", "count")):
                     values = sum(rows[name][place] for rows in outputs)
                     parts.setdefault(f"{name}.{part}", []).append(values)

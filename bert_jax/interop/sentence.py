@@ -32,7 +32,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
             f"{file} chains {shorten(kinds)}", "Transformer, Pooling and Normalize are known"
         )
     subfolder = modules[1].get("path")
-    if not isinstance(subfolder, str) or Path(subfolder).name != subfolder:
+    if not isinstance(subfolder, str) or Path(subfolder).name != subfolder or subfolder == "..":
         raise CheckpointError(
             f"{file} names the folder {shorten(subfolder)}", "a folder next to the file is read"
         )

@@ -61,7 +61,8 @@ class SafetensorsFiles:
         file, opened = self._files[name]
         try:
             return opened.get_tensor(name)
-        except (SafetensorError, OSError, ValueError) as error:
+        # The last two: numpy has no such type, as none of 8 bits.
+        except (SafetensorError, OSError, ValueError, AttributeError, TypeError) as error:
             raise _refuse(file, error) from error
 
     def _open(self, file: Path) -> None:

@@ -18,7 +18,7 @@ from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Pairs, Result, lines
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
-from bert_jax.suites.token_scores import check_within_word, make_scorer
+from bert_jax.suites.token_scores import check_within_word, is_causal, make_scorer
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ def _score_pairs(run: runs.TrainedModel, options: Pairs) -> Detailed:
         logger.info(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores: half right")
     hits = float(credits.sum())
     low, high = wilson(hits, len(pairs))
-    name = "accuracy_word_l2r" if options.within_word else "accuracy"
+    corrected = options.within_word and not is_causal(run)
+    name = "accuracy_word_l2r" if corrected else "accuracy"
     result: Result = {"pairs": len(pairs), "ties": ties, name: hits / len(pairs)}
     result |= {f"{name}_low": low, f"{name}_high": high}
     texts = [pair.options[side] for side in range(2) for pair in pairs]

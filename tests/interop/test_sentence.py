@@ -27,6 +27,7 @@ REFUSED: dict[str, tuple[str, Any]] = {  # what the error says -> a file, and it
     "lower-cases texts": ("sentence_bert_config.json", {"do_lower_case": True}),
     "pooling_mode_max_tokens": ("1_Pooling/config.json", {"pooling_mode_max_tokens": True}),
     "names the folder '../x'": ("modules.json", [MODULES[0], MODULES[1] | {"path": "../x"}]),
+    "names the folder '..'": ("modules.json", [MODULES[0], MODULES[1] | {"path": ".."}]),
     "chains ['Transformer']": ("modules.json", MODULES[:1]),
 }
 

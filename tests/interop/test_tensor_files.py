@@ -126,6 +126,7 @@ HOSTILE = {
     "deep JSON": packed(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
     "negative shape": packed({"a": entry(shape=(-1, -2))}, bytes(8)),
     "shape too large for any memory": packed({"a": entry(shape=(2**40, 2**40))}, bytes(8)),
+    "type without an equal in numpy": packed({"a": entry("F8_E4M3", (8,))}, bytes(8)),
     "offsets past the end": packed({"a": entry()}, bytes(7)),
     "overlap": packed({"a": entry(), "b": entry(offsets=(4, 12))}, bytes(12)),
 }

@@ -28,6 +28,7 @@ from bert_jax.suites.token_scores import CausalScorer
 from bert_jax.training import resume
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
+from tests.suites.masked import make_model
 
 CAUSAL = {
     "model__layers": 1,
@@ -318,3 +319,14 @@ def test_suites_score_a_causal_model_left_to_right(run, tmp_path):
         suites.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}", within_word=True)
     with pytest.raises(ConfigError, match="needs the mlm head; model has causal_lm"):
         suites.evaluate(run, "cross_rate")
+
+
+@pytest.mark.parametrize("suite", ["pll", "blimp"])
+def test_a_hybrid_model_corrects_masks_alone(run, tmp_path, suite):
+    rows = {"text": TEXTS[0], "sentence_good": TEXTS[0], "sentence_bad": TEXTS[1]}
+    (tmp_path / "rows.jsonl").write_text(json.dumps(rows) + "\n")
+    hybrid = dataclasses.replace(make_model(run.tokenizer_path), from_left=run)
+    source = f"files:{tmp_path / 'rows.jsonl'}"
+    found = suites.evaluate(hybrid, suite, source=source, within_word=True)
+    assert any("_word_l2r" in name for name in found)
+    assert found["left_to_right"] == suites.evaluate(run, suite, source=source)
