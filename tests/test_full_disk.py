@@ -47,10 +47,10 @@ def mount(tmp_path) -> Iterator[Mount]:
     libc = ctypes.CDLL(None, use_errno=True)
     mounted: list[Path] = []
 
-    def make(size: str, inodes: int = 0) -> Path:
+    def make(size: str) -> Path:
         folder = tmp_path / f"disk{len(mounted)}"
         folder.mkdir()
-        options = f"size={size}" + (f",nr_inodes={inodes}" if inodes else "")
+        options = f"size={size}"
         if libc.mount(b"tmpfs", os.fsencode(folder), b"tmpfs", 0, options.encode()):
             pytest.skip(f"no file system may be mounted here: {os.strerror(ctypes.get_errno())}")
         mounted.append(folder)
@@ -167,13 +167,6 @@ def test_a_save_that_fills_the_disk_is_one_error(place, end, mount):
     made.save(3, state, {})
     made.close()
     assert list_steps(made.folder) == [1, 3]
-
-
-@pytest.mark.fault(4)
-def test_no_inodes_left_is_said_as_such(base, mount, capsys):
-    folder = mount("20m", inodes=10)
-    error = refused(capsys, *train(base, folder / "run"))
-    assert "needs one more file and 0 of 10 (inodes) are free" in error
 
 
 @pytest.mark.fault(4)

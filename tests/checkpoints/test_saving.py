@@ -230,8 +230,8 @@ def test_save_refuses_parameters_that_are_not_finite(value, tmp_path):
 @pytest.mark.fault(4)
 def test_save_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
     save_steps(tmp_path, 1)
-    room = types.SimpleNamespace(f_bavail=4_321, f_frsize=1, f_files=0, f_favail=0)
-    monkeypatch.setattr(disk.os, "statvfs", lambda _: room)
+    room = types.SimpleNamespace(free=4_321)
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: room)
     made = open_folder(tmp_path)
     made.restore(make_state())
     with pytest.raises(CheckpointError, match=r"needs 1,0\d\d,\d+ bytes and 4,321 are") as error:

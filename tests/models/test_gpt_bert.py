@@ -149,7 +149,7 @@ def test_a_gate_multiplies_what_attention_summed():
     """With a gate that is the same at every token, as if it were in the last matrix."""
     b, x = toy.batch(2, 24), np.random.default_rng(1).normal(size=(2, 24, 32)).astype(np.float32)
     gated, plain = (
-        Attention(toy.config(model__attention_gate=gate).model, 0, train=False, backend="einsum")
+        Attention(toy.config(model__attention_gate=gate).model, train=False, backend="einsum")
         for gate in (True, False)
     )
     mask = make_attention_mask(b, plain.cfg)

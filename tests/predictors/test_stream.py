@@ -342,9 +342,9 @@ def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
 
 
 @pytest.mark.fault(10)
-@pytest.mark.parametrize("command", ["predict", "train", "evaluate"])
+@pytest.mark.parametrize("command", ["predict fill-mask", "train", "evaluate"])
 def test_help_names_the_limits(command, capsys):
-    assert cli.execute([command, "--help"]) == 0
+    assert cli.execute([*command.split(), "--help"]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert f"{knobs.TEXT:,} characters" in said
     assert f"{knobs.LINE:,} bytes" in said

@@ -60,7 +60,7 @@ def test_page_has_every_section_and_folds_details():
     assert '<span class="held">2 rows</span>' in page
     assert "<b>4.9</b> (4.8 to 5.0)" in page
     assert "<code>a `b`</code>" in page
-    assert page.count("<svg") == 2  # for broad and for slim cards
+    assert page.count("<svg") == 1
     assert page.endswith("<p>seed</p></section>")
 
 

@@ -114,7 +114,7 @@ def test_a_full_disk_is_the_users_error(tmp_path):
     assert not (tmp_path / "metrics.jsonl").is_symlink()  # replaced, never written through
     made._file.close()
     made._file = Path("/dev/full").open("a")  # noqa: SIM115  (close is what is tested)
-    with pytest.raises(CheckpointError, match="disk full: /dev/full is a device") as error:
+    with pytest.raises(CheckpointError, match="disk full: /dev/full needs") as error:
         made.write(1, {})
     assert error.value.code == 4
     made.close()  # the bytes that did not fit were said to
