@@ -32,7 +32,7 @@ from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files, joined, results
 from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER
-from bert_jax.studies.folder import WORK, Entry, StudyFolder
+from bert_jax.studies.folder import WORK, Entry, Failure, StudyFolder
 from bert_jax.system import allocator, disk, machine
 from bert_jax.system.disk import DiskFull
 
@@ -70,8 +70,12 @@ def attempt(place: StudyFolder, cells: Sequence[Entry], activity: str, act: Acti
     Cells of an earlier failure are tried alone at once, because one of them may have killed the
     process. A failure is noted in its cell, and the other cells go on.
     """
-    if len(cells) > 1 and any(place.read_failure(cell.id) for cell in cells):
-        for cell in cells:
+    failures = {cell.id: place.read_failure(cell.id) for cell in cells}
+    if len(cells) > 1 and any(failures.values()):
+        for cell in sorted(cells, key=lambda cell: _find_time(failures[cell.id])):
+            # A cell that kills the process now has the last failure, and is tried last next time.
+            if failure := failures[cell.id]:
+                place.write_failure(cell.id, failure.activity, failure.error)
             attempt(place, [cell], activity, act)
         return
     try:
@@ -92,6 +96,10 @@ def attempt(place: StudyFolder, cells: Sequence[Entry], activity: str, act: Acti
     else:
         for cell in cells:
             place.clear_failure(cell.id, activity)
+
+
+def _find_time(failure: Failure | None) -> str:
+    return failure.time if failure else ""
 
 
 def _print_error(error: Exception) -> None:

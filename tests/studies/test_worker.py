@@ -19,7 +19,7 @@ from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.evaluation import inference
-from bert_jax.studies import actions, joined, measures, worker
+from bert_jax.studies import actions, files, joined, measures, worker
 from bert_jax.studies.definition import Finetune, Study, Suite, axis, expand
 from bert_jax.studies.folder import Entry, StudyFolder
 from bert_jax.system import folder_locks
@@ -304,6 +304,27 @@ def test_what_fails_together_is_tried_alone(study, tmp_path):
     tried.clear()
     worker.work(place, "g", refuse)
     assert tried == [[names[1]]]
+
+
+def test_cell_that_kills_its_process_is_tried_last(study, tmp_path, monkeypatch):
+    place, cells = prepare(tmp_path, dataclasses.replace(study, evaluations={}))
+    times = iter(f"2026-01-01T00:00:{second:02}" for second in range(60))
+    monkeypatch.setattr(files, "tell_time", lambda: next(times))
+    for cell in cells:  # as the launcher notes the end of a process
+        place.write_failure(cell.id, "worker", "killed by SIGKILL")
+    tried: list[str] = []
+
+    def kill(runs: list[Any], **_: object) -> bool:
+        tried.append(runs[0][1].name)
+        if runs[0][1].name == cells[0].id:
+            raise SystemExit  # which nothing in the process catches
+        return False
+
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            worker.work(place, "g", kill)
+    assert tried == [cells[0].id, cells[1].id, cells[0].id]
+    assert [place.read_state(cell).name for cell in cells] == ["failed", "done"]
 
 
 def test_stop_at_the_last_step_begins_nothing_more(study, tmp_path, monkeypatch):
