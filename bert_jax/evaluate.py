@@ -64,7 +64,7 @@ def run(
     """
     from bert_jax.interop import runs
 
-    names = suite.split(",") if suite else []
+    names = [*dict.fromkeys(suite.split(","))] if suite else []
     for name in names:
         suites.find_row(name)
     opened = runs.open_run(checkpoint, tokenizer=tokenizer)

@@ -33,7 +33,7 @@ def write(
     """
     from bert_jax.reporting import drawing  # matplotlib takes a while to load
 
-    figures = clean_texts(figures)
+    figures, source = clean_texts(figures), clean_texts(source)
     shown = [figure for figure in figures if has_values(figure)]
     if not shown:
         return []
