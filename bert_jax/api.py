@@ -140,7 +140,7 @@ class Model:
         return self._captured(texts, "attention", lambda weights, n: weights[..., :n, :n])
 
     def logits(self, texts: Sequence[Text], head: str = "") -> list[np.ndarray]:
-        """Return what a head gives for each text, by default the model's first head.
+        """Compute the outputs of a head for each text, by default of the model's first head.
 
         They are [tokens, vocabulary] of `mlm` and `causal_lm`, [tokens, labels] of `tag`, [tokens]
         of `replaced`, [options] of `choice`, whose texts are {"text", "options"}, and of the others

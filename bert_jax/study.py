@@ -172,7 +172,7 @@ def _read_options(texts: Sequence[str]) -> dict[str, str]:
 
 
 def _read_sweep(call: cli.Call) -> sweep.Sweep:
-    """Return what the command line says of a sweep."""
+    """Read a sweep from the command line."""
     from bert_jax.studies import sweep
     from bert_jax.studies.spec import Budget
 

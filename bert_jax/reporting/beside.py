@@ -19,7 +19,7 @@ def tone(number: int) -> str:
 
 
 def best_of(values: Sequence[float | None], name: str) -> int | None:
-    """Return which value of a metric is the best; None where all are equal, or one is alone."""
+    """Find the best value of a metric; return None if all are equal, or there is only one."""
     known = [value for value in values if value is not None]
     best = min(known) if lower_is_better(name) else max(known)
     return values.index(best) if known.count(best) < len(known) else None

@@ -224,7 +224,7 @@ def config_box(recorded: dict[str, Any]) -> str:
 
 
 def knob_docs(paths: Iterable[str]) -> dict[str, str]:
-    """Return what the knobs at some paths are for; of this version's knobs alone."""
+    """Read the sentences of the knobs at some paths; a knob of another version has none."""
     docs = dict.fromkeys(paths, "")
     for path in docs:
         with contextlib.suppress(ConfigError):

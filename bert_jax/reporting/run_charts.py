@@ -171,7 +171,7 @@ def _constants(run: RunRecord, names: Iterable[str]) -> str:
 
 
 def _rate(masking: dict[str, Any]) -> float | None:
-    """Return which share of an update the config selects; None where that is not one number."""
+    """Find the share of tokens that the config selects; None if that is not one number."""
     if masking.get("phases") or masking.get("draw") not in (None, "fixed"):
         return None
     rate, wanted = masking.get("rate"), masking.get("prediction_rate")

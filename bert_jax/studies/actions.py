@@ -214,7 +214,7 @@ def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
 
 
 def _record(place: StudyFolder, named: Named, flags: Flags) -> dict[str, Any]:
-    """Return what study.json says of a study, besides its cells."""
+    """Describe a study for study.json, without its cells."""
     study = named.study
     record: dict[str, Any] = {
         "name": named.name,

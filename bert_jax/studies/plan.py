@@ -62,7 +62,7 @@ def describe(
     notes: Sequence[str],
     speed: Speed,
 ) -> str:
-    """Return what `--dry-run` prints: cells, groups to do, notes, FLOPs, and hours if known."""
+    """Describe a launch for `--dry-run`: cells, groups to do, notes, FLOPs, and hours if known."""
     left = [cell for group in planned for cell in group.cells]
     parallel = capacity.parallel
     beside = f", {parallel} at a time" if parallel > 1 else ""

@@ -127,7 +127,7 @@ def parse(
 
 
 def wrong(value: Any, schema: Any, at: str = "") -> str:
-    """Return what does not fit a schema, with its place and its value; empty where all fits."""
+    """Describe a value that does not fit a schema, with its place; return "" if all fit."""
     if isinstance(schema, Maybe):
         return "" if value is None else wrong(value, schema.schema, at)
     place = at.lstrip(".") or "the whole"
