@@ -50,7 +50,7 @@ PAGES = {
 
 
 def part(name: str) -> Part:
-    """Describe a page for its --help: its purpose and its example."""
+    """Describe a page for its --help: its purpose, its input and its output."""
     page = PAGES[name]
     takes = "\n  ".join(("input: --text, or lines of a file:", *page.takes))
     gives = "output: one offline HTML page; its path is printed, on a terminal in a sentence"

@@ -76,7 +76,7 @@ class Passage:
         return shuffled(self.text, len(self.lengths))
 
     def masked(self, rate: float) -> np.ndarray:
-        """Choose the words that are masked at a rate; a lower rate chooses some of the same words."""
+        """Choose the words masked at a rate; a lower rate chooses some of the same words."""
         count = len(self.lengths)
         return self.ranks < quotas.mean_quotas(rate, count, "nearest")[count]
 
