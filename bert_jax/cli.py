@@ -272,7 +272,7 @@ def path(text: str) -> Path:
 
 
 def config_flag(parser: ArgumentParser) -> None:
-    """Add --config."""
+    """Add the flag --config."""
     parser.add_argument(
         "--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob"
     )

@@ -26,7 +26,7 @@ Progress = Callable[[int, int], None]  # how much is done, and of how much
 
 
 def silent(done: int, total: int) -> None:
-    """Report no progress."""
+    """Report no progress at all."""
 
 
 class Planned(NamedTuple):

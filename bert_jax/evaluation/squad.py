@@ -38,7 +38,7 @@ def evaluate(
     doubts: Sequence[float] | None = None,
     kept: Sequence[str] | None = None,
 ) -> dict[str, float]:
-    """Score predicted texts.
+    """Score predicted texts by SQuAD's rules.
 
     Args:
       answers: right texts of each question; none means that it has no answer.

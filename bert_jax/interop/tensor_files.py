@@ -44,7 +44,7 @@ class Tensors(Protocol):
     shapes: dict[str, tuple[int, ...]]
 
     def read(self, name: str) -> np.ndarray:
-        """Read one tensor."""
+        """Read one tensor by its name."""
 
 
 class SafetensorsFiles:
@@ -57,7 +57,7 @@ class SafetensorsFiles:
             self._open(file)
 
     def read(self, name: str) -> np.ndarray:
-        """Read one tensor."""
+        """Read one tensor by its name."""
         file, opened = self._files[name]
         try:
             return opened.get_tensor(name)

@@ -61,7 +61,7 @@ class Regress(Objective):
     """Squared error."""
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return regress_loss."""
+        """Return the mean squared error as regress_loss."""
         values, weights = self.find_targets(batch)
         errors = outputs[..., 0] - values
         return {"regress_loss": (jnp.sum(weights * errors**2), jnp.sum(weights))}

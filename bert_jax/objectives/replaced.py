@@ -52,7 +52,7 @@ class Head(nn.Module):
 def make_detector(
     cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
 ) -> nn.Module:
-    """Return the head."""
+    """Return the head with a logit a token."""
     return Head(cfg, name=name)
 
 

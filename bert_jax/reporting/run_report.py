@@ -48,7 +48,7 @@ def write(workdir: Path, find_kept: FindKept | None = None, output: Path | None 
 
 
 def build(run: RunRecord) -> str:
-    """Build the page."""
+    """Build the page of a run."""
     recorded, title = run.recorded, _title(run)
     learning = section("Learning", run_charts.learning(run))
     if subtree(recorded, "task").get("source"):

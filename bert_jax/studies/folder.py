@@ -168,7 +168,7 @@ class StudyFolder:
         return {path.stem: self.read_group(path.stem) for path in found}
 
     def read_group(self, group: str) -> GroupRecord:
-        """Read a group."""
+        """Read the record of a group."""
         path = self.workdir / "groups" / f"{group}.json"
         content = files.read_json(path, GroupRecord, "it")
         if content is None:

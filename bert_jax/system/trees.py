@@ -31,5 +31,5 @@ def nested(flat: dict[str, Any]) -> dict[str, Any]:
 
 
 def flat(tree: Any) -> dict[str, Any]:
-    """Return {name: leaf}."""
+    """Return the leaves of a tree by name."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

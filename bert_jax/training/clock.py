@@ -57,7 +57,7 @@ class Clock:
         nominal: float | None = None,
         saved: Mapping[str, Any] | None = None,
     ):
-        """Start the clock.
+        """Start the clock of a run.
 
         `nominal` is the peak FLOP/s of all devices together; `saved` the `state` of an earlier
         attempt, from its checkpoint.

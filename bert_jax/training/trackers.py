@@ -85,7 +85,7 @@ class TensorBoard:
             self._next_flush = time.monotonic() + 1.0
 
     def close(self, finished: bool) -> None:
-        """Close the file."""
+        """Close the file of events."""
         self._file.close()
 
 
@@ -116,7 +116,7 @@ class WeightsAndBiases:
         self._run.log(dict(values), step=step)
 
     def close(self, finished: bool) -> None:
-        """Send everything."""
+        """Send everything that is left."""
         self._run.finish(exit_code=0 if finished else 1)
 
 

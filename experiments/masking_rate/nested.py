@@ -20,7 +20,7 @@ BASE, OTHERS = "0.15", ("0.2", "0.3", "0.4", "0.8")
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table of masks."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

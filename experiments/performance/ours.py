@@ -75,7 +75,7 @@ class Trainer:
         self._metrics: Any = ()
 
     def begin(self, batch: Batch) -> None:
-        """Start an update."""
+        """Start an update of one batch."""
         self.state, self._metrics = self.program.update(self.state, batch, self._inputs)
 
     def wait(self) -> None:

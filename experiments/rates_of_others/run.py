@@ -64,7 +64,7 @@ def evaluated(model: Path | str, text: Path, words: int, file: Path) -> dict:
 
 
 def row(name: str, result: dict) -> dict[str, object]:
-    """Return what the table says of a model."""
+    """Return the row of a model in the table."""
     rates = result["cross_rate"]
     found: dict[str, object] = {"model": name}
     for rate in SHOWN:

@@ -28,7 +28,7 @@ def check(name: str) -> None:
 
 
 def make(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> Engine:
-    """Make an engine.
+    """Make an engine by its name.
 
     Args:
       name: a row of TABLE.

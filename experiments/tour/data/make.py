@@ -105,7 +105,7 @@ def vocabulary() -> list[str]:
 
 
 def main() -> None:
-    """Write the files."""
+    """Write the files beside this one."""
     (HERE / "sentences.txt").write_text("\n\n".join(sentences()) + "\n")  # a document each
     (HERE / "known.conll").write_text("\n".join(kinds(known=True)))
     (HERE / "unseen.conll").write_text("\n".join(kinds(known=False)))
