@@ -34,7 +34,7 @@ def corrupt_batch(
     slots: int,
     token_draws: bool = False,
 ) -> tuple[Batch, Metrics]:
-    """Corrupt a batch.
+    """Corrupt the tokens of a batch.
 
     Args:
       batch: the host keys of `bert_jax.batch`.
