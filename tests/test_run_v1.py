@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -61,3 +62,14 @@ def test_old_run_goes_on_and_trains_as_it_did(old, capfd):
     assert cli.execute([*words, "--config.steps=10", "--allow-change=steps"]) == 0
     assert max(read_lines(old)) == 10
     assert "preparing" not in capfd.readouterr().err
+
+
+def test_old_study_is_reported_with_its_numbers(old, capfd):
+    """Every number of the tables of the first summary is in the new one."""
+    written = (FOLDER / "study" / "summary.md").read_text()
+    Path("study/summary.md").unlink()
+    assert cli.execute(["study", "report", "--workdir=study"]) == 0
+    new = Path("study/summary.md").read_text()
+    numbers = re.findall(r"\d+\.\d+", "\n".join(re.findall(r"^\|.*", written, re.M)))
+    assert len(numbers) >= 2
+    assert [number for number in numbers if number not in new] == []

@@ -1,9 +1,9 @@
-"""Write run_v1: a text, a config, a prepared corpus and a run with two checkpoints.
+"""Write run_v1: a text, a config, a corpus, a run with two checkpoints, a study of two cells.
 
     python tests/golden/make_run_v1.py
 
-It was written once, by the first version. Later versions must open, resume, evaluate and export it
-(`tests/test_run_v1.py`), or refuse it by name and say what to do.
+It was written once, by the first version. Later versions must open, resume, evaluate, export and
+report it (`tests/test_run_v1.py`), or refuse it by name and say what to do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("run_v1")
+TABLES = ("study.json", "results.csv", "curves.csv", "examples.npz", "summary.md")
 CONFIG = '''"""A run of eight updates, from the folder of this file."""
 
 from bert_jax.config import default
@@ -48,6 +49,12 @@ def main() -> None:
     (made / "config.py").write_text(CONFIG)
     os.chdir(made)
     assert cli.execute(["train", "--config=config.py", "--workdir=run"]) == 0
+    study = ["study", "sweep", "--config=config.py", "--axis=masking.rate=0.15,0.4", "--seeds=1"]
+    assert cli.execute([*study, "--workdir=work", "--jobs=1"]) == 0
+    Path("study").mkdir()
+    for name in TABLES:
+        shutil.copy(Path("work") / name, Path("study") / name)
+    shutil.rmtree("work")
     (Path("run") / "report.html").unlink()  # a page of a later version may look otherwise
     (Path("run") / "environment.json").unlink(missing_ok=True)  # of the machine
     (Path("cache") / "file-hashes.json").unlink()  # paths of the machine
