@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import unicodedata
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tests import texts
 FOLDER = Path(__file__).parent / "golden" / "run_v1"
 # Relative: by now another compiler may make the programs, which rounds otherwise.
 TOLERANCE = 1e-3
+UNICODE = "14.0.0"  # of Python 3.11, which wrote it: another one may split words otherwise
 
 
 @pytest.fixture
@@ -49,9 +51,16 @@ def test_old_run_is_evaluated_and_exported_as_it_was(old, capfd):
 
 
 def test_old_run_goes_on_and_trains_as_it_did(old, capfd):
-    """From its first checkpoint to its end, and from its end to more updates."""
+    """From its first checkpoint to its end, and from its end to more updates.
+
+    With other tables of Unicode the corpus is prepared anew, and the run is refused by name.
+    """
     shutil.rmtree("run/checkpoints/8")
     words = ["train", "--config=config.py", "--workdir=run"]
+    if unicodedata.unidata_version != UNICODE:
+        assert cli.execute(words) == 2
+        assert "error: run was trained on another corpus" in capfd.readouterr().err
+        return
     assert cli.execute(words) == 0
     assert "resuming run at step 4" in capfd.readouterr().err
     new, written = read_lines(old), read_lines(FOLDER)
