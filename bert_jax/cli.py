@@ -91,7 +91,7 @@ def main(argv: list[str] | None = None) -> NoReturn:
     os.environ["MPLBACKEND"] = "agg"
     try:
         code = execute(sys.argv[1:] if argv is None else argv)
-    except Exception:
+    except Exception:  # whatever it is: the other processes of the run must end too
         if not _is_one_of_several():
             raise
         traceback.print_exc()
@@ -140,7 +140,7 @@ def execute(argv: list[str]) -> int:
     except BrokenPipeError:  # a reader such as head has all that it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
-    except Exception as error:
+    except Exception as error:  # a full disk or a lack of memory has no type of its own
         if (told := _explain(error)) is None:
             raise
         return _fail(str(told), told.hint, told.code, debug)

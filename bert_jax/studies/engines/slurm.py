@@ -127,7 +127,7 @@ class Slurm:
             codes = [code for code in worker.results() if code]
         except self._failed:  # raised by the job's function
             return FAILED
-        except Exception:  # submitit's, of a job without a result
+        except Exception:  # submitit raises its own and pickle's for a job without a result
             return LOST
         return next((code for code in codes if code != STOPPED), max(codes, default=0))
 
