@@ -134,22 +134,12 @@ def run(made, tmp_path) -> Path:
 # --- pickles and code -----------------------------------------------------------------------------
 
 
-class Payload:
-    """Write a file when it is unpickled."""
-
-    def __init__(self, marker: Path):
-        self.marker = marker
-
-    def __reduce__(self):
-        return Path.touch, (self.marker,)
-
-
 @pytest.mark.fault(16)
 def test_arrays_of_objects_are_never_unpickled(tmp_path):
     marker = tmp_path / "marker"
-    objects = np.array([Payload(marker)], object)
+    objects = np.array([saved.Payload(marker)], object)
     np.save(tmp_path / "a.npy", objects, allow_pickle=True)
-    (tmp_path / "b.npy").write_bytes(pickle.dumps(Payload(marker)))
+    (tmp_path / "b.npy").write_bytes(pickle.dumps(saved.Payload(marker)))
     for name in ("a.npy", "b.npy"):
         with pytest.raises(DataError, match=f"{name} is not an array"):
             prepared.open_array(tmp_path / name, 1)
@@ -174,7 +164,7 @@ def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
         ):
             (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
         for name in ("params.pkl", "pytorch_model.bin", "rest.npy", "training_args.bin"):
-            (folder / name).write_bytes(pickle.dumps(Payload(marker)))
+            (folder / name).write_bytes(pickle.dumps(saved.Payload(marker)))
     (tmp_path / "in.txt").write_text("the cat [MASK] a small dog.\n")
     with texts.one_device(), pytest.MonkeyPatch.context() as patch:
         patch.chdir(run)

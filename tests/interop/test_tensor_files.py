@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save
 
 from bert_jax.errors import CheckpointError
 from bert_jax.interop import tensor_files
-from tests import variants
+from tests import saved, variants
 
 SMALL = {
     "b.bias": np.arange(3, dtype=np.float32),
@@ -183,27 +183,17 @@ def test_index_whose_shard_is_missing_is_refused(tmp_path):
 # --- pickles --------------------------------------------------------------------------------------
 
 
-class Payload:
-    """Writes a file when it is unpickled."""
-
-    def __init__(self, marker: Path):
-        self.marker = marker
-
-    def __reduce__(self):
-        return Path.touch, (self.marker,)
-
-
 @pytest.mark.fault(16)
 def test_pickles_are_never_opened(tmp_path):
     marker, folder = tmp_path / "marker", tmp_path / "pickles"
     folder.mkdir()
     by_name = ("pytorch_model.bin", "model.pt", "model.pth", "weights.pkl", "MODEL.PT")
     for name in (*by_name, "model.safetensors"):
-        (folder / name).write_bytes(pickle.dumps(Payload(marker)))
-    np.save(folder / "objects.npy", np.array([Payload(marker)], object))
-    np.savez(folder / "objects.npz", x=np.array([Payload(marker)], object))
+        (folder / name).write_bytes(pickle.dumps(saved.Payload(marker)))
+    np.save(folder / "objects.npy", np.array([saved.Payload(marker)], object))
+    np.savez(folder / "objects.npz", x=np.array([saved.Payload(marker)], object))
     with zipfile.ZipFile(folder / "zip.safetensors", "w") as file:
-        file.writestr("archive/data.pkl", pickle.dumps(Payload(marker)))
+        file.writestr("archive/data.pkl", pickle.dumps(saved.Payload(marker)))
     for name in (*by_name, "objects.npy", "objects.npz"):
         assert "save_file" in refused(folder / name, "is a pickle by its name: not opened")
     for name in ("model.safetensors", "zip.safetensors"):
@@ -216,7 +206,7 @@ def test_pickles_are_never_opened(tmp_path):
 @pytest.mark.fault(16)
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "pytorch_model-00001-of-00002.bin"])
 def test_folder_of_pickles_says_how_to_convert_it(tmp_path, name):
-    (tmp_path / name).write_bytes(pickle.dumps(Payload(tmp_path / "marker")))
+    (tmp_path / name).write_bytes(pickle.dumps(saved.Payload(tmp_path / "marker")))
     hint = refused(tmp_path, f"pickle.*{re.escape(name)}")
     for word in ("from_pretrained", "save_pretrained", "weights_only=True", "save_file"):
         assert word in hint
@@ -230,7 +220,7 @@ def test_shards_may_not_be_pickles(tmp_path):
     variants.save_sharded(tmp_path, SMALL, parts=2)
     file = tmp_path / tensor_files.INDEX
     file.write_text(file.read_text().replace(SECOND, "pytorch_model.bin"))
-    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(Payload(tmp_path / "marker")))
+    (tmp_path / "pytorch_model.bin").write_bytes(pickle.dumps(saved.Payload(tmp_path / "marker")))
     with pytest.raises(CheckpointError, match="pickle"):
         read(tmp_path)
     assert not (tmp_path / "marker").exists()

@@ -28,7 +28,7 @@ from bert_jax.suites.token_scores import CausalScorer
 from bert_jax.training import resume
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
-from tests.suites.masked import make_model
+from tests.suites.masked import LONGEST, PIECES, TEXTS, make_model
 
 CAUSAL = {
     "model__layers": 1,
@@ -233,20 +233,6 @@ def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):
 
 
 # --- scores of texts ------------------------------------------------------------------------------
-
-
-PIECES = [
-    *"abcdefghij",
-    *(f"##{c}" for c in "abcdefghij"),
-    "the",
-    "cat",
-    "cats",
-    "sees",
-    "see",
-    ".",
-]
-LONGEST = 16
-TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
 
 
 @pytest.fixture(scope="module")

@@ -9,20 +9,9 @@ import numpy as np
 from bert_jax.data import engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.predictors.generate import Draw
+from tests.suites import masked
 
-PIECES = [
-    *"abcdefghij",
-    *(f"##{c}" for c in "abcdefghij"),
-    "the",
-    "cat",
-    "cats",
-    "sees",
-    "see",
-    ".",
-    ",",
-    "(",
-    ")",
-]
+PIECES = [*masked.PIECES, ",", "(", ")"]
 
 
 @functools.cache
