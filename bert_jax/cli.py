@@ -115,79 +115,61 @@ def execute(argv: list[str]) -> int:
 
     Ctrl-C ends a command that can be resumed with 75, others with 130.
     """
+    words = [word for word in argv if word != "--debug"]
     debug = "--debug" in argv
     resumable = False
     try:
-        words = [word for word in argv if word != "--debug"]
-        name, rest = (words[0], words[1:]) if words else ("", [])
+        name = words[0] if words else ""
         if name in ("-h", "--help"):
-            print(_overview())
+            print(_write_overview())
         elif name == "--version":
             print(f"bert-jax {bert_jax.__version__}")
         else:
-            command = _find(name)
+            command = _find_command(name)
             resumable = getattr(command, "RESUMABLE", False)
-            _run(name, command, rest, debug)
+            _run_command(name, command, words[1:])
         sys.stdout.flush()  # while an error can still be told
         return 0
-    except UserError as error:
-        return _fail(str(error), error.hint, error.code, debug)
-    except KeyboardInterrupt:
-        hint, code = ("the same command continues", STOPPED) if resumable else ("", INTERRUPTED)
-        return _fail("interrupted", hint, code, debug)
     except SystemExit as request:  # argparse's --help
         return request.code if isinstance(request.code, int) else 0
     except BrokenPipeError:  # a reader such as head has all that it wanted
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return BROKEN_PIPE
-    except Exception as error:  # a full disk or a lack of memory has no type of its own
-        if (told := _explain(error)) is None:
+    except KeyboardInterrupt:
+        hint = "the same command continues" if resumable else ""
+        return _fail("interrupted", hint, STOPPED if resumable else INTERRUPTED, debug)
+    except Exception as error:
+        told = _explain(error)
+        if told is None:
             raise
         return _fail(str(told), told.hint, told.code, debug)
 
 
 def _explain(error: Exception) -> UserError | None:
-    """Return the user's error for a full disk, a path without permission, or a lack of memory."""
+    """Find the user's error in an exception: a full disk or a lack of memory has no type."""
+    if isinstance(error, UserError):
+        return error
     if disk.is_full(error):
-        return disk.full(getattr(error, "filename", None) or Path.cwd())
+        if isinstance(error, OSError) and error.filename is None:  # our files have names
+            _discard_output()
+            return disk.DiskFull("disk full: standard output takes no more", disk.HINT)
+        return disk.full(getattr(error, "filename", Path.cwd()))
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES):
         problem = f"{str(error.filename)[:200]}: {error.strerror}"
         return ConfigError(problem, "check the paths given")
-    first = first_line(error)
-    if EXHAUSTED in first:
-        return ConfigError(f"out of memory on a device: {first[:200]}", "fewer rows a step")
+    if EXHAUSTED in str(error):
+        problem = f"out of memory on a device: {first_line(error)[:200]}"
+        return ConfigError(problem, "fewer rows a step")
     return None
 
 
-def _run(name: str, command: ModuleType, argv: list[str], debug: bool) -> None:
-    prog = f"bert-jax {name}"
-    parser = Parser(
-        prog=prog, description=COMMANDS[name], epilog=f"example:\n  {prog} {command.EXAMPLE}"
-    )
-    command.flags(parser)
-    has_flag = "--config" in parser._option_string_actions
-    takes_config = has_flag or getattr(command, "OVERRIDES", False)
-    rest, overrides = split_overrides(argv) if takes_config else (argv, [])
-    command.main(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv], debug))
-
-
-def _find(name: str) -> ModuleType:
-    """Import the module of a command."""
-    if name in COMMANDS:
-        return importlib.import_module(f"bert_jax.{name}")
-    problem = f"no command {shlex.quote(name)}" if name else "no command given"
-    raise ConfigError(problem, suggest(name, COMMANDS))
-
-
-def _overview() -> str:
-    rows = "\n".join(f"  {name:10} {does}" for name, does in COMMANDS.items())
-    return (
-        f"usage: bert-jax COMMAND [flags]\n\n{bert_jax.__doc__}\n\ncommands:\n{rows}\n\n"
-        "bert-jax COMMAND --help lists its flags; --debug shows the traceback of an error."
-    )
+def _discard_output() -> None:
+    """Send what is left to be printed nowhere: Python would fail to print it at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
+    """Print an error and its hint, and return the exit code."""
     with contextlib.suppress(OSError):  # standard error may be on the disk that is full
         print(f"error: {' '.join(message.split())}", file=sys.stderr)
         if hint:
@@ -195,6 +177,35 @@ def _fail(message: str, hint: str, code: int, debug: bool) -> int:
     if debug:
         traceback.print_exc()
     return code
+
+
+def _find_command(name: str) -> ModuleType:
+    """Import the module of a command."""
+    if name in COMMANDS:
+        return importlib.import_module(f"bert_jax.{name}")
+    problem = f"no command {shlex.quote(name)}" if name else "no command given"
+    raise ConfigError(problem, suggest(name, COMMANDS))
+
+
+def _run_command(name: str, command: ModuleType, argv: list[str]) -> None:
+    prog = f"bert-jax {name}"
+    parser = Parser(
+        prog=prog, description=COMMANDS[name], epilog=f"example:\n  {prog} {command.EXAMPLE}"
+    )
+    command.flags(parser)
+    rest: list[str] = argv
+    overrides: list[tuple[str, str]] = []
+    if "--config" in parser._option_string_actions or getattr(command, "OVERRIDES", False):
+        rest, overrides = split_overrides(argv)
+    command.main(Call(parser.strict(rest), overrides, ["bert-jax", name, *argv]))
+
+
+def _write_overview() -> str:
+    rows = "\n".join(f"  {name:10} {does}" for name, does in COMMANDS.items())
+    return (
+        f"usage: bert-jax COMMAND [flags]\n\n{bert_jax.__doc__}\n\ncommands:\n{rows}\n\n"
+        "bert-jax COMMAND --help lists its flags; --debug shows the traceback of an error."
+    )
 
 
 # --- flags that mean the same in every command --------------------------------------------------
@@ -207,7 +218,6 @@ class Call:
     args: argparse.Namespace
     overrides: list[tuple[str, str]]
     words: list[str]  # the whole command line, for the record
-    debug: bool = False
 
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:

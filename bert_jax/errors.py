@@ -12,8 +12,6 @@ NETWORK = re.compile(
     r"^(UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED)\b|gloo|nccl|coordination service|barrier",
     re.IGNORECASE,
 )
-
-
 EXHAUSTED = "RESOURCE_EXHAUSTED"  # in the message of jax when a device has no memory left
 
 
@@ -31,8 +29,6 @@ class UserError(Exception):
 
 class ConfigError(UserError):
     """A flag, config or workdir that cannot be used."""
-
-    code = 2
 
 
 def need(holds: bool, message: str, hint: str) -> None:
@@ -92,12 +88,12 @@ class IncompleteError(UserError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says; of one that says nothing, its repr."""
+    """Return the first line of an error's message, or the error's repr if it has no message."""
     return (str(error).strip().splitlines() or [repr(error)])[0]
 
 
 def suggest(word: str, options: Iterable[Any]) -> str:
-    """Return the hint for a word that is none of the options."""
+    """Write the hint for a word that is not among the options."""
     words = [str(option) for option in options]
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     listing = f"one of: {', '.join(words)}"
@@ -105,19 +101,8 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 
 def suggest_path(path: str | os.PathLike) -> str:
-    """Return the hint for a path where nothing is; an empty text if no path is like it.
-
-    A like name next to it is meant or, if its folder is missing, its name in a like folder.
-    """
+    """Return the hint for a path where nothing is: the most similar name next to it, or ""."""
     given = Path(path).expanduser()
-    near = _like(given)
-    if not given.parent.is_dir() and (folder := _like(given.parent)):
-        near = folder / given.name
-    return f"did you mean {str(near)!r}?" if near and near.exists() else ""
-
-
-def _like(path: Path) -> Path | None:
-    """Return the path next to this one whose name is the most like it."""
-    names = os.listdir(path.parent) if path.parent.is_dir() else []
-    close = difflib.get_close_matches(path.name, set(names) - {path.name}, n=1, cutoff=0.6)
-    return path.parent / close[0] if close else None
+    names = os.listdir(given.parent) if given.parent.is_dir() else []
+    close = difflib.get_close_matches(given.name, names, n=1, cutoff=0.6)
+    return f"did you mean {str(given.parent / close[0])!r}?" if close else ""

@@ -193,7 +193,7 @@ def _check_compiler(kind: str, name: str) -> None:
     if sys.version_info < (3, 12):
         raise ConfigError(
             f"target {name} needs Python 3.12 or newer, and this is 3.{sys.version_info[1]}",
-            f"{extras.newer_python(extra, package)}; {fake}",
+            f"make venv PYTHON=python3.13, then {extras.command(extra, package)}; {fake}",
         )
     if not any(importlib.util.find_spec(module) for module in modules):
         raise ConfigError(

@@ -159,7 +159,7 @@ class Predictor:
                 raise DataError(f"line {number}: {problem}", hint)
         except jsons.Malformed as error:
             raise DataError(
-                f"line {number}: {error}", error.hint or "a line that begins with { is read as JSON"
+                f"line {number}: {error}", "a line that begins with { is read as JSON"
             ) from error
         fields = {key: stated[key] for key in FIELDS if stated.get(key) is not None}
         form = next((form for form in self.forms if fields.keys() >= set(form)), None)

@@ -9,7 +9,6 @@ import re
 import textwrap
 from argparse import SUPPRESS
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from bert_jax.errors import ConfigError, suggest
@@ -34,7 +33,7 @@ def option(
     return dataclasses.field(default=default, metadata=metadata)
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Part:
     """A task, page or action of a command, as its --help shows it."""
 
@@ -72,14 +71,12 @@ class Parser(argparse.ArgumentParser):
         """Add an argument, to each part of a command that has parts."""
         if not self.parts:
             return super().add_argument(*names, **settings)
-        for part in self.parts.values():
-            action = part.add_argument(*names, **settings)
-        return action
+        return [part.add_argument(*names, **settings) for part in self.parts.values()][-1]
 
     def add_for(self, helps: Mapping[str, str], *names: str, **settings: Any) -> None:
         """Add an argument of some parts: `helps` says what it does in each.
 
-        The other parts have its default.
+        Other parts have its default.
         """
         for part, text in helps.items():
             action = self.parts[part].add_argument(*names, help=text, **settings)
@@ -87,33 +84,15 @@ class Parser(argparse.ArgumentParser):
             if part not in helps and action.default is not SUPPRESS:
                 sub.set_defaults(**{action.dest: action.default})
 
-    def error(self, message: str) -> NoReturn:
-        """Raise a ConfigError, whose exit code is 2, like that of every other usage error."""
-        hint = f"see {self.prog} --help"
-        if message.startswith("unrecognized"):
-            hint = f"words without a flag stand before all flags, and values hold no blanks: {hint}"
-        raise ConfigError(message, hint)
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a word that is no choice, and suggest the nearest one."""
-        if action.choices is not None and value not in action.choices:
-            name = action.option_strings[0] if action.option_strings else action.metavar
-            shown = [part for part in action.choices if self._is_shown(part)]
-            raise ConfigError(
-                f"argument {name}: invalid choice: {value!r}", suggest(str(value), shown)
-            )
-
-    def _is_shown(self, choice: Any) -> bool:
-        return choice not in self.parts or bool(self.parts[choice].description)
-
     def strict(self, argv: list[str]) -> argparse.Namespace:
-        """Parse a command line; refuse an unknown flag first, with the nearest known one."""
+        """Parse a command line; suggest the nearest flag for an unknown one."""
         named = next((word for word in argv if not word.startswith("-")), "")
         chosen = self.parts.get(named, self)
         if chosen is not self or not self.parts:
+            # Before argparse, which would first miss the flag that was meant.
             for word in argv:
                 if word.startswith("--"):
-                    self._check_flag(chosen, named, word.partition("=")[0])
+                    self._check_flag(chosen, word.partition("=")[0])
         args, unknown = self.parse_known_args(argv)
         if unknown:
             chosen.error(f"unrecognized arguments: {' '.join(unknown)}")
@@ -124,44 +103,60 @@ class Parser(argparse.ArgumentParser):
                     opening.local(path or "", (action.option_strings or [action.dest])[0])
         return args
 
-    def _check_flag(self, chosen: Parser, part: str, flag: str) -> None:
-        """Refuse a flag that the chosen part of the command does not have."""
-        known = chosen._option_string_actions
-        if flag in known:
-            return
-        close = difflib.get_close_matches(flag, known, n=1, cutoff=0.6)
-        hint = f"did you mean {close[0]}?" if close else f"see {chosen.prog} --help"
-        owners = [name for name, one in self.parts.items() if flag in one._option_string_actions]
-        if owners:
-            command = self.prog.removeprefix("bert-jax ")
-            hint = f"{command} {', '.join(owners)} {'have' if len(owners) > 1 else 'has'} it"
-        elif "." in flag and "--config" in known:
-            knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
-            hint = f"knobs are set as --config.{knob}=VALUE; --noconfig.KNOB sets one to false"
-        raise ConfigError(f"{chosen.prog.removeprefix('bert-jax ')} has no flag {flag}", hint)
-
     def check(self, part: Sequence[str], options: Mapping[str, Any]) -> None:
-        """Refuse options in Python, by the names of their flags, whose values the flags refuse."""
-        flags = self.parts[part[0]] if part else self
+        """Refuse options in Python, by their names, whose values the flags refuse."""
+        known = (self.parts[part[0]] if part else self)._option_string_actions
         for name, value in options.items():
+            flag = f"--{name.replace('_', '-')}"
             if value is None or value is False or value == "":
                 continue
-            flag = f"--{name.replace('_', '-')}"
-            action = flags._option_string_actions.get(flag)
-            bare = value is True and action is not None and action.nargs == 0
+            is_switch = value is True and flag in known and known[flag].nargs == 0
             try:
-                self.strict([*part, "--model=.", flag if bare else f"{flag}={value}"])
+                self.strict([*part, "--model=.", flag if is_switch else f"{flag}={value}"])
             except ConfigError as error:
                 reason = str(error).removeprefix(f"argument {flag}: ")
                 reason = reason.replace(f"flag {flag}", f"option {name!r}")
                 raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
 
+    def error(self, message: str) -> NoReturn:
+        """Raise a ConfigError, whose exit code is 2."""
+        raise ConfigError(message, f"see {self.prog} --help")
 
-def _wrap(text: str, width: int = WIDTH) -> str:
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse a word that is no choice, and suggest the nearest one."""
+        if action.choices is not None and value not in action.choices:
+            name = action.option_strings[0] if action.option_strings else action.metavar
+            shown = [part for part in action.choices if part not in self.parts or self._shows(part)]
+            raise ConfigError(
+                f"argument {name}: invalid choice: {value!r}", suggest(str(value), shown)
+            )
+
+    def _shows(self, part: str) -> bool:
+        return bool(self.parts[part].description)
+
+    def _check_flag(self, chosen: Parser, flag: str) -> None:
+        """Refuse a flag that the chosen part of the command does not have."""
+        known = chosen._option_string_actions
+        if flag in known:
+            return
+        command = self.prog.removeprefix("bert-jax ")
+        close = difflib.get_close_matches(flag, known, n=1, cutoff=0.7)
+        owners = [name for name, part in self.parts.items() if flag in part._option_string_actions]
+        if owners:
+            hint = f"{command} {', '.join(owners)} {'have' if len(owners) > 1 else 'has'} it"
+        elif "." in flag and "--config" in known:
+            knob = re.sub(r"^--(no-?)?(config\.)?", "", flag)
+            hint = f"knobs are set as --config.{knob}=VALUE; --noconfig.KNOB sets one to false"
+        else:
+            hint = f"did you mean {close[0]}?" if close else f"see {chosen.prog} --help"
+        raise ConfigError(f"{chosen.prog.removeprefix('bert-jax ')} has no flag {flag}", hint)
+
+
+def _wrap(text: str) -> str:
     """Break long lines, each below its own indentation."""
     lines: list[str] = []
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))
-        wrap = textwrap.TextWrapper(width, subsequent_indent=indent, break_on_hyphens=False)
+        wrap = textwrap.TextWrapper(WIDTH, subsequent_indent=indent, break_on_hyphens=False)
         lines += wrap.wrap(line) or [""]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""Atomic writes, outputs that users name, and the error a user gets when a disk is full."""
+"""Atomic writes, outputs that users name, and the error of a full disk."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from pathlib import Path
 
 from bert_jax.errors import CheckpointError, ConfigError, UserError
 
-FULL = (errno.ENOSPC, errno.EDQUOT)
-FULL_MESSAGES = (  # of libraries whose errors have no number; the last is numpy's
-    "No space left",
-    "quota exceeded",
-    "requested and",
-)
+NUMBERS = (errno.ENOSPC, errno.EDQUOT)
+# What libraries say whose errors have no number; numpy says the last.
+MESSAGES = ("No space left", "quota exceeded", "requested and")
 HINT = (
     "free some space, then run the same command again: it goes on, and what is finished is intact"
 )
@@ -30,30 +27,34 @@ class DiskFull(CheckpointError):
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Tell whether an error, or what caused it, is a disk without space."""
+    """Tell whether an error, or its cause, is a disk without space."""
     while error is not None:
-        if isinstance(error, DiskFull) or any(words in str(error) for words in FULL_MESSAGES):
+        if isinstance(error, DiskFull) or getattr(error, "errno", None) in NUMBERS:
             return True
-        if getattr(error, "errno", None) in FULL:
+        if any(words in str(error) for words in MESSAGES):
             return True
         error = error.__cause__
     return False
 
 
 def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFull:
-    """Return the error of a full disk, with the bytes that a write needs and those that are free.
+    """Make the error of a full disk.
 
-    `what` describes what was to be written, which is the place by default. Without `needed`, the
-    write needs more than is free.
+    Args:
+      place: the file or folder that was written.
+      needed: bytes that the write needs; by default more than there are.
+      what: what was to be written, which is the place by default.
     """
     folder = Path(place).absolute()
     while not folder.is_dir():
         folder = folder.parent
     free = shutil.disk_usage(folder).free
-    known = needed is not None and needed > free
-    amount = f"{needed:,} bytes" if known else f"more than {free:,} bytes"
-    subject = what or str(place)
-    return DiskFull(f"disk full: {subject} needs {amount} and {free:,} are free in {folder}", HINT)
+    amount = f"more than {free:,}"
+    if needed is not None and needed > free:
+        amount = f"{needed:,}"
+    return DiskFull(
+        f"disk full: {what or place} needs {amount} bytes and {free:,} are free in {folder}", HINT
+    )
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:
@@ -76,43 +77,40 @@ def reporting_full_disk(
 
 
 @contextlib.contextmanager
-def output(path: Path, kind: type[UserError], hint: str, name: str | None = None) -> Iterator[None]:
-    """Turn an OSError of writing an output into the user's error, which names the output.
+def output(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
+    """Turn an OSError into the user's error, which names the output `path`.
 
-    `kind` and `hint` are those of the error where the disk is not full.
+    `kind` and `hint` are used if the disk is not full.
     """
     try:
-        yield
+        with reporting_full_disk(path):
+            yield
     except OSError as error:
-        if is_full(error):
-            raise full(path) from error
-        raise kind(f"cannot write {name or path}: {error.strerror}", hint) from error
+        raise kind(f"cannot write '{path}': {error.strerror}", hint) from error
 
 
 @contextlib.contextmanager
 def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]:
-    """Yield a draft, which replaces `path` in one move when the block ends without an error.
+    """Yield a draft that replaces `path` in one move when the block ends without an error.
 
-    A reader, or a kill, finds the old file or the new one. The draft is removed if anything fails.
-    If the disk is full, the error names the bytes that are `needed`.
+    A reader, or a kill, finds the old file or the new one.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        with draft.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())  # a rename may reach the disk before the data does
-        draft.replace(path)
-    except BaseException as error:
+        with reporting_full_disk(path, needed):
+            with draft.open("wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())  # a rename may reach the disk before the data does
+            draft.replace(path)
+    except BaseException:
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        if isinstance(error, OSError) and is_full(error):
-            raise full(path, needed) from error
         raise
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace a file in one move: a reader, or a kill, finds the old one or the new one."""
+    """Replace a file in one move."""
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, len(data)) as file:
         file.write(data)
@@ -120,28 +118,28 @@ def write(path: Path, content: str | bytes) -> None:
 
 def check_output(path: Path, hint: str = ELSEWHERE) -> None:
     """Refuse an output that cannot be written, before anything costly starts; make its folder."""
-    with output(path, ConfigError, hint, repr(str(path))):
+    with output(path, ConfigError, hint):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            raise ConfigError(f"cannot write {str(path)!r}: it is a folder, not a file", hint)
+            raise ConfigError(f"cannot write '{path}': it is a folder, not a file", hint)
         existed = path.exists()
         path.open("ab").close()
         if not existed:
-            os.unlink(os.path.realpath(path))  # a link that leads to no file yet stays
+            path.resolve().unlink()  # a link that leads to no file yet stays
 
 
 def write_output(path: Path, content: str | bytes, hint: str = ELSEWHERE) -> None:
     """Write a file that a user named; a link stays, and its target is replaced in one move.
 
-    Devices such as /dev/null and /dev/stdout are written into: a rename would replace them by a
-    file, for every program of the machine. /dev/shm is a folder of files as any other.
+    Devices such as /dev/null are written into: a rename would put a file in their place, for every
+    program of the machine. /dev/shm is a folder of files as any other.
     """
     check_output(path, hint)
     data = content.encode() if isinstance(content, str) else content
-    with output(path, ConfigError, hint, repr(str(path))):
+    with output(path, ConfigError, hint):
         is_stream = path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm")
         if is_stream or (path.exists() and not path.is_file()):
-            sys.stdout.flush()  # what was printed before stands before it
+            sys.stdout.flush()  # earlier lines come first
             with path.open("ab") as file:
                 file.write(data)
         else:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -25,35 +24,13 @@ def need(package: str, extra: str, what: str) -> ModuleType:
 
 
 def command(extra: str, package: str) -> str:
-    """Return the command that installs an extra of this checkout, or else a package it brings.
+    """Write the command that installs an extra of this checkout.
 
-    The project is on no index, so its own name would install somebody else's package.
+    Outside a checkout it installs the package that the extra brings: the project is on no index,
+    and its own name would install somebody else's package.
     """
-    on_path = shutil.which("pip")
+    pip = f"{sys.executable} -m pip install"
     if not importlib.util.find_spec("pip"):  # an environment that uv made
         pip = f"uv pip install --python {sys.executable}"
-    elif on_path and Path(on_path).parent == Path(sys.executable).parent:
-        pip = "pip install"
-    else:  # an environment that is not activated
-        pip = f"{sys.executable} -m pip install"
-    return f"{pip} {_source(extra) or repr(package)}"
-
-
-def newer_python(extra: str, package: str) -> str:
-    """Return the commands that install an extra where this Python is too old for it."""
-    if not (source := _source(extra)):
-        return f"python3.13 -m pip install {package!r}, beside this package"
-    venv, make = ".venv-3.13", "make"
-    if Path.cwd() != CHECKOUT:
-        venv, make = f"{CHECKOUT}/.venv-3.13", f"make -C {CHECKOUT}"
-    pip = f"{venv}/bin/python -m pip install"
-    if not importlib.util.find_spec("pip"):
-        pip = f"uv pip install --python {venv}/bin/python"
-    return f"{make} venv VENV=.venv-3.13 PYTHON=python3.13 && {pip} {source}"
-
-
-def _source(extra: str) -> str:
-    """Return the words that make pip install an extra of this checkout; empty outside one."""
-    if not (CHECKOUT / "pyproject.toml").is_file():
-        return ""
-    return f"-e '{'.' if Path.cwd() == CHECKOUT else CHECKOUT}[{extra}]'"
+    is_checkout = (CHECKOUT / "pyproject.toml").is_file()
+    return f"{pip} -e '{CHECKOUT}[{extra}]'" if is_checkout else f"{pip} {package!r}"

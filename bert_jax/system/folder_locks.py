@@ -18,6 +18,7 @@ from bert_jax.system import disk, opening
 
 NAME = "run.lock"
 PATIENCE = 0.2  # seconds: `held` takes a lock for a moment, which must not refuse a holder
+WRITABLE = "give a folder you may write in"
 
 
 def check_place(folder: Path) -> None:
@@ -25,25 +26,22 @@ def check_place(folder: Path) -> None:
     opening.local(folder, "workdir")
     nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
     if os.path.lexists(nearest) and not nearest.is_dir():
-        raise ConfigError(
-            f"cannot write in workdir {folder}: {nearest} is no folder",
-            "give a folder you may write in",
-        )
+        raise ConfigError(f"cannot write in workdir {folder}: {nearest} is no folder", WRITABLE)
 
 
 def check_writable(folder: Path) -> None:
     """Create a folder and prove that files can be created in it, before anything costly starts."""
     check_place(folder)
     try:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-") as probe:
-            probe.write(b"x")
-            probe.flush()
+        with disk.reporting_full_disk(folder):
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, prefix=".writable-") as probe:
+                probe.write(b"x")
+                probe.flush()
     except OSError as error:
-        if disk.is_full(error):
-            raise disk.full(folder) from error
-        hint = "give a folder you may write in"
-        raise ConfigError(f"cannot write in workdir {folder}: {error.strerror}", hint) from error
+        raise ConfigError(
+            f"cannot write in workdir {folder}: {error.strerror}", WRITABLE
+        ) from error
 
 
 @contextlib.contextmanager
@@ -100,7 +98,7 @@ def held(folder: Path, name: str = NAME) -> bool:
 
 
 def describe_holder(path: Path) -> str:
-    """Return who holds a lock, as its file says."""
+    """Describe who holds a lock, as its file says."""
     try:
         record = json.loads(path.read_text())
         return f"host {record['host']}, pid {record['pid']}, started {record['started']}"

@@ -1,14 +1,8 @@
 """The logger `bert_jax`: progress and warnings, on standard error unless a program redirects it.
 
 A module of the package logs to `logging.getLogger(__name__)`: progress with `info`, what may be
-unwanted with `warning`. Importing the package installs the handler. A program that uses the package
-as a library changes the logger like any other:
-
-    logging.getLogger("bert_jax").setLevel(logging.WARNING)  # no progress; CRITICAL: nothing
-
-    logger = logging.getLogger("bert_jax")  # to the handlers of the program itself
-    logger.handlers.clear()
-    logger.propagate = True
+unwanted with `warning`. A program that uses the package as a library changes the logger like any
+other, for example `logging.getLogger("bert_jax").setLevel(logging.WARNING)` for no progress.
 """
 
 from __future__ import annotations
@@ -20,10 +14,10 @@ PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
 
 
 class StandardError(logging.Handler):
-    """A handler that writes to what `sys.stderr` is when a line comes, above a progress bar."""
+    """A handler that writes to the present `sys.stderr`, above a progress bar."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line; an error of the stream passes, as that of `print` does."""
+        """Write one line; an error of the stream passes, as in `print`."""
         text = PREFIXES.get(record.levelno, "") + self.format(record)
         bars = sys.modules.get("tqdm") if sys.stderr.isatty() else None
         if bars is not None:
@@ -33,17 +27,14 @@ class StandardError(logging.Handler):
 
 
 def line(text: str) -> None:
-    """Log a line that a callee passes on; one that begins with "warning: " as a warning."""
-    logger = logging.getLogger("bert_jax")
+    """Log a line that a callee passes on, as a warning if it begins with "warning: "."""
     prefix = PREFIXES[logging.WARNING]
-    if text.startswith(prefix):
-        logger.warning(text.removeprefix(prefix))
-    else:
-        logger.info(text)
+    level = logging.WARNING if text.startswith(prefix) else logging.INFO
+    logging.getLogger("bert_jax").log(level, text.removeprefix(prefix))
 
 
 def install() -> None:
-    """Install the handler; leave alone what a program has already set on the logger."""
+    """Install the handler, unless a program has already set one."""
     logger = logging.getLogger("bert_jax")
     if logger.handlers:
         return

@@ -23,7 +23,7 @@ CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the installed versions of packages; None for one that is absent."""
+    """List the installed versions of packages; None for one that is absent."""
     installed: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -32,14 +32,14 @@ def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def cache_folder() -> Path:
-    """Return the folder of prepared corpora where a config does not name one."""
+    """Name the folder of prepared corpora for configs that name none."""
     return Path(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
 
 
 def machine() -> dict[str, Any]:
     """Describe the host, its allocator and its free disk space."""
     cache = cache_folder().absolute()
-    existing = next(p for p in (cache, *cache.parents) if p.is_dir())
+    existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     return {
         **host(),
         "allocator": allocator.find_obstacle() or "keeps its memory while training",
@@ -63,22 +63,22 @@ def host() -> dict[str, Any]:
 def cores() -> int:
     """Count the cores that this process may use."""
     process = psutil.Process()
-    may_use = process.cpu_affinity() if hasattr(process, "cpu_affinity") else None
-    return len(may_use) if may_use else psutil.cpu_count() or 1
+    if hasattr(process, "cpu_affinity"):  # not on macOS
+        return len(process.cpu_affinity())
+    return psutil.cpu_count() or 1
 
 
 def cpuinfo(key: str) -> str:
-    """Return a line of /proc/cpuinfo, such as "model name", or the processor where it has none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    values = (line.partition(":")[2].strip() for line in lines if line.startswith(key))
-    return next(values, platform.processor())
+    """Read a line of /proc/cpuinfo, such as "model name"; name the processor if there is none."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith(key):
+                return line.partition(":")[2].strip()
+    return platform.processor()
 
 
 def memory() -> int:
-    """Return the bytes of memory, or the container's limit where that is smaller."""
+    """Count the bytes of memory, up to the container's limit."""
     physical = psutil.virtual_memory().total
     for limit in CGROUP_LIMITS:
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
@@ -87,7 +87,7 @@ def memory() -> int:
 
 
 def git_commit() -> str:
-    """Return the commit of the code, with a plus if it is modified; empty outside a checkout."""
+    """Name the commit of the code, with a plus if it is modified; empty outside a checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "describe"]
     command += ["--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
     try:
@@ -102,14 +102,14 @@ def devices() -> dict[str, Any]:
     try:
         import jax
 
-        devices = jax.devices()
+        found = jax.devices()
     except (ImportError, RuntimeError) as error:  # RuntimeError: JAX_PLATFORMS that cannot start
         problem = f"{type(error).__name__}: {error}"
         return {"error": problem, "backend": None, "count": 0, "kinds": []}
     return {
         "backend": jax.default_backend(),
-        "count": len(devices),
-        "kinds": sorted({device.device_kind for device in devices}),
+        "count": len(found),
+        "kinds": sorted({device.device_kind for device in found}),
         "matmul": matmul(),
     }
 
@@ -120,13 +120,13 @@ def matmul(size: int = 512) -> dict[str, Any]:
     import numpy as np
 
     rng = np.random.default_rng(0)
-    a, b = (rng.integers(-8, 8, (size, size)).astype(np.float32) for _ in range(2))
+    a = rng.integers(-8, 8, (size, size)).astype(np.float32)
+    b = rng.integers(-8, 8, (size, size)).astype(np.float32)
     multiply = jax.jit(lambda x, y: jax.numpy.matmul(x, y, precision="highest"))
-    on_device = jax.device_put(a), jax.device_put(b)
-    correct = bool(np.array_equal(multiply(*on_device), a @ b))
-    times = []
+    product = multiply(a, b)
+    start = time.perf_counter()
     for _ in range(10):
-        start = time.perf_counter()
-        multiply(*on_device).block_until_ready()
-        times.append(time.perf_counter() - start)
-    return {"size": size, "correct": correct, "gigaflops": round(2 * size**3 / min(times) / 1e9, 1)}
+        product = multiply(a, b).block_until_ready()
+    seconds = (time.perf_counter() - start) / 10
+    correct = bool(np.array_equal(product, a @ b))
+    return {"size": size, "correct": correct, "gigaflops": round(2 * size**3 / seconds / 1e9, 1)}

@@ -1,10 +1,9 @@
-"""Opening of users' files: what cannot be read is the caller's kind of error, with a hint."""
+"""Users' paths: one that cannot be read ends in the caller's kind of error, with a hint."""
 
 from __future__ import annotations
 
 import os
 import re
-import stat
 from io import BufferedReader
 from pathlib import Path
 
@@ -16,16 +15,12 @@ STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # gs://bucket, which pathlib
 
 def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
     """Refuse a path that is no file, for libraries that open by name."""
-    try:
-        mode = os.stat(path).st_mode
-    except FileNotFoundError as error:
-        raise kind(f"{path} does not exist", hint or HINT) from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in a name
-        raise kind(f"{path} cannot be read: {error}", hint or HINT) from error
-    if stat.S_ISDIR(mode):
-        raise kind(f"{path} is a folder, not a file", hint or HINT)
-    if not stat.S_ISREG(mode):
-        raise kind(f"{path} is not a file", hint or HINT)
+    file = Path(path)
+    if not file.exists():
+        raise kind(f"{path} does not exist", hint or HINT)
+    if not file.is_file():
+        what = "a folder, not a file" if file.is_dir() else "not a file"
+        raise kind(f"{path} is {what}", hint or HINT)
 
 
 def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
@@ -48,16 +43,15 @@ def read(path: Path | str, kind: type[UserError], limit: int, hint: str = "") ->
 
 
 def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
-    """Return a file of a folder if its links end in that folder, or in the blobs of its hub cache.
+    """Return a file of a folder if its links end there, or in the blobs of its hub cache.
 
-    A hub snapshot consists of links to ../../blobs/HASH, so links are followed and their ends
-    compared. Any other link out of the folder would let whoever packed it choose which of the
-    user's files is read.
+    Any other link would let whoever packed the folder choose which of the user's files is read. A
+    hub snapshot consists of links to ../../blobs/HASH.
     """
     check(file, kind)
     home = root.resolve()
-    target = file.resolve()
     blobs = [parent.parent / "blobs" for parent in home.parents if parent.name == "snapshots"]
+    target = file.resolve()
     if not any(target.is_relative_to(allowed) for allowed in (home, *blobs)):
         raise kind(
             f"{file} is a link to {target}, outside its folder", "give the path of the file itself"
@@ -68,18 +62,14 @@ def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
 def local(path: Path | str, what: str) -> None:
     """Refuse a path in an object store, or of bytes that are not UTF-8."""
     text = os.fspath(path)
-    if not text:
-        return
     if (scheme := STORE.match(text)) and not os.path.exists(text):
         raise ConfigError(
             f"{what} = {text} is in an object store ({scheme[1]}), which is no file system",
             "mount the bucket as a folder (gcsfuse, mount-s3, rclone mount) and give that, "
             "or copy from there",
         )
-    try:
-        os.path.abspath(text).encode()
-    except UnicodeEncodeError as error:
-        shown = os.fsencode(os.path.abspath(text)).decode(errors="backslashreplace")
+    shown = os.fsencode(os.path.abspath(text)).decode(errors="backslashreplace")
+    if text and shown != os.path.abspath(text):
         raise ConfigError(
             f"{what} = {shown} is not UTF-8", "rename it: checkpoints and reports name it"
-        ) from error
+        )

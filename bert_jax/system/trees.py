@@ -1,10 +1,11 @@
-"""Names for the leaves of parameter trees."""
+"""Names of the leaves of parameter trees, such as `encoder/layer_0/attention/query/kernel`."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import jax
+from flax.traverse_util import unflatten_dict
 
 
 def name_of(path: tuple) -> str:
@@ -14,22 +15,15 @@ def name_of(path: tuple) -> str:
 
 
 def names(tree: Any) -> Any:
-    """Return a tree of the same structure whose leaves are their names."""
+    """Replace each leaf of a tree by its name."""
     return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
 
 
-def nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Return the tree of dictionaries that `flat` was made from."""
-    tree: dict[str, Any] = {}
-    for name, value in flat.items():
-        *parents, leaf = name.split("/")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-        node[leaf] = value
-    return tree
-
-
 def flat(tree: Any) -> dict[str, Any]:
-    """Return the leaves of a tree by name."""
+    """Map the names of leaves to the leaves."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
+
+
+def nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Undo `flat` for a tree of dictionaries."""
+    return unflatten_dict(flat, sep="/")
