@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.made
 JOBS ?= 2
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow lint wheel docs lock clean
+.PHONY: help venv demo test test-all test-gpu lint wheel docs lock clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1@\2/p' $(MAKEFILE_LIST) | awk -F@ '{printf "%-16s %s\n", $$1, $$2}'
@@ -60,8 +60,12 @@ demo: venv  ## train a tiny BERT from nothing, evaluate it, fill masks; under 5 
 test: venv  ## every test that is not marked slow
 	$(BIN)/python -m pytest -m 'not slow' -n $(JOBS) --dist=loadfile --no-loadscope-reorder
 
-test-slow: venv  ## the tests that take minutes
-	$(BIN)/python -m pytest -m slow --timeout=3600
+test-all: venv  ## every test, with 2,000 random examples each; a skip without a known reason fails
+	BERT_JAX_EXAMPLES=2000 $(BIN)/python -m pytest -n $(JOBS) --dist=loadfile --no-loadscope-reorder \
+	  --timeout=3600 --known-skips
+
+test-gpu: venv  ## what a GPU alone can show; without one, every test says so
+	BERT_JAX_GPU=gpu $(BIN)/python -m pytest tests/gpu -rs --timeout=1800
 
 lint: venv  ## formatting, lint and types
 	$(BIN)/ruff format --check --quiet .

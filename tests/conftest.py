@@ -15,11 +15,13 @@ import pytest
 from tests import FEWER_PARTS
 
 # Inherited by the subprocesses that tests start, and set before jax looks at them.
-os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["MPLBACKEND"] = "Agg"
-# Compiling hundreds of programs and running each for a moment is what tests wait for. The flags of
-# a user are those of test_production.py and of compare_checkouts.py.
-os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
+# `make test-gpu` asks for the devices and the compiler flags of a user; see tests/gpu.
+if "BERT_JAX_GPU" not in os.environ:
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    # Compiling hundreds of programs and running each for a moment is what tests wait for. The flags
+    # of a user are those of test_production.py and of compare_checkouts.py.
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 # What one process of a test has compiled the next takes again, in this session alone: a stale entry
 # can never make a test pass. With a limit of size jax locks the folder.
 # Only `tools/mutants.py`, whose faults are in Python alone, names a folder that stays.
@@ -54,11 +56,12 @@ def faster_compilation(version: str) -> str:
 
 
 # Read when jax first looks for devices; inherited, too.
-flags = os.environ.get("XLA_FLAGS", "")
-os.environ["XLA_FLAGS"] = f"{flags} {FEWER_PARTS}{faster_compilation(jaxlib.__version__)}".strip()
-
-jax.config.update("jax_platforms", "cpu")
-jax.config.update("jax_num_cpu_devices", 8)
+if "BERT_JAX_GPU" not in os.environ:
+    flags = os.environ.get("XLA_FLAGS", "")
+    flags += f" {FEWER_PARTS}{faster_compilation(jaxlib.__version__)}"
+    os.environ["XLA_FLAGS"] = flags.strip()
+    jax.config.update("jax_platforms", "cpu")
+    jax.config.update("jax_num_cpu_devices", 8)
 jax.config.update("jax_numpy_rank_promotion", "raise")
 # This process has a folder of its own, which no kill of another leaves damaged.
 COMPILED = tempfile.TemporaryDirectory(prefix="bert_jax_compiled")
@@ -66,10 +69,33 @@ compiled = os.environ.get("MUTANTS_COMPILED", COMPILED.name)
 jax.config.update("jax_compilation_cache_dir", compiled)
 jax.config.update("jax_compilation_cache_max_size", -1)
 
+# `make test` draws the same 50 examples every time; `make test-all` explores, from a seed that
+# pytest prints when an example fails.
+EXAMPLES = int(os.environ.get("BERT_JAX_EXAMPLES", 0))
 hypothesis.settings.register_profile(
-    "bert_jax", deadline=None, derandomize=True, database=None, max_examples=50
+    "bert_jax",
+    deadline=None,
+    derandomize=not EXAMPLES,
+    database=None,
+    max_examples=EXAMPLES or 50,
+    print_blob=True,
 )
 hypothesis.settings.load_profile("bert_jax")
+
+# Why a test may be skipped where everything should run.
+KNOWN_SKIPS = (
+    "no reference data at",  # ../shared is not part of the project
+    "no GPU",
+    "is not installed",  # an extra, torch, transformers, Jupyter, MiniLM, a browser
+    "could not import",
+    "TensorFlow reads",
+    "no command",  # of SLURM, of network namespaces
+    "root",  # may do more, or is needed
+    "no file system may be mounted here",
+    "compiler",  # of a GPU or TPU
+    "the C library is not glibc",
+    "tables of Unicode",
+)
 
 
 # Tests of a file share what they train and compile, so a process takes whole files (see the
@@ -92,6 +118,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Adds the option that freezes what commands print now."""
     text = "write the transcripts of tests/net/transcripts again"
     parser.addoption("--update-golden", action="store_true", help=text)
+    text = "fail a test that is skipped for a reason that conftest.py does not list"
+    parser.addoption("--known-skips", action="store_true", help=text)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
+    """Turns a skip without a known reason into a failure, under `--known-skips`."""
+    report = yield
+    if (
+        report.skipped
+        and item.config.getoption("--known-skips")
+        and not hasattr(report, "wasxfail")
+    ):
+        reason = str(call.excinfo.value) if call.excinfo else ""
+        if not any(known in reason for known in KNOWN_SKIPS):
+            report.outcome = "failed"
+            report.longrepr = f"skipped without a known reason: {reason}"
+    return report
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -47,7 +47,7 @@ def test_workflow_calls_make_targets(workflow):
 
 def test_workflows_run_quick_slow_and_wheel():
     called = " ".join(re.findall(r"run: make (.*)", "".join(map(Path.read_text, WORKFLOWS))))
-    assert {"lint", "test", "test-slow", "docs", "wheel"} <= set(called.split())
+    assert {"lint", "test", "test-all", "test-gpu", "docs", "wheel"} <= set(called.split())
 
 
 def test_recipes_name_files_that_exist():
