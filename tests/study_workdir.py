@@ -21,7 +21,7 @@ import numpy as np
 from bert_jax import config as configs
 from bert_jax.evaluation.metrics import EXAMPLES, digest
 from bert_jax.masking import quotas, rates
-from bert_jax.studies import actions
+from bert_jax.studies import measures
 from bert_jax.studies.definition import (
     Budget,
     Cell,
@@ -33,7 +33,7 @@ from bert_jax.studies.definition import (
     expand,
     variants,
 )
-from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.folder import StudyFolder
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8)
 SIZES = {
@@ -115,8 +115,8 @@ def build(
     """Writes a workdir; a cell is done, trained, halfway, failed, diverged, killed or untouched, as
     `state` says.
     """
-    place, evaluations = StudyFolder(Path(workdir)), actions.record_evaluations(study)
-    cells = [Entry(**vars(cell), evaluations=evaluations) for cell in expand(study)]
+    place, evaluations = StudyFolder(Path(workdir)), measures.record_evaluations(study)
+    cells = [dataclasses.replace(cell, evaluations=evaluations) for cell in expand(study)]
     place.write_study(
         {
             "name": name,
@@ -163,7 +163,7 @@ def build(
 
 
 def _write_cell(
-    place: StudyFolder, study: Study, cell: Entry, state: str, examples: int, lines: int
+    place: StudyFolder, study: Study, cell: Cell, state: str, examples: int, lines: int
 ) -> None:
     if state == "untouched":
         return

@@ -6,6 +6,7 @@ import csv
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from bert_jax import cli
 from bert_jax.config import resolve
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.recipes import finetuning
-from bert_jax.studies import definition, parts
+from bert_jax.studies import definition
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.identity import identity
 from bert_jax.studies.report import build, collect
@@ -139,14 +140,14 @@ def test_part_of_the_best_rates_has_cells_of_the_whole():
     whole = definition.expand(made)
     for only, seeds in ((["size=4 x 192"], {0, 1, 2}), (["size=2 x 64", "seed=1"], {1})):
         size = only[0].partition("=")[2]
-        part, cells = parts.select(made, whole, only)
+        part, cells = definition.select(made, whole, only)
         same = {c.id for c in whole if c.labels["size"] == size and c.seed in seeds}
         assert {cell.id for cell in cells} == same
         assert [point.label for point in part.axes[0].points] == [size]
         assert {*part.seeds} == seeds
     for wrong in ("size=2 x 65", "seed=7", "sizes=2 x 64", "size"):
         with pytest.raises(ConfigError):
-            parts.select(made, whole, [wrong])
+            definition.select(made, whole, [wrong])
 
 
 def best_peaks(name: str, axis: str, metric: str) -> dict[str, set[float]]:
@@ -232,6 +233,8 @@ def outside(tmp_path, monkeypatch) -> Path:
     shutil.copytree(FOLDER, checkout / "experiments", ignore=shutil.ignore_patterns("*.png"))
     (checkout / "configs").symlink_to(FOLDER.parent / "configs")
     monkeypatch.chdir(checkout)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "experiments"]:
+        monkeypatch.delitem(sys.modules, name)  # those of this checkout
     return checkout
 
 

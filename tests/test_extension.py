@@ -133,7 +133,7 @@ from bert_jax.studies.engines.base import Capacity
 class Mine:
     """No groups at all."""
 
-    most = 0.0
+    most = 0
 
     def __init__(self, place, jobs, options):
         self.capacity = Capacity(1)

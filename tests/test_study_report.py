@@ -13,7 +13,7 @@ from bert_jax import config
 from bert_jax.config import costs
 from bert_jax.masking import rates
 from bert_jax.studies import definition, results
-from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import collect
 from tests import study_workdir
 from tests.study_workdir import SIZES, build, masking_rate
@@ -128,7 +128,7 @@ def test_flops_are_those_of_the_vocabulary_there_is(tmp_path):
     study = masking_rate((0.15, 0.4), ONE_SIZE, (0,), base=base)
     place = build(tmp_path / "w", study, lambda cell: "untouched")
     cells = [dataclasses.replace(cell, vocabulary=2_000) for cell in definition.expand(study)]
-    place.write_study({"name": "x"}, [Entry(**vars(cell)) for cell in cells])
+    place.write_study({"name": "x"}, [dataclasses.replace(cell, evaluations={}) for cell in cells])
     place.cell(cells[0].id).mkdir()
     (place.cell(cells[0].id) / "environment.json").write_text(json.dumps({"vocabulary": 1_000}))
     for one, cell, size in zip(results.read_results(place), cells, (1_000, 2_000), strict=True):

@@ -19,27 +19,26 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.config import shipped, validation
-from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped
+from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped, need
 from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import (
     definition,
     engines,
     files,
     measures,
-    parts,
     plan,
     progress,
     results,
     reuse,
     sameness,
-    sources,
 )
-from bert_jax.studies.definition import Cell, Study, Suite
 from bert_jax.studies.engines import local
 from bert_jax.studies.engines.base import Capacity
-from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.groups import find_groups
 from bert_jax.studies.launch import Launcher
 from bert_jax.studies.report import compare, power
+from bert_jax.studies.spec import Cell, Study
 from bert_jax.system import disk, folder_locks, machine
 from bert_jax.training import trackers
 
@@ -94,62 +93,52 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
     size = None if flags.dry_run else functools.partial(vocabulary_size, make=True)
     cells = definition.expand(named.study, size)
     validation.warn(*(cell.config for cell in cells))
-    study, cells = parts.select(named.study, cells, flags.only)
-    place, evaluations = StudyFolder(Path(workdir)), record_evaluations(study)
-    entries = [
-        Entry(**vars(cell), evaluations=measures.possible(cell, evaluations)) for cell in cells
-    ]
-    _check_same(place, named, entries)
-    _check_processes(entries, flags)
-    finished = reuse.find_finished(place, entries, flags.reuse, named.beside)
-    missing = _find_missing(place, entries, finished)
-    missing = [cell for cell in missing if cell not in finished]  # those to copy may lack results
-    _check_sources(study, missing, named)
-    notes = [f"text: {', '.join(_name_texts(entries))}", *measures.left_out(cells, evaluations)]
-    notes += _describe_taken(place, entries, finished)
-    if missing:
-        notes += _describe_power(study, entries, place, named.beside)
+    study, cells = definition.select(named.study, cells, flags.only)
+    named, place = dataclasses.replace(named, study=study), StudyFolder(Path(workdir))
+    _check_same(place, named, cells)
+    finished = reuse.find_finished(place, cells, flags.reuse, named.beside)
+    missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished]
+    _check_sources(named, missing)
+    notes = _write_notes(place, named, cells, missing, finished)
     if flags.dry_run:
         capacity = Capacity(flags.jobs or 1)
         if flags.engine == "local":
             capacity = engines.make("local", place, flags.jobs, flags.options).capacity
-        planned = plan.plan(place, missing, flags.fuse, capacity)
-        speed = plan.find_speed(place, flags.flops_per_second)
-        print(plan.describe(place, named.name, entries, planned, capacity, notes, speed))
+        groups = find_groups(place, missing, flags.fuse, capacity)
+        pace = progress.look(place).pace if place.study.exists() else 0.0
+        cost = plan.describe_cost(groups, capacity.parallel, flags.flops_per_second, pace)
+        print(plan.describe_plan(named.name, cells, groups, notes, cost))
         return
     trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
     with folder_locks.hold(place.workdir, LOCK):
         engine = engines.make(flags.engine, place, flags.jobs, flags.options)
+        _check_processes(cells, engine.capacity.processes)
         reuse.take(place, finished)
-        missing = _find_missing(place, entries, finished)
-        planned = plan.plan(place, missing, flags.fuse, engine.capacity)
-        hidden = set(place.read_study().get("cells", ())) - {cell.id for cell in entries}
-        if hidden:
-            notes.append(f"{len(hidden)} cells of an earlier version of the study are not shown")
+        missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished.rows]
+        groups = find_groups(place, missing, flags.fuse, engine.capacity)
+        if hidden := len({*place.read_study().get("cells", ())} - {cell.id for cell in cells}):
+            notes.append(f"{hidden} cells of an earlier version of the study are not shown")
         known = place.groups()
-        for group in planned:
+        for group in groups:
             if group.id not in known:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
-        place.write_study(_record(place, dataclasses.replace(named, study=study), flags), entries)
-        _check_data(place)
-        launcher = Launcher(place, planned, engine, lambda: _write_report(place))
-        now = progress.look(place, engine.capacity.parallel)
-        logger.info(f"study {named.name}: {now.line()}; {engine.describe()}")
-        speed = plan.find_speed(place, flags.flops_per_second)
-        for note in filter(None, [*notes, planned and plan.describe_cells(entries, speed)]):
+        place.write_study(_describe_study(place, named, flags), cells)
+        sameness.check_data(place, results.gather_cells(place, history=False))
+        now = progress.look(place)
+        line = now.write_line(engine.capacity.parallel)
+        logger.info(f"study {named.name}: {line}; {engine.describe()}")
+        for note in notes:
             logger.info(note)
+        launcher = Launcher(place, groups, engine, lambda: _write_report(place))
         launcher.run()
         if launcher.full:
             raise disk.full(place.workdir, what="the study")
         _conclude(place, launcher.stopped, _write_report(place))
 
 
-def _find_missing(
-    place: StudyFolder, cells: Sequence[Entry], finished: reuse.Finished
-) -> list[Entry]:
-    """Return the cells that are still to train or to evaluate here."""
-    left = [cell for cell in cells if cell.id not in finished.rows]
-    return [cell for cell in left if place.read_state(cell).name not in progress.FINAL]
+def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
+    """Return the cells that are still to train or to evaluate."""
+    return [cell for cell in cells if place.read_state(cell).name not in progress.FINAL]
 
 
 def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
@@ -160,7 +149,7 @@ def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> No
         study = {"study": place.read_study()["name"], "workdir": str(place.workdir)}
         print(json.dumps(study | now.as_dict(), indent=2))
     else:
-        print(now.as_text(place, verbose))
+        print(now.write_lines(place, verbose))
 
 
 def report(workdir: Path) -> None:
@@ -171,76 +160,78 @@ def report(workdir: Path) -> None:
     from bert_jax.studies.report import build
 
     place = _open_study(workdir)
-    _check_data(place)
+    sameness.check_data(place, results.gather_cells(place, history=False))
     print(build.write(place), place.report, sep="\n")
 
 
-def _describe_power(
-    study: Study, cells: Sequence[Entry], place: StudyFolder, beside: Path
+# --- what is told before cells run ----------------------------------------------------------------
+
+
+def _write_notes(
+    place: StudyFolder,
+    named: Named,
+    cells: Sequence[Cell],
+    missing: Sequence[Cell],
+    finished: reuse.Finished,
 ) -> list[str]:
+    """Write what a user should know: texts, evaluations left out, cells taken, and the power."""
+    texts = dict.fromkeys(sameness.name_text(cell.config) for cell in cells)
+    notes = [f"text: {', '.join(texts)}"]
+    notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
+    if count := len(finished.folders) + len(finished.rows):
+        notes.append(f"{count} finished cells are taken from {', '.join(finished.sources)}")
+    if missing:
+        notes += _describe_power(place, named, cells)
+    return notes
+
+
+def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> list[str]:
     """Return the power for the claims that the cells can judge, by runs that there are."""
+    study = named.study
     points = {
-        tuple(cell.labels.items()): (dict(cell.labels), set(cell.evaluations)) for cell in cells
+        tuple(cell.labels.items()): (dict(cell.labels), {*cell.evaluations}) for cell in cells
     }
-    known = list(points.values())
+    known = [*points.values()]
     asked = [claimed for claimed in study.claims if compare.claimed_places(claimed, known)]
     if not asked:
         return []
     comparisons = [dataclasses.asdict(comparison) for comparison in study.comparisons]
     families = compare.count_families(comparisons, study.claims, known)
     sizes = {axis.name: len({labels[axis.name] for labels, _ in known}) for axis in study.factors}
-    others = sorted(beside.resolve().parent.glob("*/results.csv"))
-    tables = [place.csv, beside / "results.csv", *others]
+    others = sorted(named.beside.resolve().parent.glob("*/results.csv"))
+    tables = [place.csv, named.beside / "results.csv", *others]
     return power.describe_power(asked, power.Plan(len(study.seeds), families, sizes), tables)
 
 
 # --- the study's folder ---------------------------------------------------------------------------
 
 
-def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
-    """Return the evaluations of a study as study.json records them."""
-    records: dict[str, dict[str, Any]] = {}
-    settings: dict[str, Any]
-    for name, evaluation in study.evaluations.items():
-        if isinstance(evaluation, Suite):
-            settings = {"kind": "suite", "name": evaluation.name, "ask": dict(evaluation.ask)}
-        else:
-            changes = dict(evaluation.changes)
-            settings = {"kind": "finetune", "task": evaluation.task, "changes": changes}
-        if evaluation.budgets:
-            settings["budgets"] = evaluation.budgets
-        records[name] = settings
-    return json.loads(json.dumps(records))
-
-
-def _record(place: StudyFolder, named: Named, flags: Flags) -> dict[str, Any]:
+def _describe_study(place: StudyFolder, named: Named, flags: Flags) -> dict[str, Any]:
     """Describe a study for study.json, without its cells."""
     study = named.study
+    axes = []
+    for axis in study.factors:
+        points = [{"label": point.label, "value": point.value} for point in axis.points]
+        axes.append({"name": axis.name, "points": points})
     record: dict[str, Any] = {
         "name": named.name,
         "spec": named.spec,
         "question": study.question,
-        "axes": [
-            {
-                "name": axis.name,
-                "points": [{"label": point.label, "value": point.value} for point in axis.points],
-            }
-            for axis in study.factors
-        ],
-        "seeds": list(study.seeds),
+        "axes": axes,
+        "seeds": [*study.seeds],
         "budget": study.budget and dataclasses.asdict(study.budget),
-        "evaluations": record_evaluations(study),
+        "evaluations": measures.record_evaluations(study),
         "comparisons": [dataclasses.asdict(comparison) for comparison in study.comparisons],
         "claims": [dataclasses.asdict(claimed) for claimed in study.claims],
-        "published": list(study.published),
+        "published": [*study.published],
         "notes": study.notes,
     }
     record["hash"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
     return record | {
-        "begun": results.find_begin(place) or files.tell_time(),
+        "begun": place.read_study().get("begun") or files.tell_time(),
         "versions": {"python": platform.python_version()} | machine.versions(PACKAGES),
         "git_commit": machine.git_commit(),
-        "command": list(flags.command),
+        "command": [*flags.command],
         "machine": {
             "platform": platform.platform(),
             "cores": len(local.find_cores()),
@@ -266,118 +257,24 @@ def _write_report(place: StudyFolder) -> str:
         return ""
 
 
-def _name_texts(cells: Sequence[Cell]) -> list[str]:
-    """Name the texts that cells train on."""
-    return list(dict.fromkeys(sameness.name_text(cell.config) for cell in cells))
-
-
-def _describe_taken(
-    place: StudyFolder, cells: Sequence[Entry], finished: reuse.Finished
-) -> list[str]:
-    """Say how many cells are taken, and how many would go on from one that has no checkpoint."""
-    if not len(finished):
-        return []
-    sources = {folder for folder, _ in finished.rows.values()}
-    sources |= {folder.parents[1] for folder in finished.folders.values()}
-    named = ", ".join(sorted(str(source) for source in sources))
-    notes = [f"{len(finished)} finished cells are taken from {named}"]
-    forks = [
-        cell.fork
-        for cell in cells
-        if cell.trunk.rpartition("@")[0] in finished.rows
-        and not (cell in finished or place.read_trained(cell.id))
-    ]
-    if forks:
-        notes.append(
-            f"{len(forks)} cells are trained from their first update, {sum(forks):,} more than the "
-            "plan counts: tables have no checkpoint to go on from"
-        )
-    return notes
-
-
-# --- checks, and the end of a run -----------------------------------------------------------------
-
-
 def _open_study(workdir: Path) -> StudyFolder:
     folder_locks.check_place(workdir)
     place = StudyFolder(Path(workdir))
-    if not place.read_study():
-        raise ConfigError(
-            f"no study in {workdir}", "`bert-jax study run STUDY --workdir=…` makes one"
-        )
+    hint = "`bert-jax study run STUDY --workdir=…` makes one"
+    need(bool(place.read_study()), f"no study in {workdir}", hint)
     return place
-
-
-def _check_data(place: StudyFolder) -> None:
-    found = results.gather_cells(place, history=False)
-    sameness.check_alike(place, found)
-    sameness.check_unchanged(place, found)
-
-
-def _check_sources(study: Study, cells: Sequence[Cell], named: Named) -> None:
-    """Refuse cells to train or evaluate whose data is not here; name the scale that needs none."""
-    try:
-        sources.check(study, [cell.config for cell in cells])
-    except DataError as error:
-        if not study.instead:
-            raise
-        given = named.spec.partition(":")[0]
-        hint = f"{given}:{study.instead} is the study of a text that every machine has"
-        if (named.beside / "summary.md").exists():
-            hint += f"; what was found with this text: {named.beside / 'summary.md'}"
-        raise type(error)(str(error), hint) from error
-
-
-def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None:
-    """Refuse a workdir that holds another study.
-
-    The cells of the other study would be hidden, and shown again by the next command.
-    """
-    before = place.read_study()
-    hint = "give each study a --workdir of its own"
-    if not before:
-        if (place.workdir / "checkpoints").exists():
-            raise ConfigError(f"{place.workdir} is the folder of a run", hint)
-        return
-    same = before["spec"] == named.spec
-    if not (SWEEP in before["spec"] or SWEEP in named.spec):  # or a file elsewhere, of one scale
-        same = before["spec"].partition(":")[2] == named.spec.partition(":")[2]
-    shared = {cell.id for cell in cells} & set(before["cells"])
-    if before["name"] != named.name or not (same or shared):
-        raise ConfigError(f"{place.workdir} holds another study, {before['spec']}", hint)
-    there, here = _name_texts(place.cells()), _name_texts(cells)
-    if not set(there) & set(here):
-        texts = f"a study of {', '.join(there)}, and this one is of {', '.join(here)}"
-        raise ConfigError(f"{place.workdir} holds {texts}", hint)
-
-
-def _check_processes(cells: Sequence[Cell], flags: Flags) -> None:
-    """Refuse cells of several processes where the engine starts one each, and the reverse."""
-    count = engines.count_processes(flags.engine, flags.options)
-    joined = [cell.config.parallel.distributed for cell in cells]
-    if any(joined) and count == 1:
-        raise ConfigError(
-            f"parallel.distributed is set, and engine {flags.engine} starts one process for each "
-            "cell",
-            "--engine=slurm --engine-option nodes=N gives each cell N nodes; or leave it out",
-        )
-    if count > 1 and not all(joined):
-        raise ConfigError(
-            f"engine {flags.engine} would start {count} processes for each cell, which train one "
-            "run only where parallel.distributed is set",
-            "--config.parallel.distributed=true, or leave out nodes and tasks_per_node",
-        )
 
 
 def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
     """Print the final counts, the answer and the report's path; raise if cells are unfinished."""
     now = progress.look(place)
-    left = [cell for cell in now.cells if cell.state.name not in progress.FINAL]
-    if left and (stopped or not any(cell.state.error for cell in left)):
-        raise Stopped(f"stopped: {now.line()}", "the same command continues")
+    left = now.unfinished
+    failed = [cell for cell in left if cell.state.error]
+    if left and (stopped or not failed):
+        raise Stopped(f"stopped: {now.write_line()}", "the same command continues")
     if left:
-        first = next(cell for cell in left if cell.state.error)
-        which = f"{first.entry.id} ({progress.describe(first.entry)})"
+        first = failed[0]
+        which = f"{first.entry.id} ({progress.describe_cell(first.entry)})"
         more = f" and {len(left) - 1} more" if left[1:] else ""
         raise IncompleteError(
             f"{len(left)} of {len(now.cells)} cells are not finished, {which}{more}: "
@@ -385,5 +282,56 @@ def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
             f"log: {place.log(now.groups.get(first.entry.id, ''))}; `bert-jax study status` lists "
             "all; the same command tries again",
         )
-    logger.info(now.line())
+    logger.info(now.write_line())
     print(*filter(None, [answer, str(place.report)]), sep="\n")
+
+
+# --- checks ---------------------------------------------------------------------------------------
+
+
+def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None:
+    """Refuse a workdir that holds a run or another study, whose cells would be hidden."""
+    hint = "give each study a --workdir of its own"
+    before = place.read_study()
+    if not before:
+        is_run = (place.workdir / "checkpoints").exists()
+        need(not is_run, f"{place.workdir} is the folder of a run", hint)
+        return
+    specs = {before["spec"], named.spec}
+    scales = {spec.partition(":")[2] for spec in specs}  # of a study file, wherever it lies
+    swept = any(spec.startswith(SWEEP) for spec in specs)
+    same = len(specs) == 1 or (len(scales) == 1 and not swept)
+    shared = any(cell.id in before["cells"] for cell in cells)
+    right = before["name"] == named.name and (same or shared)
+    need(right, f"{place.workdir} holds another study, {before['spec']}", hint)
+    there, here = (
+        {sameness.name_text(cell.config) for cell in some} for some in (place.cells(), cells)
+    )
+    texts = f"a study of {', '.join(there)}, and this one is of {', '.join(here)}"
+    need(bool(there & here), f"{place.workdir} holds {texts}", hint)
+
+
+def _check_processes(cells: Sequence[Cell], count: int) -> None:
+    """Refuse cells of several processes if the engine starts one each, and the reverse."""
+    for cell in cells:
+        need(
+            cell.config.parallel.distributed == (count > 1),
+            f"the engine starts {count} process{'es' * (count > 1)} for each cell, and "
+            f"parallel.distributed is {cell.config.parallel.distributed}",
+            "--engine=slurm --engine-option nodes=N gives each cell N nodes, and needs "
+            "--config.parallel.distributed=true",
+        )
+
+
+def _check_sources(named: Named, cells: Sequence[Cell]) -> None:
+    """Refuse cells to train or evaluate whose data is not here; name the scale that needs none."""
+    try:
+        measures.check_sources(named.study, cells)
+    except DataError as error:
+        if not named.study.instead:
+            raise
+        given = named.spec.partition(":")[0]
+        hint = f"{given}:{named.study.instead} is the study of a text that every machine has"
+        if (named.beside / "summary.md").exists():
+            hint += f"; what was found with this text: {named.beside / 'summary.md'}"
+        raise type(error)(str(error), hint) from error

@@ -16,13 +16,15 @@ logs/GROUP.log  compiled/  figures/  summary.md  report.html
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import io
 import json
+import os
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,15 +43,11 @@ WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only
 WORKER = "worker"  # the activity of a worker that ended without naming one
 WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
 NAMED = ("objectives.", "evals.")  # sections of knobs whose keys are names
+TAIL = 20_000  # bytes at the end of metrics.jsonl that certainly hold its last line
 # What reading damaged arrays raises: also of a pickle, or of an array that is no archive.
 DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile)
 
-
-@dataclass(frozen=True)
-class Entry(Cell):
-    """A cell as study.json lists it, with its evaluations."""
-
-    evaluations: dict[str, dict[str, Any]] = field(default_factory=dict)
+Entry = Cell  # as some tests call it
 
 
 @dataclass(frozen=True)
@@ -104,11 +102,14 @@ class StudyFolder:
 
     def __init__(self, workdir: Path) -> None:
         self.workdir = workdir
-        self.writes = True  # false in all processes of a cell but one
-        self.study, self.csv = workdir / "study.json", workdir / "results.csv"
-        self.report, self.summary = workdir / "report.html", workdir / "summary.md"
-        self.figures, self.compiled = workdir / "figures", workdir.resolve() / "compiled"
-        self.cells_folder, self.taken = workdir / "cells", workdir / "taken"
+        self.study = workdir / "study.json"
+        self.csv = workdir / "results.csv"
+        self.report = workdir / "report.html"
+        self.summary = workdir / "summary.md"
+        self.figures = workdir / "figures"
+        self.compiled = workdir.resolve() / "compiled"
+        self.cells_folder = workdir / "cells"
+        self.taken = workdir / "taken"
 
     # --- paths ------------------------------------------------------------------------------------
 
@@ -143,21 +144,18 @@ class StudyFolder:
         """Read study.json; return {} if it does not exist."""
         return files.read_json(self.study, dict[str, Any], "it") or {}
 
-    def write_study(self, study: Mapping[str, Any], cells: Sequence[Entry]) -> None:
+    def write_study(self, study: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         """Replace study.json: of the cells, the config of the first and what differs from it."""
         base = _list_knobs(cells[0].config)
-        listed = {cell.id: _write_entry(cell, base) for cell in cells}
+        listed = {cell.id: _write_cell(cell, base) for cell in cells}
         self.cells_folder.mkdir(parents=True, exist_ok=True)
         files.write_json(self.study, {**study, "config": base, "cells": listed})
 
-    def cells(self) -> list[Entry]:
+    def cells(self) -> list[Cell]:
         """Return the cells that study.json lists, in its order."""
         study = self.read_study()
         try:
-            base = study["config"] if study else {}
-            evaluations = study.get("evaluations", {})
-            listed = study.get("cells", {}).items()
-            return [_read_entry(name, cell, base, evaluations) for name, cell in listed]
+            return [_read_cell(name, study) for name in study.get("cells", {})]
         except (ConfigError, KeyError, TypeError, AttributeError) as error:
             hint = f"restore it, or remove it: {files.AGAIN}"
             raise DataError(f"{self.study}: {type(error).__name__}: {error}", hint) from error
@@ -178,7 +176,7 @@ class StudyFolder:
     def write_group(self, group: str, cells: Iterable[str], slots: int) -> None:
         """Write the cells of a new group and their prediction slots."""
         path = self.workdir / "groups" / f"{group}.json"
-        files.write_json(path, GroupRecord(list(cells), slots))
+        files.write_json(path, GroupRecord([*cells], slots))
 
     # --- results ----------------------------------------------------------------------------------
 
@@ -191,17 +189,16 @@ class StudyFolder:
     ) -> None:
         """Write how training ended."""
         record = Trained(step, seconds, outcome, error, files.tell_time())
-        if self.writes:
-            files.write_json(self.cell(cell) / "trained.json", record)
+        files.write_json(self.cell(cell) / "trained.json", record)
 
-    def read_result(self, entry: Entry, name: str) -> Evaluated | None:
+    def read_result(self, cell: Cell, name: str) -> Evaluated | None:
         """Read the result of an evaluation; None if it is of an older definition."""
-        result = files.read_json(self.result(entry.id, name), Evaluated, "it")
-        return result if result and result.spec == hash_evaluation(entry, name) else None
+        result = files.read_json(self.result(cell.id, name), Evaluated, "it")
+        return result if result and result.spec == hash_evaluation(cell, name) else None
 
     def write_result(
         self,
-        entry: Entry,
+        cell: Cell,
         name: str,
         metrics: Mapping[str, Any],
         seconds: float,
@@ -213,32 +210,32 @@ class StudyFolder:
         The old result is removed first and the new arrays are written before the new result, so
         that a result never stands next to missing or foreign arrays.
         """
-        path = self.result(entry.id, name)
+        path = self.result(cell.id, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        self.each(entry.id, name).unlink(missing_ok=True)
+        self.each(cell.id, name).unlink(missing_ok=True)
         if each:
             packed = io.BytesIO()
             np.savez_compressed(packed, **dict[str, Any](each))
-            disk.write(self.each(entry.id, name), packed.getvalue())
-        spec, now = hash_evaluation(entry, name), files.tell_time()
+            disk.write(self.each(cell.id, name), packed.getvalue())
+        spec, now = hash_evaluation(cell, name), files.tell_time()
         files.write_json(path, Evaluated(spec, dict(metrics), seconds, error, now))
 
-    def read_arrays(self, entry: Entry, name: str) -> dict[str, np.ndarray]:
+    def read_arrays(self, cell: Cell, name: str) -> dict[str, np.ndarray]:
         """Read METRIC.sum and METRIC.count of every example; return {} if there are none."""
-        file = self.each(entry.id, name)
-        if not self.read_result(entry, name) or not file.exists():
+        path = self.each(cell.id, name)
+        if not self.read_result(cell, name) or not path.exists():
             return {}
         try:
-            with opening.regular(file, DataError) as stream, np.load(stream) as arrays:
+            with opening.regular(path, DataError) as stream, np.load(stream) as arrays:
                 return {key: arrays[key] for key in arrays.files}
         except DAMAGE as error:
             hint = "delete it and its .json"
-            raise DataError(f"{file} holds no arrays of numbers: {error}", hint) from error
+            raise DataError(f"{path} holds no arrays of numbers: {error}", hint) from error
 
-    def missing(self, entry: Entry) -> list[str]:
+    def missing(self, cell: Cell) -> list[str]:
         """List the evaluations that have no result yet."""
-        return [name for name in entry.evaluations if self.read_result(entry, name) is None]
+        return [name for name in cell.evaluations if self.read_result(cell, name) is None]
 
     # --- progress ---------------------------------------------------------------------------------
 
@@ -248,43 +245,51 @@ class StudyFolder:
 
     def write_failure(self, cell: str, activity: str, error: str) -> None:
         """Write how an attempt at a cell failed."""
-        if self.writes:
-            record = Failure(activity, error, files.tell_time())
-            files.write_json(self.cell(cell) / "error.json", record)
+        record = Failure(activity, error, files.tell_time())
+        files.write_json(self.cell(cell) / "error.json", record)
 
     def clear_failure(self, cell: str, activity: str) -> None:
         """Remove the failure of an activity that has now succeeded, or of its worker."""
         failure = self.read_failure(cell)
-        if self.writes and failure and failure.activity in (activity, WORKER):
+        if failure and failure.activity in (activity, WORKER):
             (self.cell(cell) / "error.json").unlink(missing_ok=True)
 
     def read_last_metrics(self, cell: str) -> dict[str, Any]:
-        """Read the newest metrics of a cell's training."""
-        return files.read_last_metrics(self.cell(cell) / METRICS)
+        """Read the newest value of every metric in the end of a cell's metrics.jsonl."""
+        path, newest = self.cell(cell) / METRICS, dict[str, Any]()
+        if not path.exists():
+            return newest
+        with opening.regular(path, DataError) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
+            tail = file.read().splitlines()
+        for line in tail:
+            with contextlib.suppress(ValueError):  # torn by a kill, or cut where reading began
+                row = json.loads(line)
+                if isinstance(row, dict) and isinstance(row.get("step"), int):
+                    newest |= {name: value for name, value in row.items() if value is not None}
+        return newest
 
     def is_busy(self, cell: str) -> bool:
         """Tell whether a process trains or evaluates the cell now."""
         folder = self.cell(cell)
         return folder_locks.held(folder) or folder_locks.held(folder, WORK)
 
-    def read_state(self, entry: Entry) -> State:
+    def read_state(self, cell: Cell) -> State:
         """Derive the state of a cell from its folder."""
-        trained, failure = self.read_trained(entry.id), self.read_failure(entry.id)
-        last, missing = self.read_last_metrics(entry.id), tuple(self.missing(entry))
-        error = trained.error if trained else ""
+        trained, failure = self.read_trained(cell.id), self.read_failure(cell.id)
+        last, missing = self.read_last_metrics(cell.id), tuple(self.missing(cell))
+        name, error = "waiting", trained.error if trained else ""
         if trained and trained.outcome == "diverged":
             name = "diverged"
         elif trained and not missing:
             name = "done"
-        elif self.is_busy(entry.id):
+        elif self.is_busy(cell.id):
             name = "running"
         elif failure:
             name, error = "failed", f"{failure.activity}: {failure.error}"
-        else:
-            name = "waiting"
-        steps = entry.config.steps
-        if entry.config.epochs is not None:  # the run itself counts them, once it knows its data
-            run = files.read_json(self.cell(entry.id) / "config.json", dict[str, Any]) or {}
+        steps = cell.config.steps
+        if cell.config.epochs is not None:  # the run itself counts them, once it knows its data
+            run = files.read_json(self.cell(cell.id) / "config.json", dict[str, Any]) or {}
             steps = run.get("steps", 0)
         step = max(last.get("step", 0), trained.step if trained else 0)  # metrics may be lost
         return State(name, error, step, steps, float(last.get("time", 0.0)), missing)
@@ -305,33 +310,31 @@ def _list_knobs(config: Config) -> dict[str, Any]:
     }
 
 
-def _write_entry(cell: Entry, base: Mapping[str, Any]) -> dict[str, Any]:
+def _write_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
     """Return a cell for study.json, its config as the knobs that differ from a base."""
     own = _list_knobs(cell.config)
     record = {key: value for key, value in asdict(cell).items() if value and key != "id"}
     record["config"] = {path: own[path] for path in own if base.get(path, ...) != own[path]}
     if without := [path for path in base if path not in own]:
         record["without"] = without
-    return record | {"seed": cell.seed, "evaluations": list(cell.evaluations)}
+    return record | {"seed": cell.seed, "evaluations": [*cell.evaluations]}
 
 
-def _read_entry(
-    name: str, cell: Mapping[str, Any], base: Mapping[str, Any], known: Mapping[str, Any]
-) -> Entry:
-    """Read a cell of study.json; `known` are the study's evaluations."""
+def _read_cell(name: str, study: Mapping[str, Any]) -> Cell:
+    record, base = study["cells"][name], study["config"]
     values = {path: value for path, value in usual().items() if not path.startswith(NAMED)}
-    values |= {path: base[path] for path in base if path not in cell.get("without", ())}
-    evaluations = {made: known[made] | {} for made in cell["evaluations"]}
+    values |= {path: base[path] for path in base if path not in record.get("without", ())}
+    evaluations = {made: study["evaluations"][made] | {} for made in record["evaluations"]}
     for settings in evaluations.values():
         settings.pop("budgets", None)  # of the study: after which budgets it is made
-    return Entry(
+    return Cell(
         name,
-        _read_config(json.dumps(values | cell["config"], sort_keys=True)),
-        cell.get("labels", {}),
-        cell.get("values", {}),
-        cell["seed"],
-        cell.get("vocabulary"),
-        cell.get("trunk", ""),
+        _read_config(json.dumps(values | record["config"], sort_keys=True)),
+        record.get("labels", {}),
+        record.get("values", {}),
+        record["seed"],
+        record.get("vocabulary"),
+        record.get("trunk", ""),
         evaluations,
     )
 
@@ -349,11 +352,11 @@ def _read_config(text: str) -> Config:
     return recorded(tree)
 
 
-def hash_evaluation(entry: Entry, name: str) -> str:
+def hash_evaluation(cell: Cell, name: str) -> str:
     """Return a hash of an evaluation's definition, which tells a result from an outdated one."""
     masks = {  # of evaluations, which the cell's id does not cover
         name: {knob: value for knob, value in asdict(settings).items() if knob not in WHEN}
-        for name, settings in entry.config.evals.items()
+        for name, settings in cell.config.evals.items()
     }
-    text = json.dumps([entry.id, entry.evaluations[name], masks], sort_keys=True)
+    text = json.dumps([cell.id, cell.evaluations[name], masks], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

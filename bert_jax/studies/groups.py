@@ -3,6 +3,9 @@
 Cells that differ in traced numbers only may share a program (`training/program.py`). All its runs
 have the prediction slots of the highest masking rate among them, which the other runs pay for and
 leave empty. So cells are sorted by their slots and cut into neighbours.
+
+Groups are planned once. A cell that belongs to a group stays in it, so that an interruption or
+another engine does not change its numbers. Cells that an edited study adds make new groups.
 """
 
 from __future__ import annotations
@@ -15,13 +18,14 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from bert_jax.config import flat, is_traced, knobs, to_dict
+from bert_jax.config import flat, is_traced, to_dict
 from bert_jax.config.costs import activation_bytes, own_slots, state_bytes
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.masking import rates
 from bert_jax.studies.engines.base import Capacity
-from bert_jax.studies.folder import Entry
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
+from bert_jax.studies.trunks import count_flops
 
 WIDEST = 3.0  # a run has at most so many times the prediction slots that it needs
 
@@ -31,7 +35,7 @@ class Group:
     """Cells that train in one program, and their prediction slots."""
 
     id: str
-    cells: tuple[Entry, ...]
+    cells: tuple[Cell, ...]
     slots: int  # prediction slots of a row
 
     @property
@@ -41,16 +45,36 @@ class Group:
         return 1 - used / (self.slots * len(self.cells))
 
 
-def plan_groups(cells: Sequence[Entry], fuse: str, capacity: Capacity) -> list[Group]:
-    """Divide cells into groups.
+def find_groups(
+    place: StudyFolder, cells: Sequence[Cell], fuse: str, capacity: Capacity
+) -> list[Group]:
+    """Return the groups of the cells that are still to do: known ones, and groups of new cells.
 
     Args:
-      cells: cells of a study.
-      fuse: `auto`, `never`, or the most runs a group may have.
-      capacity: the engine's: where several groups run at the same time, there are as many.
+      place: the study's folder, which lists the known groups.
+      cells: the cells that are still to do.
+      fuse: `auto`, `never`, or the most cells a new group may have.
+      capacity: the resources of the engine.
     """
+    left = {cell.id: cell for cell in cells}
+    groups = []
+    for name, group in place.groups().items():
+        known = tuple(left.pop(cell) for cell in group.cells if cell in left)
+        if known:
+            groups.append(Group(name, known, group.slots))
+    groups += plan_groups([*left.values()], fuse, capacity)
+    return sorted(groups, key=lambda group: (-_count_work(group), group.id))  # the longest first
+
+
+def _count_work(group: Group) -> float:
+    known = [cell for cell in group.cells if cell.config.epochs is None]
+    return sum(count_flops(cell, cell.config.steps) for cell in known)
+
+
+def plan_groups(cells: Sequence[Cell], fuse: str, capacity: Capacity) -> list[Group]:
+    """Divide cells into groups, at least as many as run at the same time."""
     most = read_limit(fuse)
-    alike: dict[str, list[Entry]] = {}
+    alike: dict[str, list[Cell]] = {}
     # Sorted, so that the order of points and seeds in the study does not change the groups.
     for cell in sorted(cells, key=lambda cell: (own_slots(cell.config), cell.id)):
         alike.setdefault(find_signature(cell), []).append(cell)
@@ -62,39 +86,33 @@ def plan_groups(cells: Sequence[Entry], fuse: str, capacity: Capacity) -> list[G
         parts = math.ceil(wanted / len(bands))
         for band in bands:
             limit = min(most, _count_in_memory(band, capacity), math.ceil(len(band) / parts))
-            groups += [_make_group(part) for part in _cut(band, limit)]
+            groups += [_make_group(part) for part in _cut_evenly(band, limit)]
     return groups
 
 
 def read_limit(fuse: str) -> float:
     """Return the most cells a group may have, by the flag `--fuse`."""
-    if fuse not in ("auto", "never") and not re.fullmatch(r"[1-9]\d*", fuse):
-        raise ConfigError(f"--fuse={fuse}", "auto, never, or the most runs that train together")
+    right = fuse in ("auto", "never") or re.fullmatch(r"[1-9]\d*", fuse)
+    need(bool(right), f"--fuse={fuse}", "auto, never, or the most runs that train together")
     return {"auto": math.inf, "never": 1}.get(fuse) or int(fuse)
-
-
-def trains_apart(config: knobs.Config) -> bool:
-    """Tell whether a run cannot share a program."""
-    # With patience each run ends at a step of its own, and pmap splits one batch.
-    patient, pmap = config.checkpoints.patience, config.parallel.step == "pmap"
-    return bool(patient or pmap or config.parallel.distributed)
 
 
 def find_signature(cell: Cell) -> str:
     """Return a key that cells which can train together have in common."""
-    if trains_apart(cell.config):
+    config = cell.config
+    # With patience each run ends at a step of its own, and pmap splits one batch.
+    patient, pmap = config.checkpoints.patience, config.parallel.step == "pmap"
+    if patient or pmap or config.parallel.distributed:
         return cell.id
-    tree = {
-        path: value for path, value in flat(to_dict(cell.config)).items() if not is_traced(path)
-    }
-    tree["drawn"] = cell.config.masking.draw != "fixed"
-    tree["views"] = rates.count_views(cell.config.masking)
+    tree = {path: value for path, value in flat(to_dict(config)).items() if not is_traced(path)}
+    tree["drawn"] = config.masking.draw != "fixed"
+    tree["views"] = rates.count_views(config.masking)
     return json.dumps([tree, cell.fork], sort_keys=True)
 
 
-def _cut_by_slots(cells: Sequence[Entry]) -> Iterator[list[Entry]]:
+def _cut_by_slots(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
     """Cut sorted cells into bands whose slots differ by a factor of WIDEST at most."""
-    band: list[Entry] = []
+    band: list[Cell] = []
     for cell in cells:
         if band and own_slots(cell.config) > WIDEST * own_slots(band[0].config):
             yield band
@@ -103,14 +121,14 @@ def _cut_by_slots(cells: Sequence[Entry]) -> Iterator[list[Entry]]:
     yield band
 
 
-def _cut(cells: list[Entry], most: float) -> list[list[Entry]]:
+def _cut_evenly(cells: list[Cell], most: float) -> list[list[Cell]]:
     """Cut cells into as few parts as `most` allows, of sizes that differ by at most one."""
     count = math.ceil(len(cells) / most)
     bounds = [len(cells) * number // count for number in range(count + 1)]
     return [cells[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-def _make_group(cells: Sequence[Entry]) -> Group:
+def _make_group(cells: Sequence[Cell]) -> Group:
     slots = max(own_slots(cell.config) for cell in cells)
     text = json.dumps([sorted(cell.id for cell in cells), slots])
     return Group(hashlib.sha256(text.encode()).hexdigest()[:12], tuple(cells), slots)

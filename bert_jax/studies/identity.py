@@ -12,12 +12,6 @@ from bert_jax.config import conditions, knobs
 
 # Knobs that may change on resume, and yet change what is trained.
 COUNT = ("checkpoints.patience", "parallel.step")
-# With patience, evaluations end training: these knobs decide when they are made and their result.
-ENDING = tuple(
-    f"evals.validation.{field.name}"
-    for field in dataclasses.fields(knobs.Eval)
-    if field.name != "batch_size"
-)
 
 
 def identity(config: knobs.Config) -> str:
@@ -34,21 +28,20 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs that name a run."""
     masking = config.masking
     if not masking.phases and masking.prediction_rate == masking.rate:
-        config = dataclasses.replace(
-            config, masking=dataclasses.replace(masking, prediction_rate=None)
-        )
+        masking = dataclasses.replace(masking, prediction_rate=None)
     # A branch is named by its step: what the trunk was follows from the other knobs.
-    config = dataclasses.replace(
-        config, branch_from=config.branch_from.removeprefix(config.trunk[0])
-    )
+    branch = config.branch_from.removeprefix(config.trunk[0])
+    config = dataclasses.replace(config, masking=masking, branch_from=branch)
     usual = configs.usual()
     if not conditions.masks_text(config):
-        usual = usual | {"masking.rounding": config.masking.rounding}
-    # The name of a run that recomputed everything, from when it could not yet be changed.
-    former = {"model.remat": True} if config.model.remat == "full" else {}
-    counts = COUNT + (ENDING if config.checkpoints.patience else ())
-    return {
-        knob: value
-        for knob, value in configs.flat(configs.to_dict(config)).items()
-        if usual.get(knob, ...) != value and (knob in counts or not configs.free_on_resume(knob))
-    } | former
+        usual = usual | {"masking.rounding": masking.rounding}
+    named = {}
+    for knob, value in configs.flat(configs.to_dict(config)).items():
+        # With patience, evaluations end training: their settings decide when.
+        ends = config.checkpoints.patience and knob.startswith("evals.validation.")
+        counts = knob in COUNT or (ends and not knob.endswith(".batch_size"))
+        if usual.get(knob, ...) != value and (counts or not configs.free_on_resume(knob)):
+            named[knob] = value
+    if config.model.remat == "full":  # its name from when it could not yet be changed
+        named["model.remat"] = True
+    return named

@@ -1,94 +1,196 @@
-"""Metrics that each evaluation of a study has: a comparison by another would never be made."""
+"""The evaluations of a study: what is refused, which cells have them, and their metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import dataclasses
+import itertools
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
-from bert_jax.config import knobs, suggest
-from bert_jax.data import tasks
-from bert_jax.errors import ConfigError
-from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite
+from bert_jax import config as configs
+from bert_jax import recipes
+from bert_jax.config import knobs, table, validation
+from bert_jax.data import files, task_files, tasks
+from bert_jax.errors import ConfigError, DataError, UserError, need
+from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite, check_known
 from bert_jax.suites import OF_TASKS, SUITES
 
 READING = ("mlm", "causal_lm")  # objectives over words; the others but one are over pairs
+OF_READING = ("{}_predictions", "unigram_loss", "unigram_accuracy")
+OF_PAIRS = ("{}_accuracy_low", "{}_accuracy_high", "majority_accuracy")
 DETECTING = (
     *("replaced_precision", "replaced_recall", "replaced_fraction"),
     *("replaced_majority_accuracy", "replaced_base_rate_loss"),
 )
+Records = Mapping[str, Mapping[str, Any]]  # evaluations by name, as study.json has them
 
 
-def metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> Sequence[str]:
-    """List the metrics of an evaluation, as patterns.
-
-    Args:
-      evaluation: the evaluation.
-      objectives: names of the objectives of the cells.
-    """
-    if isinstance(evaluation, Finetune):
-        row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
-        kind = tasks.TASKS[evaluation.task].kind
-        return (*(row.get("task.metrics") or knobs.METRICS[kind]), *OF_TASKS.split())
-    if evaluation.name != "pretrain":
-        return SUITES[evaluation.name].metrics
-    names: list[str] = []
-    for name in objectives:
-        names += [f"{name}_loss", f"{name}_accuracy"]
-        if name in READING:
-            names += [f"{name}_predictions", "unigram_loss", "unigram_accuracy"]
-        if name == "causal_lm":  # of a hybrid model, beside those of its masks
-            names += ["causal_lm_unigram_loss", "causal_lm_unigram_accuracy"]
-        if name == "replaced":
-            names += DETECTING
-        elif name not in READING:
-            names += [f"{name}_accuracy_low", f"{name}_accuracy_high", "majority_accuracy"]
-    return list(dict.fromkeys([*names, "examples"]))
+def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
+    """Describe the evaluations of a study for study.json."""
+    records: dict[str, dict[str, Any]] = {}
+    for name, evaluation in study.evaluations.items():
+        if isinstance(evaluation, Suite):
+            ask = dict(evaluation.ask)
+            records[name] = {"kind": "suite", "name": evaluation.name, "ask": ask}
+        else:
+            changes = dict(evaluation.changes)
+            records[name] = {"kind": "finetune", "task": evaluation.task, "changes": changes}
+        if evaluation.budgets:
+            records[name]["budgets"] = evaluation.budgets
+    return json.loads(json.dumps(records))
 
 
-def possible(cell: Cell, evaluations: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the evaluations of a cell, of those that study.json records.
+def select_evaluations(
+    records: Records, config: knobs.Config, values: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    """Return the evaluations of a cell: those of its budget whose head its model has."""
+    chosen = {}
+    for name, record in records.items():
+        head = SUITES[record["name"]].head if record["kind"] == "suite" else ""
+        budgets = record.get("budgets") or [values.get(BUDGET)]
+        if values.get(BUDGET) in budgets and (not head or head in config.heads):
+            chosen[name] = {key: value for key, value in record.items() if key != "budgets"}
+    return chosen
 
-    They are those of its budget, whose head its model has.
-    """
-    return {
-        name: {key: value for key, value in record.items() if key != "budgets"}
-        for name, record in evaluations.items()
-        if _of_budget(cell, record) and not _missing_head(cell, record)
-    }
 
-
-def left_out(cells: Sequence[Cell], evaluations: Mapping[str, Any]) -> list[str]:
-    """Return a line for each evaluation that is not made of all cells."""
+def describe_left_out(cells: Sequence[Cell], records: Records) -> list[str]:
+    """Return a line for each evaluation that some cells do not have."""
     lines = []
-    for name, record in evaluations.items():
-        made = [cell for cell in cells if _of_budget(cell, record)]
-        if len(made) < len(cells):
-            amounts = " and ".join(f"{amount:,.12g}" for amount in record["budgets"])
-            share = f"{len(made)} of {len(cells)} cells"
-            lines.append(f"{name} is made after a budget of {amounts} alone ({share})")
-        if without := sum(bool(_missing_head(cell, record)) for cell in made):
-            head, share = SUITES[record["name"]].head, f"{without} of {len(cells)} cells"
-            lines.append(f"{name} is left out for models without an {head} head ({share})")
+    for name in records:
+        made = sum(name in cell.evaluations for cell in cells)
+        if made < len(cells):
+            reason = "the others have another budget, or no head for it"
+            lines.append(f"{name} is made for {made} of {len(cells)} cells: {reason}")
     return lines
 
 
-def _of_budget(cell: Cell, record: Mapping[str, Any]) -> bool:
-    return not record.get("budgets") or cell.values.get(BUDGET) in record["budgets"]
+# --- what is refused ------------------------------------------------------------------------------
 
 
-def _missing_head(cell: Cell, record: Mapping[str, Any]) -> str:
-    """Return the head that an evaluation reads and the model of a cell lacks."""
-    head = SUITES[record["name"]].head if record["kind"] == "suite" else ""
-    return head if head and head not in cell.config.heads else ""
+def check_evaluations(study: Study) -> None:
+    """Refuse evaluations that cannot be made, before any cell is."""
+    amounts = study.budget.amounts if study.budget else ()
+    for name, evaluation in study.evaluations.items():
+        plain = re.fullmatch(r"\w+", name) is not None
+        need(plain, f"{name!r} names an evaluation", "letters, digits and _ only")
+        for amount in evaluation.budgets:
+            said = f"evaluation {name!r} is made after a budget of {amount!r}"
+            hint = f"the study's are {', '.join(f'{each:g}' for each in amounts) or 'none'}"
+            need(amount in amounts and len(amounts) > 1, said, hint)
+        if isinstance(evaluation, Suite):
+            _check_suite(evaluation)
+        else:
+            check_known(evaluation.task, tasks.TASKS, f"no task {evaluation.task!r}")
+            for path, value in evaluation.changes:
+                configs.checked(path, value)
 
 
-def check(study: Study, objectives: Collection[str]) -> None:
-    """Refuse a comparison by a metric that its evaluation does not have."""
+def _check_suite(suite: Suite) -> None:
+    known = [name for name, row in SUITES.items() if row.metrics]
+    check_known(suite.name, known, f"no suite {suite.name!r} for a study")
+    options, ask = SUITES[suite.name].options, dict(suite.ask)
+    # A cell has its own config.
+    reads = options.list_fields("source" in ask) - {"config", "submission"}
+    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    for field, value in ask.items():
+        said = f"suite {suite.name} has no option {field!r}"
+        if field in options.list_fields("source" not in ask):
+            said += " with a source" if "source" in ask else " without a source"
+        check_known(field, sorted(reads), said)
+        kind = type(defaults[field])
+        said = f"suite {suite.name}: {field} = {value!r}"
+        need(type(value) is kind, said, f"a value of type {kind.__name__}")
+        if field == "task":
+            check_known(value, tasks.TASKS, f"no task {value!r}")
+    for path, text in ask.get("changes", ()):
+        configs.checked(path, table.read_text(path, str(text)))
+        validation.in_evaluation(path)
+
+
+def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:
+    """List the name and config of every fine-tuning of the cells; refuse an invalid recipe."""
+    tuned = {n: e for n, e in study.evaluations.items() if isinstance(e, Finetune)}
+    starts = {config.model: config for config in cells}.values()
+    resolved = []
+    for (name, evaluation), start in itertools.product(tuned.items(), starts):
+        try:
+            changes = dict(evaluation.changes)
+            config = configs.resolve(recipes.finetuning(evaluation.task, "a cell", changes, start))
+            validation.trainable(config)
+        except ConfigError as error:
+            raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
+        resolved.append((name, config))
+    return resolved
+
+
+def check_metrics(study: Study, objectives: Collection[str]) -> None:
+    """Refuse a comparison or claim by a metric that its evaluation does not have."""
     compared = [metric for comparison in study.comparisons for metric in comparison.metrics]
     for metric in [*compared, *(claimed.metric for claimed in study.claims)]:
         name, _, rest = metric.partition("/")
-        known = metrics(study.evaluations[name], objectives)
+        hint = f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}"
+        named = name in study.evaluations and bool(rest)
+        need(named, f"{metric!r} names no evaluation of the study", hint)
+        known = list_metrics(study.evaluations[name], objectives)
         if not any(fnmatchcase(rest, pattern) for pattern in known):
-            message = f"evaluation {name!r} has no metric {rest!r}"
-            raise ConfigError(message, suggest(rest, known))
+            check_known(rest, known, f"evaluation {name!r} has no metric {rest!r}")
+
+
+def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> list[str]:
+    """List the metrics of an evaluation of cells with these objectives, as patterns."""
+    if isinstance(evaluation, Finetune):
+        row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
+        usual = knobs.METRICS[tasks.TASKS[evaluation.task].kind]
+        return [*(row.get("task.metrics") or usual), *OF_TASKS.split()]
+    if evaluation.name != "pretrain":
+        return [*SUITES[evaluation.name].metrics]
+    names = ["examples"]
+    for objective in objectives:
+        others = OF_READING if objective in READING else OF_PAIRS
+        names += [name.format(objective) for name in ("{}_loss", "{}_accuracy", *others)]
+        if objective == "causal_lm":  # of a hybrid model, beside those of its masks
+            names += ["causal_lm_unigram_loss", "causal_lm_unigram_accuracy"]
+        if objective == "replaced":
+            names += DETECTING
+    return list(dict.fromkeys(names))
+
+
+# --- data that has to be here ---------------------------------------------------------------------
+
+
+def check_sources(study: Study, cells: Sequence[Cell]) -> None:
+    """Refuse cells whose local text, vocabulary or labelled data does not exist.
+
+    Data that is not on this machine, such as that of TFDS, is not checked.
+    """
+    trained = [cell.config for cell in cells]
+    for config in {(c.corpus, c.tokenizer.path, c.task.source): c for c in trained}.values():
+        _check_data(config)
+    for name, config in list_finetunings(study, trained):
+        try:
+            _check_data(config)
+        except UserError as error:
+            raise type(error)(f"evaluation {name!r}: {error}", error.hint) from error
+    for name, evaluation in study.evaluations.items():
+        source = dict(evaluation.ask).get("source", "") if isinstance(evaluation, Suite) else ""
+        scheme, _, path = str(source).partition(":")
+        plain = not set("{*?[=") & set(path)  # neither a pattern nor files by split
+        if cells and scheme == "files" and plain and not Path(path).expanduser().exists():
+            problem = f"evaluation {name!r}: source {source!r} does not exist"
+            raise DataError(problem, "files:FILE, FOLDER or PATTERN")
+
+
+def _check_data(config: knobs.Config) -> None:
+    path = config.tokenizer.path
+    if path and not Path(path).expanduser().exists():
+        hint = "a vocab.txt, tokenizer.json or folder"
+        raise ConfigError(f"config.tokenizer.path = {path!r} does not exist", hint)
+    if config.task.source:
+        splits = ["train", *(settings.split for settings in config.evals.values())]
+        task_files.check_files(config.task, dict.fromkeys(splits))
+    elif config.corpus.source == "files":
+        files.find_files(config.corpus)

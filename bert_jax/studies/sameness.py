@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from bert_jax.config.knobs import Config
 from bert_jax.data import corpus as corpora
@@ -38,74 +37,56 @@ def list_texts(found: Sequence[Result]) -> list[str]:
     return [f"{name} ({data})" if data else name for name, data in texts.items()]
 
 
-def check_alike(place: StudyFolder, found: Sequence[Result]) -> None:
-    """Refuse a study whose runs name one source but were trained on different data."""
-    known: dict[str, tuple[str, Sequence[str]]] = {}
+def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
+    """Refuse a study whose runs name one source but were trained on different data.
+
+    The data of a run is also compared with what its source holds now, if that is here.
+    """
+    known: dict[str, tuple[str, list[str]]] = {}
     for result in found:
-        for name, key in _name_data(result):
-            first, data = known.setdefault(key, (result.entry.id, result.data[name]))
-            if [*data] != [*result.data[name]]:
-                text = name or name_text(result.entry.config)
+        cell, config = result.entry, result.entry.config
+        for name, fingerprints in result.data.items():
+            if name and name not in cell.evaluations:
+                continue
+            key = _write_key(config)
+            if name:
+                key = json.dumps(cell.evaluations[name], sort_keys=True)
+            elif key not in known and not result.taken and _has_changed(config, *fingerprints):
                 raise ConfigError(
-                    f"{place.cell(first)} and {place.cell(result.entry.id)} were trained on "
-                    f"different data, and both name {text}",
+                    f"{place.cell(cell.id)} was trained on other data than {name_text(config)} "
+                    "holds now",
+                    "put the files back, or study the changed data in another --workdir",
+                )
+            first, data = known.setdefault(key, (cell.id, [*fingerprints]))
+            if data != [*fingerprints]:
+                raise ConfigError(
+                    f"{place.cell(first)} and {place.cell(cell.id)} were trained on different "
+                    f"data, and both name {name or name_text(config)}",
                     "remove the folder of the run with the wrong data, and rows of tables that "
                     "hold it: the same command repeats it",
                 )
 
 
-def check_unchanged(place: StudyFolder, found: Sequence[Result]) -> None:
-    """Refuse a study whose data has changed since its runs were trained, if the data is here."""
-    checked: set[str] = set()
-    for result in found:
-        for name, key in _name_data(result):
-            if name or result.taken or key in checked:
-                continue
-            checked.add(key)
-            if source := _find_changed(result.entry.config, *result.data[""]):
-                raise ConfigError(
-                    f"{place.cell(result.entry.id)} was trained on other data than {source} holds "
-                    "now",
-                    "put the files back, or study the changed data in another --workdir",
-                )
+def _write_key(config: Config) -> str:
+    """Return a key of the data that a config names."""
+    corpus = dataclasses.replace(config.corpus, cache="", workers=0)
+    named = [dataclasses.asdict(part) for part in (corpus, config.tokenizer, config.task)]
+    splits = [settings.split for settings in config.evals.values() if config.task.source]
+    labels = {name: settings.labels for name, settings in config.objectives.items()}
+    return json.dumps([named, splits, labels if config.task.source else {}], sort_keys=True)
 
 
-def _name_data(result: Result) -> Iterator[tuple[str, str]]:
-    """Yield the runs of a cell whose data is known, each with a key of the data that it names."""
-    config = result.entry.config
-    for name in result.data:
-        if not name:
-            yield name, _name_of_config(config)
-        elif name in result.entry.evaluations:
-            yield name, json.dumps(result.entry.evaluations[name], sort_keys=True)
-
-
-def _name_of_config(config: Config) -> str:
-    """Return a key of the data that a config names: runs with the same key have the same data."""
-    kind = next(iter(config.objectives))
-    named: list[Any]
-    if config.task.source:
-        split = config.evals["validation"].split if "validation" in config.evals else ""
-        labels = config.objectives[kind].labels
-        named = [dataclasses.asdict(config.task), kind, labels, split]
-    else:
-        corpus = dataclasses.replace(config.corpus, cache="", workers=0)
-        named = [dataclasses.asdict(corpus), dataclasses.asdict(config.tokenizer)]
-    return json.dumps(named, sort_keys=True)
-
-
-def _find_changed(config: Config, data: str, vocabulary: str) -> str:
-    """Return the source of a run's data that has changed; empty if none, or if it is not here."""
-    task, settings, tokenizer = config.task, config.corpus, config.tokenizer
+def _has_changed(config: Config, data: str, vocabulary: str) -> bool:
+    """Tell whether the source of a run's data is here and holds other data now."""
+    settings = config.corpus
     with contextlib.suppress(DataError):
-        if tokenizer.path and corpora.load_vocabulary(tokenizer).hash != vocabulary:
-            return tokenizer.path
-    with contextlib.suppress(DataError):
-        if task.source.startswith("files:"):
-            return task.source if examples.hash_training_data(config) != data else ""
-        if task.source or settings.source != "files":
-            return ""
-        if kept := corpora.find_prepared(settings, data):
+        path = config.tokenizer.path
+        if path and corpora.load_vocabulary(config.tokenizer).hash != vocabulary:
+            return True
+        if config.task.source:
+            local = config.task.source.startswith("files:")
+            return local and examples.hash_training_data(config) != data
+        if settings.source == "files" and (kept := corpora.find_prepared(settings, data)):
             now = corpora.digest_text(settings, corpora.find_cache(settings))
-            return settings.path if kept.manifest.get("text", now) != now else ""
-    return ""
+            return kept.manifest.get("text", now) != now
+    return False

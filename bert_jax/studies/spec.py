@@ -1,13 +1,13 @@
-"""The types a study file is written with: axes and points, budget, evaluations, comparisons."""
+"""The types of a study file: axes and points, budget, evaluations, comparisons and claims."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, need, suggest
 
 if TYPE_CHECKING:
     import ml_collections
@@ -34,16 +34,6 @@ class Axis:
     name: str
     points: tuple[Point, ...]
 
-    def __post_init__(self) -> None:
-        changes = [(point.label, *change) for point in self.points for change in point.changes]
-        for label, path, value in changes:
-            # Reports write the order of the shares beside the labels.
-            if self.name == path == SPLIT and "/" in label and label != _label(path, value):
-                raise ConfigError(
-                    f"axis {self.name!r}: the split {value} is labelled {label!r}",
-                    f"its label is {_label(path, value)!r}, in the order {SPLIT_ORDER}",
-                )
-
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
@@ -53,7 +43,7 @@ class Budget:
     the tokens times the mean prediction rate, divided by the views.
     """
 
-    kind: str
+    kind: str  # steps, tokens, predictions or flops
     amount: float | tuple[float, ...]
 
     @property
@@ -67,7 +57,7 @@ class Suite:
     """An evaluation by a suite of `bert_jax/suites`."""
 
     name: str
-    ask: tuple[tuple[str, Any], ...] = ()
+    ask: tuple[tuple[str, Any], ...] = ()  # the suite's options
     budgets: tuple[float, ...] = ()  # amounts of the budget after which it is made; empty: all
 
 
@@ -87,9 +77,6 @@ class Comparison:
     axis: str
     baseline: str
     metrics: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _several("a comparison's metrics", self.metrics, str, 'metrics=("EVALUATION/METRIC",)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,52 +128,40 @@ class Study:
     instead: str = ""  # the argument of `get_study` to name where the data is not on the machine
 
     def __post_init__(self) -> None:
-        _several("axes", self.axes, Axis, "axes=(axis(…),)")
-        _several("seeds", self.seeds, int, "seeds=(0, 1, 2), or seeds=(0,)")
-        _several("comparisons", self.comparisons, Comparison, "comparisons=(Comparison(…),)")
-        _several("claims", self.claims, Claimed, "claims=(Claimed(…),)")
-        _several("published", self.published, str, "published=(ROW,)")
-        right, hint = isinstance(self.evaluations, Mapping), '{"validation": Suite("pretrain")}'
-        _need(right, "evaluations", self.evaluations, f"evaluations={hint}")
-        for name, evaluation in self.evaluations.items():
-            right, field = isinstance(evaluation, (Suite, Finetune)), f"evaluations[{name!r}]"
-            _need(right, field, evaluation, "a Suite or a Finetune")
-            _several(f"{field}.budgets", evaluation.budgets, object, "budgets=(6e6,)")
-        right = isinstance(self.budget, (Budget, type(None)))
-        _need(right, "budget", self.budget, 'budget=Budget("tokens", 1e9)')
-        for amount in self.budget.amounts if self.budget else ():
-            right = isinstance(amount, (int, float)) and not isinstance(amount, bool)
-            _need(right, "budget", amount, 'Budget("tokens", 1e9) or Budget("tokens", (1e9, 2e9))')
-        _need(isinstance(self.trunk, bool), "trunk", self.trunk, "trunk=True")
-        _need(isinstance(self.instead, str), "instead", self.instead, 'instead="docstrings"')
-        right = self.keep is None or callable(self.keep)
-        _need(right, "keep", self.keep, "keep=lambda points: …")
-        right = isinstance(self.base, Mapping) or hasattr(self.base, "to_dict")
-        _need(right, "base", self.base, "a ConfigDict, such as that of bert_jax.config.default()")
+        _check_types("axes", self.axes, Axis)
+        _check_types("seeds", self.seeds, int)
+        _check_types("comparisons", self.comparisons, Comparison)
+        _check_types("claims", self.claims, Claimed)
+        _check_types("published", self.published, str)
+        evaluations = self.evaluations if isinstance(self.evaluations, Mapping) else {"": None}
+        _check_types("evaluations", [*evaluations.values()], (Suite, Finetune))
+        if self.budget is not None:
+            _check_types("budget", [self.budget], Budget)
+            _check_types("budget", self.budget.amounts, (int, float))
 
     @property
     def factors(self) -> tuple[Axis, ...]:
-        """The axes, and the budget where it has several amounts."""
+        """The axes, and the budget if it has several amounts."""
         if self.budget is None or not isinstance(self.budget.amount, tuple):
             return self.axes
-        kind, amounts = self.budget.kind, self.budget.amount
-        points = (Point(f"{amount:,.12g} {kind}", amount, ()) for amount in amounts)
+        kind = self.budget.kind
+        points = [Point(f"{each:,.12g} {kind}", each, ()) for each in self.budget.amount]
         return (*self.axes, Axis(BUDGET, tuple(points)))
 
 
-def _several(field: str, values: Any, kind: type, hint: str) -> None:
+def _check_types(field: str, values: Any, kind: type | tuple[type, ...]) -> None:
+    """Refuse a field that is no tuple of a type; most often only its comma is missing."""
     right = isinstance(values, Sequence) and not isinstance(values, str)
-    _need(right, field, values, f"{hint}: with the comma, for it is a tuple")
-    for value in values:
-        _need(isinstance(value, kind) and not isinstance(value, bool), field, value, hint)
+    if not right or not all(isinstance(value, kind) for value in values):
+        kinds = kind if isinstance(kind, tuple) else (kind,)
+        named = " or ".join(each.__name__ for each in kinds)
+        hint = f"several of type {named}: a tuple, with the comma, or {{NAME: …}} of evaluations"
+        raise ConfigError(f"a study's {field} cannot be {str(values)[:80]}", hint)
 
 
-def _need(holds: bool, field: str, value: Any, hint: str) -> None:
-    if not holds:
-        raise ConfigError(
-            f"a study's {field.removeprefix('a ')}: {type(value).__name__} {str(value)[:80]!r}",
-            hint,
-        )
+def check_known(word: str, options: Collection[str], message: str) -> None:
+    """Refuse a word that is none of the options; suggest the nearest one."""
+    need(word in options, message, suggest(word, options))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,6 +175,7 @@ class Cell:
     seed: int
     vocabulary: int | None = None  # the real size, once known
     trunk: str = ""  # CELL@STEP: the cell whose first updates are also those of this one
+    evaluations: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
 
     @property
     def fork(self) -> int:
@@ -224,20 +200,12 @@ def zipped(
     name: str, paths: Sequence[str], rows: Sequence[Sequence[Any]], labels: Sequence[str] = ()
 ) -> Axis:
     """Vary several knobs together, a row of values for each point."""
-    if labels and len(labels) != len(rows):
-        raise ConfigError(
-            f"axis {name!r} has {len(rows)} points and {len(labels)} labels", "one label a point"
-        )
-    if odd := [row for row in rows if len(row) != len(paths)]:
-        raise ConfigError(
-            f"axis {name!r}: {odd[0]!r} is not a value for each of {', '.join(paths)}", "one a path"
-        )
     points = []
-    for number, row in enumerate(rows):
-        label = labels[number] if labels else ", ".join(map(_label, paths, row))
+    for row, label in zip(rows, labels or [""] * len(rows), strict=True):
+        changes = tuple(zip(paths, row, strict=True))
+        label = label or ", ".join(_write_value(path, value) for path, value in changes)
         numeric = isinstance(row[0], (int, float)) and not isinstance(row[0], bool)
-        position = row[0] if numeric else label
-        points.append(Point(label, position, tuple(zip(paths, row, strict=True))))
+        points.append(Point(label, row[0] if numeric else label, changes))
     return Axis(name, tuple(points))
 
 
@@ -247,25 +215,13 @@ def variants(name: str, points: Mapping[str, Mapping[str, Any]]) -> Axis:
     return Axis(name, tuple(sets))
 
 
-def between(low: float, high: float, count: int) -> tuple[float, ...]:
-    """Return `count` evenly spaced values, both ends included."""
-    if count < 2:
-        raise ConfigError(f"a range from {low} to {high} has {count} values", "two or more")
-    return tuple(round(low + (high - low) * i / (count - 1), 12) for i in range(count))
-
-
-def _is_split(value: Any) -> bool:
-    """Tell whether a value is three numbers; anything else is refused with the config."""
-    if not isinstance(value, (tuple, list)) or len(value) != 3:
-        return False
-    return all(isinstance(share, (int, float)) for share in value)
-
-
-def _label(path: str, value: Any) -> str:
-    if path == SPLIT and _is_split(value):
+def _write_value(path: str, value: Any) -> str:
+    """Write the label of a value; a split in the order of SPLIT_ORDER, shares as percentages."""
+    if path == SPLIT and isinstance(value, (tuple, list)) and len(value) == 3:
         mask, random, same = value
         return "/".join(f"{100 * share:g}" for share in (mask, same, random))
     if not isinstance(value, float):
         return str(value)
-    share = path.endswith("rate") and not path.startswith("optim.") and 0 <= value <= 1
-    return f"{100 * value:g} %" if share else f"{value:.12g}"
+    if path.endswith("rate") and not path.startswith("optim.") and 0 <= value <= 1:
+        return f"{100 * value:g} %"
+    return f"{value:.12g}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import config as configs
 from bert_jax.config import conditions, knobs, table
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.studies.actions import SWEEP, Flags, Named, launch
 from bert_jax.studies.measures import READING
 from bert_jax.studies.spec import Axis, Budget, Comparison, Study, Suite, axis
+
+COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # that is in no bracket
 
 
 class Sweep(NamedTuple):
@@ -33,21 +36,20 @@ def run(sweep: Sweep, workdir: Path, flags: Flags) -> None:
 def make_study(sweep: Sweep) -> Study:
     """Make the study of a sweep; the first value of each axis is what others are compared with."""
     varied = [_read_axis(text) for text in sweep.axes]
-    if not varied:
-        raise ConfigError("nothing varies", "name a knob, such as --axis masking.rate=0.15,0.3")
+    need(bool(varied), "nothing varies", "name a knob, such as --axis masking.rate=0.15,0.3")
     names = [one.name for one in varied]
-    if len(set(names)) < len(names):
-        raise ConfigError("two --axis of one knob", "name all its values in one")
+    need(len({*names}) == len(names), "two --axis of one knob", "name all its values in one")
     for length in ("steps", "epochs"):
         if sweep.budget and length in (*dict(sweep.overrides), *names):
             problem = f"{length} and --{sweep.budget.kind} both say how long a cell trains"
-            raise ConfigError(problem, "leave one of them out")
+            need(False, problem, "leave one of them out")
     base = configs.load_file(sweep.config)
     configs.overrides(base, sweep.overrides)
     first = configs.copied(base)
     for one in varied:
         configs.assign(first, dict(one.points[0].changes))
     suite, metric = _find_metric(configs.resolve(first))
+    compared = (f"validation/{metric}",)
     return Study(
         question=f"What {'does' if len(varied) == 1 else 'do'} {' and '.join(names)} change?",
         base=base,
@@ -55,9 +57,7 @@ def make_study(sweep: Sweep) -> Study:
         seeds=tuple(range(sweep.seeds)),
         budget=sweep.budget,
         evaluations={"validation": Suite(suite)},
-        comparisons=tuple(
-            Comparison(one.name, one.points[0].label, (f"validation/{metric}",)) for one in varied
-        ),
+        comparisons=tuple(Comparison(one.name, one.points[0].label, compared) for one in varied),
     )
 
 
@@ -65,29 +65,13 @@ def _read_axis(text: str) -> Axis:
     """Read KNOB=VALUE,VALUE,…; a value in brackets may hold commas."""
     path, equals, values = text.partition("=")
     path = path.removeprefix("config.")
-    if not equals:
-        raise ConfigError(f"--axis {text!r} has no values", "write --axis masking.rate=0.15,0.3")
-    parts = _split(values)
-    if len(parts) < 2:
-        raise ConfigError(f"--axis {path} has one value, {values!r}", "two or more, by commas")
-    read = [table.read_text(path, part) for part in parts]
-    for value in read:
-        configs.checked(path, value)
-    if len({repr(value) for value in read}) < len(read):
-        raise ConfigError(f"--axis {path} names a value twice: {values}", "leave one of them out")
+    need(bool(equals), f"--axis {text!r} has no values", "write --axis masking.rate=0.15,0.3")
+    parts = [part.strip() for part in COMMA.split(values)]
+    need(len(parts) > 1, f"--axis {path} has one value, {values!r}", "two or more, by commas")
+    read = [configs.checked(path, table.read_text(path, part)) for part in parts]
+    twice = f"--axis {path} names a value twice: {values}"
+    need(len({repr(value) for value in read}) == len(read), twice, "leave one of them out")
     return axis(path, read)
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas that are in no bracket."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character in "([{") - (character in ")]}")
-        if character == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return [part.strip() for part in parts]
 
 
 def _find_metric(config: knobs.Config) -> tuple[str, str]:

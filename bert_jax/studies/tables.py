@@ -16,7 +16,7 @@ import io
 import json
 import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,9 @@ import numpy as np
 
 from bert_jax.errors import DataError
 from bert_jax.studies import files
-from bert_jax.studies.folder import DAMAGE, Entry, State, hash_evaluation
+from bert_jax.studies.folder import DAMAGE, State, hash_evaluation
 from bert_jax.studies.report.collect import SPENT, History, Result
+from bert_jax.studies.spec import Cell
 from bert_jax.system import disk, opening
 
 ROWS, CURVES, EXAMPLES = "results.csv", "curves.csv", "examples.npz"
@@ -39,66 +40,62 @@ FIXED = (*IDENTITY, *PROGRESS, *LAST, *OBJECTS)
 MOST = 1 << 34  # bytes of the examples of all cells
 LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 RESTORE = "restore it; `bert-jax study` writes it from the cells"
-Point = tuple[str, int, str, float]
+Row = Mapping[str, Any]
+Arrays = dict[str, np.ndarray]
 
 
-# --- results ----------------------------------------------------------------------------------
-
-
-def write_tables(folder: Path, found: Sequence[Result], read_arrays: Any) -> None:
-    """Write the three tables of cells, as far as they are made, each in one move.
+def write_tables(
+    folder: Path, found: Sequence[Result], read_arrays: Callable[[Result, str], Arrays]
+) -> None:
+    """Write the three tables of cells, finished or not.
 
     Args:
       folder: where they are written.
       found: the cells.
-      read_arrays: a function from a result and the name of an evaluation to arrays by example.
+      read_arrays: returns the sums and counts by example of an evaluation of a cell.
     """
-    rows = [_write_row(result) for result in found]
+    arrays: Arrays = {}
+    points: list[Row] = []
+    for result in found:
+        for name in result.entry.evaluations:
+            for key, array in read_arrays(result, name).items():
+                arrays[f"{result.entry.id}/{name}/{key}"] = array
+        for step, metric, value in _list_points(result):
+            points.append(dict(zip(POINT, (result.entry.id, step, metric, value), strict=True)))
     of_axes = [column for axis in found[0].entry.labels for column in _name_columns(axis)]
-    fixed = [*IDENTITY, *of_axes, *PROGRESS, *LAST, *OBJECTS]
     # As evaluations report them, the order in which pages show them.
     metrics = dict.fromkeys(key for result in found for key in result.metrics)
+    columns = [*IDENTITY, *of_axes, *PROGRESS, *LAST, *OBJECTS, *metrics]
+    save_tables(folder, columns, [_write_row(result) for result in found], points, arrays)
+
+
+def save_tables(
+    folder: Path, columns: Sequence[str], rows: Sequence[Row], points: Iterable[Row], arrays: Arrays
+) -> None:
+    """Write three tables, each in one move; results.csv last."""
     packed = io.BytesIO()
-    np.savez_compressed(
-        packed,
-        **{
-            f"{result.entry.id}/{name}/{key}": array
-            for result in found
-            for name in result.entry.evaluations
-            for key, array in read_arrays(result, name).items()
-        },
-    )
+    np.savez_compressed(packed, **dict[str, Any](arrays))
     folder.mkdir(parents=True, exist_ok=True)
     disk.write(folder / EXAMPLES, packed.getvalue())
-    points = (dict(zip(POINT, point, strict=True)) for point in _list_points(found))
-    files.write_text(folder / CURVES, _write_csv(POINT, points))
-    files.write_text(folder / ROWS, _write_csv([*fixed, *metrics], rows))
+    for name, fields, lines in ((CURVES, POINT, points), (ROWS, columns, rows)):
+        text = io.StringIO()
+        writer = csv.DictWriter(text, fields, restval="", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(lines)
+        disk.write(folder / name, text.getvalue())
 
 
-def _list_points(found: Sequence[Result]) -> Iterator[Point]:
-    """Yield the curves of cells, and the means of their ledgers at their last step."""
-    for result in found:
-        cell = result.entry.id
-        for name, curve in result.history.evaluations.items():
-            for step, value in curve:
-                yield cell, step, f"eval/{name}", value
-        for name, mean in result.history.ledger.items():
-            yield cell, result.state.step, f"train/{name}", mean
-
-
-def read_tables(folder: Path, cells: Sequence[Entry], begun: str = "") -> dict[str, Result]:
+def read_tables(folder: Path, cells: Iterable[Cell], begun: str = "") -> dict[str, Result]:
     """Read those of some cells that the tables of a folder have; {} if there are none."""
-    rows = {row.get("cell", ""): row for row in _read_csv(folder / ROWS)}
-    histories = _read_histories(folder) if rows else {}
-    try:
-        return {
-            cell.id: _read_row(cell, rows[cell.id], histories.get(cell.id, History()), begun)
-            for cell in cells
-            if cell.id in rows
-        }
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        problem = f"{folder / ROWS}: {type(error).__name__}: {error}"
-        raise DataError(problem, RESTORE) from error
+    rows = {row.get("cell", ""): row for row in read_csv(folder / ROWS)}
+    histories = _read_histories(folder / CURVES) if rows else {}
+    found = {}
+    with _naming_damage(folder / ROWS, KeyError, ValueError, TypeError, AttributeError):
+        for cell in cells:
+            if cell.id in rows:
+                history = histories.get(cell.id, History())
+                found[cell.id] = _read_row(cell, rows[cell.id], history, begun)
+    return found
 
 
 def is_finished(result: Result) -> bool:
@@ -107,73 +104,78 @@ def is_finished(result: Result) -> bool:
     return result.state.name == "done" and wanted.items() <= dict(result.evaluated).items()
 
 
-def _write_row(result: Result) -> dict[str, Any]:
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _write_row(result: Result) -> Row:
     """Return the row of a cell, finished or not; values that are missing have no key."""
-    entry, state = result.entry, result.state
-    out: dict[str, Any] = {"cell": entry.id, "state": state.name}
-    for axis, label in entry.labels.items():
-        name, value = _name_columns(axis)
-        out |= {name: label, value: entry.values.get(axis)}
-    out |= {"seed": entry.seed, "step": state.step, "steps": state.steps}
-    out |= {kind: result.spent(kind) for kind in SPENT}
-    out["seconds"] = round(result.seconds, 3)
-    out["evaluation_seconds"] = round(result.evaluation_seconds, 3)
-    out |= {"parameters": result.parameters, "vocabulary": result.vocabulary}
+    cell, state = result.entry, result.state
+    row: dict[str, Any] = {"cell": cell.id, "state": state.name}
+    for axis, label in cell.labels.items():
+        row |= dict(zip(_name_columns(axis), (label, cell.values.get(axis)), strict=True))
+    row |= {"seed": cell.seed, "step": state.step, "steps": state.steps}
+    row |= {kind: result.spent(kind) for kind in SPENT}
+    row["seconds"] = round(result.seconds, 3)
+    row["evaluation_seconds"] = round(result.evaluation_seconds, 3)
     # A bare carriage return would stand without quotation marks, and then not be read.
-    error = state.error.replace("\r", " ")[:LONGEST]
-    out |= {"error": error, "missing": " ".join(state.missing)}
-    out |= {"hardware": result.hardware, "ended": result.ended}
+    row |= {"error": state.error.replace("\r", " ")[:LONGEST], "missing": " ".join(state.missing)}
+    for name in ("parameters", "vocabulary", "hardware", "ended"):
+        row[name] = getattr(result, name)
     for name in OBJECTS:
         if value := getattr(result, name):
-            out[name] = json.dumps(value, sort_keys=True)
-    return out | dict(result.metrics)
+            row[name] = json.dumps(value, sort_keys=True)
+    return row | dict(result.metrics)
 
 
-def _read_row(entry: Entry, row: Mapping[str, str], history: History, begun: str) -> Result:
+def _read_row(cell: Cell, row: Mapping[str, str], history: History, begun: str) -> Result:
     """Make a result from its row."""
     metrics = {
         key: float(text)
         for key, text in row.items()
-        if text and "/" in key and key.partition("/")[0] in entry.evaluations
+        if text and "/" in key and key.partition("/")[0] in cell.evaluations
     }
     step, steps, missing = int(row["step"]), int(row["steps"]), tuple(row["missing"].split())
     objects = {name: json.loads(row[name] or "{}") for name in OBJECTS}
     return Result(
-        entry=entry,
+        entry=cell,
         state=State(row["state"], row["error"], step, steps, missing=missing),
         metrics=metrics,
         seconds=float(row["seconds"]),
         evaluation_seconds=float(row["evaluation_seconds"]),
-        parameters=int(row["parameters"]) if row["parameters"] else None,
+        parameters=int(row["parameters"] or 0) or None,
         hardware=row["hardware"],
         begun=begun,
         ended=row["ended"],
         history=history,
-        vocabulary=int(row["vocabulary"]) if row["vocabulary"] else None,
+        vocabulary=int(row["vocabulary"] or 0) or None,
         costs={kind: float(row[kind]) for kind in SPENT if row[kind]},
         taken=True,
         **objects,
     )
 
 
-def _read_histories(folder: Path) -> dict[str, History]:
+def _list_points(result: Result) -> Iterator[tuple[int, str, float]]:
+    """Yield the curves of a cell, and the means of its ledger at its last step."""
+    for name, curve in result.history.evaluations.items():
+        for step, value in curve:
+            yield step, f"eval/{name}", value
+    for name, mean in result.history.ledger.items():
+        yield result.state.step, f"train/{name}", mean
+
+
+def _read_histories(path: Path) -> dict[str, History]:
     """Read curves.csv by cell."""
     curves: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     ledgers: dict[str, dict[str, float]] = defaultdict(dict)
-    for row in _read_csv(folder / CURVES):
-        try:
+    with _naming_damage(path, KeyError, ValueError):
+        for row in read_csv(path):
             kind, _, name = row["metric"].partition("/")
             step, value = int(row["step"]), float(row["value"])
-        except (KeyError, ValueError) as error:
-            raise DataError(
-                f"{folder / CURVES}: {type(error).__name__}: {error}", RESTORE
-            ) from error
-        if kind == "eval":
-            curves[row["cell"]].setdefault(name, []).append((step, value))
-        else:
-            ledgers[row["cell"]][name] = value
-    cells = {*curves, *ledgers}
-    return {cell: History(curves.get(cell, {}), ledgers.get(cell, {})) for cell in cells}
+            if kind == "eval":
+                curves[row["cell"]].setdefault(name, []).append((step, value))
+            else:
+                ledgers[row["cell"]][name] = value
+    return {cell: History(curves[cell], ledgers[cell]) for cell in {*curves, *ledgers}}
 
 
 def _name_columns(axis: str) -> tuple[str, str]:
@@ -185,23 +187,22 @@ def _name_columns(axis: str) -> tuple[str, str]:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def _write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-def _read_csv(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the rows of a table; none if there is no file."""
+def read_csv(path: Path) -> list[dict[str, str]]:
+    """Read the rows of a table; none if there is no file."""
     if not os.path.lexists(path):
-        return
+        return []
     text = opening.read(path, DataError, files.LIMIT, RESTORE)
+    with _naming_damage(path, UnicodeDecodeError, csv.Error):
+        return [*csv.DictReader(io.StringIO(text.decode("utf-8")), restval="")]
+
+
+@contextlib.contextmanager
+def _naming_damage(path: Path, *kinds: type[Exception]) -> Iterator[None]:
+    """Turn errors of reading a damaged table into the user's error, which names the table."""
     try:
-        yield from csv.DictReader(io.StringIO(text.decode("utf-8")), restval="")
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path}: {error}", RESTORE) from error
+        yield
+    except kinds as error:
+        raise DataError(f"{path}: {type(error).__name__}: {error}", RESTORE) from error
 
 
 class Examples:
@@ -209,26 +210,23 @@ class Examples:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / EXAMPLES
-        self._names: dict[tuple[str, str], list[str]] = {}
+        self._names: dict[str, list[str]] = {}  # by CELL/EVALUATION
         self._arrays: Any = None
-        if not os.path.lexists(self._path):
-            return
-        with self._reporting_damage():
-            packed = opening.read(self._path, DataError, MOST, RESTORE)
-            self._arrays = np.load(io.BytesIO(packed))
-            for name in self._arrays.files:
-                cell, evaluation, _ = name.split("/", 2)
-                self._names.setdefault((cell, evaluation), []).append(name)
+        if os.path.lexists(self._path):
+            with _naming_damage(self._path, *DAMAGE):
+                packed = opening.read(self._path, DataError, MOST, RESTORE)
+                self._arrays = np.load(io.BytesIO(packed))
+                for name in self._arrays.files:
+                    cell, evaluation, _ = name.split("/", 2)
+                    self._names.setdefault(f"{cell}/{evaluation}", []).append(name)
 
-    def read(self, cell: str, evaluation: str) -> dict[str, np.ndarray]:
+    def read(self, cell: str, evaluation: str) -> Arrays:
         """Read the arrays of an evaluation of a cell by name; {} if there are none."""
-        with self._reporting_damage():
-            names = self._names.get((cell, evaluation), [])
+        with _naming_damage(self._path, *DAMAGE):
+            names = self._names.get(f"{cell}/{evaluation}", [])
             return {name.split("/", 2)[2]: self._arrays[name] for name in names}
 
-    @contextlib.contextmanager
-    def _reporting_damage(self) -> Iterator[None]:
-        try:
-            yield
-        except DAMAGE as error:
-            raise DataError(f"{self._path} holds no arrays of numbers: {error}", RESTORE) from error
+    def read_all(self) -> Arrays:
+        """Read all arrays by CELL/EVALUATION/NAME."""
+        with _naming_damage(self._path, *DAMAGE):
+            return {name: self._arrays[name] for names in self._names.values() for name in names}

@@ -13,6 +13,7 @@ import itertools
 import json
 from collections.abc import Sequence
 
+from bert_jax.config.costs import flops_per_step
 from bert_jax.errors import ConfigError
 from bert_jax.studies.identity import trained_knobs
 from bert_jax.studies.spec import Cell
@@ -21,12 +22,12 @@ from bert_jax.studies.spec import Cell
 LATER = ("steps", "optim.decay_fraction", "optim.final_fraction", "optim.warmup_fraction")
 
 
-def shared(cells: Sequence[Cell]) -> list[Cell]:
+def share_updates(cells: Sequence[Cell]) -> list[Cell]:
     """Name the trunk of each cell that has one, and keep the checkpoints where others may go on."""
     together: dict[str, list[Cell]] = {}
     for cell in cells:
-        if stable(cell):
-            together.setdefault(_beginning(cell), []).append(cell)
+        if count_stable(cell):
+            together.setdefault(_write_beginning(cell), []).append(cell)
     if not together:
         raise ConfigError(
             "the study has trunk=True, and no cell has a stable phase that others may share",
@@ -34,20 +35,31 @@ def shared(cells: Sequence[Cell]) -> list[Cell]:
         )
     trunks: dict[str, str] = {}
     for alike in together.values():
-        alike.sort(key=lambda cell: (stable(cell), cell.config.steps, cell.id))
+        alike.sort(key=lambda cell: (count_stable(cell), cell.config.steps, cell.id))
         for before, cell in itertools.pairwise(alike):
-            trunks[cell.id] = f"{before.id}@{stable(before)}"
-    return [
-        dataclasses.replace(_keeping(cell), trunk=trunks.get(cell.id, "")) if stable(cell) else cell
-        for cell in cells
-    ]
+            trunks[cell.id] = f"{before.id}@{count_stable(before)}"
+    shared = []
+    for cell in cells:
+        if end := count_stable(cell):
+            saves = cell.config.checkpoints
+            saves = dataclasses.replace(saves, at=tuple(sorted({*saves.at, end})))
+            config = dataclasses.replace(cell.config, checkpoints=saves)
+            cell = dataclasses.replace(cell, config=config, trunk=trunks.get(cell.id, ""))
+        shared.append(cell)
+    return shared
 
 
-def stable(cell: Cell) -> int:
-    """Return the updates of a cell before its decay; 0 where it is not known or has none."""
+def count_stable(cell: Cell) -> int:
+    """Return the updates of a cell before its decay; 0 if it has none, or they are not known."""
     config = cell.config
-    known = config.optim.schedule == "wsd" and config.epochs is None
-    return min(config.optim.stable_until(config.steps), config.steps) if known else 0
+    if config.optim.schedule != "wsd" or config.epochs is not None:
+        return 0
+    return min(config.optim.stable_until(config.steps), config.steps)
+
+
+def count_flops(cell: Cell, step: int) -> float:
+    """Count the FLOPs of the updates that a cell makes itself, up to a step."""
+    return max(0, step - cell.fork) * flops_per_step(cell.config, cell.vocab_size)
 
 
 def described(cells: Sequence[Cell]) -> str:
@@ -55,23 +67,17 @@ def described(cells: Sequence[Cell]) -> str:
     branches = [cell for cell in cells if cell.trunk]
     if not branches:
         return ""
-    spared, total = sum(c.fork for c in branches), sum(c.config.steps for c in cells)
+    spared = sum(cell.fork for cell in branches)
+    total = sum(cell.config.steps for cell in cells)
     return (
         f"{len(branches)} of {len(cells)} cells continue another cell, which saves {spared:,} of "
         f"{total:,} updates ({spared / total:.0%})"
     )
 
 
-def _beginning(cell: Cell) -> str:
+def _write_beginning(cell: Cell) -> str:
     """Return a key of all that the stable phase depends on."""
     config = cell.config
     length = config.steps if config.masking.phases else 0  # phases are shares of all steps
     knobs = {path: value for path, value in trained_knobs(config).items() if path not in LATER}
     return json.dumps([knobs, config.optim.warmup_steps, length], sort_keys=True)
-
-
-def _keeping(cell: Cell) -> Cell:
-    """Return a cell that keeps the checkpoint at the end of its stable phase."""
-    saves = cell.config.checkpoints
-    saves = dataclasses.replace(saves, at=tuple(sorted({*saves.at, stable(cell)})))
-    return dataclasses.replace(cell, config=dataclasses.replace(cell.config, checkpoints=saves))

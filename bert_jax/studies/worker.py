@@ -6,9 +6,9 @@ A worker does the work that is missing, so it may be stopped and started again a
 its inputs are in the workdir. Whatever fails is noted in the folders of its cells.
 
 If `parallel.distributed` is set, an engine starts several workers for a group of one cell, each
-with its number in JAX_PROCESS_ID. Each starts a child process, and these train the cell
-together; then worker 0 evaluates it, as the worker of any other cell does. Only process 0 writes
-the study's files.
+with its number in JAX_PROCESS_ID. Each starts a child process, and these train the cell together;
+then worker 0 evaluates it, as the worker of any other cell does. The children are needed because a
+process that has joined others cannot evaluate alone. Of them only process 0 writes.
 """
 
 from __future__ import annotations
@@ -30,17 +30,18 @@ from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
-from bert_jax.studies import files, joined, results
-from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER
-from bert_jax.studies.folder import WORK, Entry, Failure, StudyFolder
+from bert_jax.studies import files, results
+from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER, start_process, wait_for
+from bert_jax.studies.folder import WORK, StudyFolder
+from bert_jax.studies.spec import Cell
 from bert_jax.system import allocator, disk, machine
 from bert_jax.system.disk import DiskFull
 
 logger = logging.getLogger(__name__)
 
 Train = Callable[..., bool]  # bert_jax.train.train, which a study may not import
-Activity = Callable[[Sequence[Entry]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+CHILD = "BERT_JAX_JOINED"  # set in a child process, which trains with other ones
 EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
@@ -48,8 +49,8 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
     """Train and evaluate the cells of a group as far as is missing, holding their locks."""
     from bert_jax.training import stop
 
-    plan = place.read_group(group)
-    cells = [cell for cell in place.cells() if cell.id in plan.cells]
+    record = place.read_group(group)
+    cells = [cell for cell in place.cells() if cell.id in record.cells]
     taken = results.find_taken(place, cells)  # since the group was planned
     cells = [cell for cell in cells if cell.id not in taken]
     with ExitStack() as locks:
@@ -59,23 +60,29 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
             except ConfigError as error:  # held by a worker of an earlier launch: not a failure
                 hint = "the same command goes on when that process has ended"
                 raise Stopped(str(error), hint) from error
-        _train_cells(place, cells, plan.slots, train)
-        if not joined.is_child():
-            _evaluate_cells(place, cells, train)
+        left = [cell for cell in cells if not place.read_trained(cell.id)]
+        for together in split_by_step(place, left):
+            attempt(
+                place, together, "training", lambda some: _train(place, some, record.slots, train)
+            )
+        if CHILD not in os.environ:
+            _evaluate(place, cells, train)
 
 
-def attempt(place: StudyFolder, cells: Sequence[Entry], activity: str, act: Activity) -> None:
+def attempt(
+    place: StudyFolder, cells: Sequence[Cell], activity: str, act: Callable[[Sequence[Cell]], None]
+) -> None:
     """Do something with several cells together and, if it fails, with each of them alone.
 
     Cells of an earlier failure are tried alone at once, because one of them may have killed the
     process. A failure is noted in its cell, and the other cells go on.
     """
-    failures = {cell.id: place.read_failure(cell.id) for cell in cells}
-    if len(cells) > 1 and any(failures.values()):
-        for cell in sorted(cells, key=lambda cell: _find_time(failures[cell.id])):
+    failed = [place.cell(cell.id) / "error.json" for cell in cells if place.read_failure(cell.id)]
+    if failed and len(cells) > 1:
+        for cell in sorted(cells, key=lambda cell: _read_age(place, cell)):
             # A cell that kills the process now has the last failure, and is tried last next time.
-            if failure := failures[cell.id]:
-                place.write_failure(cell.id, failure.activity, failure.error)
+            with suppress(FileNotFoundError):
+                os.utime(place.cell(cell.id) / "error.json")
             attempt(place, [cell], activity, act)
         return
     try:
@@ -85,21 +92,33 @@ def attempt(place: StudyFolder, cells: Sequence[Entry], activity: str, act: Acti
         raise
     except Exception as error:  # of whatever type: the launcher reads it from the cells
         _print_error(error)
-        known = isinstance(error, UserError)
+        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
         for cell in cells:
-            text = str(error) if known else f"{type(error).__name__}: {error}"
-            place.write_failure(cell.id, activity, text)
-        if joined.is_child():  # the other processes have to end, too
+            if _writes():
+                place.write_failure(cell.id, activity, text)
+        if CHILD in os.environ:  # the other processes have to end, too
             raise
         if len(cells) > 1:
             attempt(place, cells, activity, act)
     else:
         for cell in cells:
-            place.clear_failure(cell.id, activity)
+            if _writes():
+                place.clear_failure(cell.id, activity)
 
 
-def _find_time(failure: Failure | None) -> str:
-    return failure.time if failure else ""
+def _read_age(place: StudyFolder, cell: Cell) -> int:
+    """Return when a cell failed last; 0 if it did not."""
+    path = place.cell(cell.id) / "error.json"
+    return path.stat().st_mtime_ns if path.exists() else 0
+
+
+def _writes() -> bool:
+    """Tell whether this process writes files of the study: of joined ones only the first does."""
+    if CHILD not in os.environ:
+        return True
+    import jax
+
+    return jax.process_index() == 0
 
 
 def _print_error(error: Exception) -> None:
@@ -113,63 +132,37 @@ def _print_error(error: Exception) -> None:
 # --- training -------------------------------------------------------------------------------------
 
 
-def _train_cells(place: StudyFolder, cells: Sequence[Entry], slots: int, train: Train) -> None:
-    """Train the cells that are not trained, in as few programs as their checkpoints allow."""
-    left = [cell for cell in cells if not place.read_trained(cell.id)]
-    saved = {cell.id: _list_saved(place, cell) for cell in left}
-    configs = {cell.id: _find_branch(place, cell, bool(saved[cell.id])) for cell in left}
-    forks = {name: config.trunk[1] for name, config in configs.items()}
+def split_by_step(place: StudyFolder, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+    """Yield cells that share a saved step, or begin at one: together they repeat no work."""
+    saved = {cell.id: _list_saved(place, cell) for cell in cells}
+    forks = {cell.id: _find_branch(place, cell).trunk[1] for cell in cells}
+    left = [*cells]
+    while left:
+        first = min(left, key=lambda cell: max(saved[cell.id], default=0))
+        at = max(saved[first.id], default=0)
+        chosen = []
+        for cell in left:
+            fresh = not saved[cell.id] and forks[cell.id] == forks[first.id]
+            if at in saved[cell.id] or (not at and fresh):
+                chosen.append(cell)
+        yield chosen
+        left = [cell for cell in left if cell not in chosen]
 
-    def train_together(together: Sequence[Entry]) -> None:
-        stop = _train_runs(place, together, configs, slots, train)
-        _raise_if(stop)
 
-    for together in split_by_step(left, saved, forks):
-        attempt(place, together, "training", train_together)
-
-
-def _list_saved(place: StudyFolder, cell: Entry) -> set[int]:
+def _list_saved(place: StudyFolder, cell: Cell) -> set[int]:
     from bert_jax.checkpoints.steps import list_steps
 
-    return set(list_steps(place.cell(cell.id) / "checkpoints"))
+    return {*list_steps(place.cell(cell.id) / "checkpoints")}
 
 
-def _train_runs(
-    place: StudyFolder,
-    cells: Sequence[Entry],
-    configs: dict[str, Config],
-    slots: int,
-    train: Train,
-) -> bool:
-    """Train cells together, write how each ended, and return whether a stop was requested."""
-    folders = {place.cell(cell.id): cell for cell in cells}
-
-    def finish(cell: Entry, outcome: str, error: str = "") -> None:
-        last = place.read_last_metrics(cell.id)
-        step = max([last.get("step", 0), *_list_saved(place, cell)])  # metrics may be lost
-        # Each clock ran while all cells were trained.
-        seconds = last.get("time", 0.0) / len(cells)
-        place.write_trained(cell.id, step, seconds, outcome, error)
-
-    def on_diverged(workdir: Path, error: DivergedError) -> None:
-        finish(folders[workdir], "diverged", str(error))
-
-    runs = [(configs[cell.id], place.cell(cell.id)) for cell in cells]
-    stop = _train_together(runs, slots, train, on_diverged)
-    for cell in cells:
-        if not place.read_trained(cell.id):
-            finish(cell, "done")
-    return stop
-
-
-def _find_branch(place: StudyFolder, cell: Entry, begun: bool) -> Config:
+def _find_branch(place: StudyFolder, cell: Cell) -> Config:
     """Return the config that a cell trains: a branch of its trunk's checkpoint, if that is there.
 
     What has begun goes on as it began.
     """
     trunk, _, step = cell.trunk.rpartition("@")
     branches = bool(trunk) and place.saved(trunk, cell.fork) is not None
-    if begun:
+    if _list_saved(place, cell):
         before = files.read_json(place.cell(cell.id) / "config.json", dict[str, Any]) or {}
         branches = bool(trunk) and str(before.get("branch_from", "")).endswith(f"@{step}")
     if not branches:
@@ -177,21 +170,27 @@ def _find_branch(place: StudyFolder, cell: Entry, begun: bool) -> Config:
     return dataclasses.replace(cell.config, branch_from=f"{place.cell(trunk)}@{step}")
 
 
-def split_by_step(
-    cells: Sequence[Entry], saved: dict[str, set[int]], forks: dict[str, int]
-) -> Iterator[list[Entry]]:
-    """Yield cells that share a saved step, or begin at one: together they repeat no work."""
-    left = list(cells)
-    while left:
-        first = min(left, key=lambda cell: max(saved[cell.id], default=0))
-        at, fork = max(saved[first.id], default=0), forks[first.id]
-        chosen = [
-            cell
-            for cell in left
-            if (at in saved[cell.id] if at else not saved[cell.id] and forks[cell.id] == fork)
-        ]
-        yield chosen
-        left = [cell for cell in left if cell not in chosen]
+def _train(place: StudyFolder, cells: Sequence[Cell], slots: int, train: Train) -> None:
+    """Train cells together, and write how each ended."""
+    folders = {place.cell(cell.id): cell for cell in cells}
+
+    def write_end(cell: Cell, outcome: str, error: str = "") -> None:
+        last = place.read_last_metrics(cell.id)
+        step = max([last.get("step", 0), *_list_saved(place, cell)])  # metrics may be lost
+        # Each clock ran while all cells were trained.
+        seconds = last.get("time", 0.0) / len(cells)
+        if _writes():
+            place.write_trained(cell.id, step, seconds, outcome, error)
+
+    def on_diverged(workdir: Path, error: DivergedError) -> None:
+        write_end(folders[workdir], "diverged", str(error))
+
+    runs = [(_find_branch(place, cell), folder) for folder, cell in folders.items()]
+    stop = _train_together(runs, slots, train, on_diverged)
+    for cell in cells:
+        if not place.read_trained(cell.id):
+            write_end(cell, "done")
+    _raise_if(stop)
 
 
 def _train_together(
@@ -217,30 +216,23 @@ def _raise_if(stop: bool) -> None:
 # --- evaluation -----------------------------------------------------------------------------------
 
 
-def _evaluate_cells(place: StudyFolder, cells: Sequence[Entry], train: Train) -> None:
+def _evaluate(place: StudyFolder, cells: Sequence[Cell], train: Train) -> None:
     """Make the missing evaluations of the trained cells, one evaluation after another."""
     trained = {cell.id: place.read_trained(cell.id) for cell in cells}
     done = [cell for cell in cells if (ended := trained[cell.id]) and ended.outcome == "done"]
     for name in dict.fromkeys(name for cell in done for name in cell.evaluations):
         missing = [cell for cell in done if name in place.missing(cell)]
         tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
-
-        def finetune(cells: Sequence[Entry], name: str = name) -> None:
-            _finetune(place, cells, name, train)
-
-        def run_suite(cells: Sequence[Entry], name: str = name) -> None:
-            for cell in cells:
-                _run_suite(place, cell, name)
-
+        activity = f"evaluation {name}"
         if tuned:
-            attempt(place, tuned, f"evaluation {name}", finetune)
+            attempt(place, tuned, activity, lambda some: _finetune(place, some, name, train))  # noqa: B023  # called here
             continue
         for number, cell in enumerate(missing):
             logger.info(f"{name}: cell {number + 1} of {len(missing)}")
-            attempt(place, [cell], f"evaluation {name}", run_suite)
+            attempt(place, [cell], activity, lambda some: _run_suite(place, some[0], name))  # noqa: B023  # called here
 
 
-def _run_suite(place: StudyFolder, cell: Entry, name: str) -> None:
+def _run_suite(place: StudyFolder, cell: Cell, name: str) -> None:
     """Evaluate the checkpoint of a trained cell's last step, which need not be its best."""
     from bert_jax import suites
     from bert_jax.interop import runs
@@ -255,12 +247,12 @@ def _run_suite(place: StudyFolder, cell: Entry, name: str) -> None:
     place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
 
 
-def _find_last(place: StudyFolder, cell: Entry) -> Path:
+def _find_last(place: StudyFolder, cell: Cell) -> Path:
     trained = place.read_trained(cell.id)
     return place.cell(cell.id) / "checkpoints" / str(trained.step if trained else 0)
 
 
-def _finetune(place: StudyFolder, cells: Sequence[Entry], name: str, train: Train) -> None:
+def _finetune(place: StudyFolder, cells: Sequence[Cell], name: str, train: Train) -> None:
     """Fine-tune the checkpoints of several cells in one program; keep their last evaluations.
 
     Each fine-tuning has the seed and data order of its cell, so that runs which are paired in the
@@ -290,10 +282,8 @@ def _finetune(place: StudyFolder, cells: Sequence[Entry], name: str, train: Trai
         scores = {} if folder in errors else read_last_evaluation(folder)
         if not scores and folder not in errors and not stop:
             shutil.rmtree(folder)
-            raise DataError(
-                f"{folder}: the last evaluation is missing from the metrics",
-                "it is fine-tuned again",
-            )
+            problem = f"{folder}: the last evaluation is missing from the metrics"
+            raise DataError(problem, "it is fine-tuned again")
         place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
     _raise_if(stop)
 
@@ -315,12 +305,8 @@ def read_last_evaluation(folder: Path) -> dict[str, float]:
 
     last: dict[str, float] = {}
     for row in records.rows(folder / records.METRICS):
-        scores = {
-            name.removeprefix(EVALUATED): value
-            for name, value in row.items()
-            if name.startswith(EVALUATED)
-        }
-        last = scores or last
+        named = [name for name in row if name.startswith(EVALUATED)]
+        last = {name.removeprefix(EVALUATED): row[name] for name in named} or last
     return last
 
 
@@ -363,22 +349,20 @@ def main(workdir: Path, group: str, train: Train) -> int:
         return STOPPED
 
 
-def _work_with_others(place: StudyFolder, group: str, cell: Entry, train: Train) -> int:
+def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) -> int:
     """Train a cell in a child process with those of other workers; evaluate it in worker 0."""
-    if joined.is_child():
-        import jax
-
+    if CHILD in os.environ:
         from bert_jax.training import processes
 
         processes.start_processes(cell.config.parallel)
-        place.writes = jax.process_index() == 0
         with processes.translate_peer_loss():
             work(place, group, train)
         return 0
     if not place.read_trained(cell.id):
-        words = (*WORKER, f"--workdir={place.workdir}", f"--group={group}")
-        if code := joined.run_child(words, STOPS):
-            return code
+        words = [*WORKER, f"--workdir={place.workdir}", f"--group={group}"]
+        code = wait_for(start_process(words, {CHILD: "1"}))
+        if code:  # jax ends a process whose peers are lost by a signal, and that is resumable
+            return code if code > 0 else STOPPED
     if os.environ.get("JAX_PROCESS_ID", "0") == "0":
         work(place, group, train)
     return 0

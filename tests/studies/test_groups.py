@@ -1,4 +1,4 @@
-"""Which cells train together, and what a config costs."""
+"""Which cells train together."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from bert_jax import config as configs
 from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError
+from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines.base import Capacity
-from bert_jax.studies.folder import Entry
 from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
@@ -30,24 +30,23 @@ SHAPE = {
 }
 
 
-def cell(name: object = "", **overrides: object) -> Entry:
+def cell(name: object, **overrides: object) -> Cell:
     """Make a cell with a name of our own."""
     config = toy.config(**{**SHAPE, **overrides})
-    return Entry(str(name or sorted(overrides.items())), config, {}, {}, config.seed)
+    return Cell(str(name), config, {}, {}, config.seed)
 
 
 ONE = cell("one")
-LEFT_TO_RIGHT = {"objectives__causal_lm__weight": 1, "model__causal": True, "checkpoints__best": ""}
 
 
-def at(rate: float, seed: int = 0, **changes: object) -> Entry:
+def at(rate: float, seed: int = 0, **changes: object) -> Cell:
     """Make a cell with other traced numbers, without asking whether they hold together."""
     masking = dataclasses.replace(ONE.config.masking, rate=rate)
     config = dataclasses.replace(ONE.config, masking=masking, seed=seed, **changes)
     return dataclasses.replace(ONE, id=f"{rate} {seed} {changes}", config=config, seed=seed)
 
 
-def plan(cells: list[Entry], fuse: str = "auto", **capacity: float) -> list[list[Entry]]:
+def plan(cells: list[Cell], fuse: str = "auto", **capacity: float) -> list[list[Cell]]:
     """Return the cells of each group."""
     return [[*group.cells] for group in plan_groups(cells, fuse, Capacity(**capacity))]
 
@@ -74,7 +73,7 @@ CAPACITY = st.builds(
 
 
 @given(CELLS, st.sampled_from(("auto", "never", "2", "5")), CAPACITY, st.randoms())
-def test_every_cell_is_in_one_group_of_its_like(cells, fuse, capacity, random):
+def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, capacity, random):
     found = plan_groups(cells, fuse, capacity)
     grouped = sorted(one.id for group in found for one in group.cells)
     assert grouped == sorted(one.id for one in cells)
@@ -92,20 +91,13 @@ def test_every_cell_is_in_one_group_of_its_like(cells, fuse, capacity, random):
     assert plan_groups(cells, fuse, capacity) == found
 
 
-def test_cells_are_cut_by_their_rates():
+def test_plan_cuts_cells_by_their_rates():
     cells = [at(rate, seed) for rate in (0.05, 0.1, 0.15, 0.4, 0.6) for seed in (0, 1)]
     rates = [{one.config.masking.rate for one in group} for group in plan(cells)]
     assert rates == [{0.05, 0.1, 0.15}, {0.4, 0.6}]
     # With two at a time there are two groups in any case, and with four each is cut again.
     assert [len(group) for group in plan(cells, parallel=2)] == [6, 4]
     assert [len(group) for group in plan(cells, parallel=4)] == [3, 3, 2, 2]
-
-
-def test_added_cells_do_not_rename_a_group():
-    (two,) = plan_groups([at(0.15, 0), at(0.15, 1)], "auto", Capacity())
-    assert re.fullmatch("[0-9a-f]{12}", two.id)
-    (other,) = plan_groups([at(0.15, 2)], "auto", Capacity())
-    assert other.id != two.id
 
 
 # --- cells that may share a program ---------------------------------------------------------------
@@ -132,7 +124,7 @@ MAY_DIFFER = {  # with another value than that of ONE
 }
 
 
-def test_cells_that_differ_otherwise_train_apart():
+def test_signature_ignores_traced_knobs_only():
     leaves = configs.flat(configs.to_dict(ONE.config))
     others = {
         path: toy.with_leaf(ONE.config, path.split("."), MAY_DIFFER.get(path, "other"))
@@ -147,7 +139,7 @@ def test_cells_that_differ_otherwise_train_apart():
     assert joined == set(MAY_DIFFER)
 
 
-def test_laws_train_together_and_fixed_rates_apart():
+def test_signature_is_one_for_all_drawn_rates():
     drawn = [
         dataclasses.replace(ONE, id=law, config=toy.with_leaf(ONE.config, ["masking", "draw"], law))
         for law in ("uniform", "cosine_low", "beta")
@@ -166,7 +158,7 @@ def program(config: knobs.Config) -> str:
     )
 
 
-def test_what_may_differ_is_not_in_the_program():
+def test_traced_knobs_are_not_in_the_program():
     shape = {"batch_size": 4, "sequence_length": 16, "model__layers": 1, "pairs": "none"}
     config = toy.config(**shape)
     mine = program(config)
@@ -177,7 +169,7 @@ def test_what_may_differ_is_not_in_the_program():
     assert program(toy.config(**shape, optim__clip_norm=0.5)) != mine  # as anything else may
 
 
-def test_cells_of_other_objectives_train_apart():
+def test_signature_has_the_objectives():
     with_pairs = cell("pairs", pairs="nsp")
     unweighted = cell("unweighted", pairs="nsp", objectives__nsp__weight=0)
     without = cell("without")
@@ -195,7 +187,7 @@ def test_cells_of_other_objectives_train_apart():
         {"parallel__distributed": True},
     ],
 )
-def test_run_that_cannot_share_a_program_is_alone(knob):
+def test_plan_leaves_unshareable_runs_alone(knob):
     found = plan([cell(f"seed {seed}", seed=seed, **knob) for seed in range(3)])
     assert [len(group) for group in found] == [1, 1, 1]
 
@@ -203,7 +195,7 @@ def test_run_that_cannot_share_a_program_is_alone(knob):
 # --- how many -------------------------------------------------------------------------------------
 
 
-def test_fuse_says_how_many_train_together():
+def test_fuse_limits_how_many_train_together():
     cells = [at(0.15, seed) for seed in range(7)]
     assert [len(group) for group in plan(cells)] == [7]
     assert [len(group) for group in plan(cells, "never", parallel=2)] == [1] * 7
@@ -213,7 +205,7 @@ def test_fuse_says_how_many_train_together():
             plan(cells, wrong)
 
 
-def test_runs_are_as_many_as_the_memory_holds():
+def test_plan_takes_as_many_as_the_memory_holds():
     cells = [at(0.15, seed) for seed in range(12)]
     state = costs.state_bytes(ONE.config, 4_000)
     activations, fewer = (
@@ -225,72 +217,10 @@ def test_runs_are_as_many_as_the_memory_holds():
     assert [len(group) for group in plan(cells, memory=one_by_one)] == [4, 4, 4]
     assert [len(group) for group in plan(cells, memory=all_at_once, devices=1)] == [4, 4, 4]
     assert len(plan(cells, memory=1)) == 12
-    as_told = [with_arms(one, "map") for one in cells]
-    assert len(plan(as_told, memory=4 * state + fewer, devices=1)) == 3
-    as_told = [with_arms(one, "vmap") for one in cells]
-    assert len(plan(as_told, memory=4 * (state + activations))) == 3
-
-
-def with_arms(one: Entry, how: str) -> Entry:
-    parallel = dataclasses.replace(one.config.parallel, arms=how)
-    return dataclasses.replace(one, config=dataclasses.replace(one.config, parallel=parallel))
-
-
-def test_activations_are_those_of_a_microbatch():
-    state, rows = costs.state_bytes(ONE.config, 4_000), ONE.config.batch_size
-    memory = 2 * state + costs.activation_bytes(ONE.config, 4_000, rows // 2)
-    cells = [cell(n, optim__accumulation=2, seed=n) for n in range(4)]
-    assert [len(group) for group in plan(cells, memory=memory)] == [2, 2]
-    whole = [cell(n, seed=n) for n in range(4)]
-    assert [len(group) for group in plan(whole, memory=memory)] == [1] * 4
-
-
-# --- what it costs --------------------------------------------------------------------------------
-
-WIDE = dict.fromkeys(("sequence_length", "model__hidden", "model__max_positions"), 128)
-WIDE |= {"batch_size": 4, "model__heads": 2, "tokenizer__vocab_size": 2_000}
-MODELS = {
-    "one layer": {"pairs": "none", "model__layers": 1, "masking__rate": 0.3},
-    "gated, at a high rate, with pairs": {
-        "pairs": "nsp",
-        "model__gated": True,
-        "masking__rate": 0.8,
-    },
-    "left to right": {"pairs": "none", **LEFT_TO_RIGHT},
-}
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_costs_are_those_of_the_program(name):
-    """FLOPs as XLA counts them, element by element too; parameters as the model has them, with
-    biases and norms.
-    """
-    config = toy.config(**WIDE, **MODELS[name])
-    state = jax.eval_shape(lambda seed: init_state(config, 2_000, seed), np.uint32(0))
-    step = jax.jit(make_update(config, toy.SPECIAL, 2_000))
-    lowered = step.lower(state, toy.batch(4, 128, vocab=2_000), compute_inputs(config, 0))
-    assert costs.flops_per_step(config, 2_000) == pytest.approx(
-        lowered.cost_analysis()["flops"], rel=0.06
-    )
-    held = sum(leaf.size * 4 for leaf in jax.tree.leaves(state["params"])) * costs.STATES
-    assert costs.state_bytes(config, 2_000) == pytest.approx(held, rel=0.03)
-
-
-def test_slots_cost_what_the_head_takes_of_them():
-    one, more = (costs.flops_per_step(ONE.config, 4_000, slots) for slots in (10, 30))
-    width = ONE.config.model.hidden
-    assert more - one == 6 * 20 * ONE.config.batch_size * (width**2 + width * 4_000)
-
-
-@pytest.mark.parametrize(
-    ("changes", "share"),
-    [
-        ({"masking__rate": 0.4}, 0.4),
-        ({"masking__rate": 0.4, "masking__prediction_rate": 0.1}, 0.1),
-        ({"masking__rate": 0.15, "masking__prediction_rate": 0.3}, 0.15),
-        ({"masking__rate": 0.4, "masking__phases": "((1.0,0.2,'linear'),)"}, 0.3),
-        (LEFT_TO_RIGHT, 1.0),
-    ],
-)
-def test_the_share_of_tokens_that_is_predicted(changes, share):
-    assert costs.predicted(cell("x", **changes).config) == pytest.approx(share)
+    together = {"map": (4 * state + fewer, 1.0), "vmap": (4 * (state + activations), 0.0)}
+    for how, (memory, devices) in together.items():
+        told = []
+        for one in cells:
+            config = toy.with_leaf(one.config, ["parallel", "arms"], how)
+            told.append(dataclasses.replace(one, config=config))
+        assert len(plan(told, memory=memory, devices=devices)) == 3

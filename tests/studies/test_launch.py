@@ -24,8 +24,9 @@ from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError, DivergedError, IncompleteError, Stopped
 from bert_jax.studies import actions, engines, launch, progress, results, worker
 from bert_jax.studies.actions import Flags
+from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines.base import FULL, STOPPED, Capacity
-from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk, folder_locks
 
 STUDY = """
@@ -52,7 +53,7 @@ def get_study(scale="cpu"):
 class Bench:
     """A study, an engine that calls workers in this process, and what shall go wrong in them."""
 
-    capacity, most = Capacity(2), 2.0
+    capacity, most = Capacity(2), 2
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workdir, self.place = folder, folder / "w", StudyFolder(folder / "w")
@@ -73,9 +74,9 @@ class Bench:
         """Run the study."""
         actions.run(str(self.file.parent), self.workdir, Flags(**flags))
 
-    def start(self, groups: Sequence[str]) -> list[str]:
+    def start(self, groups: Sequence[str]) -> Iterator[str]:
         """Start workers: they work when they are looked at."""
-        return list(groups)
+        yield from groups
 
     def poll(self, group: str) -> int:
         """Work on a group as a process would, and return its code."""
@@ -100,7 +101,7 @@ class Bench:
         """Describe the engine."""
         return "calls in this process"
 
-    def list_cells(self, group: str) -> list[Entry]:
+    def list_cells(self, group: str) -> list[Cell]:
         """List the cells of a group."""
         listed = self.place.read_group(group).cells
         return [cell for cell in self.place.cells() if cell.id in listed]
@@ -130,7 +131,7 @@ class Bench:
             self.made[f"{folder.name} training"] += 1
         return stop
 
-    def evaluate(self, place: StudyFolder, cell: Entry, name: str) -> None:
+    def evaluate(self, place: StudyFolder, cell: Cell, name: str) -> None:
         """Evaluate a cell."""
         if self.behaviour.get(cell.labels["masking.rate"]) == f"fail {name}":
             raise DataError("the text is gone")
@@ -171,10 +172,8 @@ def test_launch_makes_every_cell_once(bench, capfd):
     assert out.endswith(f"{bench.place.report}\n")
     assert "4 waiting of 4 cells" in err
     assert "4 done of 4 cells" in err
-    assert "text: docstrings" in err.splitlines()
     study = bench.place.read_study()
     assert (study["name"], study["question"], study["seeds"]) == ("toy", "How much?", [0, 1])
-    assert study["evaluations"] == {"validation": {"kind": "suite", "name": "pretrain", "ask": {}}}
     assert study["command"] == ["bert-jax", "study", "run"]
     bench.run()
     bench.check_complete()
@@ -188,74 +187,62 @@ def test_status_tells_how_far_a_study_is(bench, capfd):
     actions.status(bench.workdir)
     text = capfd.readouterr().out
     assert text.startswith("2 done, 2 failed of 4 cells")
-    assert "training: RuntimeError: out of luck" in text
-    assert "done  " not in text
+    assert text.count("training: RuntimeError: out of luck") == 2
     actions.status(bench.workdir, as_json=True)
     told = json.loads(capfd.readouterr().out)
-    assert told["counts"]["failed"] == 2
-    assert told["seconds_left"] == 0.0
+    assert (told["counts"]["failed"], told["seconds_left"]) == (2, 0.0)
     failed = [cell for cell in told["cells"] if cell["state"] == "failed"]
     assert {cell["labels"]["masking.rate"] for cell in failed} == {"40 %"}
     assert failed[0]["missing"] == ["validation"]
 
 
-def test_time_left_follows_what_was_measured(bench):
+def test_time_left_follows_what_was_measured(bench, capfd):
     bench.evaluations = ()
     bench.write_study(0.15)
+    bench.run(dry_run=True)
+    assert "--flops-per-second=N, the speed of a worker, gives the hours" in capfd.readouterr().out
+    assert not bench.workdir.exists()
     bench.run()
     bench.write_study(0.15, 0.1501)
     bench.behaviour["15.01 %"] = "stop"
     with pytest.raises(Stopped):
         bench.run()
-    now = progress.look(bench.place, 2)
     # Each of two trained cells took 10 s, and two of the same length are left, side by side.
+    now = progress.look(bench.place)
     assert now.counts["waiting"] == 2
-    assert now.seconds_left == pytest.approx(10.0, rel=0.01)
+    assert now.estimate_seconds(2) == pytest.approx(10.0, rel=0.01)
+    capfd.readouterr()
+    bench.run(dry_run=True)
+    out = capfd.readouterr().out
+    assert "about 10 s at the pace so far" in out
+    assert out.count(" finished") == 2
+    bench.run(dry_run=True, flops_per_second=1e9)
+    assert "at 1e+09 FLOP/s a worker" in capfd.readouterr().out
 
 
 # --- failures -------------------------------------------------------------------------------------
 
 
 @pytest.mark.fault(24)
-def test_failed_cell_stops_no_other(bench, capfd):
-    bench.behaviour["40 %"] = "fail"
-    with pytest.raises(IncompleteError, match=r"2 of 4 cells .* and 1 more: .*out of luck"):
-        bench.run(fuse="4")
-    assert bench.count_states() == {"done": 2, "failed": 2}
-    failed = [cell for cell in bench.place.cells() if cell.labels["masking.rate"] == "40 %"]
-    for cell in failed:
-        failure = bench.place.read_failure(cell.id)
-        assert (failure.activity, failure.error) == ("training", "RuntimeError: out of luck")
-    assert "RuntimeError: out of luck" in capfd.readouterr().out  # the trace, in the log
-    bench.behaviour.clear()
-    bench.run()
-    bench.check_complete()
-
-
-def test_failed_evaluation_stops_no_other(bench):
+@pytest.mark.parametrize(
+    ("behaviour", "message"),
+    [
+        ("fail", r"2 of 4 cells .* and 1 more: training: RuntimeError: out of luck"),
+        ("fail validation", "evaluation validation: the text is gone"),
+        ("kill", r"worker: killed \(signal 9\)"),
+    ],
+)
+def test_failed_cell_stops_no_other(bench, behaviour, message):
     bench.evaluations = ("validation", "other")
     bench.write_study(0.15, 0.4)
-    bench.behaviour["40 %"] = "fail validation"
-    with pytest.raises(IncompleteError, match="evaluation validation: the text is gone"):
-        bench.run()
-    assert sum(key.endswith("other") for key in bench.made) == 4
-    assert bench.count_states() == {"done": 2, "failed": 2}
-    bench.behaviour.clear()
-    bench.run()
-    bench.check_complete()
-
-
-@pytest.mark.fault(24)
-def test_killed_worker_leaves_an_error(bench):
-    """The next launch tries its cells one by one: any of them may have killed it."""
-    bench.behaviour["40 %"] = "kill"
-    with pytest.raises(IncompleteError, match=r"worker: killed \(signal 9\)"):
+    bench.behaviour["40 %"] = behaviour
+    with pytest.raises(IncompleteError, match=message):
         bench.run(fuse="2")
-    assert bench.count_states()["failed"] >= 2
-    bench.behaviour["40 %"] = "fail"
-    bench.behaviour["15 %"] = ""
-    with pytest.raises(IncompleteError, match="out of luck"):
-        bench.run()
+    if behaviour == "kill":  # the next launch tries its cells one by one
+        bench.behaviour["40 %"] = "fail"
+        with pytest.raises(IncompleteError, match="out of luck"):
+            bench.run()
+    assert bench.count_states() == {"done": 2, "failed": 2}
     bench.behaviour.clear()
     bench.run()
     bench.check_complete()
@@ -272,26 +259,21 @@ def test_diverged_cell_is_final(bench, capfd):
 
 
 @pytest.mark.fault(4)
-def test_full_disk_stops_a_launch(bench, capfd):
-    bench.behaviour["15 %"] = bench.behaviour["40 %"] = "full"
-    with pytest.raises(disk.DiskFull, match="the study"):
-        bench.run(jobs=2)
-    assert bench.stops == 1
-    assert bench.count_states() == {"waiting": 4}
-    bench.behaviour.clear()
-    bench.run()
-    bench.check_complete()
-
-
-@pytest.mark.fault(4)
-def test_launcher_without_room_stops_in_order(bench, monkeypatch):
-    def refuse(groups: Sequence[str]) -> list[str]:
+@pytest.mark.parametrize("where", ["worker", "launcher"])
+def test_full_disk_stops_a_launch(bench, monkeypatch, where):
+    def refuse(groups: Sequence[str]) -> Iterator[str]:
+        yield groups[0]
         raise disk.full(bench.workdir)
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench, "start", refuse)
-        with pytest.raises(disk.DiskFull):
-            bench.run()
+        if where == "launcher":
+            patch.setattr(bench, "start", refuse)
+        bench.behaviour["15 %"] = bench.behaviour["40 %"] = "full" if where == "worker" else ""
+        with pytest.raises(disk.DiskFull, match="the study"):
+            bench.run(jobs=2, fuse="2")
+    assert bench.stops == 1
+    assert not bench.count_states()["failed"]
+    bench.behaviour.clear()
     bench.run()
     bench.check_complete()
 
@@ -306,6 +288,19 @@ def test_stopped_study_goes_on(bench, capfd):
     bench.behaviour.clear()
     bench.run()
     bench.check_complete()
+
+
+@pytest.mark.fault(2)
+def test_only_the_same_signal_again_hurries(bench, monkeypatch):
+    """A scheduler gives notice, and SIGTERM follows while cells are still saved."""
+    launcher = launch.Launcher(bench.place, [], bench, lambda: None)
+    monkeypatch.setattr(launch.signals, "SAME", 0.0)
+    asked = []
+    for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
+        launcher.handle(number, None)
+        asked.append(launcher._signal)
+        launcher._signal, launcher.stopped = "", True
+    assert asked == ["SIGUSR1", "", "SIGUSR1"]
 
 
 def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
@@ -327,8 +322,9 @@ def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
     bench.check_complete()
 
 
+@pytest.mark.fault(9)
 def test_second_launch_is_told_who_is_there(bench):
-    refused = pytest.raises(ConfigError, match="another run uses")
+    refused = pytest.raises(ConfigError, match=f"another run uses .* pid {os.getpid()}")
     with folder_locks.hold(bench.workdir, actions.LOCK), refused:
         bench.run()
 
@@ -345,19 +341,11 @@ def test_edited_study_adds_and_hides_cells(bench, capfd):
     bench.check_complete()
     assert "2 cells of an earlier version of the study are not shown" in capfd.readouterr().err
     assert groups.items() <= bench.place.groups().items()  # none was planned again
+    bench.evaluations = ("validation", "other")
     bench.write_study(0.15, 0.3, 0.4)
     bench.run()
     bench.check_complete(6)
-    assert len(bench.made) == 12
-
-
-@pytest.mark.fault(25)
-def test_added_evaluation_trains_nothing_again(bench):
-    bench.run()
-    bench.evaluations = ("validation", "other")
-    bench.write_study(0.15, 0.4)
-    bench.run()
-    bench.check_complete()
+    assert sum(key.endswith("training") for key in bench.made) == 6
 
 
 def test_groups_are_planned_once(bench):
@@ -372,11 +360,9 @@ def test_groups_are_planned_once(bench):
     bench.check_complete()
 
 
-def test_part_of_a_study_is_made_first(bench, capfd):
+def test_part_of_a_study_is_made_first(bench):
     bench.run(only=["masking.rate=0.4", "seed=1"])
     bench.check_complete(1)
-    (cell,) = bench.place.cells()
-    assert (cell.labels, cell.seed) == ({"masking.rate": "40 %"}, 1)
     assert bench.place.read_study()["seeds"] == [1]
     bench.run(only=["masking.rate=15 %", "masking.rate=40 %", "seed=1"])
     bench.check_complete(2)
@@ -384,7 +370,7 @@ def test_part_of_a_study_is_made_first(bench, capfd):
     bench.check_complete(4)
 
 
-def test_folder_of_other_work_is_refused(bench):
+def test_launch_refuses_the_folder_of_other_work(bench):
     bench.run()
     other = bench.folder / "other"
     other.mkdir()
@@ -394,52 +380,21 @@ def test_folder_of_other_work_is_refused(bench):
     bench.write_study(0.3)
     with pytest.raises(ConfigError, match="holds another study"):
         actions.run(f"{bench.file.parent}:full", bench.workdir, Flags())
-    (bench.folder / "run" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(ConfigError, match="is the folder of a run"):
-        actions.run(str(bench.file.parent), bench.folder / "run", Flags())
     text = 'base.corpus.source, base.corpus.path = "files", __file__\n    return'
     bench.file.write_text(bench.file.read_text().replace("return", text))
     with pytest.raises(ConfigError, match="holds a study of docstrings, and this one is of files"):
         bench.run()
 
 
-def test_processes_of_a_cell_are_those_of_the_engine(bench, monkeypatch):
-    monkeypatch.setattr(engines, "count_processes", lambda *_: 2)
-    with pytest.raises(ConfigError, match="would start 2 processes for each cell"):
+def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
+    monkeypatch.setattr(bench, "capacity", Capacity(2, processes=2))
+    with pytest.raises(ConfigError, match="starts 2 processes for each cell"):
         bench.run()
-    bench.file.write_text(
-        bench.file.read_text().replace(
-            "base.steps = 5", "base.steps = 5\n    base.parallel.distributed = True"
-        )
-    )
-    monkeypatch.setattr(engines, "count_processes", lambda *_: 1)
-    with pytest.raises(ConfigError, match="starts one process for each"):
+    distributed = "base.steps = 5\n    base.parallel.distributed = True"
+    bench.file.write_text(bench.file.read_text().replace("base.steps = 5", distributed))
+    monkeypatch.setattr(bench, "capacity", Capacity(2))
+    with pytest.raises(ConfigError, match=r"starts 1 process for each .* is True"):
         bench.run()
-
-
-# --- dry runs -------------------------------------------------------------------------------------
-
-
-def test_dry_run_writes_nothing(bench, capfd):
-    bench.run(dry_run=True, flops_per_second=1e9)
-    out = capfd.readouterr().out
-    assert "study toy: 4 cells, " in out
-    assert "at 1e+09 FLOP/s a worker" in out
-    assert not bench.workdir.exists()
-
-
-def test_dry_run_has_hours_at_a_known_pace_only(bench, capfd):
-    bench.run(dry_run=True)
-    assert "--flops-per-second=N, the speed of a worker, gives the hours" in capfd.readouterr().out
-    bench.behaviour["40 %"] = "stop"
-    with pytest.raises(Stopped):
-        bench.run(fuse="2")
-    capfd.readouterr()
-    bench.run(dry_run=True)
-    out = capfd.readouterr().out
-    assert "at the pace of the cells so far" in out
-    assert "evaluations take about" in out
-    assert out.count(" finished") == 2
 
 
 # --- a real launch, in processes ------------------------------------------------------------------

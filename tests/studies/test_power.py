@@ -14,7 +14,7 @@ import pytest
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies import actions, definition, results
-from bert_jax.studies.folder import Entry, StudyFolder
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import power, simultaneous
 from bert_jax.studies.report.view import View
 from tests import study_workdir
@@ -131,10 +131,8 @@ def test_launch_describes_power_of_claims_with_cells(kept, said, monkeypatch):
     asked = []
     monkeypatch.setattr(power, "describe_power", lambda *given: asked.append(given) or [])
     place = StudyFolder(Path("none"))
-    cells = [
-        Entry(**vars(cell), evaluations={"validation": {}}) for cell in definition.expand(made)
-    ]
-    actions._describe_power(made, cells, place, Path("none/of"))
+    named = actions.Named(made, "x", "x", Path("none/of"))
+    actions._describe_power(place, named, definition.expand(made))
     if not said[0]:
         assert not asked
         return

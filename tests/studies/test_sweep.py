@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import cli
-from bert_jax.config import costs, run_knobs
-from bert_jax.errors import ConfigError
+from bert_jax.config import run_knobs
 from bert_jax.studies import sweep
 from bert_jax.studies.definition import Budget, Study, expand
 from bert_jax.studies.folder import StudyFolder
@@ -71,56 +70,12 @@ def test_values_are_compared_by_what_is_trained(config, overrides, suite, metric
     assert study.comparisons[0].metrics == (f"validation/{metric}",)
 
 
-def test_seed_is_no_axis():
-    with pytest.raises(ConfigError, match=r"axis 'seed' sets config\.seed"):
-        expand(make("seed=1,2"))
-
-
-@pytest.mark.parametrize("kind", ["tokens", "flops"])
-def test_every_cell_gets_the_budget(kind):
-    """Whatever else varies, here the rows of an update or the width."""
-    axis = {"tokens": "batch_size=8,32", "flops": "model.hidden=64,128"}[kind]
-    amount = {"tokens": 2e9, "flops": 2e12}[kind]
-    cells = expand(make(axis, seeds=1, budget=Budget(kind, amount)), lambda _: 5_000)
-    steps = [cell.config.steps for cell in cells]
-    assert steps[0] > 1.5 * steps[1]
-    for cell in cells:
-        update = cell.config.batch_size * cell.config.sequence_length
-        if kind == "flops":
-            update = costs.flops_per_step(cell.config, cell.vocab_size)
-        assert cell.config.steps * update == pytest.approx(amount, abs=update / 2)
-
-
-def test_another_value_keeps_the_cells_there_are():
-    few, more = (
-        {cell.id for cell in expand(make(f"masking.rate={values}"))}
-        for values in ("0.15,0.3", "0.15,0.3,0.45")
-    )
-    assert few < more
-
-
 def test_missing_tracker_is_told_before_any_cell(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
     words = ["--axis=masking.rate=0.15,0.3", "--config.logging.trackers=wandb"]
     run(tmp_path / "w", *words, config=str(texts.config_file(tmp_path)), code=2)
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[0] == "error: tracker wandb needs the package package_that_nobody_has"
-    assert lines[1].startswith("hint: install it: ")
+    assert "tracker wandb needs the package package_that_nobody_has" in capsys.readouterr().err
     assert not (tmp_path / "w" / "cells").exists()
-
-
-def test_dry_run_is_named_by_the_workdir(tmp_path, capsys, monkeypatch):
-    config = str(texts.config_file(tmp_path))
-    words = ["--axis=masking.rate=0.15,0.3", "--dry-run", "--flops-per-second=1e9"]
-    run(tmp_path / "w", *words, config=config)
-    told = capsys.readouterr().out
-    assert "study w: 6 cells" in told
-    assert " FLOPs, about " in told
-    assert not (tmp_path / "w").exists()
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    run(Path(), "--axis=masking.rate=0.15,0.3", "--dry-run", config=config)
-    assert "study here: 6 cells" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import re
 import shutil
 import time
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ import pytest
 from bert_jax import config as configs
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError
-from bert_jax.studies import actions, launch, plan, results, worker
-from bert_jax.studies.definition import Budget, Study, axis, expand, load, variants
+from bert_jax.studies import launch, plan, results, worker
+from bert_jax.studies.definition import Budget, Cell, Study, axis, expand, load, variants
 from bert_jax.studies.engines.base import Capacity
-from bert_jax.studies.folder import Entry, StudyFolder
-from bert_jax.studies.groups import Group
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.groups import plan_groups
 from bert_jax.studies.report import budgets
 from bert_jax.train import train
 from bert_jax.training import ledger, program
 from tests import outcomes, texts, workers
+from tests.studies.small import write_groups, write_study
 
 STEPS = (20, 40)
 FORK = 16  # 80 % of the shorter length
@@ -66,7 +68,7 @@ def study() -> Study:
 # --- plans ----------------------------------------------------------------------------------------
 
 
-def test_longer_cell_goes_on_where_the_shorter_decays(study):
+def test_longer_cell_goes_on_where_a_shorter_decays(study):
     cells = expand(study)
     assert [cell.config.steps for cell in cells] == [20, 20, 40, 40] * 2
     assert [cell.labels["budget"] for cell in cells[1:3]] == ["20 steps", "40 steps"]
@@ -75,19 +77,14 @@ def test_longer_cell_goes_on_where_the_shorter_decays(study):
         assert (long.trunk, long.fork) == (f"{short.id}@{FORK}", FORK)
         assert long.config.masking.rate == short.config.masking.rate
         assert (short.config.checkpoints.at, long.config.checkpoints.at) == ((FORK,), (32,))
+    longer = dataclasses.replace(study, budget=Budget("steps", (*STEPS, 100)), seeds=(0,))
+    assert expand(longer)[2].trunk == f"{cells[2].id}@32"  # from the longest
     alone = expand(dataclasses.replace(study, trunk=False))
     assert [cell.id for cell in alone] == [cell.id for cell in cells]  # the same runs
     assert not any(cell.trunk for cell in alone)
 
 
-def test_added_length_goes_on_from_the_longest(study):
-    before = expand(study)
-    longer = expand(dataclasses.replace(study, budget=Budget("steps", (*STEPS, 100)), seeds=(0,)))
-    assert longer[2].trunk == f"{before[2].id}@32"
-    assert [cell.trunk for cell in longer[:2]] == [cell.trunk for cell in before[0:4:2]]
-
-
-def test_only_what_acts_after_the_fork_may_differ(study):
+def test_only_what_acts_after_a_fork_may_differ(study):
     def forks(**changes: Any) -> list[int]:
         return [cell.fork for cell in expand(dataclasses.replace(study, seeds=(0,), **changes))]
 
@@ -107,38 +104,20 @@ def test_only_what_acts_after_the_fork_may_differ(study):
     assert "wsd" in error.value.hint
 
 
-def make_entries(study: Study) -> list[Entry]:
-    evaluations = actions.record_evaluations(study)
-    return [Entry(**vars(cell), evaluations=evaluations) for cell in expand(study)]
-
-
 def test_dry_run_tells_what_is_shared(study, tmp_path):
-    place, cells, capacity = StudyFolder(tmp_path), make_entries(study), Capacity(1)
-    speed = plan.Speed(0.0)
-    planned = plan.plan(place, cells, "auto", capacity)
-    told = plan.describe(place, "lengths", cells, planned, capacity, [], speed)
+    def describe(cells: list[Cell]) -> str:
+        groups = plan_groups(cells, "auto", Capacity())
+        cost = plan.describe_cost(groups, 1, 0.0, 0.0)
+        return plan.describe_plan("lengths", cells, groups, [], cost)
+
+    cells = expand(study)
+    told = describe(cells)
+    without = describe(expand(dataclasses.replace(study, trunk=False)))
     assert "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)" in told
     assert f"{cells[0].id}@{FORK}" in told
-    apart = make_entries(dataclasses.replace(study, trunk=False))
-    planned_apart = plan.plan(place, apart, "auto", capacity)
-    without = plan.describe(place, "lengths", apart, planned_apart, capacity, [], speed)
     assert "continue another" not in without
     flops = [float(re.search(r"takes (\S+) FLOPs", text)[1]) for text in (told, without)]
     assert flops[0] == pytest.approx(flops[1] * (240 - 64) / 240, rel=0.05)
-
-
-@pytest.mark.parametrize(
-    ("amount", "refused"), [((20, -1), "a budget of -1"), ((20, 20), "has a point twice")]
-)
-def test_bad_amount_among_several_is_refused(study, amount, refused):
-    with pytest.raises(ConfigError, match=refused):
-        expand(dataclasses.replace(study, budget=Budget("steps", amount)))
-
-
-def test_no_other_axis_has_the_name_of_the_budget(study):
-    twin = variants("budget", {"a": {"seed": 3}})
-    with pytest.raises(ConfigError, match="two axes have one name"):
-        expand(dataclasses.replace(study, axes=(twin,)))
 
 
 # --- launching ------------------------------------------------------------------------------------
@@ -147,47 +126,38 @@ def test_no_other_axis_has_the_name_of_the_budget(study):
 class Remembering:
     """An engine that notes what is started, and runs nothing."""
 
-    capacity, most = Capacity(2), 2.0
+    capacity, most = Capacity(2), 2
 
     def __init__(self) -> None:
         self.started: list[str] = []
 
-    def start(self, groups: list[str]) -> list[str]:
+    def start(self, groups: list[str]) -> Iterator[str]:
         self.started += groups
-        return groups
-
-
-def write_study(workdir: Path, study: Study) -> tuple[StudyFolder, list[Group]]:
-    """Write a study and its groups, the shortest first."""
-    place, cells = StudyFolder(workdir), make_entries(study)
-    planned = plan.plan(place, cells, "auto", Capacity(1))
-    for group in planned:
-        place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
-    place.write_study({"evaluations": actions.record_evaluations(study)}, cells)
-    return place, sorted(planned, key=lambda group: group.cells[0].config.steps)
+        yield from groups
 
 
 def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatch):
     monkeypatch.setattr(launch, "LOOK", 0.0)
-    place, (short, long) = write_study(tmp_path, study)
+    place = write_study(tmp_path, study)
+    short, long = write_groups(place)
     engine = Remembering()
     launcher = launch.Launcher(place, [short, long], engine, lambda: None)  # type: ignore[arg-type]  # part of one
     folders = [place.cell(cell.id) / "checkpoints" / str(FORK) for cell in short.cells]
     place.write_trained(long.cells[0].id, 40, 1.0, "done")  # the other one still needs its trunk
-    launcher._start()
+    launcher.start_groups()
     assert engine.started == [short.id]
     (place.cell(long.cells[0].id) / "trained.json").unlink()
     for folder in folders:
-        launcher._start()
+        launcher.start_groups()
         assert engine.started == [short.id]
         folder.mkdir(parents=True)
-    launcher._start()
+    launcher.start_groups()
     assert engine.started == [short.id, long.id]
     for folder in folders:
         shutil.rmtree(folder)
-    given_up = launch.Launcher(place, [long], Remembering(), lambda: None)  # type: ignore[arg-type]  # part of one
-    given_up._start()
-    assert given_up._engine.started == [long.id]  # nobody will bring the others so far
+    other = Remembering()
+    launch.Launcher(place, [long], other, lambda: None).start_groups()  # type: ignore[arg-type]  # part of one
+    assert other.started == [long.id]  # nobody will bring the others so far
 
 
 # --- training -------------------------------------------------------------------------------------
@@ -214,7 +184,8 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
     base.model.hidden = 16
     study = define(base, axes=(axis("masking.rate", (0.15,)),))
     study.base.evals = {}
-    place, planned = write_study(tmp_path / "w", study)
+    place = write_study(tmp_path / "w", study)
+    planned = write_groups(place)
     with texts.one_device():
         for group in planned:
             if group.cells[0].trunk and not reached:

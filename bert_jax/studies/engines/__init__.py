@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.studies.engines import local, ray, slurm
 from bert_jax.studies.engines.base import Engine
 from bert_jax.studies.folder import StudyFolder
@@ -23,8 +23,7 @@ TABLE: dict[str, Callable[..., Engine]] = {
 
 def check(name: str) -> None:
     """Refuse an unknown engine."""
-    if name not in TABLE:
-        raise ConfigError(f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
+    need(name in TABLE, f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
 
 
 def make(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> Engine:
@@ -38,8 +37,3 @@ def make(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -
     """
     check(name)
     return TABLE[name](place, jobs, options)
-
-
-def count_processes(name: str, options: Mapping[str, str]) -> int:
-    """Return how many processes an engine starts for each group."""
-    return slurm.count_processes(options) if name == "slurm" else 1

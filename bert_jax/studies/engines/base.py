@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,6 @@ WORKER = (sys.executable, "-m", "bert_jax.study", "work")  # the program of a wo
 STOPPED, FAILED = 75, 1
 FULL = 28  # the disk has no room (ENOSPC)
 LOST = -(2**31)  # a job of a cluster that ended without a result
-PAUSE = 0.1  # seconds between two looks at a worker
 # Asks a worker to stop, but does not hurry one that is stopping already.
 NOTICE = signal.SIGUSR2
 
@@ -36,16 +35,16 @@ class Capacity:
 
 
 class Engine(Protocol):
-    """The interface of an engine: it starts workers, and handles of its own stand for them."""
+    """The interface of an engine: it runs workers, and handles of its own stand for them."""
 
     capacity: Capacity
-    most: float  # groups that may be started before another one has ended
+    most: int  # workers that may be started before another one has ended
 
-    def start(self, groups: Sequence[str]) -> list[Any]:
-        """Start a worker for each group and return their handles."""
+    def start(self, groups: Sequence[str]) -> Iterator[Any]:
+        """Start a worker for each group, and yield the handle of each once it is started."""
 
     def poll(self, worker: Any) -> int | None:
-        """Return the exit code of a worker; None while it runs."""
+        """Return the exit code of a worker; None until it has ended."""
 
     def stop(self, workers: Sequence[Any]) -> None:
         """Ask workers to save and end. A second call ends them at once."""
@@ -54,31 +53,36 @@ class Engine(Protocol):
         """Describe where workers run, and how many at a time, for the log."""
 
 
-def describe_ending(code: int) -> str:
-    """Describe how a worker ended that left no error in its cells."""
-    if code == LOST:
-        return "its job ended without a result"
-    return f"killed (signal {-code})" if code < 0 else f"ended with exit code {code}"
-
-
-# --- the process of a worker ----------------------------------------------------------------------
+def start_process(
+    command: Sequence[str], variables: Mapping[str, str], **settings: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process that saves and ends when the one that started it dies."""
+    if shutil.which("setpriv"):
+        command = ["setpriv", "--pdeathsig", NOTICE.name.removeprefix("SIG"), *command]
+    return subprocess.Popen(command, env={**os.environ, **variables}, **settings)
 
 
 def start_worker(
-    workdir: Path,
-    group: str,
-    log: Path,
-    environment: Mapping[str, str],
-    prefix: Sequence[str] = (),
+    workdir: Path, group: str, log: Path, variables: Mapping[str, str], cores: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a worker in a session of its own: Ctrl-C reaches only the launcher, which decides."""
-    command = [*prefix, *WORKER, f"--workdir={workdir.resolve()}", f"--group={group}"]
+    """Start a worker in a session of its own: Ctrl-C reaches only the launcher, which decides.
+
+    Args:
+      workdir: the workdir of the study.
+      group: the group to work on.
+      log: the file that its output is added to.
+      variables: environment variables that it has besides those of this process.
+      cores: the cores it may use; none: all.
+    """
+    command = [*WORKER, f"--workdir={workdir.resolve()}", f"--group={group}"]
+    if cores and shutil.which("taskset"):
+        command = ["taskset", "--cpu-list", ",".join(map(str, cores)), *command]
     with disk.reporting_full_disk(log):
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as output:
-            return subprocess.Popen(
+            return start_process(
                 command,
-                env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+                {"PYTHONUNBUFFERED": "1", **variables},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -86,24 +90,23 @@ def start_worker(
             )
 
 
-class Attendant(signals.Handler):
-    """A handler that passes the signals of a job of a cluster on to the job's worker.
+class Relay(signals.Handler):
+    """A handler that passes stop signals on to a process.
 
     A scheduler gives notice before the time is over, and ends it with SIGTERM.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        super().__init__((signal.SIGTERM, signal.SIGINT, signal.SIGUSR1))
+        super().__init__(signals.SIGNALS)
         self._process = process
 
     def handle(self, number: int, _: Any) -> None:
         """Pass a signal on."""
-        notice = number == signal.SIGUSR1
+        notice = number in (signal.SIGUSR1, signal.SIGUSR2)
         self._process.send_signal(NOTICE if notice else signal.SIGTERM)
 
-    def wait(self) -> int:
-        """Wait for the worker and return its exit code."""
-        with self:
-            while (code := self._process.poll()) is None:
-                time.sleep(PAUSE)
-        return code
+
+def wait_for(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a process, passing stop signals on to it, and return its exit code."""
+    with Relay(process):
+        return process.wait()

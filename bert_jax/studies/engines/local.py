@@ -1,7 +1,7 @@
 """The local engine: processes that share the cores or devices of this machine.
 
-A process ends when the launcher that started it dies. On two cores, two one-core processes make
-1.28 times the updates of one two-core process (tiny models, measured).
+On two cores, two one-core processes make 1.28 times the updates of one two-core process (tiny
+models, measured).
 """
 
 from __future__ import annotations
@@ -9,15 +9,13 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-import shutil
-import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines.base import NOTICE, Capacity, start_worker
+from bert_jax.studies.engines.base import Capacity, start_worker
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import machine
 
@@ -35,34 +33,21 @@ class Local:
             raise ConfigError(f"engine local has no option {name!r}", "it has none")
         self._place, self._devices, self._cores = place, find_accelerators(), find_cores()
         self._jobs = jobs or (1 if self._devices else len(self._cores))
-        self.most: float = self._jobs
         devices = len(self._devices) / self._jobs
-        memory = machine.memory() / self._jobs
-        if self._devices:
-            memory = find_gpu_memory() * devices
+        memory = find_gpu_memory() * devices if devices else machine.memory() / self._jobs
         self.capacity = Capacity(self._jobs, devices, PLANNED * memory)
+        self.most = self._jobs
         self._slots: dict[int, subprocess.Popen[bytes]] = {}
 
-    def start(self, groups: Sequence[str]) -> list[subprocess.Popen[bytes]]:
+    def start(self, groups: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         """Start a process for each group, each with its own part of the cores and GPUs."""
-        return [self._start(group) for group in groups]
-
-    def _start(self, group: str) -> subprocess.Popen[bytes]:
-        busy = {slot for slot, process in self._slots.items() if process.poll() is None}
-        slot = min(set(range(self._jobs)) - busy)
-        prefix = (
-            ["setpriv", "--pdeathsig", NOTICE.name.removeprefix("SIG")]
-            if shutil.which("setpriv")
-            else []
-        )
-        if self._jobs > 1 and shutil.which("taskset"):
-            cores = share_out(self._cores, self._jobs, slot)
-            prefix += ["taskset", "--cpu-list", ",".join(map(str, cores))]
-        process = start_worker(
-            self._place.workdir, group, self._place.log(group), self._environment(slot), prefix
-        )
-        self._slots[slot] = process
-        return process
+        for group in groups:
+            busy = {slot for slot, process in self._slots.items() if process.poll() is None}
+            slot = min({*range(self._jobs)} - busy)
+            cores = share_out(self._cores, self._jobs, slot) if self._jobs > 1 else []
+            log, variables = self._place.log(group), self._choose_devices(slot)
+            self._slots[slot] = start_worker(self._place.workdir, group, log, variables, cores)
+            yield self._slots[slot]
 
     def poll(self, worker: subprocess.Popen[bytes]) -> int | None:
         """Return the exit code of a process; None while it runs."""
@@ -71,7 +56,7 @@ class Local:
     def stop(self, workers: Sequence[subprocess.Popen[bytes]]) -> None:
         """Ask processes to save and end."""
         for process in workers:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
 
     def describe(self) -> str:
         """Describe how the machine is shared."""
@@ -81,13 +66,12 @@ class Local:
         jobs = f"{self._jobs} processes at a time" if self._jobs > 1 else "one process"
         return f"{jobs} on {count} {unit}{'s' if count > 1 else ''}"
 
-    def _environment(self, slot: int) -> dict[str, str]:
+    def _choose_devices(self, slot: int) -> dict[str, str]:
         """Return variables that give a process its own GPUs, or its part of the memory of one."""
         if self._jobs == 1 or not find_gpus():
             return {}
-        visible = ",".join(share_out(self._devices, self._jobs, slot))
-        variables = {"CUDA_VISIBLE_DEVICES": visible}
-        together = -(-self._jobs // len(self._devices))
+        variables = {"CUDA_VISIBLE_DEVICES": ",".join(share_out(self._devices, self._jobs, slot))}
+        together = math.ceil(self._jobs / len(self._devices))
         if together > 1 and "XLA_PYTHON_CLIENT_MEM_FRACTION" not in os.environ:
             variables["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{MEMORY / together:.3f}"
         return variables
@@ -111,9 +95,8 @@ def find_accelerators() -> list[str]:
 
 def find_gpus() -> list[str]:
     """Return the indices of the GPUs of this machine that jax can use."""
-    if os.environ.get("JAX_PLATFORMS", "").startswith("cpu") or not any(
-        map(importlib.util.find_spec, GPU_PLUGINS)
-    ):
+    on_cpu = os.environ.get("JAX_PLATFORMS", "").startswith("cpu")
+    if on_cpu or not any(map(importlib.util.find_spec, GPU_PLUGINS)):
         return []
     if (visible := os.environ.get("CUDA_VISIBLE_DEVICES")) is not None:
         return [name for name in visible.split(",") if name.strip()]

@@ -11,12 +11,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import ConfigError
-from bert_jax.studies.engines.base import FAILED, LOST, STOPPED, Attendant, Capacity, start_worker
+from bert_jax.errors import ConfigError, need
+from bert_jax.studies.engines.base import (
+    FAILED,
+    LOST,
+    STOPPED,
+    Capacity,
+    start_worker,
+    wait_for,
+)
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import extras
 
@@ -25,47 +32,40 @@ class Ray:
     """Runs each group as a remote call."""
 
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
-        self._ray = extras.need("ray", "ray", "engine ray")
-        self._place = place
-        settings = dict(options)
+        self._ray = ray = extras.need("ray", "ray", "engine ray")
+        self._place, settings = place, dict(options)
         address = settings.pop("address", None)
         try:
             amounts = {name: float(text) for name, text in settings.items()}
-        except ValueError as error:
-            hint = "every option except address is an amount"
-            raise ConfigError(f"engine ray: {error}", hint) from error
-        try:
-            if not self._ray.is_initialized():
+            if not ray.is_initialized():
                 dashboard = False if address is None else None
-                self._ray.init(address=address, log_to_driver=False, include_dashboard=dashboard)
+                ray.init(address=address, log_to_driver=False, include_dashboard=dashboard)
         except (ConnectionError, ValueError, RuntimeError) as error:
-            hint = "start a cluster with `ray start --head`, or leave address out"
-            raise ConfigError(f"ray: {error}", hint) from error
-        has = self._ray.cluster_resources()
+            hint = "start a cluster with `ray start --head`; options but address are amounts"
+            raise ConfigError(f"engine ray: {error}", hint) from error
+        has = ray.cluster_resources()
         gpus = amounts.pop("num_gpus", 1.0 if has.get("GPU", 0) else 0.0)
         cpus = amounts.pop("num_cpus", 1.0)
         needs = {"GPU": gpus, "CPU": cpus, **amounts}
         for name, amount in needs.items():
-            if amount > has.get(name, 0.0):
-                problem = f"a worker takes {amount:g} {name}, and the cluster has "
-                hint = "ask for less, as with num_gpus=0"
-                raise ConfigError(f"{problem}{has.get(name, 0.0):g}", hint)
+            owned = has.get(name, 0.0)
+            problem = f"a worker takes {amount:g} {name}, and the cluster has {owned:g}"
+            need(amount <= owned, problem, "ask for less, as with num_gpus=0")
         room = min(int(has[name] // amount) for name, amount in needs.items() if amount)
-        parallel = min(jobs or room, room)
-        self.most: float = parallel
+        self.most = min(jobs or room, room)
         # By default, the memory that Ray manages is 70 % of the machine's.
-        memory = math.inf if gpus else has.get("memory", math.inf) / parallel
-        self.capacity = Capacity(parallel, gpus, memory)
-        self._call = self._ray.remote(
+        memory = math.inf if gpus else has.get("memory", math.inf) / self.most
+        self.capacity = Capacity(self.most, gpus, memory)
+        self._call = ray.remote(
             num_cpus=cpus, num_gpus=gpus, resources=amounts or None, max_retries=0
         )(run_worker)
         # Ray counts cores but assigns none, so a worker is told how many threads it may use.
-        self._environment = {} if gpus else {"NPROC": str(max(1, int(cpus)))}
+        self._variables = {} if gpus else {"NPROC": str(max(1, int(cpus)))}
 
-    def start(self, groups: Sequence[str]) -> list[Any]:
+    def start(self, groups: Sequence[str]) -> Iterator[Any]:
         """Make a remote call for each group."""
-        workdir, folder = self._place.workdir, os.getcwd()
-        return [self._call.remote(workdir, group, folder, self._environment) for group in groups]
+        for group in groups:
+            yield self._call.remote(self._place.workdir, group, os.getcwd(), self._variables)
 
     def poll(self, worker: Any) -> int | None:
         """Return the exit code of a call; None while it runs."""
@@ -92,11 +92,11 @@ class Ray:
         """Describe the size of the cluster."""
         count = sum(node["Alive"] for node in self._ray.nodes())
         nodes = f"{count} node{'s' if count > 1 else ''}"
-        return f"a Ray cluster of {nodes}, {self.most:.0f} workers at a time"
+        return f"a Ray cluster of {nodes}, {self.most} workers at a time"
 
 
-def run_worker(workdir: Path, group: str, folder: str, environment: dict[str, str]) -> int:
+def run_worker(workdir: Path, group: str, folder: str, variables: dict[str, str]) -> int:
     """Run a worker in a remote call and return its exit code."""
     os.chdir(folder)
     log = StudyFolder(workdir).log(group)
-    return Attendant(start_worker(workdir, group, log, environment)).wait()
+    return wait_for(start_worker(workdir, group, log, variables))

@@ -9,8 +9,8 @@ from typing import Any
 from bert_jax.config import costs
 from bert_jax.config.knobs import Config
 from bert_jax.masking import rates
-from bert_jax.studies.folder import Entry, State
-from bert_jax.studies.spec import SPLIT, SPLIT_ORDER
+from bert_jax.studies.folder import State
+from bert_jax.studies.spec import SPLIT, SPLIT_ORDER, Cell
 
 LEDGER = (
     "masked_fraction",
@@ -47,7 +47,7 @@ class History:
 class Result:
     """State, costs and metrics of one cell, which is one run and its evaluations."""
 
-    entry: Entry
+    entry: Cell
     state: State
     metrics: Mapping[str, float]  # EVALUATION/METRIC, finite ones
     errors: Mapping[str, str] = field(default_factory=dict)  # of evaluations that failed
