@@ -32,10 +32,10 @@ def main(call: cli.Call) -> None:
 def run(paths: Sequence[Path], output: Path | None = None) -> None:
     """Write the page of runs and evaluations and print its path."""
     from bert_jax.checkpoints import steps
-    from bert_jax.reporting import comparison, evaluations, page, run_record, run_report
+    from bert_jax.reporting import comparison, page, run_record, run_report
 
-    comparison.names(paths)  # refuses one that is given twice
-    files = {path: evaluations.find(path) for path in paths}
+    comparison.name_runs(paths)  # refuses one that is given twice
+    files = {path: comparison.find_files(path) for path in paths}
     runs = [path for path in paths if not files[path] or run_record.is_run(path)]
     for folder in runs:
         run_record.check(folder)
@@ -48,7 +48,7 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
         run_report.write(runs[0], steps.list_metrics, output)
     else:
         records = [run_record.read(folder, steps.list_metrics) for folder in runs]
-        scores = evaluations.read_all(itertools.chain.from_iterable(files.values()))
+        scores = comparison.read_scores(itertools.chain.from_iterable(files.values()))
         page.write(path, comparison.build(records, scores), named=True)
     print(path)
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-from tests import chromium
 
 PATIENCE = 30  # seconds for an answer
 # Chromium reads commands from descriptor 3 and writes answers to 4.
@@ -22,6 +19,7 @@ LAUNCHER = (
     "import os, sys; read, write = map(int, sys.argv[1:3]); "
     "os.dup2(read, 3); os.dup2(write, 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
+SIZES = [(1400, False), (420, False), (1400, True), (420, True)]  # width, and whether it is dark
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "about:blank")
 KEYS = {"Enter": 13}
 
@@ -90,6 +88,16 @@ class Browser:
         self.errors.clear()
         self.call("Page.navigate", url=file.as_uri())
         self.wait("document.readyState === 'complete'")
+        self.wait(
+            "!document.querySelector('script#data') || document.documentElement.dataset.ready"
+        )
+
+    def show(self, page: str, width: int, dark: bool) -> None:
+        """Open a page; nothing of it is wider than the window, and its ground has the theme."""
+        self.open(page, width=width, dark=dark)
+        assert self.js("document.documentElement.scrollWidth") == width
+        ground = self.js("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == dark
 
     def js(self, expression: str) -> Any:
         """Return the value of an expression, awaited."""
@@ -100,7 +108,10 @@ class Browser:
 
     def wait(self, condition: str) -> None:
         """Wait until an expression is true."""
-        until(lambda: self.js(f"Boolean({condition})"), condition)
+        end = time.monotonic() + PATIENCE
+        while not self.js(f"Boolean({condition})"):
+            assert time.monotonic() < end, f"waited in vain for {condition}"
+            time.sleep(0.02)
 
     def texts(self, selector: str) -> list[str]:
         """Return the text of every element of a selector."""
@@ -121,8 +132,14 @@ class Browser:
     def click(self, selector: str, frame: str = "") -> None:
         """Click the middle of an element with the mouse."""
         x, y = self.place(selector, frame)
-        for kind in ("mouseMoved", "mousePressed", "mouseReleased"):
+        self.point(x, y)
+        for kind in ("mousePressed", "mouseReleased"):
             self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def point(self, x: float, y: float) -> None:
+        """Move the mouse to a place of the window, once what is there is drawn."""
+        self.js("new Promise(drawn => requestAnimationFrame(() => requestAnimationFrame(drawn)))")
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 
     def press(self, key: str) -> None:
         """Press a key where the focus is."""
@@ -139,13 +156,6 @@ class Browser:
             "e.dispatchEvent(new Event(kind, { bubbles: true })); })()"
         )
 
-    def screenshot(self, file: Path) -> None:
-        """Write the whole page as a PNG."""
-        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
-        file.write_bytes(base64.b64decode(shot["data"]))
-
     def close(self) -> None:
         """End the browser."""
         with contextlib.suppress(OSError, AssertionError):
@@ -154,18 +164,3 @@ class Browser:
         self.process.wait(PATIENCE)
         os.close(self.commands)
         os.close(self.answers)
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait until a condition holds."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, f"waited in vain for {what}"
-        time.sleep(0.02)
-
-
-def started(folder: Path) -> Iterator[Browser]:
-    """Yield a browser with its files in a folder, for a fixture; skip where there is none."""
-    browser = Browser(chromium.program(), folder)
-    yield browser
-    browser.close()

@@ -182,6 +182,23 @@ def one_device():
 
 
 @pytest.fixture(scope="session")
+def tab(tmp_path_factory: pytest.TempPathFactory):
+    """A tab of a headless Chromium; tests are skipped where it is not installed."""
+    from tests import browser, chromium
+
+    opened = browser.Browser(chromium.program(), tmp_path_factory.mktemp("browser"))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def browser(tab):
+    """The tab; no script of a page may complain in it."""
+    yield tab
+    assert tab.errors == []
+
+
+@pytest.fixture(scope="session")
 def shared() -> Path:
     """The folder of reference data beside the checkout; tests are skipped where it is absent."""
     folder = Path(__file__).resolve().parents[2] / "shared" / "data"

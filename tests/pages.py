@@ -12,6 +12,7 @@ from bert_jax import config
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 VOID = {"meta", "br", "input", "img"}
+BEST = {200: 5.0, 400: 4.5, 600: 4.75}  # validation loss by step
 
 
 class Checker(html.parser.HTMLParser):
@@ -45,6 +46,13 @@ class Checker(html.parser.HTMLParser):
             self.text.append(data)
 
 
+def read_page(source: str) -> str:
+    """The words of a page that loads nothing, with plain spaces."""
+    checked = Checker(source)
+    assert checked.outside == []
+    return " ".join(" ".join(checked.text).split())
+
+
 def titles(source: str) -> list[str]:
     """The titles of figures, and of charts of one value, which are lines of text."""
     return re.findall(r"<(?:figcaption|p class=\"flat\"><b)>(?:<span [^>]*>)?([^<]+)<", source)
@@ -62,19 +70,22 @@ def read_figure(source: str, title: str) -> list[str]:
     return [text for *_, text in json.loads(html.unescape(readings))]
 
 
-BEST = {200: 5.0, 400: 4.5, 600: 4.75}  # validation loss by step
-
-
 def a_run(folder: Path, losses: dict[int, float] = BEST, steps: int = 600, **changes) -> Path:
     """A folder with a config, a line of training and an evaluation for each step."""
-    folder.mkdir(exist_ok=True)
     tree = config.to_dict(config.resolve({"steps": steps, **changes}))
-    (folder / "config.json").write_text(json.dumps(tree))
     lines = []
     for step, loss in losses.items():
         lines.append({"step": step, "time": step / 10, "train/loss": loss, "train/mlm_loss": loss})
         scores = {"mlm_loss": loss, "unigram_loss": 6.5, "mlm_accuracy": loss / 10}
         lines.append({"step": step, "time": step / 10})
         lines[-1] |= {f"eval/validation/{name}": value for name, value in scores.items()}
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return write_run(folder, tree, lines)
+
+
+def write_run(folder: Path, recorded: dict, lines: list[dict], samples: list[dict] = ()) -> Path:
+    """A folder with a config, lines of metrics and maybe samples."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(recorded))
+    for name, rows in (("metrics.jsonl", lines), ("samples.jsonl", samples)):
+        (folder / name).write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     return folder

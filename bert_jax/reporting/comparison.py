@@ -1,40 +1,63 @@
 """Several runs on one page: final scores, what differs in their configs, curves over one another.
 
-    build(runs, evaluations)
+    build(runs, read_scores([Path("runs/a/evaluation.json"), Path("b.json")]))
 
-Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models.
+Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models. Loss over
+the masking rate is drawn with a line for each model, and every other number is a row of a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.errors import need
-from bert_jax.reporting import evaluations
-from bert_jax.reporting.beside import TONES, Line, best_of, table, tone
-from bert_jax.reporting.evaluations import Scores
+from bert_jax.errors import DataError, need
+from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.formats import HOLE, number
-from bert_jax.reporting.metric_names import is_share, meaning, pretty
-from bert_jax.reporting.page import asset, contents, fold, knob_docs, page, section, written
-from bert_jax.reporting.run_charts import HELD, SPENT, axis_of, baseline, learned
+from bert_jax.reporting.formats import HOLE, SPACE, number
+from bert_jax.reporting.metric_names import (
+    CORRECTED,
+    axis_title,
+    find_metric,
+    is_result,
+    is_share,
+    meaning,
+    pretty,
+)
+from bert_jax.reporting.page import section
+from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw
-from bert_jax.reporting.terms import SERVED, WORDS, explain
 from bert_jax.system.durations import duration
 
-# Values of an evaluation that are the same where the same is predicted.
-SAME = {"unigram_loss": "the unigram's loss", "examples": "the number of examples"}
+TONES = ("c1", "c2", "c3", "c4", "c5", "q0", "q4", "q6", "q8", "q9")  # of runs, in turn
+FILES = "evaluation*.json"  # in the folder of a run or model
+SWEEP = re.compile(r"cross_rate/(0\.\d+|1)/(\w+)")  # rate and metric
+BY_TOKEN = "By token: compare models of one vocabulary only."
+CHARTS = {  # metric of the sweep -> note
+    "nats_per_character": "On whole words, the same ones for every model.",
+    "word_accuracy": "",
+    "mlm_loss": BY_TOKEN,
+    "mlm_accuracy": BY_TOKEN,
+}
+# What is equal if the same text is scored, whatever the vocabulary; then the unigram's loss, of
+# models of one vocabulary.
+SAME = ("words", "characters", "texts", "pairs", "examples", "unigram_loss")
+PARTS = re.compile("/(field|term|paradigm)/")  # of minimal pairs, whose accuracies are named so
 CURE = (
     "To compare them, score each on the same words of one text: bert-jax evaluate --model=RUN "
     "--suite=cross_rate --source=TEXT --output=RUN/evaluation_words.json; report shows them then."
 )
+Scores = dict[str, dict[str, Any]]  # suite -> metric, or part and then metric -> value
 Runs = Mapping[str, RunRecord]  # by a name that no other has
+Flat = Mapping[str, Mapping[str, float]]  # model -> SUITE/METRIC, or with parts between -> value
 
 
 def build(
@@ -42,187 +65,291 @@ def build(
 ) -> str:
     """Build the page of several runs, and of what models scored, by their paths."""
     folders = list(dict.fromkeys([*(record.folder for record in records), *scores]))
-    named = dict(zip(folders, names(folders), strict=True))
+    named = dict(zip(folders, name_runs(folders), strict=True))
     runs = {named[record.folder]: record for record in records}
-    scored = {name: scores.get(folder, {}) for folder, name in named.items()}
-    kind = "runs" if len(runs) == len(named) else "models"
-    title = f"{len(named)} {kind if len(named) > 1 else kind.removesuffix('s')}"
-    shown = "".join(
-        f'<li><i style="color:var(--{tone(i)})"></i>{escape(name)}</li>'
+    flat = {name: dict(_flatten(scores.get(folder, {}))) for folder, name in named.items()}
+    for name, run in runs.items():
+        flat[name] = dict(_list_served(run)) | flat[name]
+    kind = "run" if len(runs) == len(named) else "model"
+    title = f"{len(named)} {kind}{'s' * (len(named) > 1)}"
+    legend = "".join(
+        f'<li><i style="color:var(--{TONES[i % len(TONES)]})"></i>{escape(name)}</li>'
         for i, name in enumerate(named.values())
     )
-    body = section("Final scores", _scores(runs)) if runs else ""
-    body += evaluations.sections(scored) if scores else ""
-    body += section("What differs in their configs", _differences(runs)) if len(runs) > 1 else ""
-    body += section("Curves", _curves(runs))
-    body += section("What differs in their environments", _environments(runs))
-    top = f'<h1>{title}</h1><ul class="runs">{shown}</ul>{_warnings(runs)}'
-    style = asset(__file__, ".css")
-    return page(f"{title}: {', '.join(named.values())}", top + contents(body) + body, style)
+    found = [f"{name}: {text}" for name, run in runs.items() for text in run.list_warnings()]
+    warnings = pages.write_warnings([*found, *_find_warnings(flat)])
+    sweeps = "".join(_draw_sweep(flat, metric) for metric in CHARTS)
+    body = section("Final scores", _write_scores(runs, flat))
+    body += section("By masking rate", sweeps, "charts")
+    if len(runs) > 1:
+        same = '<p class="sub">Nothing: all knobs have the same values.</p>'
+        knobs = _write_knobs(runs) or same
+        body += section("What differs in their configs", knobs)
+    body += section("Curves", _draw_curves(runs))
+    body += section("What differs in their environments", _write_environments(runs))
+    top = f'<h1>{title}</h1><ul class="runs">{legend}</ul>{warnings}'
+    return pages.page(f"{title}: {', '.join(named.values())}", top + pages.contents(body) + body)
 
 
-def names(folders: Sequence[Path]) -> list[str]:
+def name_runs(folders: Sequence[Path]) -> list[str]:
     """Name runs by the last parts of their paths, as many as tell them apart."""
     paths = [folder.resolve() for folder in folders]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     need(twice is None, f"{twice} is given twice", "name every run once")
-    for count in range(1, max(len(path.parts) for path in paths) + 1):
-        found = ["/".join(path.parts[-count:]) for path in paths]
-        if len(set(found)) == len(found):
-            break
-    return found
+    names = [path.name for path in paths]
+    count = 1
+    while len(set(names)) < len(names):
+        count += 1
+        names = ["/".join(path.parts[-count:]) for path in paths]
+    return names
 
 
-def _warnings(runs: Runs) -> str:
-    """Warn of runs that are not finished, and of evaluations that scored different examples."""
-    found = [f"{name}: {text}" for name, run in runs.items() for text in run.warnings()]
-    found += [
-        f"The runs are not scored on the same predictions of {suite}: {what}. Their losses cannot "
-        f"be compared. {CURE}"
-        for suite in _suites(runs)
-        if (what := _unlike(runs, suite))
-    ]
-    return "".join(f'<p class="warning">{explain(text)}</p>' for text in found)
+# --- scores ------------------------------------------------------------------------------------
 
 
-def _unlike(runs: Runs, suite: str) -> str:
-    """Say in what the examples of an evaluation differ, run by run; empty where they are alike."""
-    for key, what in SAME.items():
-        full = f"eval/{suite}/{key}"
-        curves = {name: run.curves[full] for name, run in runs.items() if full in run.curves}
-        values = {name: number(points[-1][1]) for name, points in curves.items()}
-        if len({*values.values()}) > 1:
-            return f"{what} is {', '.join(f'{value} ({name})' for name, value in values.items())}"
+def find_files(path: Path) -> list[Path]:
+    """List the files of an argument: itself, or those in the folder of a run or model."""
+    return [path] if path.is_file() else sorted(path.glob(FILES))
+
+
+def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
+    """Read files of `evaluate --output`; return what each model scored, by the path that names it.
+
+    FOLDER/evaluation*.json are of the model in the folder, a file of another name is a model's own.
+    """
+    hint = "give a file that `bert-jax evaluate --output=FILE.json` wrote"
+    scores: dict[Path, Scores] = {}
+    for file in files:
+        try:
+            found = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise DataError(f"{file}: not JSON: {error}", hint) from error
+        whole = isinstance(found, dict) and all(isinstance(each, dict) for each in found.values())
+        if not whole:
+            raise DataError(f"{file}: not the scores of suites", hint)
+        model = file.parent if file.match(FILES) else file.with_suffix("")
+        known = scores.setdefault(model, {})
+        for suite in found:
+            need(suite not in known, f"{file}: {suite} of {model} is there twice", "give one file")
+        known |= found
+    return scores
+
+
+def _flatten(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{at}{key}/")
+        elif isinstance(value, int | float) and math.isfinite(value):
+            yield f"{at}{key}", value
+
+
+def _list_served(run: RunRecord) -> Iterator[tuple[str, float]]:
+    """Yield what the evaluations of a run found at the step that is served."""
+    for key in run.curves:
+        if key.startswith("eval/") and not key.endswith(("_low", "_high", "seconds")):
+            yield key.removeprefix("eval/"), run.find_served(key)[1]
+
+
+def _find_warnings(flat: Flat) -> Iterator[str]:
+    """Warn of suites that did not score the same text, and of words that a model cannot read."""
+    for suite in dict.fromkeys(key.partition("/")[0] for values in flat.values() for key in values):
+        if what := _find_other_text(flat, suite):
+            yield f"{suite} did not score the same text: {what}. Do not compare its scores. {CURE}"
+    for model, values in flat.items():
+        shares = [
+            value / max(values.get(key.replace("unknown_words", "words"), 0), 1)
+            for key, value in values.items()
+            if key.endswith("/unknown_words")
+        ]
+        if max(shares, default=0) > 0.01:
+            yield (
+                f"{number(max(shares), True)} of the words are [UNK] to {model}, which is easier "
+                "to predict than they are."
+            )
+
+
+def _find_other_text(flat: Flat, suite: str) -> str:
+    """Say in what the text of a suite differs, model by model; empty if it is the same."""
+    scored = {name: v for name, v in flat.items() if any(k.startswith(f"{suite}/") for k in v)}
+    for key in dict.fromkeys(key for values in scored.values() for key in values):
+        name = key.rpartition("/")[2]
+        found = [number(values[key]) if key in values else "none" for values in scored.values()]
+        if key.startswith(f"{suite}/") and name in SAME and len({*found}) > 1:
+            said = [f"{value} ({model})" for value, model in zip(found, scored, strict=True)]
+            what = key.partition("/")[2].replace("/", " ").replace("_", " ")
+            return f"{what} {', '.join(said)}"
     return ""
 
 
-def _suites(runs: Runs) -> list[str]:
-    return list(dict.fromkeys(suite for run in runs.values() for suite in run.suites()))
-
-
-# --- tables ------------------------------------------------------------------------------------
-
-
-def _scores(runs: Runs) -> str:
-    """Tabulate every result at the step that is served, with the best in bold, and the costs."""
-    lines: list[Line] = []
-    for name, about, text in (
-        ("state", "", RunRecord.state),
-        ("steps", "", lambda run: f"{run.step:,} of {run.steps:,}"),
-        ("step served", SERVED, lambda run: HOLE if run.served is None else f"{run.served:,}"),
+def _write_scores(runs: Runs, flat: Flat) -> str:
+    """Tabulate states and costs of runs, and every score; scores of parts are folded."""
+    rows = []
+    for name, write in (
+        ("state", lambda run: run.state),
+        ("steps", lambda run: f"{run.step:,} of {run.steps:,}"),
+        ("step served", lambda run: _write_number(run.served)),
+        ("time", lambda run: duration(run.seconds)),
+        ("tokens per second", lambda run: _write_number(run.last("tokens_per_second"))),
+        ("parameters", lambda run: _write_number(run.environment.get("parameters"))),
+        ("vocabulary", lambda run: _write_number(run.environment.get("vocabulary"))),
     ):
-        lines.append((name, about, [text(run) for run in runs.values()], None))
-    for suite in _suites(runs):
-        results = dict.fromkeys(n for run in runs.values() for n in run.results(suite))
-        for name in results:
-            lines += _score_lines(runs, suite, name)
-    times = [duration(run.seconds) if run.rows else HOLE for run in runs.values()]
-    lines.append(("time", "", times, None))
-    for name in ("tokens_per_second", "step_seconds"):
-        values = [run.curves.get(f"train/{name}") for run in runs.values()]
-        if any(values):
-            cells = [number(points[-1][1]) if points else HOLE for points in values]
-            lines.append((pretty(name), meaning(name), cells, None))
-    for name in ("parameters", "vocabulary"):
-        sizes = [run.environment.get(name) for run in runs.values()]
-        cells = [f"{size:,}" if isinstance(size, int) else HOLE for size in sizes]
-        lines.append((name, "", cells, None))
-    said = "Results are those of the step that is served."
-    if any(best is not None for *_, best in lines):
-        said += " The best of each is bold."
-    return f'<p class="sub">{said}</p>{table(runs, "", lines)}'
+        if runs:
+            rows.append([name, *(write(runs[model]) if model in runs else HOLE for model in flat)])
+    keys = dict.fromkeys(key for values in flat.values() for key in values)
+    main = [key for key in keys if key.count("/") == 1 or "/left_to_right/" in key]
+    rest = [key for key in keys if key not in main]
+    said = "Scores of a run are those of the step that is served. The best of each is bold."
+    shown = f'<p class="sub">{said}</p>{_write_keys(flat, main, rows)}'
+    if rest:
+        shown += pages.fold(f"{len(rest)} numbers of their parts", _write_keys(flat, rest))
+    return shown
 
 
-def _score_lines(runs: Runs, suite: str, name: str) -> list[Line]:
-    """Return the line of a result, and one of its baseline where it has one."""
-    full, percent = f"eval/{suite}/{name}", is_share(name)
-    values = [run.at_served(full)[1] if full in run.curves else None for run in runs.values()]
-    ranks = not name.endswith("threshold") and not _unlike(runs, suite)
-    winner = best_of(values, name) if ranks else None
-    cells = [HOLE if value is None else number(value, percent) for value in values]
-    lines: list[Line] = [(f"{suite}: {pretty(name)}", meaning(name), cells, winner)]
-    levels = [
-        baseline(run.curves, f"eval/{suite}/", name) if full in run.curves else None
-        for run in runs.values()
-    ]
-    if label := next((level[0] for level in levels if level), ""):
-        cells = [number(level[1], percent) if level else HOLE for level in levels]
-        lines.append((f" {label.removeprefix('the ')}", WORDS.get(label, ""), cells, None))
-    return lines
+def _write_number(value: float | None, percent: bool = False) -> str:
+    return HOLE if value is None else number(value, percent)
 
 
-def _differences(runs: Runs) -> str:
+def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
+    """Tabulate some numbers below other rows; of results the best is bold."""
+    shown, about, best = [*rows], {}, set()
+    for key in keys:
+        suite, _, name = key.partition("/")
+        values = [numbers.get(key) for numbers in flat.values()]
+        share = is_share(name) or PARTS.search(key) is not None
+        title = f"{suite}: {pretty(name)}"
+        shown.append([title, *(_write_number(value, share) for value in values)])
+        about[title] = meaning(name)
+        if (winner := find_best(values, name)) is not None and _is_ranked(flat, key):
+            best.add((title, winner + 1))
+    return _write_table(flat, shown, about=about, best=best)
+
+
+def find_best(values: Sequence[float | None], name: str) -> int | None:
+    """Find the best value of a metric; None if all are equal, or no direction is better."""
+    known = [value for value in values if value is not None]
+    choose = {"lower": min, "higher": max}.get(find_metric(name).better)
+    if not known or choose is None:
+        return None
+    best = choose(known)
+    return values.index(best) if known.count(best) < len(known) else None
+
+
+def _is_ranked(flat: Flat, key: str) -> bool:
+    """Tell whether models compare by a number: a result, no count, on the same text."""
+    metric = key.rpartition("/")[2]
+    values = [values[key] for values in flat.values() if key in values]
+    if all(isinstance(value, int) for value in values) or not is_result(metric):
+        return False
+    if metric.removesuffix(CORRECTED).endswith(("nats_per_token", "perplexity")):
+        tokens = f"{key.rpartition('/')[0]}/tokens"  # others of another vocabulary
+        if len({values.get(tokens) for values in flat.values() if key in values}) > 1:
+            return False
+    return not _find_other_text(flat, key.partition("/")[0])
+
+
+def _write_table(
+    columns: Iterable[str], rows: list[list[str]], corner: str = "", **options: Any
+) -> str:
+    """Write a table with a column for each run or model; empty without rows."""
+    if not rows:
+        return ""
+    shown = pages.table(rows, [corner, *columns], numbers=True, **options)
+    return f'<div class="box several">{shown}</div>'
+
+
+def _draw_sweep(flat: Flat, metric: str) -> str:
+    """Draw a metric over the masking rate, a line for each model; empty if no model has it."""
+    series = []
+    rates: set[float] = set()
+    for at, (model, values) in enumerate(flat.items()):
+        points, band = [], []
+        for key, value in values.items():
+            found = SWEEP.fullmatch(key)
+            if found and found[2] == metric:
+                rate, error = float(found[1]), 1.96 * values.get(f"{key}_error", math.nan)
+                points.append((rate, value))
+                band.append((rate, value - error, value + error))
+                rates.add(rate)
+        known = [edge for edge in sorted(band) if not math.isnan(edge[1])]
+        series.append(Series(model, sorted(points), TONES[at % len(TONES)], band=known))
+    note = CHARTS[metric]
+    if any(each.band for each in series):
+        note += f" Bands are 95{SPACE}% intervals over documents."
+    chart = Chart(
+        f"{pretty(metric)} by masking rate",
+        series,
+        percent=is_share(metric),
+        log=False,
+        x="masking rate",
+        y=axis_title(metric),
+        ticks=[(rate, f"{100 * rate:g}{SPACE}%") for rate in sorted(rates)],
+        last=False,
+        note=note,
+    )
+    return draw(chart, about=meaning(metric))
+
+
+# --- configs and curves ------------------------------------------------------------------------
+
+
+def _write_knobs(runs: Runs) -> str:
     """Tabulate the knobs whose values differ, but for defaults that some runs have no use for."""
     flat = [configs.flat(run.recorded) for run in runs.values()]
     usual = configs.usual()
-    lines: list[Line] = []
+    rows = []
     for path in sorted({path for values in flat for path in values}):
-        cells = [_knob(values, path) for values in flat]
+        cells = [_write_knob(values, path, usual) for values in flat]
         known = [values[path] for values in flat if path in values]
         idle = path in usual and all(value == usual[path] for value in known)
         if len(set(cells)) > 1 and not idle:
-            lines.append((path, knob_docs([path])[path], cells, None))
-    if not lines:
-        return '<p class="sub">Nothing: all knobs have the same values.</p>'
-    return table(runs, "knob", lines)
+            rows.append([path, *cells])
+    return _write_table(runs, rows, "knob", about=pages.knob_docs(row[0] for row in rows))
 
 
-def _knob(values: Mapping[str, Any], path: str) -> str:
+def _write_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
     """Write a run's value of a knob; its default, if the run is older than the knob."""
-    usual, section = configs.usual(), path.rpartition(".")[0]
-    older = path in usual and any(other.rpartition(".")[0] == section for other in values)
-    return written(values.get(path, usual.get(path))) if path in values or older else HOLE
+    place = path.rpartition(".")[0]
+    older = path in usual and any(other.rpartition(".")[0] == place for other in values)
+    return pages.written(values.get(path, usual.get(path))) if path in values or older else HOLE
 
 
-def _environments(runs: Runs) -> str:
+def _write_environments(runs: Runs) -> str:
     """Tabulate the facts of versions, machines and data that differ, folded."""
     flat = [configs.flat(run.environment) for run in runs.values()]
-    lines: list[Line] = []
+    rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
-        cells = [written(values[path]) if path in values else HOLE for values in flat]
+        cells = [pages.written(values[path]) if path in values else HOLE for values in flat]
         if len(set(cells)) > 1:
-            lines.append((path, "", cells, None))
-    if not lines:
-        return ""
-    said = f"{len(lines)} facts of their machines, versions and data differ"
-    return f"<details><summary>{said}</summary>{table(runs, '', lines)}</details>"
+            rows.append([path, *cells])
+    return pages.fold(f"{len(rows)} facts", _write_table(runs, rows))
 
 
-# --- curves ------------------------------------------------------------------------------------
-
-
-def _curves(runs: Runs) -> str:
+def _draw_curves(runs: Runs) -> str:
     """Draw each metric of all runs over one another: what is learned, and folded all others."""
     found = dict.fromkeys(name for run in runs.values() for name in run.curves)
-    suites = _suites(runs)
-    results = [name for run in runs.values() for suite in suites for name in run.results(suite)]
-    first = [
+    learned = [
         full
-        for name in learned(found, results)
-        for full in (f"train/{name}", *(f"eval/{suite}/{name}" for suite in suites))
-        if full in found
+        for name in list_learned(runs.values())
+        for full in found
+        if full.rpartition("/")[2] == name
     ]
-    left_out = {*first, *(f"train/{name}" for name in (*SPENT, *HELD))}
-    rest = [name for name in found if name.startswith("train/") and name not in left_out]
-    curves, others = (
-        "".join(draw(_chart(runs, full), about=meaning(full)) for full in part)
-        for part in (first, rest)
-    )
-    shown = f'<div class="charts">{curves}</div>' if curves else ""
-    more = f'<div class="charts">{others}</div>' if others else ""
-    return shown + fold("All other measurements", more)
+    left_out = {*learned, *(f"train/{name}" for name in (*SPENT, *HELD))}
+    others = [full for full in found if full.startswith("train/") and full not in left_out]
+    shown = pages.arrange_charts("".join(_draw_curve(runs, full) for full in learned))
+    more = pages.arrange_charts("".join(_draw_curve(runs, full) for full in others))
+    return shown + pages.fold("All other measurements", more)
 
 
-def _chart(runs: Runs, full: str) -> Chart:
-    """Describe one metric of all runs."""
-    kind, _, rest = full.partition("/")
-    suite, _, name = rest.rpartition("/") if kind == "eval" else ("training", "", rest)
+def _draw_curve(runs: Runs, full: str) -> str:
+    """Draw one metric of all runs, with the baselines of its evaluation."""
+    kind, _, name = full.partition("/")
+    suite, _, name = name.rpartition("/")
     series, levels = [], []
     for i, (run_name, run) in enumerate(runs.items()):
         series.append(Series(run_name, run.curves.get(full, []), TONES[i % len(TONES)]))
-        shown = kind == "eval" and full in run.curves
-        level = baseline(run.curves, f"eval/{suite}/", name) if shown else None
-        levels += [(level[0].removeprefix("the "), level[1])] if level else []
-    y = axis_of(next(iter(runs.values())), name)
-    title = f"{pretty(name)}, {suite}"
-    return Chart(title, series, list(dict.fromkeys(levels)), percent=is_share(name), y=y)
+        level = run.find_baseline(suite, name)
+        if level and kind == "eval" and full in run.curves:
+            levels.append((level[0].removeprefix("the "), level[1]))
+    first = next(iter(runs.values()))
+    title = f"{pretty(name)}, {suite or 'training'}"
+    return draw_metric(first, name, series, title, baselines=list(dict.fromkeys(levels)))

@@ -10,11 +10,12 @@ from bert_jax.reporting.figures import Figure, clean_texts, has_values
 from bert_jax.system import disk
 
 KINDS = ("png", "svg", "pdf")
-DOTS = 180  # per inch of a PNG
-METADATA = {  # what title and source are called, and what differs every time
-    "png": (("Title", "Description"), ("Software",)),
-    "svg": (("Title", "Description"), ("Date", "Creator")),
-    "pdf": (("Title", "Subject"), ("CreationDate", "Creator", "Producer")),
+SOURCE = {"png": "Description", "svg": "Description", "pdf": "Subject"}  # its name in metadata
+# What differs every time, so that the same values give the same bytes.
+CHANGING = {
+    "png": ("Software",),
+    "svg": ("Date", "Creator"),
+    "pdf": ("CreationDate", "Creator", "Producer"),
 }
 
 
@@ -28,26 +29,21 @@ def write(
 ) -> list[Path]:
     """Write figures side by side to `path` with the ending of each kind; none without values.
 
-    `source` says where the values come from: it becomes metadata and is not drawn. The same
-    values give the same bytes.
+    `source` says where the values come from: it becomes metadata and is not drawn.
     """
     from bert_jax.reporting import drawing  # matplotlib takes a while to load
 
-    figures, source = clean_texts(figures), clean_texts(source)
-    shown = [figure for figure in figures if has_values(figure)]
+    shown = [figure for figure in clean_texts(list(figures)) if has_values(figure)]
     if not shown:
         return []
-    title = "; ".join(figure.title for figure in figures)
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
-    with drawing.use_style({"svg.hashsalt": "bert_jax"}):
+    with drawing.use_style(**{"svg.hashsalt": "bert_jax"}):
         canvas = drawing.draw_figures(shown, columns).canvas
         for kind in kinds:
+            metadata = {SOURCE[kind]: clean_texts(source), **dict.fromkeys(CHANGING[kind])}
             buffer = io.BytesIO()
-            names, changing = METADATA[kind]
-            metadata = dict(zip(names, (title, source), strict=True)) | dict.fromkeys(changing)
-            canvas.savefig(buffer, format=kind, dpi=DOTS, metadata=metadata)
-            file = path.with_name(f"{path.name}.{kind}")
-            disk.write(file, buffer.getvalue())
-            written.append(file)
+            canvas.savefig(buffer, format=kind, dpi=180, metadata=metadata)
+            written.append(path.with_name(f"{path.name}.{kind}"))
+            disk.write(written[-1], buffer.getvalue())
     return written

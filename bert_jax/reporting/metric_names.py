@@ -9,29 +9,18 @@ from __future__ import annotations
 import csv
 import functools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.config.knobs import OBJECTIVES
 
 CORRECTED = "_word_l2r"  # ends the name of a score by the within-word correction
-SHOUTED = {
-    *("mlm", "lm", "nsp", "sop", "mfu", "f1", "mcc", "pll", "pos", "ner"),
-    *("mnli", "qnli", "mrpc", "rte"),
-}
-WRITTEN = {
-    "blimp": "BLiMP",
-    "babylm": "BabyLM",
-    "ewok": "EWoK",
-    "sst2": "SST-2",
-    "stsb": "STS-B",
-    "spearman": "Spearman",
-    "pearson": "Pearson",
-    "squad": "SQuAD",
-    "squad2": "SQuAD 2.0",
-    "conll2003": "CoNLL-2003",
-}
+SPELLED = (
+    *("MLM", "LM", "NSP", "SOP", "MFU", "F1", "MCC", "PLL", "POS", "NER", "MNLI", "QNLI", "MRPC"),
+    *("RTE", "BLiMP", "BabyLM", "EWoK", "SST-2", "STS-B", "Spearman", "Pearson", "SQuAD"),
+    *("SQuAD-2", "CoNLL-2003"),
+)
+WORDS = {word.lower().replace("-", ""): word for word in SPELLED}
 # Next to the results of an evaluation.
 COUNTS = (
     *("_low", "_high", "character_error"),
@@ -54,25 +43,26 @@ class Metric(NamedTuple):
 
 def _read_table() -> list[Metric]:
     """Read metrics.csv, the longest endings first."""
-    file = Path(__file__).with_name("metrics.csv")
-    rows = list(csv.reader(file.read_text(encoding="utf-8").splitlines()))
-    return sorted((Metric(*row) for row in rows[1:]), key=lambda row: -len(row.ending))
+    with Path(__file__).with_name("metrics.csv").open(newline="", encoding="utf-8") as file:
+        _, *rows = csv.reader(file)
+    return sorted((Metric(*row) for row in rows), key=lambda row: -len(row.ending))
 
 
 TABLE = _read_table()
 CHANCE = {row.ending: float(row.chance) for row in TABLE if row.chance}
+REFERENCES = tuple({row.baseline for row in TABLE if row.baseline})
 
 
 @functools.cache
+def _find_rows(name: str) -> list[Metric]:
+    """List the rows that a metric's name ends with, the longest first."""
+    short = re.sub(r"_\d+$", "", name.rpartition("/")[2].removesuffix(CORRECTED))
+    return [row for row in TABLE if short.endswith(row.ending)]
+
+
 def find_metric(name: str) -> Metric:
     """Find the longest row that a metric's name ends with; an empty row for an unknown metric."""
-    return next(_find_rows(name), Metric(""))
-
-
-def _find_rows(name: str) -> Iterator[Metric]:
-    """Yield the rows that a metric's name ends with, the longest first."""
-    short = re.sub(r"_\d+$", "", name.rpartition("/")[2].removesuffix(CORRECTED))
-    return (row for row in TABLE if short.endswith(row.ending))
+    return next(iter(_find_rows(name)), Metric(""))
 
 
 def is_share(name: str) -> bool:
@@ -82,8 +72,7 @@ def is_share(name: str) -> bool:
 
 def is_result(name: str) -> bool:
     """Tell whether a metric of an evaluation is a result: no baseline, interval or count."""
-    references = {row.baseline for row in TABLE if row.baseline}
-    return not name.endswith((*references, *COUNTS))
+    return not name.endswith((*REFERENCES, *COUNTS))
 
 
 def baselines(name: str) -> tuple[list[str], str]:
@@ -91,7 +80,7 @@ def baselines(name: str) -> tuple[list[str], str]:
     row = find_metric(name)
     if row.ending != name or not row.baseline:
         return [], ""
-    own = f"{name.rpartition('_')[0]}_{row.baseline}"  # where an evaluation reads in two ways
+    own = f"{name.rpartition('_')[0]}_{row.baseline}"  # if an evaluation reads in two ways
     return [own, row.baseline], row.baseline_words
 
 
@@ -105,7 +94,7 @@ def unit(name: str) -> str:
     objective = OBJECTIVES.get(name.rpartition("/")[2].removesuffix("_loss"))
     if objective and name.endswith("_loss"):
         return objective.unit
-    return "" if is_share(name) else find_metric(name).unit
+    return find_metric(name).unit.replace("%", "")
 
 
 def axis_title(name: str, words: str = "") -> str:
@@ -127,6 +116,5 @@ def pretty(name: str) -> str:
         return row.title
     if row.title and row.ending == stem and number.isdigit():  # such as a tenth of the rates
         return row.title.format(int(number) + 1)
-    words = name.replace("/", " ").replace("_", " ").split(" ")
-    text = " ".join(word.upper() if word in SHOUTED else WRITTEN.get(word, word) for word in words)
-    return text[:1].upper() + text[1:]
+    words = " ".join(WORDS.get(word, word) for word in re.split("[/_]", name))
+    return words[:1].upper() + words[1:]

@@ -3,20 +3,20 @@
 for (const chart of document.querySelectorAll('.chart[data-readings]')) {
   const svg = chart.querySelector('svg'), readings = JSON.parse(chart.dataset.readings);
   const tip = chart.appendChild(Object.assign(document.createElement('div'), { className: 'tip' }));
-  const ring = svg.appendChild(document.createElementNS('http://www.w3.org/2000/svg', 'circle'));
+  const ring = svg.appendChild(document.createElementNS(svg.namespaceURI, 'circle'));
   ring.setAttribute('class', 'ring');
   ring.setAttribute('r', 6);
   const show = event => {
-    const box = svg.getBoundingClientRect(), scale = svg.viewBox.baseVal.width / box.width;
-    const x = (event.clientX - box.left) * scale, y = (event.clientY - box.top) * scale;
-    const away = reading => Math.hypot(reading[0] - x, reading[1] - y);
+    const box = svg.getBoundingClientRect(), outer = chart.getBoundingClientRect();
+    const scale = svg.viewBox.baseVal.width / box.width;
+    const away = ([x, y]) => Math.hypot(x / scale + box.left - event.clientX,
+      y / scale + box.top - event.clientY);
     const near = readings.reduce((best, other) => away(other) < away(best) ? other : best);
     ring.setAttribute('cx', near[0]);
     ring.setAttribute('cy', near[1]);
     const same = readings.filter(one => Math.hypot(one[0] - near[0], one[1] - near[1]) < 2);
     tip.textContent = same.map(reading => reading[2]).join('\n');
     chart.classList.add('read');
-    const outer = chart.getBoundingClientRect();
     const left = near[0] / scale + box.left - outer.left;
     const fits = left + tip.offsetWidth + 10 <= chart.clientWidth;
     tip.style.left = Math.max(4, fits ? left + 10 : left - tip.offsetWidth - 10) + 'px';

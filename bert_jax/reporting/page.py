@@ -1,19 +1,17 @@
 """Building blocks of report pages: a document whole in one file for offline reading, and its parts.
 
-They lie beside this module as page.html, page.css and page.js.
+They lie beside this module as page.html, page.css and page.js. All text is escaped here.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import math
 import re
 import shlex
 import string
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from types import MappingProxyType
@@ -23,15 +21,12 @@ from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.config.table import find_knob
 from bert_jax.errors import ConfigError, UserError
-from bert_jax.reporting import palette, records
-from bert_jax.reporting.run_record import subtree
-from bert_jax.reporting.terms import explain, term
+from bert_jax.reporting import palette
 from bert_jax.system import disk
 
-SAMPLES = 12  # sentences with predictions on a page
 SEVERAL = 4  # sections of a page that has contents
-UNFOLDED = 3  # sentences that are not folded
 ACROSS = 6  # tiles in a row, at most
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def asset(module: str, ending: str) -> str:
@@ -44,14 +39,11 @@ def fill(module: str, **parts: str) -> str:
     return string.Template(asset(module, ".html")).substitute(parts)
 
 
-STYLE = palette.write_css() + asset(__file__, ".css")
-SCRIPT = asset(__file__, ".js")
-
-
 def page(title: str, body: str, style: str = "", script: str = "") -> str:
     """Build a document that loads nothing; style and script add to those that all pages share."""
-    parts = {"style": STYLE + style, "script": SCRIPT + script}
-    return fill(__file__, title=escape(title), body=body, **parts)
+    style = palette.write_css() + asset(__file__, ".css") + style
+    script = asset(__file__, ".js") + script
+    return fill(__file__, title=escape(title), body=body, style=style, script=script)
 
 
 def write(path: Path, html: str, named: bool = False) -> None:
@@ -61,6 +53,13 @@ def write(path: Path, html: str, named: bool = False) -> None:
     """
     save = disk.write_output if named else disk.write
     save(path, html.encode(errors="replace"))
+
+
+def term(words: str, meaning: str) -> str:
+    """Write words that say what they mean on hover, on focus and on touch; plain without it."""
+    if not meaning:
+        return escape(words)
+    return f'<span class="term" tabindex="0" data-means="{escape(meaning)}">{escape(words)}</span>'
 
 
 def section(title: str, body: str, kind: str = "", about: str = "") -> str:
@@ -88,115 +87,60 @@ def fold(heading: str, body: str) -> str:
     return f"<details><summary>{heading}</summary>{body}</details>" if body else ""
 
 
+def write_warnings(texts: Iterable[str]) -> str:
+    """Write warnings, a paragraph each."""
+    return "".join(f'<p class="warning">{escape(text)}</p>' for text in texts)
+
+
+def arrange_charts(drawn: str) -> str:
+    """Arrange figures in a grid; return an empty string without any."""
+    return f'<div class="charts">{drawn}</div>' if drawn else ""
+
+
 def table(
-    rows: list[list[str]],
-    head: list[str] | None = None,
+    rows: Iterable[Sequence[str]],
+    head: Sequence[str] = (),
     numbers: bool = False,
-    about: Mapping[str, str] = MappingProxyType({}),
+    about: Mapping[str, str] = NOTHING,
+    best: Collection[tuple[str, int]] = (),
 ) -> str:
     """Format rows of plain text; the first column holds names, the others code or numbers.
 
-    `about` says what names of rows and columns mean. Each cell also names its column, for style
-    sheets that stack cells where there is little room.
+    Args:
+      rows: cells; a name that begins with a space belongs to the row above.
+      head: names of the columns. Cells repeat them for style sheets that stack cells.
+      numbers: whether cells are numbers.
+      about: what names of rows and columns mean.
+      best: cells in bold, by the name of their row and the number of their column.
     """
     kind = "n" if numbers else "code"
-    columns = [f' data-head="{escape(name)}"' for name in (head or [])[1:]]
-
-    def line(row: list[str]) -> str:
-        cells = "".join(
-            f'<td class="{kind}"{name}>{escape(cell)}</td>'
-            for cell, name in itertools.zip_longest(row[1:], columns[: len(row) - 1], fillvalue="")
-        )
-        return f"<tr><td>{term(row[0], about.get(row[0], ''))}</td>{cells}</tr>"
-
     names = [
         f"<th{' class=n' if numbers and i else ''}>{term(name, about.get(name, ''))}</th>"
-        for i, name in enumerate(head or [])
+        for i, name in enumerate(head)
     ]
-    top = f"<tr>{''.join(names)}</tr>" if names else ""
-    return f'<div class="scroll"><table>{top}{"".join(map(line, rows))}</table></div>'
+    body = f"<tr>{''.join(names)}</tr>" if names else ""
+    for name, *cells in rows:
+        below = " class=below" if name.startswith(" ") else ""
+        body += f"<tr><td{below}>{term(name.strip(), about.get(name, ''))}</td>"
+        for column, cell in enumerate(cells, 1):
+            label = f' data-head="{escape(head[column])}"' if head else ""
+            look = f"{kind} best" if (name, column) in best else kind
+            body += f'<td class="{look}"{label}>{escape(cell)}</td>'
+        body += "</tr>"
+    return f'<div class="scroll"><table>{body}</table></div>'
 
 
-def tile(name: str, value: str, below: str = "", verdict: str = "", about: str = "") -> str:
-    """Format one number of a page's head: name, value, explanation, and good news if any.
-
-    `about` says what the name means.
-    """
-    text = f"<p>{explain(below)}{f'<b>{explain(verdict)}</b>' if verdict else ''}</p>"
+def tile(name: str, value: str, below: str = "", about: str = "") -> str:
+    """Format one number of a page's head: a name that is explained, value, and HTML below."""
     value = f"<strong>{escape(value)}</strong>"
-    return f'<div class="tile"><div>{term(name, about)}</div>{value}{text}</div>'
+    return f'<div class="tile"><div>{term(name, about)}</div>{value}<p>{below}</p></div>'
 
 
-def tiles(shown: list[str]) -> str:
+def tiles(shown: Sequence[str]) -> str:
     """Arrange tiles in rows of about equal length."""
     rows = math.ceil(len(shown) / ACROSS)
     columns = math.ceil(len(shown) / max(rows, 1))
     return f'<div class="tiles" style="--columns:{columns}">{"".join(shown)}</div>'
-
-
-# --- predictions -------------------------------------------------------------------------------
-
-
-def samples(path: Path, step: int | None = None) -> str:
-    """Show the predictions for each sentence, the right tokens, and earlier best guesses.
-
-    They are those at a step, if it has any, else the latest. All but the first are folded.
-    """
-    rows = list(records.rows(path, records.SAMPLE)) if path.exists() else []
-    if any(row["step"] == step for row in rows):
-        rows = [row for row in rows if row["step"] <= (step or 0)]
-    by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        by_text[row["text"]].append(row)
-    latest = {text: max(row["step"] for row in rows) for text, rows in by_text.items()}
-    last = max(latest.values(), default=0)  # sentences of an earlier config of the run are left out
-    shown = [(text, rows) for text, rows in by_text.items() if latest[text] == last][:SAMPLES]
-    boxes = [_sample(text, rows) for text, rows in shown]
-    served = ", which is served" if last == step else ""
-    said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
-    if not boxes:
-        return ""
-    first, others = (
-        f'<div class="samples">{"".join(part)}</div>' if part else ""
-        for part in (boxes[:UNFOLDED], boxes[UNFOLDED:])
-    )
-    more = fold(f"{len(boxes) - UNFOLDED} more sentences", others)
-    return f'<p class="sub">{said}</p>{first}{more}'
-
-
-def _sample(text: str, rows: list[dict[str, Any]]) -> str:
-    rows = sorted(rows, key=lambda row: row["step"])
-    sentence = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(text))
-    predictions = rows[-1]["predictions"]
-    answers = (rows[-1].get("answers") or [])[: len(predictions)]
-    gaps = itertools.zip_longest(predictions, answers)
-    bars = "".join(_bars(mask[:5], answer) for mask, answer in gaps)
-    before = [
-        (row["step"], " / ".join(mask[0]["token"] for mask in row["predictions"] if mask))
-        for row in rows[:-1]
-    ]
-    picked = before[:: max(1, math.ceil(len(before) / 5))]
-    then = " · ".join(f"<span>step {step:,}: {escape(tokens)}</span>" for step, tokens in picked)
-    earlier = f"<div class=then>{then}</div>" if then else ""
-    return f'<div class="box"><p>{sentence}</p>{bars}{earlier}</div>'
-
-
-def _bars(mask: list[dict[str, Any]], answer: str | None) -> str:
-    """Draw the likeliest tokens of a mask, and the right token if none of them is it."""
-    lines = []
-    for guess in mask:
-        token, share = guess["token"], 100 * guess["probability"]
-        right = ' class="right"' if token == answer else ""
-        lines.append(
-            f'<div class="bar"><span{right}>{escape(token)}</span>'
-            f'<span><i style="width:{share:.1f}%"></i></span><span>{share:.1f} %</span></div>'
-        )
-    if answer is not None and not any(guess["token"] == answer for guess in mask):
-        lines.append(
-            f'<div class="bar"><span class="right">{escape(answer)}</span>'
-            "<span>original token</span><span></span></div>"
-        )
-    return f'<div class="gap">{"".join(lines)}</div>'
 
 
 # --- config and environment --------------------------------------------------------------------
@@ -207,20 +151,22 @@ def config_box(recorded: dict[str, Any]) -> str:
     if not recorded:
         return ""
     default = configs.to_dict(knobs.Config())
-    changed = configs.differences(_derived_like(recorded), recorded)
-    size = subtree(recorded, "model").get("size")
-    changed |= configs.differences(
-        {"pairs": default["pairs"], "model.size": default["model"]["size"]},
-        {"pairs": recorded.get("pairs"), "model.size": size},
-    )
-    lines = [[path, written(new), written(old)] for path, (old, new) in sorted(changed.items())]
-    if lines:
-        shown = table(lines, ["knob", "this run", "default"], about=knob_docs(changed))
-    else:
-        shown = "<p>All knobs are at their defaults.</p>"
-    every = table(_rows(recorded), about=knob_docs(configs.flat(recorded)))
-    every = f"<details><summary>All knobs</summary>{every}</details>"
-    return f'<div class="box">{shown}{every}</div>'
+    chosen = {
+        "model": {"size": (recorded.get("model") or {}).get("size")},
+        "pairs": recorded.get("pairs"),
+    }
+    with contextlib.suppress(UserError):  # a config of another version meets the plain defaults
+        default = configs.to_dict(configs.recorded(chosen))  # so that only choices differ
+    changed = configs.differences(default, recorded)
+    usual = {"model.size": knobs.Config().model.size, "pairs": knobs.Config().pairs}
+    changed |= configs.differences(usual, {name: configs.flat(chosen)[name] for name in usual})
+    rows = [[path, written(new), written(old)] for path, (old, new) in sorted(changed.items())]
+    shown = "<p>All knobs are at their defaults.</p>"
+    if rows:
+        shown = table(rows, ["knob", "this run", "default"], about=knob_docs(changed))
+    flat = configs.flat(recorded)
+    every = table([[path, written(value)] for path, value in flat.items()], about=knob_docs(flat))
+    return f'<div class="box">{shown}{fold("All knobs", every)}</div>'
 
 
 def knob_docs(paths: Iterable[str]) -> dict[str, str]:
@@ -232,36 +178,17 @@ def knob_docs(paths: Iterable[str]) -> dict[str, str]:
     return docs
 
 
-def _derived_like(recorded: dict[str, Any]) -> dict[str, Any]:
-    """Return the defaults at the recorded model size and pairs, so that only choices differ."""
-    chosen = {
-        "model": {"size": subtree(recorded, "model").get("size")},
-        "pairs": recorded.get("pairs"),
-    }
-    try:
-        return configs.to_dict(configs.recorded(chosen))
-    except UserError:  # a config of another version is compared with the plain defaults
-        return configs.to_dict(knobs.Config())
-
-
 def environment_box(environment: dict[str, Any]) -> str:
-    """List versions, devices and the command; fold long lists."""
+    """List versions, devices and the command; fold lists."""
     if not environment:
         return ""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
-    rows = _rows(environment)
-    if len(rows) <= 16:
-        return f'<div class="box">{table(rows)}</div>'
+    rows = [[path, written(value)] for path, value in configs.flat(environment).items()]
     plain = [row for row in rows if "." not in row[0]]
     nested = [row for row in rows if "." in row[0]]
-    summary = f"<summary>{len(nested)} more</summary>"
-    more = f"<details>{summary}{table(nested)}</details>" if nested else ""
+    more = fold(f"{len(nested)} more", table(nested)) if nested else ""
     return f'<div class="box">{table(plain)}{more}</div>'
-
-
-def _rows(tree: dict[str, Any]) -> list[list[str]]:
-    return [[path, written(value)] for path, value in configs.flat(tree).items()]
 
 
 def written(value: Any) -> str:

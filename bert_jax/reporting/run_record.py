@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -10,16 +11,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bert_jax.errors import DataError, MissingError
+from bert_jax.errors import MissingError
 from bert_jax.reporting import records
-from bert_jax.reporting.formats import rounded
-from bert_jax.reporting.metric_names import is_result, lower_is_better
-from bert_jax.system import folder_locks, jsons
+from bert_jax.reporting.metric_names import CHANCE, baselines, is_result, lower_is_better, meaning
+from bert_jax.system import folder_locks
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 Kept = Sequence[tuple[int, float | None]]  # steps and their metrics, the one that is served first
 FindKept = Callable[[Path], Kept]  # of a run's folder
-VALIDATION = "validation"  # the evaluation by which the best step is chosen
+Baseline = tuple[str, float, str]  # what it is called, its value, and what it means
 
 
 @dataclass(frozen=True)
@@ -35,68 +35,54 @@ class RunRecord:
 
     @cached_property
     def curves(self) -> Curves:
-        """Return the finite values of every metric, by step."""
-        return _curves(self.rows, self.recorded)
+        """Collect the finite values of every metric by step."""
+        return _collect_curves(self.rows, self.recorded)
 
     @property
     def name(self) -> str:
-        """Return the name of the folder."""
+        """Name the run by its folder."""
         return self.folder.resolve().name
 
     @property
-    def step(self) -> int:
-        """Return the last step with a line of metrics."""
-        return max(self.rows[-1]["step"] if self.rows else 0, self.kept[0][0] if self.kept else 0)
-
-    @property
     def steps(self) -> int:
-        """Return the number of steps of the config; 0 where that is not known."""
+        """Find the number of steps of the config; 0 if that is not known."""
         steps = self.recorded.get("steps")
         return steps if isinstance(steps, int) else 0
 
     @property
+    def step(self) -> int:
+        """Find the last step with a line of metrics or a checkpoint that is served."""
+        last = self.rows[-1]["step"] if self.rows else 0
+        return max(last, self.served or 0)
+
+    @property
     def seconds(self) -> float:
-        """Return the seconds the run has worked."""
-        return max((float(row.get("time") or 0) for row in self.rows), default=0.0)
+        """Find the seconds that the run has worked."""
+        return max((row.get("time") or 0.0 for row in self.rows), default=0.0)
 
     @property
     def served(self) -> int | None:
-        """Return the step that commands open; None where no checkpoint is known."""
+        """Find the step that commands open; None if no checkpoint is known."""
         return self.kept[0][0] if self.kept else None
 
     @property
     def ranked_by(self) -> str:
-        """Return the metric of the validation by which the best step is kept; empty for none."""
+        """Name the metric of the validation by which the best step is kept; empty for none."""
         best = subtree(self.recorded, "checkpoints").get("best")
-        return f"eval/{VALIDATION}/{best}" if best and isinstance(best, str) else ""
+        return f"eval/validation/{best}" if best else ""
 
-    def at_served(self, name: str) -> tuple[int, float]:
-        """Return step and value of a metric at the step that is served, else of its last line."""
-        points = self.curves[name]
-        return next((point for point in points if point[0] == self.served), points[-1])
-
-    def suites(self) -> list[str]:
-        """Return the names of the evaluations."""
-        names = [name.split("/") for name in self.curves if name.startswith("eval/")]
-        return list(dict.fromkeys(parts[1] for parts in names if len(parts) == 3))
-
-    def results(self, suite: str) -> list[str]:
-        """Return the metrics of an evaluation, without its baselines, intervals and counts."""
-        prefix = f"eval/{suite}/"
-        names = [name.removeprefix(prefix) for name in self.curves if name.startswith(prefix)]
-        return [name for name in names if is_result(name)]
-
+    @property
     def state(self) -> str:
         """Say in a few words how far the run is."""
         if not self.rows:
             return "imported" if self.kept else "begun" if self.training else "not begun"
         if self.step >= self.steps > 0:
             return "finished"
-        if self._patience_is_over():
+        if self._is_out_of_patience():
             return "ended early"
         return "training now" if self.training else "stopped"
 
-    def _patience_is_over(self) -> bool:
+    def _is_out_of_patience(self) -> bool:
         """Tell whether too many evaluations in a row were no better than the best."""
         patience = subtree(self.recorded, "checkpoints").get("patience") or 0
         values = [value for _, value in self.curves.get(self.ranked_by, [])]
@@ -105,26 +91,52 @@ class RunRecord:
         best = min(values) if lower_is_better(self.ranked_by) else max(values)
         return len(values) - 1 - values.index(best) >= patience
 
-    def warnings(self) -> list[str]:
+    def last(self, name: str) -> float | None:
+        """Find the last value of a metric of training."""
+        points = self.curves.get(f"train/{name}")
+        return points[-1][1] if points else None
+
+    def find_served(self, name: str) -> tuple[int, float]:
+        """Find step and value of a metric at the step that is served, else of its last line."""
+        points = self.curves[name]
+        return next((point for point in points if point[0] == self.served), points[-1])
+
+    def list_suites(self) -> list[str]:
+        """List the names of the evaluations."""
+        names = [name.split("/") for name in self.curves if name.startswith("eval/")]
+        return list(dict.fromkeys(parts[1] for parts in names if len(parts) == 3))
+
+    def list_results(self, suite: str) -> list[str]:
+        """List the metrics of an evaluation, without its baselines, intervals and counts."""
+        prefix = f"eval/{suite}/"
+        names = [name.removeprefix(prefix) for name in self.curves if name.startswith(prefix)]
+        return [name for name in names if is_result(name)]
+
+    def find_baseline(self, suite: str, name: str) -> Baseline | None:
+        """Find the baseline of a metric of an evaluation."""
+        references, words = baselines(name)
+        for reference in references:
+            if points := self.curves.get(f"eval/{suite}/{reference}"):
+                return words, points[-1][1], meaning(reference)
+        return ("chance", CHANCE[name], "What guessing reaches.") if name in CHANCE else None
+
+    def list_warnings(self) -> list[str]:
         """Say what is wrong with the run: its loss is no number, or updates are not made."""
         last: dict[str, Any] = next((r for r in reversed(self.rows) if "train/loss" in r), {})
-        lost, skipped = last.get("train/loss", 0) is None, last.get("train/skipped_in_row")
-        parts = ["the loss is not finite"] if lost else []
-        parts += [f"{rounded(skipped)} updates in a row were not made"] if skipped else []
-        where = f"At step {last['step']:,}, the last one, " if parts else ""
+        parts = ["the loss is not finite"] if last.get("train/loss", 0) is None else []
+        if skipped := last.get("train/skipped_in_row"):
+            parts.append(f"{skipped:.0f} updates in a row were not made")
+        where = f"At step {last.get('step'):,}, the last one, " if parts else ""
         return [f"{where}{' and '.join(parts)}."] if parts else []
 
 
 def read(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
     """Read a run's folder; `find_kept` tells which checkpoints it has."""
-    folder = Path(folder)
-    metrics = folder / records.METRICS
-    rows = sorted(records.rows(metrics), key=lambda row: row["step"]) if metrics.exists() else []
     return RunRecord(
         folder=folder,
-        recorded=_json(folder / "config.json"),
-        environment=_json(folder / "environment.json"),
-        rows=rows,
+        recorded=_read_object(folder / "config.json"),
+        environment=_read_object(folder / "environment.json"),
+        rows=records.read_rows(folder / records.METRICS),
         kept=find_kept(folder) if find_kept else (),
         training=folder_locks.held(folder),
     )
@@ -132,7 +144,7 @@ def read(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
 
 def is_run(folder: Path) -> bool:
     """Tell whether a folder is a run."""
-    known = {"objectives", "model"} <= _json(folder / "config.json").keys()
+    known = {"objectives", "model"} <= _read_object(folder / "config.json").keys()
     return known or (folder / records.METRICS).is_file()
 
 
@@ -150,32 +162,37 @@ def check(folder: Path) -> None:
 
 
 def subtree(recorded: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return a section of a recorded config; empty if it is missing."""
+    """Find a section of a recorded config; empty if it is missing."""
     value = recorded.get(name)
     return value if isinstance(value, dict) else {}
 
 
-def _json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; return an empty one if it is missing or being written."""
+def _read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; an empty one if it is missing or being written."""
     try:
-        return jsons.read(path, DataError)
-    except DataError:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
         return {}
+    return found if isinstance(found, dict) else {}
 
 
-def _curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Curves:
-    """Collect the values of every metric by step."""
+def _collect_curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Curves:
+    """Collect the finite values of every metric by step.
+
+    A task's training metrics are named after its objective and its evaluation's are not, so the
+    objective's name is dropped. SQuAD's scores, which are published in per cent, become shares.
+    """
     curves: Curves = defaultdict(list)
-    objectives = list(subtree(recorded, "objectives"))
-    hundreds = ("exact", "f1") if "span" in objectives else ()  # SQuAD's are published in per cent
-    # A task's training metrics are named after its objective; its evaluation's have no such prefix.
-    tuned = bool(subtree(recorded, "task").get("source") and objectives)
-    prefix = f"train/{objectives[0]}_" if tuned else "?"
+    objective = next(iter(subtree(recorded, "objectives")), "")
+    tuned = bool(subtree(recorded, "task").get("source"))
     for row in rows:
         for key, value in row.items():
-            name = f"train/{key.removeprefix(prefix)}" if key.startswith(prefix) else key
-            if name != key and name in row:
+            name = key
+            if tuned and key.startswith(f"train/{objective}_"):
+                name = f"train/{key.removeprefix(f'train/{objective}_')}"
+            if "/" not in name or (name != key and name in row):
                 continue
-            if "/" in name and isinstance(value, (int, float)) and math.isfinite(value):
-                curves[name].append((row["step"], value / (100 if name.endswith(hundreds) else 1)))
+            if isinstance(value, int | float) and math.isfinite(value):
+                hundreds = objective == "span" and name.endswith(("exact", "f1"))
+                curves[name].append((row["step"], value / 100 if hundreds else value))
     return dict(curves)

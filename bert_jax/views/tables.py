@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import itertools
 from html import escape
 
 import numpy as np
@@ -12,8 +11,8 @@ import numpy as np
 from bert_jax.interop.runs import TrainedModel
 from bert_jax.models.positions import make_sinusoids
 from bert_jax.reporting import page
-from bert_jax.reporting.figures import Bar, Bars
-from bert_jax.reporting.formats import exact, number
+from bert_jax.reporting.figures import Chart, Series
+from bert_jax.reporting.formats import number
 from bert_jax.reporting.svg import draw
 from bert_jax.views.vectors import scale_to_unit
 
@@ -48,12 +47,13 @@ def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
         return ", ".join(f"\u2068{vocab[i]}\u2069 {number(float(norms[i]))}" for i in ids)
 
     counts, edges = np.histogram(norms, BINS)
-    bars = []
-    for count, (low, high) in zip(counts.tolist(), itertools.pairwise(edges), strict=True):
-        said = f"Euclidean norm {exact(low)} to {exact(high)}: {count:,} vectors"
-        bars.append(Bar(float(low), float(high), count, said))
-    note = f"Shortest: {join(by_length[:4])}. Longest: {join(by_length[:-5:-1])}."
-    return draw(Bars("Lengths of token vectors", bars, "Euclidean norm", "vectors", note))
+    middles = (edges[:-1] + edges[1:]) / 2
+    points = list(zip(middles.tolist(), counts.tolist(), strict=True))
+    note = f"Vectors in each of {BINS} stretches. "
+    note += f"Shortest: {join(by_length[:4])}. Longest: {join(by_length[:-5:-1])}."
+    title, x = "Lengths of token vectors", "Euclidean norm"
+    line = [Series("", points)]
+    return draw(Chart(title, line, zero=True, log=False, x=x, y="vectors", last=False, note=note))
 
 
 def _draw_positions(run: TrainedModel) -> str:

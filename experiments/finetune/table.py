@@ -169,7 +169,6 @@ def _figure(rows: list[dict[str, Any]]) -> None:
         x="",
         y="difference (percentage points)",
         last=False,
-        cut=False,
     )
     files.write(HERE / "figure", [seeds, gaps], columns=2, kinds=("png",))
 

@@ -20,7 +20,7 @@ from bert_jax.data.row_fields import Answer
 from bert_jax.errors import DataError
 from bert_jax.evaluation import scores, squad
 from bert_jax.evaluation.metrics import as_lower
-from bert_jax.reporting import beside
+from bert_jax.reporting import comparison
 
 TASK = knobs.Task()
 V2 = knobs.Task(no_answer=True)
@@ -400,5 +400,5 @@ def test_better_values_rank_first_for_every_metric():
     every = {name for names in knobs.METRICS.values() for name in names} | lower
     for name in {*every, "accuracy_word_l2r", "pll", "pll_word_l2r"}:
         least_first = as_lower(name, 1.0) < as_lower(name, 2.0)
-        assert least_first == (beside.best_of([1.0, 2.0], name) == 0) == (name in lower), name
+        assert least_first == (comparison.find_best([1.0, 2.0], name) == 0) == (name in lower), name
     assert knobs.METRICS.keys() == set(knobs.LABELLED)

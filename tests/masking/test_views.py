@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from bert_jax.masking import rates
 from bert_jax.planning import targets, update
 from bert_jax.planning.batches import make_batch
 from bert_jax.planning.update import Plan
-from bert_jax.reporting import run_charts
+from bert_jax.reporting import run_charts, run_record
 from bert_jax.studies.groups import find_signature
 from bert_jax.studies.spec import Cell
 from bert_jax.training import data, dry_run
@@ -112,7 +113,9 @@ def test_a_dry_run_says_how_much_text_is_read():
 )
 def test_a_report_knows_what_an_update_selects(changes, wish):
     recorded = to_dict(toy.config(**{"batch_size": 24} | changes))
-    text = run_charts.ledger(recorded, {"train/masked_fraction": [(1, 0.1), (2, 0.2)]})
+    lines = [{"step": step, "train/masked_fraction": step / 10} for step in (1, 2)]
+    run = run_record.RunRecord(Path(), recorded, {}, lines, (), False)
+    text = run_charts.write_ledger(run)
     assert wish in re.sub("[\u202f\u00a0]|&nbsp;", " ", text)
 
 

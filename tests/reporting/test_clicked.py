@@ -2,42 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator
-
 import pytest
 
 from bert_jax.reporting import comparison, run_record, run_report
 from bert_jax.reporting.page import contents, page, section
-from tests import browser as browsers
-from tests.browser import Browser
+from tests.browser import SIZES, Browser
 from tests.pages import a_run
 
-SIZES = [(1400, False), (420, False), (1400, True), (420, True)]
 pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
+TIPS = "[...document.querySelectorAll('.tip')].filter(t => t.offsetParent)"
 
 
-@pytest.fixture(scope="module")
-def tab(tmp_path_factory) -> Iterator[Browser]:
-    yield from browsers.started(tmp_path_factory.mktemp("browser"))
-
-
-@pytest.fixture
-def browser(tab) -> Iterator[Browser]:
-    yield tab
-    assert tab.errors == []
-
-
-def show(browser: Browser, html: str, width: int, dark: bool) -> None:
-    """Open a page; nothing of it is wider than the window, and its ground has the theme."""
-    browser.open(html, width=width, dark=dark)
-    assert browser.js("document.documentElement.scrollWidth") == width
-    ground = browser.js("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == dark
-
-
-def point(browser: Browser, figure: int, reading: int) -> str:
+def point_at(browser: Browser, figure: int, reading: int) -> str:
     """Move the mouse to the place of a reading; return what the page shows there."""
     script = (
         f"(() => {{ const chart = document.querySelectorAll('.chart')[{figure}];"
@@ -46,40 +22,35 @@ def point(browser: Browser, figure: int, reading: int) -> str:
         f"const [x, y] = JSON.parse(chart.dataset.readings)[{reading}];"
         "return [box.left + x * box.width / wide, box.top + y * box.width / wide]; })()"
     )
-    x, y = browser.js(script)
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
-    tips = "[...document.querySelectorAll('.tip')].filter(t => t.offsetParent)"
-    shown = browser.js(f"{tips}.map(t => [t.textContent, t.getBoundingClientRect().right])")
-    ((text, right),) = shown
+    browser.point(*browser.js(script))
+    ((text, right),) = browser.js(
+        f"{TIPS}.map(t => [t.textContent, t.getBoundingClientRect().right])"
+    )
     assert right <= browser.js("innerWidth")
     return text
 
 
-def test_a_run(browser, tmp_path, width, dark):
+def test_run_page_shows_values_and_meanings(browser, tmp_path, width, dark):
     folder = a_run(tmp_path, {200: 5.0, 400: 4.5, 600: 4.75})
-    show(browser, run_report.build(run_record.read(folder)), width, dark)
-    assert point(browser, 0, 1) == "training, step 400: 4.5"
-    assert point(browser, 1, 5) == ("training, step 600: 4.75\nvalidation, step 600: 4.75")
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
-    assert not browser.js("[...document.querySelectorAll('.tip')].some(t => t.offsetParent)")
-    tiles = "document.querySelector('.tile .term')"
-    browser.js(f"{tiles}.focus()")
-    means = browser.js(f"getComputedStyle({tiles}, '::after').content")
-    assert "hidden tokens" in means
-    assert not browser.js("document.querySelector('.box details').open")
+    browser.show(run_report.build(run_record.read(folder)), width, dark)
+    assert point_at(browser, 0, 1) == "training, step 400: 4.5"
+    assert point_at(browser, 1, 5) == "training, step 600: 4.75\nvalidation, step 600: 4.75"
+    browser.point(2, 2)
+    assert not browser.js(f"{TIPS}.length")
+    term = "document.querySelector('.tile .term')"
+    browser.js(f"{term}.focus()")
+    assert "hidden tokens" in browser.js(f"getComputedStyle({term}, '::after').content")
     browser.click(".box details > summary")
     assert browser.js("document.querySelector('.box details').open")
 
 
-def test_runs_on_one_page(browser, tmp_path, width, dark):
-    runs = [
-        a_run(tmp_path / name, {200: loss, 400: loss - 1}) for name, loss in (("a", 5), ("b", 6))
-    ]
-    show(browser, comparison.build([run_record.read(run) for run in runs]), width, dark)
-    assert point(browser, 0, 3) == "b, step 400: 5"
-    colours = "document.querySelectorAll('.runs i')"
+def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
+    runs = [a_run(tmp_path / name, {200: at, 400: at - 1}) for name, at in (("a", 5), ("b", 6))]
+    browser.show(comparison.build([run_record.read(run) for run in runs]), width, dark)
+    assert point_at(browser, 0, 3) == "b, step 400: 5"
     drawn = browser.js(
-        f"[...{colours}].map(i => getComputedStyle(i).backgroundColor)"
+        "[...document.querySelectorAll('.runs i')]"
+        ".map(i => getComputedStyle(i).backgroundColor)"
         ".map(c => [...document.querySelectorAll('.chart path')]"
         ".some(p => getComputedStyle(p).stroke === c))"
     )
@@ -89,8 +60,8 @@ def test_runs_on_one_page(browser, tmp_path, width, dark):
 def test_links_lead_to_sections_and_unfold_them(browser, width, dark):
     body = "".join(section(f"Part {n}", f"<p>{'text ' * 999}</p>") for n in range(4))
     folded = '<section id="to-end"><details><summary><h2>End</h2></summary>all</details></section>'
-    links = contents(body) + f'<a id="last" href="#to-end">{json.dumps("End")}</a>'
-    show(browser, page("t", links + body + folded), width, dark)
+    links = contents(body) + '<a id="last" href="#to-end">End</a>'
+    browser.show(page("t", links + body + folded), width, dark)
     browser.click(".contents a:nth-of-type(3)")
     browser.wait("scrollY > 300")
     browser.click("#last")

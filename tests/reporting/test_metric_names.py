@@ -1,40 +1,51 @@
-"""The table of metrics: every number that is reported has a title, a direction and a meaning."""
+"""Numbers as text, and the table of metrics: titles, units, directions, baselines, meanings."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.objectives import replaced
-from bert_jax.reporting import metric_names, run_charts
+from bert_jax.reporting import formats, metric_names, run_charts
 from bert_jax.training import clock
 
 
-def measures() -> set[str]:
+def list_measures() -> set[str]:
     """The names of all metrics that the package writes."""
     names = {name for metrics in knobs.METRICS.values() for name in metrics}
     trained = set(knobs.OBJECTIVES) - {"hybrid"}  # whose parts are named after other objectives
     names |= {f"{name}_loss" for name in trained}
     names |= {f"{name}_accuracy" for name in trained - {"regress"}}
-    names |= {*run_charts.LEDGER, *run_charts.OPTIMISER, *run_charts.SPEED}
-    names |= {"loss", "skipped_in_row", "examples_per_row", "asked_decile_3", "asked_fraction"}
+    names |= {*run_charts.LEDGER, "learning_rate", "grad_norm", "tokens_per_second", "mfu"}
+    names |= {"loss", "step_seconds", "data_wait", "skipped_in_row", "examples_per_row"}
     return names | {
+        *("asked_decile_3", "asked_fraction", "model_flops_per_second"),
         *("predicted_fraction", "predict_quota_fraction", "shortfall_fraction"),
         *("distinct_fraction", "causal_fraction", "weight_fraction"),
         *(f"replaced_{measure}" for measure in replaced.MEASURES),
     }
 
 
-def test_every_measure_has_a_plain_name_and_a_meaning():
-    for name in sorted(measures()):
-        meaning = metric_names.meaning(name)
-        assert meaning.endswith("."), name
-        assert len(meaning) < 250, name
-        assert "_" not in metric_names.pretty(name)
+@pytest.mark.parametrize("name", sorted(list_measures()))
+def test_every_measure_has_a_name_and_a_meaning(name):
+    meaning = metric_names.meaning(name)
+    assert meaning.endswith(".")
+    assert len(meaning) < 250
+    assert "_" not in metric_names.pretty(name)
+
+
+def test_meaning_is_of_the_longest_row_that_says_it():
     assert metric_names.meaning("train/mlm_loss") == metric_names.meaning("mlm_loss")
     assert metric_names.meaning("best_f1") == metric_names.meaning("f1")
     assert metric_names.meaning("mlm_loss") != metric_names.meaning("span_loss")
     assert metric_names.meaning("oddity") == ""
+
+
+def test_times_and_memory_are_those_of_the_clock():
     known = {*run_charts.SPENT, *run_charts.HELD}
     assert known == {*clock.MEMORY, *(f"{name}_seconds" for name in clock.BUCKETS)}
 
@@ -43,37 +54,34 @@ def test_rows_are_whole():
     endings = [row.ending for row in metric_names.TABLE]
     assert len(set(endings)) == len(endings) > 50
     for row in metric_names.TABLE:
-        assert row.better in ("lower", "higher")
+        assert row.better in ("lower", "higher", "")
         assert bool(row.baseline) == bool(row.baseline_words)
+        assert not row.baseline or metric_names.meaning(row.baseline)
         assert not row.meaning or row.meaning.endswith(".")
 
 
 @pytest.mark.parametrize(
-    ("name", "title", "unit", "share", "lower"),
+    ("name", "title", "unit", "share", "better"),
     [
-        ("mlm_loss", "MLM loss", "nats", False, True),
-        (
-            "eval/validation/regress_loss",
-            "Eval validation regress loss",
-            "squared error",
-            False,
-            True,
-        ),
-        ("pos/accuracy", "POS accuracy", "", True, False),
-        ("blimp/accuracy_word_l2r", "BLiMP accuracy word l2r", "", True, False),
-        ("pseudo_perplexity", "Pseudo perplexity", "", False, True),
-        ("nats_per_word_word_l2r", "Nats per word word l2r", "nats", False, True),
-        ("tokens_per_second", "Tokens per second", "tokens/s", False, False),
-        ("asked_decile_3", "Asked for, tenth 4 of the drawn rates", "", False, False),
-        ("best_f1_threshold", "Best threshold for F1", "", False, False),
-        ("oddity", "Oddity", "", False, False),
+        ("mlm_loss", "MLM loss", "nats", False, "lower"),
+        ("eval/x/regress_loss", "Eval x regress loss", "squared error", False, "lower"),
+        ("pos/accuracy", "POS accuracy", "", True, "higher"),
+        ("blimp/accuracy_word_l2r", "BLiMP accuracy word l2r", "", True, "higher"),
+        ("pseudo_perplexity", "Pseudo perplexity", "", False, "lower"),
+        ("nats_per_word_word_l2r", "Nats per word word l2r", "nats", False, "lower"),
+        ("tokens_per_second", "Tokens per second", "tokens/s", False, "higher"),
+        ("asked_decile_3", "Asked for, tenth 4 of the drawn rates", "", False, "higher"),
+        ("best_f1_threshold", "Best threshold for F1", "", False, ""),
+        ("nats_per_character_error", "Nats per character error", "", False, ""),
+        ("oddity", "Oddity", "", False, "higher"),
     ],
 )
-def test_a_metric_has_its_row(name, title, unit, share, lower):
+def test_metric_has_its_row(name, title, unit, share, better):
     assert metric_names.pretty(name) == title
     assert metric_names.unit(name) == unit
     assert metric_names.is_share(name) == share
-    assert metric_names.lower_is_better(name) == lower
+    assert metric_names.find_metric(name).better == better
+    assert metric_names.lower_is_better(name) == (better == "lower")
     assert metric_names.axis_title(name) == (f"{title} ({unit})" if unit else title)
 
 
@@ -84,3 +92,38 @@ def test_baselines_and_counts_are_no_results():
     found = metric_names.baselines("causal_lm_loss")
     assert found == (["causal_lm_unigram_loss", "unigram_loss"], "the unigram")
     assert metric_names.baselines("span_loss") == ([], "")
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("value", "percent", "text"),
+    [
+        (0, False, "0"),
+        (1234567, False, "1,234,567"),
+        (4.354, False, "4.354"),
+        (1e-4, False, "0.0001"),
+        (12.3, False, "12.30"),
+        (-0.5, False, "-0.500"),
+        (0.123, True, "12.3 %"),
+        (0.0004, True, "0.040 %"),
+    ],
+)
+def test_numbers_are_written_as_people_do(value, percent, text):
+    assert formats.number(value, percent).replace(formats.SPACE, " ") == text
+
+
+@given(st.floats(1, 1e14))
+def test_large_numbers_are_no_powers_of_ten(value):
+    rounded = formats.rounded(value, 2)
+    for text in (formats.number(value), formats.exact(value), rounded):
+        assert re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?", text)
+    assert float(rounded.replace(",", "")) == pytest.approx(value, rel=0.05)
+
+
+@given(st.floats(-1e300, 1e300, allow_nan=False))
+def test_exact_numbers_have_six_digits(value):
+    assert float(formats.exact(value).replace(",", "")) == pytest.approx(value, rel=1e-5)
+    share = formats.exact(value, True).removesuffix(f"{formats.SPACE}%")
+    assert float(share) == pytest.approx(100 * value, rel=1e-5)

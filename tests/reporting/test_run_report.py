@@ -1,366 +1,295 @@
-"""The report: whole, offline, escaped, drawn to scale, and the same page whatever is missing."""
+"""The page of a run in any state: whole, offline, escaped, and true to the files of the run."""
 
 from __future__ import annotations
 
 import json
-import random
+import math
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy import stats
 
+import bert_jax
 from bert_jax import config
-from bert_jax.evaluation import metrics
-from bert_jax.reporting import page, run_report, terms
-from bert_jax.reporting.formats import SPACE
-from tests.pages import HOSTILE, Checker, figure, titles
+from bert_jax.checkpoints import manifest
+from bert_jax.checkpoints.steps import list_metrics
+from bert_jax.errors import DataError
+from bert_jax.reporting import run_charts, run_report
+from bert_jax.reporting.formats import number
+from bert_jax.reporting.metric_names import is_share, pretty
+from bert_jax.system import folder_locks
+from tests import saved, texts
+from tests.pages import HOSTILE, a_run, figure, read_figure, read_page, titles, write_run
+
+TRAINED = {
+    "train/loss": 3.5,
+    "train/mlm_loss": 3.25,
+    "train/mlm_accuracy": 0.4,
+    "train/masked_fraction": 0.25,
+    "train/mask_token_fraction": 0.8,
+    "train/random_fraction": 0.1,
+    "train/kept_fraction": 0.1,
+    "train/learning_rate": 1e-4,
+    "train/grad_norm": 2.0,
+    "train/skipped_in_row": 0.0,
+    "train/tokens_per_second": 12_345.0,
+    "train/data_wait": 0.004,
+    "train/mfu": 0.457,
+    "train/step_seconds": 0.05,
+    "train/compile_seconds": 12.5,
+    "train/saving_seconds": 0.5,
+    "train/data_seconds": 0.25,
+    "train/evaluation_seconds": 6.0,
+    "train/host_memory_bytes": 3.21e9,
+    "train/device_memory_bytes": 7e10,
+}
+SCORES = {
+    "mlm_loss": 5.25,
+    "unigram_loss": 6.3,
+    "mlm_accuracy": 0.3,
+    "unigram_accuracy": 0.1,
+    "nsp_accuracy": 0.6,
+    "nsp_accuracy_low": 0.55,
+    "nsp_accuracy_high": 0.65,
+    "majority_accuracy": 0.5,
+    "examples": 400,
+    "nsp_loss": 0.65,
+}
 
 
-def pretraining(folder: Path, lines: int = 50, steps: int = 500) -> None:
-    rng = random.Random(0)
-    tree = config.to_dict(
-        config.resolve({"steps": steps, "optim": {"warmup_steps": 9}, "masking": {"rate": 0.25}})
-    )
-    (folder / "config.json").write_text(json.dumps(tree))
-    (folder / "environment.json").write_text(
-        json.dumps(
-            {
-                "jax": "1.2.3",
-                "command": ["bert-jax", "a b"],
-                "parameters": 1234567,
-                "packages": {f"p{i}": "4" for i in range(20)},
-            }
-        )
-    )
-    with (folder / "metrics.jsonl").open("w") as file:
-        for i in range(1, lines + 1):
-            step = i * steps // lines
-            row = {
-                "step": step,
-                "time": 1.5 * i,
-                "train/loss": 9 / i + rng.random(),
-                "train/mlm_loss": 8 / i + 1,
-            }
-            row |= {
-                "train/mlm_accuracy": i / (2 * lines),
-                "train/masked_fraction": 0.25,
-                "train/kept_fraction": 0.1,
-            }
-            row |= {
-                "train/mask_token_fraction": 0.8,
-                "train/random_fraction": 0.1,
-                "train/learning_rate": 1e-4 * i,
-            }
-            row |= {
-                "train/grad_norm": 2.0 + rng.random(),
-                "train/tokens_per_second": 12_345.0,
-                "train/data_wait": 0.004,
-            }
-            row |= {
-                "train/step_seconds": 0.05,
-                "train/compile_seconds": 12.5,
-                "train/skipped_in_row": 0.0,
-            }
-            row |= {
-                "train/data_seconds": 0.01 * i,
-                "train/evaluation_seconds": 0.15 * i,
-                "train/saving_seconds": 0.3,
-            }
-            row |= {"train/model_flops_per_second": 2.5e12, "train/mfu": 0.457}
-            row |= {"train/host_memory_bytes": 3.21e9, "train/device_memory_bytes": 7e10}
-            file.write(json.dumps(row) + "\n")
-            if i % 10 == 0:
-                scores = {
-                    "mlm_loss": 5.25,
-                    "unigram_loss": 6.3,
-                    "mlm_accuracy": 0.3,
-                    "unigram_accuracy": 0.1,
-                }
-                scores |= {"nsp_accuracy": 0.6, "nsp_accuracy_low": 0.55, "nsp_accuracy_high": 0.65}
-                scores |= {
-                    "majority_accuracy": 0.5,
-                    "examples": 400,
-                    "mlm_predictions": 31_337,
-                    "nsp_loss": 0.65,
-                }
-                file.write(
-                    json.dumps(
-                        {"step": step, "time": 1.5 * i}
-                        | {f"eval/validation/{k}": v for k, v in scores.items()}
-                    )
-                    + "\n"
-                )
-        file.write('{"step": 99999, "tra')  # the run goes on
+def pretrain(folder: Path, lines: int = 20, steps: int = 500, **masking) -> Path:
+    """A run of pre-training that a kill tore, with everything that a run writes."""
+    rate = {"rate": 0.25, **masking}
+    recorded = config.resolve({"steps": steps, "optim": {"warmup_steps": 9}, "masking": rate})
+    rows = []
+    for i in range(1, lines + 1):
+        known = {"step": i * steps // lines, "time": 2.0 * i}
+        changing = {"train/loss": 3 + 1 / i, "train/learning_rate": 1e-4 * i}
+        rows.append(known | TRAINED | changing)
+        rows.append(known | {f"eval/validation/{name}": value for name, value in SCORES.items()})
+    guess = [[{"token": "cat", "probability": 0.25}]]
+    said = [{"step": steps, "text": f"Number {n} is [MASK].", "predictions": guess} for n in (1, 2)]
+    write_run(folder, config.to_dict(recorded), rows, said)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 99999, "tra')
+    facts = {"jax": "1.2.3", "command": ["bert-jax", "a b"], "parameters": 1234567}
+    (folder / "environment.json").write_text(json.dumps(facts | {"packages": {"p": "4"}}))
+    return folder
 
 
-def text_of(folder: Path) -> tuple[str, str]:
-    path = run_report.write(folder)
+def show(folder: Path, kept=()) -> tuple[str, str]:
+    """The page's source and its words."""
+    path = run_report.write(folder, lambda _: kept)
     assert path == folder / "report.html"
     source = path.read_text(encoding="utf-8")
-    checked = Checker(source)
-    assert checked.outside == []
-    return source, re.sub(r"\s+", " ", " ".join(checked.text))
+    return source, read_page(source)
 
 
-def test_a_pretraining_run(tmp_path):
-    pretraining(tmp_path)
-    source, text = text_of(tmp_path)
-    for said in (
-        "BERT base on docstrings",
-        "MLM + NSP",
-        "of 500, finished",
-        "12.5 s compiling",
-        "5.250",
-        "1.05 nats below the unigram 6.300",
-        "3.0 times the most frequent token 10.0 %",
-        "95 % interval 55.0 to 65.0",
-        "1.2 times the majority 50.0 %",
-        "0.04 nats below chance 0.693",
-        "12,345",
-        "0.4 % waiting for data",
-        "45.7 % of the devices' nominal FLOP/s",
-        "evaluations 7.5 s 10.0 %",
-        "steps 54.2 s 72.3 %",
-        "peak memory of the process 3.21 GB",
-        "peak memory of a device 70.00 GB",
-        "masking.rate 0.25 0.15",
-        "jax 1.2.3",
-        "bert-jax 'a b'",
-        "1,234,567 parameters",
-    ):
-        assert said in text, said
-    for title in (
-        "Loss, the weighted sum",
-        "MLM loss",
-        "NSP accuracy",
-        "Tokens selected",
-        "Learning rate",
-        "Gradient norm",
-    ):
-        assert title in titles(source)
-    assert "31,337" not in text
-    assert "prefers-color-scheme: dark" in source
-    for url in re.findall(r"https?://[^'\"\s]+", source):
-        assert url == "http://www.w3.org/2000/svg"
-    assert run_report.write(tmp_path).read_text() == source, "the same files give the same page"
+# --- a whole run ----------------------------------------------------------------------------------
 
 
-def test_interval_holds_as_often_as_pages_explain():
-    """The explanation is of an interval that is drawn again and again, not of an accuracy."""
-    told = terms.explain(f"95{SPACE}% interval 55.0 to 65.0")
-    assert "from many samples, 95 in 100 hold it" in told
-    counts = np.arange(401)
-    ends = np.array([metrics.wilson(hits, 400) for hits in counts])
-    for accuracy in (0.3, 0.5, 0.62, 0.8):
-        holds = (ends[:, 0] <= accuracy) & (accuracy <= ends[:, 1])
-        assert stats.binom.pmf(counts, 400, accuracy)[holds].sum() == pytest.approx(0.95, abs=0.01)
-
-
-def test_only_changed_knobs_are_listed_first(tmp_path):
-    pretraining(tmp_path)
-    source, _ = text_of(tmp_path)
-    shown = source[source.index("this run") : source.index("All knobs")]
-    changed = re.findall(r"<td><span[^>]*>([\w.]+)</span></td>", shown)
-    assert sorted(changed) == ["masking.rate", "optim.warmup_steps", "steps"]
-
-
-@pytest.mark.parametrize(
-    "missing", ["config.json", "environment.json", "metrics.jsonl", "all", "torn"]
-)
-def test_missing_files_leave_the_rest(missing, tmp_path):
-    if missing != "all":
-        pretraining(tmp_path)
-    if missing == "torn":
-        (tmp_path / "config.json").write_text('{"steps": 5')
-    else:
-        (tmp_path / missing).unlink(missing_ok=True)
-    source, text = text_of(tmp_path)
-    assert ("BERT base" in text) == (missing not in ("config.json", "all", "torn"))
-    assert ("<svg" in source) == (missing not in ("metrics.jsonl", "all"))
-    assert ("no measurements yet" in text) == (missing in ("metrics.jsonl", "all"))
-
-
-def test_one_line_of_metrics_is_enough(tmp_path):
-    pretraining(tmp_path, lines=1, steps=20)
-    source, text = text_of(tmp_path)
-    assert "nan" not in source.lower().replace("nanos", "")
-    assert "of 20, finished" in text
-
-
-def test_fine_tuning_metrics_need_no_knowledge(tmp_path):
-    rows = [
-        {"step": s, "time": s, "train/loss": 1 / s, "train/answer_loss": 1 / s, "train/oddity": 3.5}
-        | {
-            "eval/squad/f1": 0.5,
-            "eval/squad/exact": 0.25,
-            "eval/rte/accuracy": 0.6,
-            "eval/rte/majority_accuracy": 0.7,
-        }
-        for s in (1, 2, 3)
-    ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source, text = text_of(tmp_path)
-    for said in ("50.0 %", "25.0 %", "squad, step 3", "not better than the majority 70.0 %"):
-        assert said in text.replace("\N{NO-BREAK SPACE}", " "), said
-    assert {"F1", "Exact match", "Accuracy", "Answer loss"} <= set(titles(source))
-    assert "The same at every step: Oddity 3.500 ." in text
-
-
-def test_squads_measures_are_per_cent_already(tmp_path):
-    (tmp_path / "config.json").write_text(
-        json.dumps({"objectives": {"span": {}}, "task": {"source": "files:x.json"}})
-    )
-    row = {"step": 1, "time": 1, "eval/validation/f1": 55.6, "eval/validation/exact": 48.3}
-    row |= {"train/loss": 2.5, "train/span_loss": 2.5, "train/span_accuracy": 0.5}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(row))
-    source, text = text_of(tmp_path)
-    assert "Loss" in titles(source)
-    assert "Span loss" not in text  # it is the loss
-    assert "55.6" in text
-    assert "5,560" not in text
-    assert "fine-tuned on x.json" in text
-
-
-def test_all_text_is_escaped(tmp_path):
-    pretraining(tmp_path)
-    (tmp_path / "environment.json").write_text(
-        json.dumps({HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE})
-    )
-    (tmp_path / "config.json").write_text(
-        json.dumps({"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}})
-    )
-    with (tmp_path / "metrics.jsonl").open("w") as file:
-        file.write(
-            json.dumps({"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5})
-        )
-    sample = {
-        "step": 1,
-        "text": f"a [MASK] {HOSTILE}",
-        "predictions": [[{"token": HOSTILE, "probability": 0.5}]],
-    }
-    (tmp_path / "samples.jsonl").write_text(json.dumps(sample))
-    source, text = text_of(tmp_path)
-    assert source.count("<script") == 1
-    assert "<img" not in source
-    assert "alert(1)" in text
-
-
-def test_samples_show_the_latest_and_what_came_before(tmp_path):
-    rows = [
-        {"step": step, "text": text, "predictions": [[{"token": token, "probability": 0.25}]]}
-        for step, text, token in [
-            (30, "The [MASK] sat.", "cat"),
-            (10, "The [MASK] sat.", "the"),
-            (20, "The [MASK] sat.", "dog"),
-            (20, "Asked [MASK] longer.", "no"),
-        ]
-    ]
-    (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source, text = text_of(tmp_path)
-    assert "<mark>[MASK]</mark>" in source
-    assert "cat 25.0 %" in text
-    assert "step 10: the · step 20: dog" in text
-    assert "original token" not in text  # what did is not known
-    assert "longer" not in text
-
-
-def test_samples_show_what_stood_there(tmp_path):
-    """Among the predictions, or below them; of a beginning, what comes next."""
-    likely = [{"token": token, "probability": 0.2} for token in ("cat", "dog")]
-    rows = [
-        {
-            "step": 1,
-            "text": "The [MASK] and a [MASK].",
-            "answers": ["dog", "cow"],
-            "predictions": [likely, likely],
-        },
-        {"step": 1, "text": "The cat …", "answers": ["cat"], "predictions": [likely]},
-    ]
-    (tmp_path / "samples.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source, _ = text_of(tmp_path)
-    assert re.findall(r'class="right">(\w+)</span><span>(original token)?', source) == [
-        ("dog", ""),
-        ("cow", "original token"),
-        ("cat", ""),
-    ]
-    assert source.count("<mark>[MASK]</mark>") == 2
-    assert "<mark>…</mark>" in source
-
-
-def test_ten_thousand_lines_stay_small(tmp_path):
-    pretraining(tmp_path, lines=10_000, steps=100_000)
-    assert run_report.write(tmp_path).stat().st_size < 300_000
-
-
-# --- how a page is arranged -----------------------------------------------------------------------
-
-
-def sample(number: int) -> dict:
-    guesses = [[{"token": "cat", "probability": 0.25}]]
-    return {"step": 500, "text": f"Number {number} is a [MASK].", "predictions": guesses}
-
-
-def headings(source: str) -> list[str]:
-    return [re.sub("<[^>]*>", "", title) for title in re.findall("<h2>(.*?)</h2>", source)]
-
-
-def test_a_page_begins_with_results_and_guesses(tmp_path):
-    pretraining(tmp_path)
-    (tmp_path / "samples.jsonl").write_text("\n".join(json.dumps(sample(n)) for n in range(8)))
-    source, text = text_of(tmp_path)
-    assert headings(source)[:3] == ["Predictions", "Learning", "Masking ledger"]
-    assert text.index("MLM loss") < text.index("Steps")
-    whole, fold = source.index("Number 2"), source.index("<summary>5 more sentences</summary>")
-    assert whole < fold < source.index("Number 3")
-
-
-def test_links_on_top_lead_to_the_sections(tmp_path):
-    pretraining(tmp_path)
-    source, _ = text_of(tmp_path)
+def test_page_links_to_its_sections_in_order(tmp_path):
+    source, text = show(pretrain(tmp_path))
     links = re.findall('<a href="#([^"]*)">([^<]*)</a>', source)
-    assert [name for _, name in links] == headings(source)
     assert re.findall('<section id="([^"]*)">', source) == [anchor for anchor, _ in links]
-
-
-def test_tiles_fill_their_rows():
-    """Eight stand in rows of four, not of six and two."""
-    for count, columns in ((1, 1), (6, 6), (7, 4), (8, 4), (9, 5), (13, 5)):
-        assert f"--columns:{columns}" in page.tiles(["tile"] * count)
-
-
-def test_what_never_changes_is_a_sentence_and_no_chart(tmp_path):
-    rows = [
-        {"step": s, "train/loss": 1 / s, "train/skipped_in_row": 0.0, "train/asked_fraction": s / 9}
-        | {"train/expected_fraction": 0.15 + 1e-9 * s, "train/predicted_fraction": 1.0}
-        for s in (1, 2, 3)
+    assert [name for _, name in links] == [
+        *("Predictions", "Learning", "Masking ledger", "Time and memory", "Other measurements"),
+        *("Config", "Environment"),
     ]
-    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    source, text = text_of(tmp_path)
-    said = text.partition("The same at every step: ")[2].partition(" .")[0].replace(SPACE, " ")
-    assert said == (
-        "Masking rate before rounding 15.0 % , Predicted, of selected tokens 100.0 % , "
-        "Skipped updates in a row 0"
-    )
-    assert titles(source) == ["Loss", "Masking rate asked for"]
-    assert source.index("<details>") < source.index("Masking rate asked for</")
+    for said in ("500 of 500, finished", "MLM + NSP", "masking rate 25.0 % of tokens", "'a b'"):
+        assert said in text
+
+
+def test_tiles_equal_the_last_evaluation(tmp_path):
+    source, text = show(pretrain(tmp_path))
+    tiles = re.findall('<div class="tile">.*?</div><strong>(.*?)</strong>', source)
+    results = [SCORES[name] for name in ("mlm_loss", "mlm_accuracy", "nsp_accuracy", "nsp_loss")]
+    shares = [False, True, True, False]
+    assert tiles[:4] == [number(x, share) for x, share in zip(results, shares, strict=True)]
+    assert "95 % interval 55.0 to 65.0; the majority 50.0 %" in text
+    assert "the unigram 6.300" in text
+    assert "50 ms per step, 0.4 % waiting for data, 45.7 % of the devices' nominal" in text
+
+
+def test_every_number_of_training_is_on_the_page(tmp_path):
+    source, _ = show(pretrain(tmp_path))
+    for key in TRAINED:
+        name = key.removeprefix("train/")
+        if name not in {*run_charts.SPENT, *run_charts.HELD, *run_charts.LEDGER}:
+            shown = pretty(name) if name != "loss" else "Loss, the weighted sum"
+            value = number(TRAINED[key], is_share(name))
+            assert shown in titles(source) or f">{shown}</span> <b>{value}</b>" in source, name
+
+
+def test_times_add_up_to_the_whole(tmp_path):
+    text = show(pretrain(tmp_path))[1]
+    table = text.partition("share of the time")[2].partition("Other")[0]
+    shares = [float(share) for share in re.findall(r"([\d.]+) %", table)]
+    assert shares[:4] == [31.2, 0.6, 15.0, 1.2]  # of 40 seconds
+    assert sum(shares) == pytest.approx(100, abs=0.3)
+    assert "3.21 GB" in table
 
 
 @pytest.mark.parametrize("phases", [[], [[1.0, 0.3, "linear"]]])
-def test_charts_of_a_constant_ledger_are_folded(phases, tmp_path):
-    pretraining(tmp_path)
-    recorded = json.loads((tmp_path / "config.json").read_text())
-    recorded["masking"]["phases"] = phases
-    (tmp_path / "config.json").write_text(json.dumps(recorded))
-    source, _ = text_of(tmp_path)
-    folded = "<summary>Charts over the steps</summary>" in source
-    assert folded == (phases == [])
-    assert "Tokens selected" in titles(source)
+def test_ledger_compares_with_the_config(phases, tmp_path):
+    source, text = show(pretrain(tmp_path, phases=phases))
+    wish = "scheduled" if phases else "25.0 %"
+    assert f"selected, of eligible {wish} 25.0 % 25.0 % 25.0 %" in text
+    assert "by [MASK] 80.0 % 80.0 %" in text
+    assert ("<summary>Charts over the steps" in source) == (not phases)
+
+
+def test_ten_thousand_lines_stay_small(tmp_path):
+    folder = pretrain(tmp_path, lines=10_000, steps=100_000)
+    assert run_report.write(folder).stat().st_size < 300_000
 
 
 def test_training_is_faint_behind_validation(tmp_path):
-    pretraining(tmp_path)
-    source, _ = text_of(tmp_path)
+    source, _ = show(a_run(tmp_path))
     faint = {title: "opacity: 0.6" in figure(source, title) for title in titles(source)[:2]}
     assert faint == {"Loss, the weighted sum": False, "MLM loss": True}
+    assert read_figure(source, "MLM loss")[::3] == [
+        "training, step 200: 5",
+        "validation, step 200: 5",
+    ]
+
+
+@pytest.mark.fault(18)
+def test_texts_of_all_files_are_escaped(tmp_path):
+    recorded = {"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}}
+    line = {"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5}
+    guess = [[{"token": HOSTILE, "probability": 0.5}]]
+    sample = {"step": 1, "text": f"a [MASK] {HOSTILE}", "predictions": guess}
+    write_run(tmp_path, recorded, [line], [sample])
+    facts = {HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE}
+    (tmp_path / "environment.json").write_text(json.dumps(facts))
+    source, text = show(tmp_path)
+    assert source.count("<script") == 1
+    assert "<img" not in source
+    assert text.count("alert(1)") > 6
+
+
+# --- a task ---------------------------------------------------------------------------------------
+
+
+def test_squads_scores_are_per_cent_already(tmp_path):
+    recorded = {"objectives": {"span": {}}, "task": {"source": "files:x.json"}}
+    row = {"step": 1, "time": 1, "eval/validation/f1": 55.6, "eval/validation/exact": 48.3}
+    row |= {"train/loss": 2.5, "train/span_loss": 2.5, "train/span_accuracy": 0.5}
+    source, text = show(write_run(tmp_path, recorded, [row]))
+    assert titles(source) == ["Loss", "Accuracy", "Exact match", "F1"]
+    assert "Span loss" not in text  # it is the loss
+    assert "F1 55.6 %" in text
+    assert "fine-tuned on x.json" in text
+
+
+# --- which step is served -------------------------------------------------------------------------
+
+
+def test_served_step_is_in_tiles_curves_and_table(tmp_path):
+    source, text = show(a_run(tmp_path), [(400, 4.5), (600, 4.75)])
+    assert "Step served 400 lowest validation MLM loss of 2 kept" in text
+    assert "MLM loss 4.500 validation, step 400, served; 4.750 at step 600" in text
+    assert "step validation MLM loss 400 4.500 served 600 4.750" in text
+    without, _ = show(tmp_path, [(600, 4.75), (400, 4.5)])
+    dashed = [figure(page, "MLM loss").count("stroke-dasharray") for page in (source, without)]
+    assert dashed[0] == dashed[1] + 1, "the last step needs no mark"
+
+
+@pytest.mark.parametrize(
+    ("kept", "best", "why"),
+    [
+        ([(600, 4.75)], "mlm_loss", "the only one kept"),
+        ([(600, None), (400, None)], "mlm_loss", "the latest of 2 kept"),
+        ([(400, -0.45), (600, -0.4)], "mlm_accuracy", "highest validation MLM accuracy of 2 kept"),
+    ],
+)
+def test_page_says_why_a_step_is_served(kept, best, why, tmp_path):
+    folder = a_run(tmp_path, checkpoints={"best": best})
+    assert f"Step served {kept[0][0]} {why}" in show(folder, kept)[1]
+
+
+def test_kept_steps_are_those_of_sound_manifests(tmp_path):
+    base = texts.config_file(tmp_path)
+    settings = texts.configure(base, batch_size=8, model__hidden=16)
+    run = saved.run(tmp_path / "run", settings, {10: 2.0, 20: 1.0, 30: 3.0})
+    assert list_metrics(run) == [(20, 1.0), (10, 2.0), (30, 3.0)]
+    (run / "checkpoints" / "20" / manifest.NAME).write_text("{}")
+    assert list_metrics(run) == [(10, 2.0), (30, 3.0)]
+
+
+# --- how far it is --------------------------------------------------------------------------------
+
+
+def test_run_says_how_far_it_is(tmp_path):
+    assert "600 of 600, finished" in show(a_run(tmp_path))[1]
+    for patience, state in ((1, "ended early"), (2, "stopped")):
+        a_run(tmp_path, steps=1000, checkpoints={"best": "mlm_loss", "patience": patience})
+        assert f"600 of 1,000, {state}" in show(tmp_path)[1]
+    with folder_locks.hold(tmp_path):
+        assert "600 of 1,000, training now" in show(tmp_path)[1]
+
+
+def test_run_without_a_line_yet_has_a_page(tmp_path):
+    source, text = show(a_run(tmp_path, {}))
+    assert "no measurements yet" in text
+    assert "0 of 600, not begun" in text
+    assert "<svg" not in source
+    assert "0 of 600, imported" in show(tmp_path, [(0, None)])[1]
+
+
+def test_diverged_run_says_so(tmp_path):
+    line = {"step": 610, "time": 1, "train/loss": None, "train/skipped_in_row": 7.0}
+    with (a_run(tmp_path) / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    said = "At step 610, the last one, the loss is not finite and 7 updates in a row were not made."
+    assert said in show(tmp_path)[1]
+
+
+def test_config_of_another_version_is_shown(tmp_path):
+    folder = a_run(tmp_path)
+    tree = json.loads((folder / "config.json").read_text())
+    del tree["optim"]["freeze"], tree["checkpoints"]
+    (folder / "config.json").write_text(json.dumps(tree | {"warp": {"factor": 9}}))
+    _, text = show(folder, [(400, 4.5), (600, 4.75)])
+    assert "warp.factor 9" in text
+    assert "Step served 400 the latest of 2 kept" in text
+
+
+def test_page_explains_measures_and_knobs(tmp_path):
+    source, _ = show(a_run(tmp_path, masking={"rate": 0.3}))
+    words = re.findall(r'<span class="term" tabindex="0" data-means="[^"]+">([^<]*)<', source)
+    assert {"MLM loss", "MLM accuracy", "the unigram", "masking.rate"} <= {*words}
+
+
+def test_learning_rate_has_a_linear_axis(tmp_path):
+    lines = [
+        {"step": 10 * i, "time": i, "train/learning_rate": rate, "train/grad_norm": rate}
+        for i, rate in enumerate([1e-6, 1e-3, 8e-4, 5e-4, 1e-6])
+    ]
+    source, _ = show(write_run(tmp_path, {}, lines))
+
+    def read_ticks(title: str) -> list[float]:
+        found = re.findall("text-anchor: end[^>]*>([^<]*)</text>", figure(source, title))
+        return [float(label) for label in found]
+
+    assert read_ticks("Learning rate")[0] == 0
+    assert read_ticks("Gradient norm")[0] == 1e-6
+
+
+@pytest.mark.parametrize(
+    ("objectives", "title"),
+    [({"mlm": {}}, "Loss (nats)"), ({"regress": {}}, "Loss (squared error)"), ({}, "")],
+)
+def test_loss_has_the_unit_of_its_objective(objectives, title, tmp_path):
+    lines = [{"step": step, "train/loss": math.exp(-step)} for step in (1, 2)]
+    source, _ = show(write_run(tmp_path, {"objectives": objectives}, lines))
+    assert title in figure(source, "Loss")
+    assert bool(title) == ("Loss (" in figure(source, "Loss"))
+
+
+def test_report_of_the_api_is_that_of_the_run(tmp_path):
+    found = bert_jax.Run(a_run(tmp_path)).report().html
+    assert found == run_report.write(tmp_path, list_metrics).read_text()
+    with pytest.raises(DataError, match="no run in"):
+        bert_jax.Run(tmp_path / "none")

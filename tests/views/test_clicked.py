@@ -6,19 +6,14 @@ Every page is opened wide and slim, in light and in dark, and none of its script
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import bert_jax
-from bert_jax.api import Page
-from tests import browser as browsers
-from tests.browser import Browser
+from tests.browser import SIZES, Browser
 from tests.views.making import CAT, DOG, FOLDER, read_data, read_weights
 
-SIZES = [(1400, False), (420, False), (1400, True), (420, True)]
 WORDS = ["the cat , a dog .", "the dog walked", "a big red cat ?"]
 LABELLED = [
     {"text": text, "label": label}
@@ -30,28 +25,8 @@ pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
 
 
 @pytest.fixture(scope="module")
-def tab(tmp_path_factory) -> Iterator[Browser]:
-    yield from browsers.started(tmp_path_factory.mktemp("browser"))
-
-
-@pytest.fixture
-def browser(tab) -> Iterator[Browser]:
-    yield tab
-    assert tab.errors == []
-
-
-@pytest.fixture(scope="module")
 def model() -> bert_jax.Model:
     return bert_jax.load(FOLDER)
-
-
-def show(browser: Browser, page: Page, width: int, dark: bool) -> None:
-    """Open a page; nothing of it is wider than the window, and its ground has the theme."""
-    browser.open(page.html, width=width, dark=dark)
-    browser.wait("document.documentElement.dataset.ready")
-    assert browser.js("document.documentElement.scrollWidth") == width
-    ground = browser.js("getComputedStyle(document.body).backgroundColor")
-    assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == dark
 
 
 def point(browser: Browser, selector: str, right: float, down: float) -> None:
@@ -59,14 +34,13 @@ def point(browser: Browser, selector: str, right: float, down: float) -> None:
     x, y = browser.place(selector)
     size = f"document.querySelector({json.dumps(selector)}).getBoundingClientRect()"
     wide, high = browser.js(f"(b => [b.width, b.height])({size})")
-    place = {"x": x + (right - 0.5) * wide, "y": y + (down - 0.5) * high}
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", **place)
+    browser.point(x + (right - 0.5) * wide, y + (down - 0.5) * high)
 
 
 def test_attention(browser, model, width, dark):
     page = model.inspect("attention", [CAT, DOG])
     weights = read_weights(read_data(page.html))
-    show(browser, page, width, dark)
+    browser.show(page.html, width, dark)
     lines = "document.querySelectorAll('[data-figure=lines][data-text=\"0\"] line').length"
     assert browser.js(lines) == (weights[0, 0] >= 0.05).sum()
     browser.click("#heads button:nth-of-type(2)")  # a second head
@@ -76,7 +50,7 @@ def test_attention(browser, model, width, dark):
     assert browser.js(lines) == (weights[0, :2] >= 0.2).sum() < both
     browser.choose("[name=least]", "0.05")
     browser.click(".tokens.from li:nth-child(3) button")  # only the lines of this token
-    browser.call("Input.dispatchMouseEvent", type="mouseMoved", x=2, y=2)
+    browser.point(2, 2)
     browser.js("document.activeElement.blur()")
     assert browser.js(lines) == (weights[0, :2, 2] >= 0.05).sum()
     browser.click(".tokens.from li:nth-child(3) button")
@@ -97,7 +71,7 @@ def test_attention(browser, model, width, dark):
 
 def test_attention_that_is_masked(browser, width, dark):
     causal = bert_jax.load(FOLDER.parent / "causal_lm", tokenizer=str(FOLDER / "vocab.txt"))
-    show(browser, causal.inspect("attention", [CAT]), width, dark)
+    browser.show(causal.inspect("attention", [CAT]).html, width, dark)
     point(browser, ".cells", 10.5 / 12, 1.5 / 12)
     assert browser.texts("#said")[0].endswith("the 2 → ##ed 11: masked")
 
@@ -105,7 +79,7 @@ def test_attention_that_is_masked(browser, width, dark):
 def test_embeddings_of_words(browser, model, width, dark):
     page = model.inspect("embeddings", WORDS, points="words", neighbours=3)
     data = read_data(page.html)
-    show(browser, page, width, dark)
+    browser.show(page.html, width, dark)
     rows = "#near tbody tr:not([hidden]) th"
     browser.click("#find")
     browser.call("Input.insertText", text="DOG")
@@ -136,7 +110,7 @@ def test_embeddings_of_words(browser, model, width, dark):
 
 
 def test_embeddings_of_labelled_texts(browser, model, width, dark):
-    show(browser, model.inspect("embeddings", LABELLED), width, dark)
+    browser.show(model.inspect("embeddings", LABELLED).html, width, dark)
     assert browser.texts("#legend button") == ["x: 3", "y: 2"]
     fills = browser.js(
         "[...document.querySelectorAll('#map circle')].map(c => getComputedStyle(c).fill)"
@@ -157,7 +131,7 @@ def test_generation(browser, model, width, dark):
     page = model.inspect("generation", ["the [MASK] sat on [MASK] mat", "a [MASK]"], steps=2)
     steps = read_data(page.html)["texts"][0]["steps"]
     first, second = steps[0][0]["place"] + 1, steps[1][0]["place"] + 1
-    show(browser, page, width, dark)
+    browser.show(page.html, width, dark)
     box = ".tokens li:nth-child({})"
     look = "document.querySelector('{}').className"
     assert browser.js(look.format(box.format(second))) == "chosen new"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 
-from bert_jax.reporting.figures import Bar, Bars, Chart, Heat, Series
+from bert_jax.reporting.figures import Chart, Heat, Series
 
-LINE = Chart(
-    "t", [Series("s", [(10.0, 1.0), (20.0, 2.0), (40.0, 4.0)])], x="tokens", y="loss (nats)"
-)
+POINTS = [(10.0, 1.0), (20.0, 2.0), (40.0, 4.0)]
+LINE = Chart("t", [Series("s", POINTS)], x="tokens", y="loss (nats)")
 SEEDS = Series(
     "s",
     [(0, 10.0), (1, 12.0), (2, 16.0)],
@@ -31,13 +30,11 @@ HEAT = Heat(
     y="rows",
     marks={(0, 0)},
 )
-BARS = Bars("t", [Bar(0.0, 1.0, 3.0, "0 to 1: 3"), Bar(1.0, 2.0, 6.0, "1 to 2: 6")], "x", "count")
-FIGURES = [LINE, ROWS, HEAT, BARS]
+FIGURES = [LINE, ROWS, HEAT]
 EMPTY = [
     Chart("t", []),
     Chart("t", [Series("s", [])], [("b", 1.0)]),
     Chart("t", [Series("s", [(1.0, math.nan)])]),
     Chart("t", [Series("s", [(0, math.inf)])], rows=["a"]),
-    Bars("t", [], "x", "y"),
     Heat("t", ["a"], ["b"], [[math.nan]], [[0.0]]),
 ]

@@ -1,0 +1,225 @@
+"""What samples.jsonl of a run shows: predictions for held-out sentences, or a task's mistakes.
+
+A fine-tuned run has confusions, scores by class, outcomes of answers, and the worst mistakes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from html import escape
+from typing import Any
+
+from bert_jax.reporting import records
+from bert_jax.reporting.formats import number
+from bert_jax.reporting.metric_names import meaning
+from bert_jax.reporting.page import fold, section, table
+from bert_jax.reporting.run_record import RunRecord, subtree
+
+SHOWN = 12  # sentences or mistakes on a page
+UNFOLDED = 3  # sentences that are not folded
+MOST = 20  # classes of a matrix; of more, the commonest confusions are listed
+LISTED = 25  # confusions, or classes, in a list
+OUTCOMES = ("exact", "in part", "another text", "no answer")
+ASKED = ("an answer", "no answer")
+CUT = "(cut off)"  # the class predicted for a word that does not fit into the model
+ABOUT = {
+    "F1": meaning("f1"),
+    "precision": meaning("class_precision"),
+    "recall": meaning("class_recall"),
+}
+Counts = Counter[tuple[str, str]]  # right class and predicted class -> how often
+
+
+# --- predictions -------------------------------------------------------------------------------
+
+
+def write_predictions(run: RunRecord) -> str:
+    """Show what the model expects in each sentence, the right tokens, and earlier best guesses.
+
+    They are those at the step that is served, if it has any, else the latest.
+    """
+    rows = records.read_rows(run.folder / records.SAMPLES)
+    if any(row["step"] == run.served for row in rows):
+        rows = [row for row in rows if row["step"] <= (run.served or 0)]
+    if not rows:
+        return ""
+    last = rows[-1]["step"]
+    by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        by_text[row["text"]].append(row)
+    # Sentences of an earlier config of the run are left out.
+    boxes = [_write_sentence(found) for found in by_text.values() if found[-1]["step"] == last]
+    served = ", which is served" if last == run.served else ""
+    said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
+    first = f'<div class="samples">{"".join(boxes[:UNFOLDED])}</div>'
+    others = boxes[UNFOLDED:SHOWN]
+    if others:
+        more = f'<div class="samples">{"".join(others)}</div>'
+        first += fold(f"{len(others)} more sentences", more)
+    return section("Predictions", f'<p class="sub">{said}</p>{first}')
+
+
+def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
+    """Show a sentence: its latest predictions as bars, and earlier best guesses."""
+    *before, latest = rows
+    sentence = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(latest["text"]))
+    gaps = itertools.zip_longest(latest["predictions"], latest.get("answers") or [])
+    bars = "".join(_write_bars(guesses[:5], answer) for guesses, answer in gaps if guesses)
+    then = []
+    for row in before[:: max(1, -(-len(before) // 5))]:
+        tokens = " / ".join(guesses[0]["token"] for guesses in row["predictions"] if guesses)
+        then.append(f"<span>step {row['step']:,}: {escape(tokens)}</span>")
+    earlier = f"<div class=then>{' · '.join(then)}</div>" if then else ""
+    return f'<div class="box"><p>{sentence}</p>{bars}{earlier}</div>'
+
+
+def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
+    """Draw the likeliest tokens of a mask, and the right token if none of them is it."""
+    lines = ""
+    for guess in guesses:
+        share = 100 * guess["probability"]
+        right = ' class="right"' if guess["token"] == answer else ""
+        lines += (
+            f'<div class="bar"><span{right}>{escape(guess["token"])}</span>'
+            f'<span><i style="width:{share:.1f}%"></i></span><span>{share:.1f} %</span></div>'
+        )
+    if answer is not None and all(guess["token"] != answer for guess in guesses):
+        name = f'<span class="right">{escape(answer)}</span>'
+        lines += f'<div class="bar">{name}<span>original token</span><span></span></div>'
+    return f'<div class="gap">{lines}</div>'
+
+
+# --- a task's right and wrong ------------------------------------------------------------------
+
+
+def write_outcomes(run: RunRecord) -> str:
+    """Write what a task's validation got right and wrong at the step served, else at the last."""
+    rows = records.read_rows(run.folder / records.SAMPLES)
+    if not rows:
+        return ""
+    row = next((row for row in rows if row["step"] == run.served), rows[-1])
+    counts: Counts = Counter()
+    for right, predicted, count in row.get("counts") or ():
+        counts[right, predicted or CUT] += count
+    objective = subtree(subtree(run.recorded, "objectives"), row["task"])
+    shown = ""
+    if counts and row["task"] == "span":
+        shown = _write_answers(counts)
+    elif counts:
+        what = "words" if row["task"] == "tag" else "examples"
+        shown = _write_classes(counts, objective.get("labels") or (), what)
+    if entities := [_score(*entity) for entity in row.get("entities") or ()]:
+        shown += _write_box("Entities", _write_scores(entities, "entity", "entities"))
+    shown = f'<div class="boxes">{shown}</div>' if shown else ""
+    if mistakes := "".join(_write_mistake(one) for one in row["mistakes"][:SHOWN]):
+        shown += f'<h3>The worst mistakes</h3><div class="samples">{mistakes}</div>'
+    served = ", which is served" if row["step"] == run.served else ""
+    where = f'<p class="sub">The validation examples at step {row["step"]:,}{served}.</p>'
+    return section("Right and wrong", shown and where + shown)
+
+
+def _write_box(title: str, body: str) -> str:
+    return f'<div class="box"><h3>{escape(title)}</h3>{body}</div>'
+
+
+def _write_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
+    """Show the confusion matrix, or the commonest confusions, and the scores of each class."""
+    seen = {name for pair in counts for name in pair} - {CUT}
+    order = [name for name in labels if name in seen] + sorted(seen - {*labels})
+    predicted = [*order, CUT] if any(b == CUT for _, b in counts) else order
+    if len(order) <= MOST:
+        right, corner = {(name, name) for name in order}, "right class ↓<br>predicted →"
+        shown = _write_matrix(counts, order, predicted, right, corner)
+        boxes = _write_box(f"Confusion matrix, {what}", shown)
+    else:
+        wrong = [(a, b, n) for (a, b), n in counts.most_common() if a != b]
+        lines = [[a, b, f"{n:,}"] for a, b, n in wrong[:LISTED]]
+        shown = table(lines, ["right class", "taken for", what], numbers=True)
+        boxes = _write_box("Commonest confusions", shown)
+    found, there = Counter[str](), Counter[str]()
+    for (right_class, predicted_class), count in counts.items():
+        there[right_class] += count
+        found[predicted_class] += count
+    scores = [_score(name, counts[name, name], found[name], there[name]) for name in order]
+    return boxes + _write_box(f"Scores by class, {what}", _write_scores(scores, "class", what))
+
+
+def _write_answers(counts: Counts) -> str:
+    """Show how many answers are right, by whether there is one."""
+    rows = [name for name in ASKED if any(a == name for a, _ in counts)]
+    right = {("an answer", "exact"), ("no answer", "no answer")}
+    corner = "the text has ↓<br>the model gives →"
+    said = "Exact: a right answer once case, punctuation and articles are dropped. In part: it "
+    said += "shares words with one."
+    drawn = _write_matrix(counts, rows, OUTCOMES, right, corner)
+    return _write_box("Answers", f'{drawn}<p class="note">{said}</p>')
+
+
+def _write_matrix(
+    counts: Counts,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    right: Collection[tuple[str, str]],
+    corner: str,
+) -> str:
+    """Write how often each column was predicted for each row; `right` are the pairs that are."""
+    head = "".join(f"<th class=n>{escape(name)}</th>" for name in columns)
+    lines = f"<tr><th>{corner}</th>{head}<th class=n>all</th></tr>"
+    for a in rows:
+        total = sum(counts[a, b] for b in columns)
+        cells = ""
+        for b in columns:
+            count = counts[a, b]
+            share = count / max(total, 1)
+            said = f"{a}, predicted {b}: {count:,} of {total:,} ({number(share, True)})"
+            kind = "hit" if (a, b) in right else "miss"
+            look = f'class="n {kind}" style="--share:{share:.3f}" title="{escape(said)}"'
+            cells += f"<td {look}>{f'{count:,}' if count else '·'}</td>"
+        lines += f"<tr><th>{escape(a)}</th>{cells}<td class=n>{total:,}</td></tr>"
+    return f'<div class="scroll"><table class="confusion">{lines}</table></div>'
+
+
+def _score(name: str, right: int, predicted: int, there: int) -> list[str]:
+    """Make a row of precision, recall, F1 and the number of examples."""
+    precision = right / max(predicted, 1)
+    recall = right / max(there, 1)
+    f1 = 2 * right / max(predicted + there, 1)
+    return [name, *(number(share, True) for share in (precision, recall, f1)), f"{there:,}"]
+
+
+def _write_scores(lines: list[list[str]], kind: str, what: str) -> str:
+    """Write a table of scores; of many lines, the first are shown and the others folded."""
+    head = [kind, "precision", "recall", "F1", what]
+    first, rest = lines[:LISTED], lines[LISTED:]
+    more = table(rest, head, numbers=True) if rest else ""
+    return table(first, head, numbers=True, about=ABOUT) + fold(f"{len(rest)} more", more)
+
+
+def _write_mistake(mistake: dict[str, Any]) -> str:
+    """Show a text with its wrong words, or what is right and what was predicted."""
+    if words := mistake.get("words"):
+        shown = " ".join(_write_word(*word) for word in words)
+        wrong = int(mistake.get("wrong") or 0)
+        said = f"{wrong:,} word{'s' * (wrong != 1)} wrong"
+        return f'<div class="box mistake"><p>{shown}</p><div class="then">{said}</div></div>'
+    lines = ""
+    for name, text, share in (
+        ("right", mistake.get("truth"), mistake.get("right")),
+        ("predicted", mistake.get("predicted"), mistake.get("probability")),
+    ):
+        percent = number(share, True) if share is not None else ""
+        shown = f"<span class={name}>{escape(text or 'no answer')}</span><span>{percent}</span>"
+        lines += f"<div><span>{name}</span>{shown}</div>"
+    pair = f'<p class="then">{escape(mistake["pair"])}</p>' if mistake.get("pair") else ""
+    text = f"<p>{escape(mistake.get('text') or '')}</p>"
+    return f'<div class="box mistake">{text}{pair}<div class="verdict">{lines}</div></div>'
+
+
+def _write_word(word: str, truth: str, predicted: str) -> str:
+    if truth == predicted:
+        return escape(word)
+    said = f"{escape(truth)} → {escape(predicted or CUT)}"
+    return f"<mark>{escape(word)}</mark><sub>{said}</sub>"
