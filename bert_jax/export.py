@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
+import shlex
 import sys
 from argparse import SUPPRESS, ArgumentParser, ArgumentTypeError
 from pathlib import Path
 
 from bert_jax import cli
-from bert_jax.errors import need
+from bert_jax.errors import ConfigError, need
+
+logger = logging.getLogger(__name__)
 
 EXAMPLE = "--model=runs/demo --output=exported --push=me/my-bert"
 
@@ -19,9 +23,7 @@ def flags(parser: ArgumentParser) -> None:
     cli.checkpoint_flag(parser)
     cli.output_flag(parser, "the folder for transformers and sentence-transformers")
     push = "then upload the folder to this repository of the hub; a new one is private"
-    parser.add_argument(
-        "--push", default=SUPPRESS, metavar="ORG/NAME", type=cli.nonempty, help=push
-    )
+    parser.add_argument("--push", default=SUPPRESS, metavar="ORG/NAME", type=_name, help=push)
     public = "with --push: everybody may see a new repository"
     parser.add_argument("--public", action="store_true", help=public)
     states = "what the card states, by the hub's name of it, such as apache-2.0 (unknown)"
@@ -49,11 +51,9 @@ def run(
     Of a run with a generator it is the discriminator, or the `generator`. With `push`, ORG/NAME,
     the folder is then uploaded to the hub, and its address is printed too.
     """
-    from bert_jax.interop import export, hub, runs
+    from bert_jax.interop import export, runs
 
     need(bool(push) or not public, "--public is for --push", "--push=ORG/NAME says where to")
-    if push:
-        hub.check_name(push)
     opened = export.split_generator(runs.open_run(checkpoint, tokenizer=tokenizer), generator)
     family = export.find_family(opened.config, opened.tokenizer.special)  # before a folder is made
     name, _ = export.find_class(opened.config, family)
@@ -61,8 +61,43 @@ def run(
         export.write_folder(opened, folder, license, push)
     said = {"output": str(output), "architecture": name, "step": opened.step}
     if push:
-        said["pushed"] = hub.push_folder(output, push, private=not public)
+        said["pushed"] = push_folder(output, push, private=not public)
     print(json.dumps(said))
+
+
+def push_folder(folder: Path, repository: str, private: bool) -> str:
+    """Create the repository, unless it exists, and commit the folder to it; return its address.
+
+    `hf auth login` or HF_TOKEN says who pushes, and HF_ENDPOINT where the hub is.
+    """
+    import huggingface_hub
+
+    failed = f"{folder} is exported, but not pushed to {repository}"
+    later = f"then `hf upload {repository} {shlex.quote(str(folder))}{' --private' * private}`"
+    if not huggingface_hub.get_token():
+        raise ConfigError(
+            f"{failed}: no token of the hub is known", f"`hf auth login`, or HF_TOKEN; {later}"
+        )
+    api = huggingface_hub.HfApi()
+    logger.info(f"pushing {folder} to {repository}")
+    huggingface_hub.utils.disable_progress_bars()  # an error would follow on the line of a bar
+    try:
+        address = api.create_repo(repository, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message="Export of bert_jax"
+        )
+    except Exception as error:  # each of the libraries it uploads with has errors of its own
+        said = " ".join(f"{error} {error.__cause__ or ''}".split())[:300]
+        raise ConfigError(f"{failed}: {said}", f"mend what the hub names; {later}") from error
+    finally:
+        huggingface_hub.utils.enable_progress_bars()
+    return str(address)
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", text):
+        raise ArgumentTypeError(f"{text!r} is not ORG/NAME, such as me/my-bert")
+    return text
 
 
 def _licence(text: str) -> str:

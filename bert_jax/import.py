@@ -15,6 +15,7 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.config import to_dict
 from bert_jax.errors import ConfigError
+from bert_jax.system import jsons
 
 EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
 
@@ -47,13 +48,12 @@ def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
     from bert_jax.checkpoints.saving import Checkpoints
     from bert_jax.interop import runs
     from bert_jax.interop.export import fresh_folder
-    from bert_jax.interop.json_files import write_json
 
     if (Path(checkpoint) / "checkpoints").is_dir() or runs.is_step(Path(checkpoint)):
         raise ConfigError(f"{checkpoint} is a run already", "every command takes it as it is")
     opened = runs.open_foreign(checkpoint, tokenizer, **allowed)
     with fresh_folder(output) as folder:
-        write_json(folder / "config.json", to_dict(opened.config))
+        jsons.write(folder / "config.json", to_dict(opened.config))
         opened.tokenizer.save(folder / "tokenizer")
         checkpoints = Checkpoints(folder / "checkpoints", keep=1, keep_best=False)
         with contextlib.closing(checkpoints):

@@ -173,9 +173,9 @@ def folder(path: Path, family: str, head: str, **changes: Any) -> Path:
 
 def untied_folder(path: Path, family: str) -> tuple[Path, np.ndarray]:
     """Write a masked language model whose output is no table of tokens; return that matrix too."""
-    row = TABLE[family].names["encoder/embeddings/token"]
+    table = f"{TABLE[family].names['encoder/embeddings/token']}.weight"
     given = tensors(family, "masked_lm")
-    matrix = tensor("untied", "output", given[row.theirs].shape)
+    matrix = tensor("untied", "output", given[table].shape)
     folder(path, family, "masked_lm", tie_word_embeddings=False)
     save(path, given | {TABLE[family].tied: matrix})
     return vocabulary(path, family), matrix

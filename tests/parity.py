@@ -201,7 +201,9 @@ def differences(path: Path, family: str, head: str) -> dict[str, float]:
             far[name] = distance(value[real], golden[name][real])
     flat = {name: np.asarray(x) for name, x in flatten_dict(gradients, sep="/").items()}
     assert ("encoder/layer_0/attention_norm/scale" in flat) == found.config.model.first_norm
-    mine = parameter_names.to_theirs(flat, table.TABLE[family].rows(found.config.objectives), 20)
+    mine = parameter_names.to_theirs(
+        flat, table.TABLE[family].name_modules(found.config.objectives), 20
+    )
     prefix = table.TABLE[family].prefix if head == "model" else ""  # transformers leaves it out
     theirs = {name: golden[f"gradient/{name.removeprefix(prefix)}"] for name in mine}
     assert len(theirs) == sum(name.startswith("gradient/") for name in golden)

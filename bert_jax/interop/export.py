@@ -13,6 +13,7 @@ import dataclasses
 import logging
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,7 @@ from bert_jax.interop import (
     tensor_files,
 )
 from bert_jax.interop.families import Family
-from bert_jax.interop.json_files import read_json, write_json
-from bert_jax.system import disk
+from bert_jax.system import disk, jsons
 
 logger = logging.getLogger(__name__)
 
@@ -66,10 +66,12 @@ def split_generator(run: runs.TrainedModel, generator: bool = False) -> runs.Tra
     if small is None:
         need(not generator, "this model has no generator", "leave --generator out")
         return run
-    objectives, params = dict(run.config.objectives), dict(run.params)
+    objectives = dict(run.config.objectives)
     objectives["replaced"] = dataclasses.replace(objectives["replaced"], generator=0.0)
     words = {"mlm": objectives.pop("mlm")}
-    own, head = params.pop("generator"), params.pop("mlm")
+    params = dict(run.params)
+    own = params.pop("generator")
+    head = params.pop("mlm")
     if not generator:
         logger.info("the generator is left out: --generator exports it, as a model of its own")
         return dataclasses.replace(run.changed(objectives=objectives), params=params)
@@ -90,17 +92,17 @@ def write_folder(
     config = config_json.state_config(run.config, run.tokenizer, family, architecture)
     stated = run.meta.get("stated", {})
     config |= {key: stated[key] for key in family.kept if key in stated}
-    rows = family.rows(run.config.objectives, run.config.model.word_head)
+    modules = family.name_modules(run.config.objectives, run.config.model.word_head)
     params = flatten_dict(run.params, sep="/")
-    values = parameter_names.to_theirs(params, rows, run.tokenizer.size)
+    values = parameter_names.to_theirs(params, modules, run.tokenizer.size)
     length = min(run.config.sequence_length, run.config.model.longest)
-    write_json(folder / "config.json", config)
+    jsons.write(folder / "config.json", config)
     tensor_files.write_tensors(folder / tensor_files.SINGLE, values)
     run.tokenizer.save(folder, model_max_length=length)
     if run.config.model.type_vocab < 2:  # transformers' tokenizer then returns no token_type_ids
         file = folder / "tokenizer_config.json"
         inputs = {"model_input_names": ["input_ids", "attention_mask"]}
-        write_json(file, read_json(file) | inputs)
+        jsons.write(file, jsons.read(file, CheckpointError) | inputs)
     sentence.write_settings(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
     text = card.write_card(run, family, parameters, architecture, pipeline, licence, repository)
@@ -116,21 +118,16 @@ def fresh_folder(output: Path) -> Iterator[Path]:
         raise ConfigError(
             f"{output} exists and is not empty", "choose another --output, or delete it"
         )
-    with disk.output(output, ConfigError, "choose another --output"):
+    with disk.output(output, ConfigError, disk.ELSEWHERE):
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
         with disk.output(output, CheckpointError, "may you write there?"):
             yield draft
             draft.chmod(0o755)
-            if output.exists():
-                output.rmdir()
-            draft.rename(output)
+            draft.rename(output)  # also over an empty folder
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-
-
-# --- the family that expresses a model ------------------------------------------------------------
 
 
 def find_family(config: knobs.Config, special: Special) -> Family:
@@ -157,22 +154,23 @@ def find_family(config: knobs.Config, special: Special) -> Family:
 
 def list_differences(config: knobs.Config, special: Special, family: Family) -> dict[str, Any]:
     """List what a family cannot express: knobs and their values."""
-    model = config.model
     heads = set(config.objectives)
     read = family.from_hf(family.to_hf(config, special), heads)
-    ours, back = _complete(model), _complete(read)
+    back = _complete(read)
     wrong = {
-        f"model.{name}": ours[name]
-        for name in ours
-        if ours[name] != back[name] and _acts(name, config, read)
+        f"model.{name}": value
+        for name, value in _complete(config.model).items()
+        if value != back[name] and _acts(name, config, read)
     }
-    if config_json.reads_last_token(model, heads):
+    if config_json.reads_last_token(config.model, heads):
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
     if any(objective.shift for objective in config.objectives.values()):
         wrong["objectives.hybrid.shift"] = "True, masks filled by what stands before them"
     for name in sorted(heads - family.heads):
         wrong[f"objectives.{name}"] = f"no head of {family.title}"
-    shared = _share_tensors(family, heads)
+    owners = {(ours.partition("/")[0], theirs) for ours, theirs in family.names.items()}
+    counts = Counter(theirs for head, theirs in owners if head in heads)
+    shared = sorted({head for head, theirs in owners if head in heads and counts[theirs] > 1})
     if shared:
         wrong["objectives"] = f"{' and '.join(shared)}, which share one name there"
     return wrong
@@ -186,13 +184,9 @@ def find_class(config: knobs.Config, family: Family) -> tuple[str, str]:
 
 
 def _complete(model: knobs.Model) -> dict[str, Any]:
-    """Return the knobs that decide what a model computes; values that follow are filled in."""
+    """List the knobs that decide what a model computes; values that follow are filled in."""
     assert model.layers is not None
-    values = {
-        field.name: getattr(model, field.name)
-        for field in dataclasses.fields(model)
-        if field.name not in FREE
-    }
+    values = {name: value for name, value in vars(model).items() if name not in FREE}
     values["embedding"] = model.table_width
     values["global_every"] = min(model.global_every, model.layers)
     for name, source in FOLLOW.items():
@@ -206,15 +200,3 @@ def _acts(name: str, config: knobs.Config, read: knobs.Model) -> bool:
     again = dataclasses.replace(config, model=read)
     listed = conditions.list_conditions(f"model.{name}")
     return any(all(one.holds(c, "") for one in listed) for c in (config, again))
-
-
-def _share_tensors(family: Family, heads: set[str]) -> list[str]:
-    """List heads of a model that would be written under one name."""
-    owners: dict[str, str] = {}  # name there -> the first head that has it
-    shared: set[str] = set()
-    for ours, row in family.names.items():
-        head = ours.partition("/")[0]
-        if head in heads:
-            owner = owners.setdefault(row.theirs, head)
-            shared |= {owner, head} if owner != head else set()
-    return sorted(shared)

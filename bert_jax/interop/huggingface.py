@@ -28,9 +28,7 @@ from bert_jax.interop import (
     tensor_files,
     tf1,
 )
-from bert_jax.interop.families.base import read_count
-from bert_jax.interop.json_files import list_names
-from bert_jax.interop.parameter_names import Rows, Shape
+from bert_jax.interop.parameter_names import BELONG, Names, Shape, find_theirs, list_names
 from bert_jax.objectives import network
 
 STORED = ("float32", "float16", "bfloat16", "float64")
@@ -40,6 +38,8 @@ HUB_FILES = (
     *("modules.json", "*_Pooling/config.json", *sentence.FILES),
 )
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
+# What the reader of a family raises for a value of another type than transformers writes.
+MALFORMED = (ConfigError, TypeError, ValueError, KeyError, AttributeError, IndexError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,19 +66,16 @@ def fetch_model(name: str) -> Path | None:
     from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
 
     repository = match[1] or match[2]
-    # ValueError: the hub allows no such name.
-    failures = (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError)
     try:
         return Path(huggingface_hub.snapshot_download(repository, allow_patterns=list(HUB_FILES)))
-    except failures as error:
-        hint = (
-            "give an existing folder, "
-            "or fetch the model where there is a network and copy its folder"
-        )
+    # ValueError: the hub allows no such name.
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError, ValueError) as error:
         raise CheckpointError(
             f"no file or folder {name} here, and the hub's {repository} cannot be fetched: "
             f"{first_line(error)}",
-            suggest_path(name) or hint,
+            suggest_path(name)
+            or "give an existing folder, or fetch the model where there is a "
+            "network and copy its folder",
         ) from error
 
 
@@ -100,39 +97,39 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
     try:
         family = families.find_family(stated, tensors.shapes)
         names = _name_tensors(tensors, family, path)
-        shapes = {plain: tensors.shapes[stored] for plain, stored in names.items()}
-        if file.name == config_json.GOOGLES and family.mark("classify") in shapes:
+        shapes = {today: tensors.shapes[stored] for today, stored in names.items()}
+        if file.name == config_json.GOOGLES and family.mark_head("classify") in shapes:
             # Only run_classifier.py of google's scripts has a tensor of this name.
             stated.setdefault("architectures", ["BertForSequenceClassification"])
         length = sentence.read_length(folder)
         config = config_json.read_config(stated, family, shapes, length, allow_missing)
-        vocab_size = read_count(stated, "vocab_size")
-    except ConfigError as error:
-        raise CheckpointError(f"{file}: {error}", error.hint) from error
-    rows = family.rows(config.objectives, config.model.word_head)
-    wanted = _shape_parameters(config, shapes, vocab_size, rows)
-    parameter_names.check_shapes(shapes, rows, wanted, vocab_size, str(path))
-    expected = {parameter_names.find_row(rows, ours)[1] for ours in wanted}
-    expected |= {family.tied, family.second_bias} & shapes.keys()
-    unused = sorted(name for name in shapes.keys() - expected if not re.match(family.unused, name))
+        modules = family.name_modules(config.objectives, config.model.word_head)
+        vocab_size = _read_vocabulary_size(stated, modules, shapes)
+    except MALFORMED as error:
+        hint = getattr(error, "hint", "it is damaged, or of another program")
+        raise CheckpointError(f"{file}: {first_line(error)[:300]}", hint) from error
+    wanted = _shape_parameters(config, shapes, vocab_size, modules)
+    parameter_names.check_shapes(shapes, modules, wanted, vocab_size, str(path))
+    used = {find_theirs(modules, ours)[1] for ours in wanted}
+    used |= {family.tied, family.second_bias} & shapes.keys()
+    unused = sorted(name for name in shapes.keys() - used if not re.match(family.unused, name))
     if unused and not allow_unused:
         raise CheckpointError(
             f"{path} holds {list_names(unused)}, which the model of its config.json has not",
             "bert-jax import --allow-unused leaves them aside",
         )
-    values = {name: _read_float32(tensors, names[name], path) for name in sorted(expected)}
+    values = {name: _read_float32(tensors, names[name], path) for name in sorted(used)}
     tensor_files.check_finite(values, path)
-    _check_copies(values, family, rows, config, path)
-    params = parameter_names.to_ours(values, rows, wanted, vocab_size)
-    own = stated.get(config_json.OWN)
+    _check_copies(values, family, config, path)
+    params = parameter_names.to_ours(values, modules, wanted, vocab_size)
     return Foreign(
-        config,
-        unflatten_dict(params, sep="/"),
-        vocab_size,
-        folder if any((folder / name).exists() for name in tokenizers.NAMES) else None,
-        own.get("tokenizer") if isinstance(own, dict) else None,
-        sentence.read_settings(folder),
-        {key: stated[key] for key in family.kept if key in stated},
+        config=config,
+        params=unflatten_dict(params, sep="/"),
+        vocab_size=vocab_size,
+        tokenizer=folder if any((folder / name).exists() for name in tokenizers.NAMES) else None,
+        tokenizer_hash=stated.get(config_json.OWN, {}).get("tokenizer"),
+        sentence=sentence.read_settings(folder),
+        stated={key: stated[key] for key in family.kept if key in stated},
     )
 
 
@@ -140,8 +137,8 @@ def _open_tensors(path: Path) -> tensor_files.Tensors:
     """Open the files of a path, whichever their format is."""
     if tf1.is_checkpoint(path):
         return tf1.TensorFlowCheckpoint(path)
-    known = path.is_file() and path.suffix in (".safetensors", *tensor_files.PICKLES)
-    if path.exists() and not path.is_dir() and not known:
+    known = (".safetensors", *tensor_files.PICKLES)
+    if path.is_file() and path.suffix not in known:
         raise CheckpointError(
             f"{path} is no .safetensors file", "give the folder it is in, or its weights"
         )
@@ -153,27 +150,36 @@ def _name_tensors(
 ) -> dict[str, str]:
     """Map the name that the family gives a tensor today to its name in the file."""
     found: dict[str, str] = {}
-    today = parameter_names.plain_names(tensors.shapes, family.prefix, family.names)
-    for stored, plain in today.items():
-        if plain in found:
-            raise CheckpointError(
-                f"{path} holds {list_names([plain])} twice, under two names", "keep one of them"
-            )
-        found[plain] = stored
-    bias = family.names["mlm/bias"].theirs
+    today = parameter_names.rename_today(tensors.shapes, family.prefix, family.names)
+    for stored, name in today.items():
+        if name in found:
+            raise CheckpointError(f"{path} holds {name} twice, under two names", "keep one of them")
+        found[name] = stored
+    _, bias = find_theirs(family.names, "mlm/bias")
     if family.second_bias in found and bias not in found:
         found[bias] = found.pop(family.second_bias)
     return found
 
 
+def _read_vocabulary_size(
+    stated: Mapping[str, Any], modules: Names, shapes: Mapping[str, Shape]
+) -> int:
+    """Read the size of the vocabulary, which is compared with the file's before it is traced."""
+    size = stated["vocab_size"]
+    _, table = find_theirs(modules, "encoder/embeddings/token")
+    count = shapes.get(table, (0,))[0]
+    if size != count:
+        raise ConfigError(f"vocab_size = {size}, and {table} has {count} rows", BELONG)
+    return size
+
+
 def _shape_parameters(
-    config: knobs.Config, names: Mapping[str, Shape], vocab_size: int, rows: Rows
+    config: knobs.Config, names: Mapping[str, Shape], vocab_size: int, modules: Names
 ) -> dict[str, Shape]:
     """Trace the shapes of our parameters; a pooler that no head reads is added if it is there."""
     tree = jax.eval_shape(lambda: network.init(config, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
-    pooler = rows.get("encoder/pooler/kernel")
-    if pooler and pooler.theirs in names:
+    if f"{modules.get('encoder/pooler')}.weight" in names:
         width = config.model.hidden
         assert width is not None
         shapes |= {"encoder/pooler/kernel": (width, width), "encoder/pooler/bias": (width,)}
@@ -195,19 +201,13 @@ def _read_float32(tensors: tensor_files.Tensors, name: str, path: Path) -> np.nd
 def _check_copies(
     values: Mapping[str, np.ndarray],
     family: families.Family,
-    rows: Rows,
     config: knobs.Config,
     path: Path,
 ) -> None:
     """Refuse second copies of the output matrix and of its bias that differ from the first."""
-    table = values[rows["encoder/embeddings/token"].theirs]
-    tied = values.get(family.tied) if config.model.word_head != "untied" else None
-    if tied is not None and not np.array_equal(tied, table):
-        raise CheckpointError(
-            f"{path}: {family.tied} is not the word embeddings",
-            "config.json ties the output to that table",
-        )
-    bias = rows["mlm/bias"].theirs
-    copy = values.get(family.second_bias)
-    if copy is not None and not np.array_equal(copy, values[bias]):
-        raise CheckpointError(f"{path}: {family.second_bias} and {bias} differ", "they are one")
+    copies = {family.second_bias: find_theirs(family.names, "mlm/bias")[1]}
+    if config.model.word_head != "untied":
+        copies[family.tied] = find_theirs(family.names, "encoder/embeddings/token")[1]
+    for copy, first in copies.items():
+        if copy in values and not np.array_equal(values[copy], values[first]):
+            raise CheckpointError(f"{path}: {copy} is not {first}", "config.json ties the two")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable
 from typing import Any
 
 import jax
@@ -21,97 +21,83 @@ from bert_jax.config import knobs
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.interop.json_files import list_names
-from bert_jax.interop.parameter_names import PADDED
+from bert_jax.interop.parameter_names import PADDED, list_names
 
 logger = logging.getLogger(__name__)
 
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "embedding", "max_positions", "type_vocab")
-SAME = (
+SAME = (  # knobs that no shape shows, and whose change is worth a warning
     *("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal"),
     *("first_position", "rotary_base", "rotary_base_near", "first_norm", "biases", "pooler"),
     *("pooling", "norm_kind", "embedding_norm", "position_buckets", "attention_gate"),
     *("inner_norm", "norm_parameters", "mlp_biases", "layer_weights"),
 )
+Flat = dict[str, Any]  # our names -> arrays
 
 
 def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     """Fill in the parameters that `config.init_from` has, placed as in `params`."""
     source = config.init_from
     run = runs.open_run(source)
-    theirs = {name: np.asarray(x) for name, x in flatten_dict(run.params, sep="/").items()}
-    ours = flatten_dict(params, sep="/")
+    ours: Flat = flatten_dict(params, sep="/")
+    theirs: Flat = flatten_dict(run.params, sep="/")
     # The longest word may differ: it concerns rare words only.
     if run.tokenizer.vocab != tokenizer.vocab or run.tokenizer.rules != tokenizer.rules:
         theirs = _remap_rows(config, run, tokenizer, ours, theirs)
-    for head in _list_other_classes(config, run.config):
-        theirs = {name: value for name, value in theirs.items() if not name.startswith(f"{head}/")}
+    theirs = _drop_other_classes(config, run.config, theirs)
     theirs |= _copy_transforms(ours, theirs)
-    fits = {name for name in ours if name in theirs and theirs[name].shape == ours[name].shape}
-    left = _list_fresh(config, ours.keys() - fits)
-    _check_fit(config, run, theirs, sorted(ours.keys() - fits - left))
+    other = {name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape}
+    fresh = {name for name in other if config.init_fresh and re.search(config.init_fresh, name)}
+    _check_fit(config, run, theirs, sorted(other - fresh))
     differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
     if differ:
-        logger.warning(f"{source} was trained with {_settings(run.config.model, differ)}")
-    if count := config.init_fresh_layers:
-        theirs |= _restore_top(config, ours, theirs)
-        top = f"the top {count} of {config.model.layers} layers and the pooler"
+        logger.warning(f"{source} was trained with {_list_settings(run.config.model, differ)}")
+    if config.init_fresh_layers:
+        fresh |= _find_top(config, ours)
+        top = f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
         logger.info(f"init_from {source}: {top} start fresh")
     unused = theirs.keys() - ours.keys()
-    for state, names in (("starts fresh", left), ("is not used", unused)):
+    for state, names in (("starts fresh", fresh & other), ("is not used", unused)):
         if names:
             logger.info(f"init_from {source}: {list_names(sorted(names))} {state}")
     placed = {
-        name: leaf if name in left else jax.device_put(theirs[name], leaf.sharding)
+        name: leaf if name in fresh else jax.device_put(np.asarray(theirs[name]), leaf.sharding)
         for name, leaf in ours.items()
     }
     return unflatten_dict(placed, sep="/")
 
 
-def _list_fresh(config: knobs.Config, names: Set[str]) -> set[str]:
-    """List the parameters that `init_fresh` lets start fresh."""
-    fresh = re.compile(config.init_fresh)
-    return {name for name in names if config.init_fresh and fresh.search(name)}
-
-
 def _check_fit(
-    config: knobs.Config,
-    run: runs.TrainedModel,
-    theirs: dict[str, np.ndarray],
-    wrong: list[str],
+    config: knobs.Config, run: runs.TrainedModel, theirs: Flat, wrong: list[str]
 ) -> None:
     """Refuse a model that lacks parameters, has other shapes or more layers."""
     source = config.init_from
-    sizes = f"set config.model: {_settings(run.config.model, SIZES)}"
+    sizes = f"set config.model: {_list_settings(run.config.model, SIZES)}"
     absent = [name for name in wrong if name not in theirs]
     if absent:
         # The head of each, or its module of the encoder.
-        depths = ((name.split("/"), 2 if name.startswith("encoder/") else 1) for name in absent)
-        parts = "|".join(sorted({"/".join(names[:depth]) for names, depth in depths}))
-        hint = f"--config.init_fresh='^({parts})/' starts them fresh"
+        parts = {re.match(r"encoder/[^/]+|[^/]+", name)[0] for name in absent}  # type: ignore[index]
+        hint = f"--config.init_fresh='^({'|'.join(sorted(parts))})/' starts them fresh"
         if run.config.model.layers != config.model.layers:
             hint = f"{sizes}; or {hint}"
         raise ConfigError(f"init_from {source} lacks {list_names(absent)}", hint)
-    assert config.model.layers is not None
-    layers = {name: re.search(r"layer_(\d+)/", name) for name in theirs}
-    wrong += [name for name, n in layers.items() if n and int(n[1]) >= config.model.layers]
+    last = f"encoder/layer_{config.model.layers}/"  # the first layer that is too much
+    wrong = wrong + [name for name in theirs if name.startswith(last)]
     if wrong:
         raise ConfigError(f"init_from {source} has another shape for {list_names(wrong)}", sizes)
 
 
-def _list_other_classes(ours: knobs.Config, theirs: knobs.Config) -> list[str]:
-    """List the heads over other classes: with as many classes they would fit and be wrong."""
-    heads = []
+def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) -> Flat:
+    """Leave out heads over other classes: with as many classes they would fit and be wrong."""
     for head in ours.objectives.keys() & theirs.objectives.keys():
-        our_labels = ours.objectives[head].labels
-        their_labels = theirs.objectives[head].labels
-        if our_labels != their_labels and not all(map(UNNAMED.fullmatch, their_labels)):
-            heads.append(head)
-    return heads
+        labels = theirs.objectives[head].labels
+        if ours.objectives[head].labels != labels and not all(map(UNNAMED.fullmatch, labels)):
+            params = {name: x for name, x in params.items() if not name.startswith(f"{head}/")}
+    return params
 
 
-def _copy_transforms(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _copy_transforms(ours: Flat, theirs: Flat) -> Flat:
     """Take the dense layer and norm of the MLM head for heads over labels that lack theirs.
 
     transformers begins them there too: in ModernBERT's classes they have one name.
@@ -124,25 +110,18 @@ def _copy_transforms(ours: dict[str, Any], theirs: dict[str, np.ndarray]) -> dic
     return found
 
 
-def _restore_top(
-    config: knobs.Config, ours: dict[str, Any], theirs: dict[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Take the fresh values of the top layers, the last norm and the pooler."""
+def _find_top(config: knobs.Config, names: Iterable[str]) -> set[str]:
+    """Find the parameters of the top layers, the last norm and the pooler."""
     layers = config.model.layers
     assert layers is not None
     top = [f"encoder/layer_{i}/" for i in range(layers - config.init_fresh_layers, layers)]
-    fresh = (*top, "encoder/pooler/", "encoder/final_norm/")
-    names = [name for name in ours.keys() & theirs.keys() if name.startswith(fresh)]
-    return {name: np.asarray(ours[name]) for name in names}
+    starts = (*top, "encoder/pooler/", "encoder/final_norm/")
+    return {name for name in names if name.startswith(starts)}
 
 
 def _remap_rows(
-    config: knobs.Config,
-    run: runs.TrainedModel,
-    tokenizer: Tokenizer,
-    ours: dict[str, Any],
-    theirs: dict[str, np.ndarray],
-) -> dict[str, np.ndarray]:
+    config: knobs.Config, run: runs.TrainedModel, tokenizer: Tokenizer, ours: Flat, theirs: Flat
+) -> Flat:
     """Bring the vocabulary's rows into our order; rows of pieces that only we have stay fresh."""
     if config.init_vocab != "remap":
         raise ConfigError(
@@ -158,10 +137,10 @@ def _remap_rows(
     rows = [i for i, piece in enumerate(tokenizer.vocab) if piece in their_ids]
     sources = [their_ids[tokenizer.vocab[i]] for i in rows]
     moved = dict(theirs)
-    for name in set(PADDED) & ours.keys() & theirs.keys():
+    for name in ours.keys() & theirs.keys() & set(PADDED):
         if ours[name].shape[1:] == theirs[name].shape[1:]:
             moved[name] = np.array(ours[name])
-            moved[name][rows] = theirs[name][sources]
+            moved[name][rows] = np.asarray(theirs[name])[sources]
     kept = f"{len(rows):,} of {tokenizer.size:,} pieces keep their rows"
     logger.info(f"init_from {config.init_from}: {kept}")
     return moved
@@ -171,5 +150,5 @@ def _describe(tokenizer: Tokenizer) -> str:
     return f"{tokenizer.size:,} pieces ({tokenizer.kind}, rules {tokenizer.rules})"
 
 
-def _settings(model: knobs.Model, keys: Iterable[str]) -> str:
+def _list_settings(model: knobs.Model, keys: Iterable[str]) -> str:
     return ", ".join(f"{key}={getattr(model, key)}" for key in keys)

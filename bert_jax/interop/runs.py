@@ -17,10 +17,13 @@ from bert_jax.config import knobs, recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
 from bert_jax.interop import huggingface
-from bert_jax.interop.json_files import read_json
-from bert_jax.interop.parameter_names import PADDED
+from bert_jax.interop.parameter_names import BELONG, PADDED
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import diffusion, hybrid
+from bert_jax.system import jsons
+
+HUB = "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
+SPOILED = "restore the folder from its backup: another vocabulary makes every prediction wrong"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,7 +40,7 @@ class TrainedModel:
     from_left: TrainedModel | None = None  # a hybrid model, as it reads causal examples
 
     def changed(self, **sections: Any) -> TrainedModel:
-        """Return the model with sections of its config replaced, in whichever way it is read."""
+        """Replace sections of the model's config, in whichever way it is read."""
         config = dataclasses.replace(self.config, **sections)
         from_left = self.from_left and self.from_left.changed(**sections)
         return dataclasses.replace(self, config=config, from_left=from_left)
@@ -56,7 +59,7 @@ class TrainedModel:
 
 
 def is_step(folder: Path) -> bool:
-    """Return whether a path has the form RUN/checkpoints/STEP."""
+    """Tell whether a path has the form RUN/checkpoints/STEP."""
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
 
@@ -77,11 +80,6 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
                 f"no checkpoint at {path}", "its folder lists the steps there are"
             )
         folder, step = folder.parent.parent, int(folder.name)
-    if folder.name == "checkpoints" and folder.is_dir() and any(map(is_step, folder.iterdir())):
-        raise CheckpointError(
-            f"{path} is where a run keeps its steps",
-            f"{folder.parent} is the run, {folder}/N a step",
-        )
     if (cells := folder / "cells").is_dir() and (folder / "study.json").is_file():
         raise CheckpointError(f"{path} is a study", f"its runs are in {cells}: name one of them")
     if not (folder / "checkpoints").is_dir():
@@ -95,42 +93,30 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
     vocabulary = tokenizers.load(tokenizer_path)
     if vocabulary.hash != meta["tokenizer"]:
         raise ConfigError(
-            f"{tokenizer_path} is not the tokenizer step {meta['step']} was trained with",
-            "restore the folder from the run's backup: "
-            "another vocabulary makes every prediction wrong",
+            f"{tokenizer_path} is not the tokenizer step {meta['step']} was trained with", SPOILED
         )
     config = recorded(meta["config"])
     params = diffusion.forbid_mask_token(config, params, vocabulary.special.mask)
-    place = vocabulary, tokenizer_path
-    model = TrainedModel(folder, config.as_read, *place, params, meta["step"], meta)
+    model = TrainedModel(
+        folder, config.as_read, vocabulary, tokenizer_path, params, meta["step"], meta
+    )
     if "hybrid" not in config.objectives:
         return model
-    read, head = hybrid.read_causally(config), hybrid.rename_head(params)
-    from_left = dataclasses.replace(model, config=read, params=head)
+    from_left = dataclasses.replace(
+        model, config=hybrid.read_causally(config), params=hybrid.rename_head(params)
+    )
     return dataclasses.replace(model, from_left=from_left)
 
 
 def read_description(path: str) -> tuple[knobs.Config, Path]:
     """Read a model's config and tokenizer path; of a run of ours without parameters or devices."""
     folder = Path(path)
-    folder = folder.parent.parent if is_step(folder) else folder
+    if is_step(folder):
+        folder = folder.parent.parent
     if not (folder / "checkpoints").is_dir():
         run = open_run(path)
         return run.config, run.tokenizer_path
-    file = folder / "config.json"
-    return recorded(read_json(file)), folder / "tokenizer"
-
-
-def _meant(path: str) -> str:
-    """Return the hint for a path where nothing is."""
-    if Path(path).parts[-2:] == ("runs", "demo"):
-        return "`make demo` trains it, or give another run or model folder"
-    if re.fullmatch(r"bert-[\w-]+", path):
-        return f"if the hub's is meant: google-bert/{path}"
-    folder = Path(path).parent
-    if "/" in path and folder.is_dir() and (names := sorted(os.listdir(folder))):
-        return suggest_path(path) or f"{folder} holds {', '.join(names[:20])}"
-    return "give a run folder, such as runs/demo, a model folder, or OWNER/NAME of the hub"
+    return recorded(jsons.read(folder / "config.json", CheckpointError)), folder / "tokenizer"
 
 
 def open_foreign(
@@ -148,7 +134,7 @@ def open_foreign(
     if not folder.exists() and not Path(f"{path}.index").is_file():
         fetched = huggingface.fetch_model(path)
         if fetched is None:
-            raise CheckpointError(f"no checkpoint at {path}", _meant(path))
+            raise CheckpointError(f"no checkpoint at {path}", _suggest_model(path))
         folder = fetched
     model = huggingface.read_model(folder, allow_missing, allow_unused)
     tokenizer_path = Path(tokenizer) if tokenizer else model.tokenizer
@@ -185,6 +171,15 @@ def open_foreign(
     return TrainedModel(folder, config, vocabulary, tokenizer_path, params, 0, meta)
 
 
+def _suggest_model(path: str) -> str:
+    """Write the hint for a path where nothing is."""
+    if Path(path).parts[-2:] == ("runs", "demo"):
+        return "`make demo` trains it, or give another run or model folder"
+    if re.fullmatch(r"bert-[\w-]+", path):
+        return f"if the hub's is meant: google-bert/{path}"
+    return suggest_path(path) or HUB
+
+
 def _check_tokenizer(
     path: str,
     model: huggingface.Foreign,
@@ -194,15 +189,14 @@ def _check_tokenizer(
     """Refuse a tokenizer that is not the model's, as far as the model says what its own is."""
     if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
-            f"{tokenizer_path} is not the tokenizer {path} was exported with",
-            "restore its files, or export again: another vocabulary makes every prediction wrong",
+            f"{tokenizer_path} is not the tokenizer {path} was exported with", SPOILED
         )
     first = model.config.model.first_position
     if first and vocabulary.special.pad != first - 1:
         raise CheckpointError(
             f"{path}: positions follow from pad_token_id = {first - 1}, and the padding token of "
             f"{tokenizer_path} is {vocabulary.special.pad}",
-            "the tokenizer and config.json must belong together",
+            BELONG,
         )
     if model.sentence.get("lowercase") and not vocabulary.lowercase:
         raise CheckpointError(
@@ -214,8 +208,7 @@ def _check_tokenizer(
 def _cut_vocabulary(params: Any, rows: int, vocab_size: int) -> Any:
     """Cut the tables to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
     flat = flatten_dict(params, sep="/")
-    for name in set(PADDED) & set(flat):
+    for name in flat.keys() & set(PADDED):
         kept = flat[name][:vocab_size]
-        padding = [(0, rows - vocab_size)] + [(0, 0)] * (kept.ndim - 1)
-        flat[name] = np.pad(kept, padding)
+        flat[name] = np.pad(kept, [(0, rows - vocab_size)] + [(0, 0)] * (kept.ndim - 1))
     return unflatten_dict(flat, sep="/")

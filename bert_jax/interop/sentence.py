@@ -7,17 +7,18 @@ A setting that would change the vector and is not supported here is refused.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import CheckpointError
-from bert_jax.interop.json_files import read_json, shorten, write_json
+from bert_jax.system import jsons
+from bert_jax.system.jsons import Maybe
 
 TEXT, MODEL = FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
 OTHER_MODES = ("pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens")
 FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"}
+OWN = "only plain texts and whole vectors are embedded"
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
@@ -25,17 +26,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
     file = folder / "modules.json"
     if not file.exists():
         return {}
-    modules = read_json(file, list)
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    modules = jsons.read(file, CheckpointError, [{"type": str, "path": str}])
+    kinds = [module["type"].rpartition(".")[2] for module in modules]
     if kinds not in ([*FOLDERS][:2], [*FOLDERS]):
         raise CheckpointError(
-            f"{file} chains {shorten(kinds)}", "Transformer, Pooling and Normalize are known"
+            f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known"
         )
-    subfolder = modules[1].get("path")
-    if not isinstance(subfolder, str) or Path(subfolder).name != subfolder or subfolder == "..":
-        raise CheckpointError(
-            f"{file} names the folder {shorten(subfolder)}", "a folder next to the file is read"
-        )
+    subfolder = modules[1]["path"]
+    if Path(subfolder).name != subfolder or subfolder == "..":
+        problem = f"{file} names the folder {jsons.show(subfolder)}"
+        raise CheckpointError(problem, "a folder next to the file is read")
     text = _read_if_there(folder / TEXT)
     _check_whole(folder, text)
     return {
@@ -49,14 +49,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_length(
     folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length"
 ) -> int | None:
-    """Read the longest text a folder states; None if it states none, or one beyond all models."""
+    """Read the most tokens of a text; None if it states none, or one beyond all models."""
     stated = _read_if_there(folder / name).get(key)
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
 
 
 def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int | None) -> None:
     """Write the files that make a folder a SentenceTransformer: encoder, pooling, normalization."""
-    pooling = stated.get("pooling") or "mean"
     kinds = [kind for kind in FOLDERS if kind != "Normalize" or stated.get("normalize")]
     modules = []
     for number, kind in enumerate(kinds):
@@ -64,48 +63,37 @@ def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int
         (folder / path).mkdir(exist_ok=True)
         full = f"sentence_transformers.models.{kind}"
         modules.append({"idx": number, "name": str(number), "path": path, "type": full})
-    modes = dict.fromkeys(OTHER_MODES, False) | {
-        key: pooling == mode for key, mode in MODES.items()
-    }
-    write_json(
-        folder / FOLDERS["Pooling"] / "config.json", {"word_embedding_dimension": width} | modes
-    )
-    write_json(folder / "modules.json", modules)
+    pooling = stated.get("pooling") or "mean"
+    modes = dict.fromkeys(OTHER_MODES, False)
+    modes |= {key: pooling == mode for key, mode in MODES.items()}
+    file = folder / FOLDERS["Pooling"] / "config.json"
+    jsons.write(file, {"word_embedding_dimension": width} | modes)
+    jsons.write(folder / "modules.json", modules)
     limit = min(stated.get("length") or length, length)
-    write_json(folder / TEXT, {"max_seq_length": limit, "do_lower_case": False})
+    jsons.write(folder / TEXT, {"max_seq_length": limit, "do_lower_case": False})
 
 
 def _read_pooling(file: Path) -> str:
     """Read the pooling that a config.json switches on, or names."""
-    stated = read_json(file)
+    stated = jsons.read(file, CheckpointError)
     chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on is True]
     mode = MODES.get(chosen[0]) if len(chosen) == 1 else stated.get("pooling_mode")
-    if mode not in MODES.values():
-        raise CheckpointError(
-            f"{file}: pooling {shorten(chosen or mode)}", "mean and cls are known"
-        )
+    if mode not in ("mean", "cls"):
+        raise CheckpointError(f"{file}: pooling {chosen or mode}", "mean and cls are known")
     return str(mode)
 
 
 def _check_whole(folder: Path, text: dict[str, Any]) -> None:
     """Refuse settings under which a vector is not made of the text alone, or is cut."""
-    model = _read_if_there(folder / MODEL)
+    model = _read_if_there(folder / MODEL, {"prompts": Maybe({str: str})})
     prompt = model.get("default_prompt_name")
-    prompts = model.get("prompts")
-    is_empty = isinstance(prompts, dict) and prompts.get(str(prompt)) == ""
-    width = model.get("truncate_dim")
-    output = json.dumps(text.get("modality_config", "last_hidden_state"))
-    problems = {
-        f"prepends the prompt {shorten(prompt)}": bool(prompt) and not is_empty,
-        f"cuts vectors to {shorten(width)} numbers": width is not None,
-        "pools another output than the last hidden state": "last_hidden_state" not in output,
-    }
-    for problem, holds in problems.items():
-        if holds:
-            raise CheckpointError(
-                f"{folder} {problem}", "only plain texts and whole vectors are embedded"
-            )
+    if prompt and (model.get("prompts") or {}).get(prompt) != "":
+        raise CheckpointError(f"{folder} prepends the prompt {jsons.show(prompt)}", OWN)
+    if model.get("truncate_dim") is not None:
+        raise CheckpointError(f"{folder} cuts vectors to {model['truncate_dim']} numbers", OWN)
+    if "last_hidden_state" not in str(text.get("modality_config", "last_hidden_state")):
+        raise CheckpointError(f"{folder} pools another output than the last hidden state", OWN)
 
 
-def _read_if_there(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.exists() else {}
+def _read_if_there(file: Path, schema: Any = dict) -> dict[str, Any]:
+    return jsons.read(file, CheckpointError, schema) if file.exists() else {}

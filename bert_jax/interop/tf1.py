@@ -39,8 +39,7 @@ class TensorFlowCheckpoint:
         except self._tensorflow.errors.OpError as error:
             raise self._refuse(error) from error
         for variable, shape in self._reader.get_variable_to_shape_map().items():
-            name = rename_variable(variable)
-            if name:
+            if name := rename_variable(variable):
                 self._variables[name] = variable
                 self.shapes[name] = tuple(reversed(shape) if is_kernel(variable) else shape)
 
@@ -59,13 +58,11 @@ class TensorFlowCheckpoint:
 
 def find_prefix(path: Path) -> str:
     """Find the prefix of the checkpoint that a path means."""
-    if path.is_dir():
-        found = sorted(path.glob("*.index"))
-        if len(found) != 1:
-            names = ", ".join(file.name for file in found[:5])
-            raise CheckpointError(f"{path} holds {len(found)} *.index files: {names}", PREFIX)
-        path = found[0]
-    return str(path).removesuffix(".index")
+    found = sorted(path.glob("*.index")) if path.is_dir() else [path]
+    if len(found) != 1:
+        names = ", ".join(file.name for file in found[:5])
+        raise CheckpointError(f"{path} holds {len(found)} *.index files: {names}", PREFIX)
+    return str(found[0]).removesuffix(".index")
 
 
 def is_kernel(variable: str) -> bool:

@@ -13,18 +13,18 @@ from bert_jax.system.log import line
 
 
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
-    """Return the real size of a config's vocabulary; with `make`, train one that does not exist."""
-    if config.task.source and not config.tokenizer.path:
+    """Count a config's vocabulary; with `make`, train one that does not exist."""
+    if config.tokenizer.path:
+        return corpora.load_vocabulary(config.tokenizer).size
+    if config.task.source:
         from bert_jax.interop.runs import read_description  # it imports jax
 
         return tokenizers.load(read_description(config.init_from)[1]).size
-    if config.tokenizer.path:
-        return corpora.load_vocabulary(config.tokenizer).size
-    return _trained_size(config.corpus, config.tokenizer, make)
+    return _count_trained(config.corpus, config.tokenizer, make)
 
 
 def assumed_size(config: knobs.Config) -> int:
-    """Return the size of a config's vocabulary; before it is trained, the size asked for."""
+    """Count a config's vocabulary; before it is trained, return the size asked for."""
     try:
         return vocabulary_size(config)
     except (ConfigError, DataError):
@@ -34,7 +34,7 @@ def assumed_size(config: knobs.Config) -> int:
 
 
 @functools.cache  # for studies of many cells: the fingerprint reads the whole text
-def _trained_size(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
+def _count_trained(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
     config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
         return prepare.prepare_corpus(config, log=line).tokenizer.size

@@ -9,9 +9,8 @@ from typing import Any
 import jax
 
 from bert_jax.config import knobs, to_dict
-from bert_jax.interop.json_files import write_json
+from bert_jax.system import jsons, trees
 from bert_jax.system import machine as facts
-from bert_jax.system import trees
 from bert_jax.training.data import TrainingData
 
 PACKAGES = (
@@ -52,8 +51,8 @@ def describe_run(
 ) -> None:
     """Write config.json, environment.json and tokenizer/, which make the folder self-contained."""
     leaves = trees.flat(params)
-    write_json(workdir / "config.json", to_dict(config))
-    write_json(
+    jsons.write(workdir / "config.json", to_dict(config))
+    jsons.write(
         workdir / "environment.json",
         {
             "command": command,

@@ -20,8 +20,6 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, families, huggingface, runs
 from bert_jax.objectives import network
-from bert_jax.predictors import stream
-from bert_jax.predictors.options import Options
 from tests import texts, toy, variants
 from tests.families import EXPRESSED, MLM
 from tests.parity import batch_of
@@ -186,6 +184,7 @@ def test_exported_folder_is_complete(exported):
     }
 
 
+@pytest.mark.fault(7)
 def test_exported_folder_notices_a_swapped_vocabulary(exported, tmp_path, capsys):
     folder = Path(shutil.copytree(exported, tmp_path / "m"))
     (folder / "tokenizer.json").unlink()
@@ -223,31 +222,6 @@ def test_export_to_a_full_disk_leaves_nothing(exported, tmp_path, small_files):
     ):
         export.write_folder(run, folder)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.slow
-def test_exported_folder_is_used_like_its_run(
-    trained, exported, base, tmp_path, capsys, one_device
-):
-    """Evaluated, asked and trained on."""
-    code, _, err = call(capsys, "evaluate", f"--checkpoint={exported}")
-    assert (code, "names no corpus" in err) == (2, True)
-    scores = []
-    for words in ([f"--checkpoint={trained}"], [f"--checkpoint={exported}", f"--config={base}"]):
-        code, out, err = call(capsys, "evaluate", *words)
-        assert code == 0, err
-        scores.append(json.loads(out)["pretrain"])
-    assert scores[0] == pytest.approx(scores[1], rel=1e-6)
-    answers = []
-    for path in (trained, exported):
-        asked = stream.Model(runs.open_run(str(path)), Options(top_k=3))
-        answers.append(list(stream.predict(asked, "fill-mask", ["the cat [MASK] near the sea."])))
-        answers[-1] += list(stream.predict(asked, "nsp", ["the cat sees.\tthe cat sees."]))
-        answers[-1] += list(stream.predict(asked, "embed", ["the cat sees."]))
-    assert answers[0] == answers[1]
-    config = configure(base, steps=10, optim__learning_rate=0, init_from=str(exported))
-    train.run(config, tmp_path / "w", command=[])
-    equal(parameters(tmp_path / "w"), parameters(trained))
 
 
 @pytest.mark.filterwarnings("ignore")  # of other libraries

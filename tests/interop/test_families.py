@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import ml_dtypes
 import numpy as np
 import pytest
 from flax.traverse_util import flatten_dict
@@ -43,7 +42,7 @@ def read_stated(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "config.json").read_text())
 
 
-def parsed(family: str, head: str, changes: dict[str, Any]) -> knobs.Config:
+def read_config(family: str, head: str, changes: dict[str, Any]) -> knobs.Config:
     """The config of a model with other lines in its config.json; "-" leaves a line out."""
     stated = {**families.golden(family)[0][head], **changes}
     shapes = {name: value.shape for name, value in families.tensors(family, head).items()}
@@ -74,32 +73,6 @@ def test_model_out_and_in_again_is_the_same_bytes(family, head, tmp_path):
     assert stated["architectures"] == golden["architectures"]
     inputs = json.loads((out / "tokenizer_config.json").read_text())["model_input_names"]
     assert ("token_type_ids" in inputs) == (family == "electra")
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of other libraries
-@pytest.mark.parametrize(("family", "head"), [case for case in CASES if case[0] != "neobert"])
-def test_transformers_loads_what_is_exported(family, head, tmp_path):
-    """In an environment with torch and transformers."""
-    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
-    out = exported(opened(tmp_path / "m", family, head), tmp_path / "out")
-    kind = getattr(transformers, read_stated(out)["architectures"][0])
-    model, report = kind.from_pretrained(out, output_loading_info=True)
-    assert not report["missing_keys"] - {"roberta.pooler.dense.weight"}
-    assert not report["unexpected_keys"]
-    given = {name: torch.tensor(x) for name, x in families.batch(family, head).items()}
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    with torch.no_grad():
-        found = model.eval()(**given)
-        if head != "multiple_choice":  # a pair has no types that the model would not take
-            model(**tokenizer("w5 w6", "w7", return_tensors="pt"))
-    mask = families.batch(family, head)["attention_mask"]
-    golden = families.outputs(family, head)
-    for name in ("last_hidden_state", "logits", "start_logits", "end_logits"):
-        if name in golden:
-            real = mask > 0 if golden[name].shape[: mask.ndim] == mask.shape else ...
-            ours, theirs = found[name].numpy()[real], golden[name][real]
-            assert np.abs(ours - theirs).max() <= 1e-5 * np.abs(theirs).max(), name
 
 
 @pytest.mark.parametrize("family", families.UNTIED)
@@ -160,32 +133,28 @@ def test_wide_generator_of_electra_stays_one(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("family", families.FAMILIES)
 def test_model_stored_otherwise_is_the_same(family, tmp_path):
-    """In shards, in half precision, without the prefix of the encoder, with copies and buffers."""
+    """In shards, without the prefix of the encoder, with copies and buffers."""
     given, case = families.tensors(family, "masked_lm"), table.TABLE[family]
     whole = flatten_dict(opened(tmp_path / "whole", family, "masked_lm").params, sep="/")
     prefix = case.prefix
     copies = {f"{prefix}embeddings.position_ids": np.arange(16)[None]}
     if case.tied:
-        copies[case.tied] = given[case.names["encoder/embeddings/token"].theirs]
-    if case.second_bias:
-        copies[case.second_bias] = given[case.names["mlm/bias"].theirs]
+        copies[case.tied] = given[f"{case.names['encoder/embeddings/token']}.weight"]
     short = {name.removeprefix(prefix): x for name, x in given.items() if name.startswith(prefix)}
-    half = {name: x.astype(ml_dtypes.bfloat16) for name, x in given.items()}
-    for name, stored, parts, head in (
-        ("copies", given | copies, 0, "masked_lm"),
-        ("shards", given, 3, "masked_lm"),
-        ("bare", short, 0, "model"),
-        ("half", half, 0, "masked_lm"),
+    for name, stored, head in (
+        ("copies", given | copies, "masked_lm"),
+        ("shards", given, "masked_lm"),
+        ("bare", short, "model"),
     ):
         folder = families.folder(tmp_path / name, family, head)
         (folder / "model.safetensors").unlink()
-        (variants.save_sharded(folder, stored, parts) if parts else variants.save(folder, stored))
+        if name == "shards":
+            variants.save_sharded(folder, stored, 3)
+        else:
+            variants.save(folder, stored)
         found = huggingface.read_model(folder, allow_missing=True).params
         for key, value in flatten_dict(found, sep="/").items():
-            expected = whole[key]
-            if name == "half":
-                expected = expected.astype(ml_dtypes.bfloat16).astype(np.float32)
-            np.testing.assert_array_equal(value, expected, err_msg=f"{name} {key}")
+            np.testing.assert_array_equal(value, whole[key], err_msg=f"{name} {key}")
 
 
 def test_dinkytrain_files_are_read_as_pre_norm(tmp_path):
@@ -206,29 +175,29 @@ def test_dinkytrain_files_are_read_as_pre_norm(tmp_path):
 
 
 def test_modernbert_is_read_as_transformers_4_and_5():
-    new = parsed("modernbert", "masked_lm", {})
+    new = read_config("modernbert", "masked_lm", {})
     assert (new.model.window, new.model.global_every) == (3, 3)
     assert (new.model.rotary_base, new.model.rotary_base_near) == (1600.0, 100.0)
     old = {"layer_types": "-", "rope_parameters": "-", "global_attn_every_n_layers": 3}
     bases = {"global_rope_theta": 1600.0, "local_rope_theta": 100.0}
-    assert parsed("modernbert", "masked_lm", old | bases) == new
-    without = parsed("modernbert", "masked_lm", old)  # their defaults
+    assert read_config("modernbert", "masked_lm", old | bases) == new
+    without = read_config("modernbert", "masked_lm", old)  # their defaults
     assert (without.model.rotary_base, without.model.rotary_base_near) == (160_000.0, 10_000.0)
-    same = parsed("modernbert", "masked_lm", old | bases | {"local_rope_theta": None})
+    same = read_config("modernbert", "masked_lm", old | bases | {"local_rope_theta": None})
     assert (same.model.rotary_base, same.model.rotary_base_near) == (1600.0, None)
-    seldom = parsed("modernbert", "masked_lm", old | {"global_attn_every_n_layers": 9})
+    seldom = read_config("modernbert", "masked_lm", old | {"global_attn_every_n_layers": 9})
     assert seldom.model.global_every == 4  # of 4 layers
     near = {"layer_types": ["sliding_attention"] * 4}
-    assert parsed("modernbert", "masked_lm", near).model.global_every == 0
-    everywhere = parsed("modernbert", "regression", {}).model
+    assert read_config("modernbert", "masked_lm", near).model.global_every == 0
+    everywhere = read_config("modernbert", "regression", {}).model
     assert (everywhere.window, everywhere.rotary_base_near) == (0, None)
     assert everywhere.biases
 
 
 def test_roberta_positions_begin_after_the_padding(tmp_path):
-    config = parsed(*PLAIN, {})
+    config = read_config(*PLAIN, {})
     assert (config.model.first_position, config.sequence_length) == (2, 14)
-    assert parsed(*PLAIN, {"pad_token_id": 0}).model.first_position == 1
+    assert read_config(*PLAIN, {"pad_token_id": 0}).model.first_position == 1
     families.vocabulary(families.folder(tmp_path, *PLAIN, pad_token_id=0), "roberta")
     with pytest.raises(CheckpointError, match=r"pad_token_id = 0, and the padding token of .* is"):
         runs.open_run(str(tmp_path))
@@ -246,7 +215,7 @@ def test_roberta_pooler_nobody_reads_is_left_aside(tmp_path):
 
 def test_distilbert_reads_the_dropout_of_its_class():
     for head, rate in (("question_answering", 0.3), ("sequence_classification", 0.4)):
-        assert parsed("distilbert", head, RATES).model.classifier_dropout == rate
+        assert read_config("distilbert", head, RATES).model.classifier_dropout == rate
 
 
 # --- refused --------------------------------------------------------------------------------------
@@ -256,44 +225,25 @@ ODD = ["sliding_attention", *["full_attention"] * 3]
 OTHERS: dict[tuple[str, str], list[tuple[str, Any]]] = {  # one line of config.json each
     PLAIN: [
         ("model_type", "deberta-v2"),
-        ("model_type", ["roberta"]),
         ("architectures", ["BertForSequenceClassification"]),
         ("position_embedding_type", "relative_key"),
-        ("add_cross_attention", True),
         ("quantization_config", {"bits": 4}),
-        ("pad_token_id", -1),
         ("problem_type", "multi_label_classification"),
         ("id2label", {"0": "a", "1": "a", "2": "b"}),
-        ("id2label", {"0": "a", "2": "b"}),
+        ("id2label", {"0": "a", "2": "b", "3": "c"}),
     ],
-    ("roberta-prelayernorm", "masked_lm"): [("is_decoder", "false")],
-    ("distilbert", "masked_lm"): [
-        ("is_decoder", True),
-        ("hidden_dim", "12"),
-        ("activation", "mish"),
-        ("dropout", float("nan")),
-    ],
+    ("distilbert", "masked_lm"): [("is_decoder", True), ("activation", "mish")],
     ("modernbert", "masked_lm"): [
         ("decoder_bias", False),
         ("attention_bias", True),
-        ("mlp_bias", 0),
         ("rope_scaling", {"type": "linear"}),
         ("rope_parameters", YARN),
-        ("classifier_pooling", "max"),
-        ("classifier_activation", "mish"),
         ("layer_types", ["full_attention"] * 3),
-        ("layer_types", "full_attention"),
         ("layer_types", ODD),
-        ("local_attention", 1),
     ],
     ("electra", "multiple_choice"): [("summary_type", "mean"), ("summary_activation", "tanh")],
     ("electra", "pretraining"): [("architectures", ["ElectraForTraining"])],
-    ("neobert", "masked_lm"): [
-        ("rms_norm", False),
-        ("hidden_act", "gelu"),
-        ("ngpt", True),
-        ("intermediate_size", 0),
-    ],
+    ("neobert", "masked_lm"): [("rms_norm", False), ("hidden_act", "gelu"), ("ngpt", True)],
 }
 
 
@@ -302,23 +252,6 @@ OTHERS: dict[tuple[str, str], list[tuple[str, Any]]] = {  # one line of config.j
 def test_value_of_another_function_is_refused(family, head):
     for key, value in OTHERS[family, head]:
         with pytest.raises(ConfigError, match=re.escape(key)) as caught:
-            parsed(family, head, {key: value})
+            read_config(family, head, {key: value})
         assert caught.value.hint
         assert len(str(caught.value)) < 300
-
-
-def test_base_of_rotary_positions_is_a_number():
-    for value in ("1e4", None, float("inf"), True):
-        lines = {"rope_parameters": None, "global_rope_theta": value}
-        with pytest.raises(ConfigError, match="global_rope_theta"):
-            parsed("modernbert", "masked_lm", lines)
-
-
-def test_unknown_kind_is_refused_with_the_known_ones(tmp_path, capsys):
-    folder = families.folder(tmp_path / "m", *PLAIN, model_type="albert")
-    assert cli.execute(["import", f"--model={folder}", f"--output={tmp_path / 'out'}"]) == 4
-    error, hint = capsys.readouterr().err.splitlines()
-    assert "model_type = 'albert', a kind of model that is not read" in error
-    kinds = "bert, roberta, roberta-prelayernorm, distilbert, modernbert, electra, neobert"
-    assert hint == f"hint: one of: {kinds}"
-    assert not (tmp_path / "out").exists()

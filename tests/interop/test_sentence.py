@@ -13,7 +13,6 @@ from bert_jax.interop import runs, sentence
 from tests import variants
 
 MODULES = [{"type": "a.Transformer", "path": ""}, {"type": "b.Pooling", "path": "1_Pooling"}]
-NORMALIZE = {"type": "c.Normalize", "path": "2_Normalize"}
 REFUSED: dict[str, tuple[str, Any]] = {  # what the error says -> a file, and its contents
     "prepends the prompt 'q'": (
         "config_sentence_transformers.json",
@@ -32,58 +31,43 @@ REFUSED: dict[str, tuple[str, Any]] = {  # what the error says -> a file, and it
 }
 
 
-def folder(path: Path, **pooling: Any) -> Path:
-    """A golden model with the files of sentence-transformers."""
-    variants.folder(path)
-    (path / "1_Pooling").mkdir()
-    files = {
-        "1_Pooling/config.json": pooling or {"pooling_mode": "cls"},
-        "modules.json": MODULES,
-        "tokenizer_config.json": {"do_lower_case": False, "model_max_length": 20},
-    }
+def write_files(path: Path, files: dict[str, Any]) -> None:
+    (path / "1_Pooling").mkdir(exist_ok=True)
     for name, content in files.items():
         (path / name).write_text(json.dumps(content))
-    return path
 
 
 @pytest.mark.fault(18)
 @pytest.mark.parametrize("said", REFUSED)
-def test_read_settings_refuses_what_changes_the_vector(said, tmp_path):
-    """The same folder without the line is read."""
-    path = folder(tmp_path)
-    assert runs.open_run(str(path)).sentence["pooling"] == "cls"
+def test_setting_that_changes_the_vector_is_refused(said, tmp_path):
     name, content = REFUSED[said]
-    (path / name).write_text(json.dumps(content))
+    files = {
+        "1_Pooling/config.json": {"pooling_mode": "cls"},
+        "modules.json": MODULES,
+        "tokenizer_config.json": {"do_lower_case": False, "model_max_length": 20},
+    }
+    write_files(variants.folder(tmp_path), files | {name: content})
     with pytest.raises(CheckpointError) as caught:
-        runs.open_run(str(path))
+        runs.open_run(str(tmp_path))
     assert said in str(caught.value)
 
 
-def test_read_takes_an_empty_prompt_and_normalization(tmp_path):
-    path = folder(tmp_path, pooling_mode_mean_tokens=True, pooling_mode_cls_token=False)
-    (path / "modules.json").write_text(json.dumps([*MODULES, NORMALIZE]))
+def test_read_takes_an_empty_prompt(tmp_path):
     prompts = {"default_prompt_name": "q", "prompts": {"q": ""}}
-    (path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    (path / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 16}))
-    assert sentence.read_settings(path) == {
-        "pooling": "mean",
-        "normalize": True,
-        "length": 16,
-        "lowercase": False,
-    }
+    files = {"1_Pooling/config.json": {"pooling_mode_mean_tokens": True}, "modules.json": MODULES}
+    write_files(tmp_path, files | {"config_sentence_transformers.json": prompts})
+    found = {"pooling": "mean", "normalize": False, "length": None, "lowercase": False}
+    assert sentence.read_settings(tmp_path) == found
 
 
-def test_read_ignores_lengths_beyond_all_models(tmp_path):
-    path = folder(tmp_path)
-    assert sentence.read_length(path) == 20
-    for length in (10**30, 0, "20", None):
-        (path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
-        assert sentence.read_length(path) is None
+@pytest.mark.parametrize("length", [10**30, 0, "20", None])
+def test_read_ignores_lengths_beyond_all_models(tmp_path, length):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"model_max_length": length}))
+    assert sentence.read_length(tmp_path) is None
 
 
 @pytest.mark.parametrize("stated", [{}, {"pooling": "cls", "normalize": True, "length": 12}])
 def test_settings_written_are_read_again(stated, tmp_path):
     sentence.write_settings(tmp_path, stated, length=16, width=8)
-    found = sentence.read_settings(tmp_path)
     usual = {"pooling": "mean", "normalize": False, "length": 16, "lowercase": False}
-    assert found == usual | stated
+    assert sentence.read_settings(tmp_path) == usual | stated

@@ -34,9 +34,8 @@ def tensorflow() -> None:
     pytest.importorskip("tensorflow", reason="TensorFlow reads these checkpoints: extra tf1")
 
 
-@pytest.mark.parametrize("variable", NAMES)
-def test_rename_variable_gives_hugging_faces_name(variable):
-    assert tf1.rename_variable(variable) == NAMES[variable]
+def test_rename_variable_gives_hugging_faces_name():
+    assert {variable: tf1.rename_variable(variable) for variable in NAMES} == NAMES
 
 
 def test_is_checkpoint_knows_prefix_index_and_folder(tmp_path):
@@ -51,13 +50,6 @@ def test_checkpoint_without_tensorflow_says_so(monkeypatch):
     with pytest.raises(ConfigError, match="needs the package tensorflow") as caught:
         huggingface.read_model(FOLDER)
     assert "tf1" in caught.value.hint
-
-
-def test_find_prefix_wants_one_index(tmp_path):
-    for name in ("a.index", "b.index"):
-        (tmp_path / name).write_bytes(b"")
-    with pytest.raises(CheckpointError, match=r"holds 2 \*\.index files: a\.index, b\.index"):
-        tf1.find_prefix(tmp_path)
 
 
 @pytest.mark.parametrize("path", [PREFIX, Path(f"{PREFIX}.index"), FOLDER])
@@ -77,22 +69,10 @@ def test_checkpoint_gives_the_outputs_of_its_model(tensorflow):
     close(outputs(found, b)["classify"][:, 0], golden["logits"], "classify")
 
 
-def read_all(path: Path) -> None:
-    found = tf1.TensorFlowCheckpoint(path)
-    for name in found.shapes:
-        found.read(name)
-
-
-@pytest.mark.parametrize("damage", ["flipped", "short", "absent", "index"])
-def test_damaged_checkpoint_is_one_line(tensorflow, tmp_path, damage):
+def test_damaged_checkpoint_is_one_line(tensorflow, tmp_path):
     shutil.copytree(FOLDER, tmp_path / "m")
     data = tmp_path / "m" / f"{PREFIX.name}.data-00001-of-00002"
-    content = bytes(byte ^ 1 for byte in data.read_bytes())
-    data.write_bytes(content[:100] if damage == "short" else content)
-    if damage == "absent":
-        data.unlink()
-    if damage == "index":
-        (tmp_path / "m" / f"{PREFIX.name}.index").write_bytes(b"x")
+    data.write_bytes(bytes(byte ^ 1 for byte in data.read_bytes()))
     with pytest.raises(CheckpointError, match=r"model\.ckpt-1234 cannot be read: ") as caught:
-        read_all(tmp_path / "m")
+        huggingface.read_model(tmp_path / "m")
     assert "\n" not in f"{caught.value}{caught.value.hint}"

@@ -11,7 +11,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.interop.families import bert, distilbert, electra, modernbert, neobert, roberta
 from bert_jax.interop.families.base import Family as Family
 from bert_jax.interop.families.base import Stated
-from bert_jax.interop.json_files import shorten
+from bert_jax.system.jsons import show
 
 FAMILIES = (
     bert.FAMILY,
@@ -30,7 +30,7 @@ def find_family(stated: Stated, tensors: Iterable[str]) -> Family:
     name = stated.get("model_type") or "bert"
     if not isinstance(name, str) or name not in TABLE:
         raise ConfigError(
-            f"model_type = {shorten(name)}, a kind of model that is not read",
+            f"model_type = {show(name)}, a kind of model that is not read",
             f"one of: {', '.join(TABLE)}",
         )
     return roberta.PRE_NORM if roberta.is_pre_norm(name, tensors) else TABLE[name]

@@ -1,4 +1,4 @@
-"""The interface of a family, and how the values of a config.json are read and checked."""
+"""The interface of a family, and knobs under the keys of a config.json."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, Literal
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.interop.json_files import shorten
-from bert_jax.interop.parameter_names import WORDS, Row, Rows, name_module
+from bert_jax.interop.parameter_names import WORDS, Names
+from bert_jax.system.jsons import show
 
 Stated = dict[str, Any]  # the contents of a config.json
 Keys = Mapping[str, tuple[str, Any]]  # knob -> its key in a config.json, and the default there
+Allowed = Mapping[str, tuple[Any, ...]]  # key -> the only values that a family has there
 
 ACTIVATIONS = {  # Hugging Face's name -> ours; export writes the first name of two
     "gelu": "gelu",
@@ -24,14 +25,13 @@ ACTIVATIONS = {  # Hugging Face's name -> ours; export writes the first name of 
     "silu": "silu",
     "swish": "silu",
 }
-FIXED: Mapping[str, tuple[Any, ...]] = {  # key -> its only values in every family
+FIXED: Allowed = {  # in every family
     "add_cross_attention": (None, False),
     "quantization_config": (None,),
     "pruned_heads": (None, {}),
     "auto_map": (None, {}),  # code of the model's own
 }
-COUNTED = ("hidden", "layers", "heads", "mlp", "embedding", "max_positions", "type_vocab")
-OVER_LABELS = ("classify", "regress", "tag", "choice")
+OVER_TEXTS = ("classify", "regress")
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -46,7 +46,7 @@ class Family:
     title: str  # in messages
     prefix: str  # of the encoder's tensors
     classes: Mapping[str, tuple[str, ...]]  # class -> its heads; export takes the first that fits
-    names: Rows  # the tensors of an encoder and of all heads
+    names: Names  # the modules of an encoder and of all heads
     to_hf: Callable[[knobs.Config, Special], Stated]
     from_hf: Callable[[Stated, Collection[str]], knobs.Model]
     tied: str = ""  # the output matrix, if a file has it besides the table; empty if it is not tied
@@ -61,19 +61,28 @@ class Family:
         found = {head for heads in self.classes.values() for head in heads}
         return found | {"regress"} if "classify" in found else found
 
-    def rows(self, heads: Collection[str], word_head: str = "transform") -> Rows:
-        """Name the tensors of a model with these heads, and with this `model.word_head`."""
-        rows = dict(self.names)
-        if self.text_pooler and {"classify", "regress"} & set(heads):
-            rows |= name_module("encoder/pooler", self.text_pooler)
+    def name_modules(self, heads: Collection[str], word_head: str = "transform") -> Names:
+        """Name the modules of a model with these heads, and with this `model.word_head`."""
+        names = dict(self.names)
+        if self.text_pooler and not set(OVER_TEXTS).isdisjoint(heads):
+            names["encoder/pooler"] = self.text_pooler
         if word_head == "untied":
-            rows |= {f"{head}/table": Row(self.tied) for head in WORDS}
-        return rows
+            names |= {f"{head}/table": self.tied.removesuffix(".weight") for head in WORDS}
+        return names
 
-    def mark(self, head: str) -> str:
+    def mark_head(self, head: str) -> str:
         """Name the tensor that says that a head is there; empty if the family has no such head."""
-        row = self.names.get(f"{head}/logits/kernel", self.names.get(f"{head}/bias"))
-        return row.theirs if row else ""
+        if f"{head}/logits" in self.names:
+            return f"{self.names[f'{head}/logits']}.weight"
+        return f"{self.names[head]}.bias" if head in self.names else ""
+
+
+def name_words(dense: str, norm: str, bias: str) -> dict[str, str]:
+    """Name the modules of the heads over the vocabulary."""
+    names: dict[str, str] = {}
+    for head in WORDS:
+        names |= {f"{head}/dense": dense, f"{head}/norm": norm, head: bias}
+    return names
 
 
 def over_labels(name: str) -> dict[str, tuple[str, ...]]:
@@ -86,9 +95,6 @@ def over_labels(name: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-# --- knobs under the keys of a config.json --------------------------------------------------------
-
-
 def state_knobs(model: knobs.Model, keys: Keys) -> Stated:
     """Write the knobs of a model under their keys."""
     stated: Stated = {key: getattr(model, knob) for knob, (key, _) in keys.items()}
@@ -99,72 +105,40 @@ def state_knobs(model: knobs.Model, keys: Keys) -> Stated:
 
 
 def read_knobs(stated: Stated, keys: Keys) -> dict[str, Any]:
-    """Read the knobs of a model from under their keys."""
-    values: dict[str, Any] = {}
-    for knob, (key, default) in keys.items():
-        if knob == "activation":
-            values[knob] = read_activation(stated, key, default)
-        elif knob in COUNTED:
-            values[knob] = read_count(stated, key, default)
-        else:
-            values[knob] = read_rate(stated, key, default)
+    """Read the knobs of a model from under their keys; their ranges are checked with the config."""
+    values = {knob: read_value(stated, key, default) for knob, (key, default) in keys.items()}
+    if "activation" in keys:
+        values["activation"] = read_activation(stated, keys["activation"][0])
     return values
 
 
-def check_fixed(stated: Stated, fixed: Mapping[str, tuple[Any, ...]], title: str) -> None:
-    """Refuse a value that makes a model another function than the family's."""
-    for key, allowed in fixed.items():
-        # Compared as JSON: in Python, 1 equals True.
-        if key in stated and json.dumps(stated[key]) not in map(json.dumps, allowed):
-            raise ConfigError(
-                f"{key} = {shorten(stated[key])}", f"only {title}'s own encoder is read"
-            )
+def read_value(stated: Stated, key: str, default: Any) -> Any:
+    """Read a value of a config.json, where null is the default."""
+    value = stated.get(key)
+    return default if value is None else value
+
+
+def read_activation(stated: Stated, key: str) -> Any:
+    """Read our name of an activation."""
+    value = read_value(stated, key, "gelu")
+    return ACTIVATIONS.get(value, value)
+
+
+def name_activation(ours: str | None) -> str:
+    """Find Hugging Face's name of an activation."""
+    return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
 
 
 def read_word_head(stated: Stated, heads: Collection[str]) -> Literal["transform", "untied"]:
     """Read whether the output over words has a matrix of its own: the knob `word_head`."""
-    has_words = bool(set(WORDS) & set(heads))
+    has_words = not set(WORDS).isdisjoint(heads)
     is_untied = has_words and stated.get("tie_word_embeddings") is False
     return "untied" if is_untied else "transform"
 
 
-def read_count(stated: Stated, key: str, default: int | None = None, low: int = 1) -> int:
-    """Read a whole number."""
-    value: Any = stated.get(key, default)
-    # Larger sizes could not be traced: padded, they would exceed the integers of jax.
-    if type(value) is not int or not low <= value < 2**30:
-        raise ConfigError(
-            f"{key} = {shorten(value)}", f"a whole number of at least {low}, below 2**30"
-        )
-    return value
-
-
-def read_rate(stated: Stated, key: str, default: float | None) -> float | None:
-    """Read a number from 0 to 1; null is the default."""
-    value = stated.get(key)
-    if value is None:
-        return default
-    if type(value) not in (int, float) or not 0 <= value <= 1:
-        raise ConfigError(f"{key} = {shorten(value)}", "a number from 0 to 1 is expected")
-    return float(value)
-
-
-def read_truth(stated: Stated, key: str, default: bool) -> bool:
-    """Read true or false."""
-    value = stated.get(key, default)
-    if not isinstance(value, bool):
-        raise ConfigError(f"{key} = {shorten(value)}", "true or false is expected")
-    return value
-
-
-def read_activation(stated: Stated, key: str, default: str = "gelu") -> Any:
-    """Read an activation; return our name of it."""
-    value = stated.get(key, default)
-    if not isinstance(value, str) or value not in ACTIVATIONS:
-        raise ConfigError(f"{key} = {shorten(value)}", f"one of: {', '.join(ACTIVATIONS)}")
-    return ACTIVATIONS[value]
-
-
-def name_activation(ours: str | None) -> str:
-    """Return Hugging Face's name of an activation."""
-    return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
+def check_fixed(stated: Stated, allowed: Allowed, title: str) -> None:
+    """Refuse a value that makes a model another function than the family's."""
+    for key, values in allowed.items():
+        # Compared as JSON: in Python, 1 equals True.
+        if key in stated and json.dumps(stated[key]) not in map(json.dumps, values):
+            raise ConfigError(f"{key} = {show(stated[key])}", f"only {title}'s own encoder is read")

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import base
 from bert_jax.interop.families.base import Family, Stated
-from bert_jax.interop.parameter_names import WORDS, Row, name_module
 
 KEYS = {
     "hidden": ("hidden_size", None),
@@ -39,55 +38,27 @@ LAYER = {  # our module of a layer -> its name there
     "mlp/down": "output.dense",
     "mlp_norm": "output.LayerNorm",
 }
-TABLES = {"token": "word", "type": "token_type", "position": "position"}
+LABELS = ("classify/logits", "regress/logits", "tag/logits", "choice/logits")
 
 
-def name_encoder(prefix: str, layer: str, modules: Mapping[str, str]) -> dict[str, Row]:
-    """Name the tables and layers of an encoder.
+def name_encoder(prefix: str, layers: str, modules: dict[str, str]) -> dict[str, str]:
+    """Name the modules of an encoder.
 
     Args:
       prefix: stands before all names.
-      layer: stands before the names of one layer's modules, with {} for its number.
+      layers: stands before the number of a layer.
       modules: our module of a layer -> its name there.
     """
-    rows = {
-        f"encoder/embeddings/{ours}": Row(f"{prefix}embeddings.{theirs}_embeddings.weight")
-        for ours, theirs in TABLES.items()
+    return {
+        "encoder/embeddings/token": f"{prefix}embeddings.word_embeddings",
+        "encoder/embeddings/type": f"{prefix}embeddings.token_type_embeddings",
+        "encoder/embeddings/position": f"{prefix}embeddings.position_embeddings",
+        "encoder/embeddings/norm": f"{prefix}embeddings.LayerNorm",
+        **{
+            f"encoder/layer_{{}}/{ours}": f"{prefix}{layers}.{{}}.{theirs}"
+            for ours, theirs in modules.items()
+        },
     }
-    rows |= name_module("encoder/embeddings/norm", f"{prefix}embeddings.LayerNorm")
-    for ours, theirs in modules.items():
-        rows |= name_module(f"encoder/layer_{{}}/{ours}", f"{prefix}{layer}{theirs}")
-    return rows
-
-
-def name_words(dense: str, norm: str, bias: str) -> dict[str, Row]:
-    """Name the dense layer, the norm and the bias of the heads over the vocabulary."""
-    rows: dict[str, Row] = {}
-    for head in WORDS:
-        rows |= name_module(f"{head}/dense", dense) | name_module(f"{head}/norm", norm)
-        rows[f"{head}/bias"] = Row(bias)
-    return rows
-
-
-def name_logits(**theirs: str) -> dict[str, Row]:
-    """Name the last dense layer of each head over labels."""
-    rows: dict[str, Row] = {}
-    for head, name in theirs.items():
-        rows |= name_module(f"{head}/logits", name)
-    return rows
-
-
-LABELS = dict.fromkeys(("classify", "regress", "tag", "choice"), "classifier")
-NAMES = {
-    **name_encoder("bert.", "encoder.layer.{}.", LAYER),
-    **name_module("encoder/pooler", "bert.pooler.dense"),
-    **name_words(
-        "cls.predictions.transform.dense",
-        "cls.predictions.transform.LayerNorm",
-        "cls.predictions.bias",
-    ),
-    **name_logits(nsp="cls.seq_relationship", **LABELS, span="qa_outputs"),
-}
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
@@ -124,7 +95,18 @@ FAMILY = Family(
         "BertForNextSentencePrediction": ("nsp",),
         "BertModel": (),
     },
-    names=NAMES,
+    names={
+        **name_encoder("bert.", "encoder.layer", LAYER),
+        "encoder/pooler": "bert.pooler.dense",
+        **base.name_words(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions",
+        ),
+        "nsp/logits": "cls.seq_relationship",
+        **dict.fromkeys(LABELS, "classifier"),
+        "span/logits": "qa_outputs",
+    },
     to_hf=to_hf,
     from_hf=from_hf,
     tied="cls.predictions.decoder.weight",

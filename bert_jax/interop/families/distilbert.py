@@ -12,7 +12,6 @@ from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import base, bert
 from bert_jax.interop.families.base import Family, Stated
-from bert_jax.interop.parameter_names import name_module
 
 KEYS = {
     "hidden": ("dim", None),
@@ -35,12 +34,6 @@ LAYER = {  # our module of a layer -> its name there
     "mlp/down": "ffn.lin2",
     "mlp_norm": "output_layer_norm",
 }
-NAMES = {
-    **bert.name_encoder("distilbert.", "transformer.layer.{}.", LAYER),
-    **name_module("encoder/pooler", "pre_classifier"),
-    **bert.name_words("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
-    **bert.name_logits(**bert.LABELS, span="qa_outputs"),
-}
 OF_TEXTS, OF_ANSWERS = "seq_classif_dropout", "qa_dropout"
 
 
@@ -54,10 +47,10 @@ def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
     """Read a model from a config.json."""
     base.check_fixed(stated, {**base.FIXED, "is_decoder": (None, False)}, "DistilBERT")
     values = base.read_knobs(stated, KEYS)
-    of_texts = base.read_rate(stated, OF_TEXTS, 0.2)
-    of_answers = base.read_rate(stated, OF_ANSWERS, 0.1)
-    if "tag" not in heads:
-        values["classifier_dropout"] = of_answers if "span" in heads else of_texts
+    if "span" in heads:
+        values["classifier_dropout"] = base.read_value(stated, OF_ANSWERS, 0.1)
+    elif "tag" not in heads:
+        values["classifier_dropout"] = base.read_value(stated, OF_TEXTS, 0.2)
     return knobs.Model(
         **values,
         head_activation=values["activation"],
@@ -78,7 +71,13 @@ FAMILY = Family(
         "DistilBertForMaskedLM": ("mlm",),
         "DistilBertModel": (),
     },
-    names=NAMES,
+    names={
+        **bert.name_encoder("distilbert.", "transformer.layer", LAYER),
+        "encoder/pooler": "pre_classifier",
+        **base.name_words("vocab_transform", "vocab_layer_norm", "vocab_projector"),
+        **dict.fromkeys(bert.LABELS, "classifier"),
+        "span/logits": "qa_outputs",
+    },
     to_hf=to_hf,
     from_hf=from_hf,
     tied="vocab_projector.weight",

@@ -14,23 +14,7 @@ from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import base, bert
 from bert_jax.interop.families.base import Family, Stated
-from bert_jax.interop.parameter_names import name_module
 
-TEXT_LABELS = {"classify": "classifier.out_proj", "regress": "classifier.out_proj"}
-NAMES = {
-    **bert.name_encoder("electra.", "encoder.layer.{}.", bert.LAYER),
-    **name_module("encoder/projection", "electra.embeddings_project"),
-    **name_module("encoder/pooler", "sequence_summary.summary"),
-    **bert.name_words(
-        "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head.bias"
-    ),
-    **bert.name_logits(
-        **{**bert.LABELS, **TEXT_LABELS},
-        span="qa_outputs",
-        replaced="discriminator_predictions.dense_prediction",
-    ),
-    **name_module("replaced/dense", "discriminator_predictions.dense"),
-}
 SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
 
 
@@ -48,10 +32,10 @@ def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
     """Read a model from a config.json."""
     fixed = {key: (value,) for key, value in SUMMARY.items()}
     base.check_fixed(stated, {**fixed, "summary_proj_to_labels": (None, False)}, "ELECTRA")
-    width = base.read_count(stated, "embedding_size", 128)
+    width = base.read_value(stated, "embedding_size", 128)
     model = bert.from_hf(stated, heads)
     if "choice" in heads:
-        dropout = base.read_rate(stated, "summary_last_dropout", 0.1)
+        dropout = base.read_value(stated, "summary_last_dropout", 0.1)
         model = dataclasses.replace(model, classifier_dropout=dropout)
     return dataclasses.replace(
         model,
@@ -73,7 +57,19 @@ FAMILY = Family(
         "ElectraForMaskedLM": ("mlm",),
         "ElectraModel": (),
     },
-    names=NAMES,
+    names={
+        **bert.name_encoder("electra.", "encoder.layer", bert.LAYER),
+        "encoder/projection": "electra.embeddings_project",
+        "encoder/pooler": "sequence_summary.summary",
+        **base.name_words(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"
+        ),
+        **dict.fromkeys(bert.LABELS, "classifier"),
+        **dict.fromkeys(("classify/logits", "regress/logits"), "classifier.out_proj"),
+        "span/logits": "qa_outputs",
+        "replaced/dense": "discriminator_predictions.dense",
+        "replaced/logits": "discriminator_predictions.dense_prediction",
+    },
     to_hf=to_hf,
     from_hf=from_hf,
     tied="generator_lm_head.weight",

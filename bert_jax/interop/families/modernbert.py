@@ -13,10 +13,10 @@ from typing import Any
 from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.interop.families import base, bert
+from bert_jax.interop.families import base
 from bert_jax.interop.families.base import Family, Stated
-from bert_jax.interop.json_files import shorten
-from bert_jax.interop.parameter_names import Row, name_module
+from bert_jax.interop.parameter_names import Part
+from bert_jax.system.jsons import show
 
 KEYS = {
     "hidden": ("hidden_size", None),
@@ -40,36 +40,8 @@ ALLOWED = {
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 GLOBAL, NEAR = "full_attention", "sliding_attention"  # kinds of layers
 BASES = {GLOBAL: ("global_rope_theta", 160_000.0), NEAR: ("local_rope_theta", 10_000.0)}
-LABELS = (*base.OVER_LABELS, "span")
-FUSED = (  # our module of a layer, its name there, its part and the number of parts
-    ("attention_norm", "attn_norm", 0, 1),
-    ("attention/query", "attn.Wqkv", 0, 3),
-    ("attention/key", "attn.Wqkv", 1, 3),
-    ("attention/value", "attn.Wqkv", 2, 3),
-    ("attention/out", "attn.Wo", 0, 1),
-    ("mlp_norm", "mlp_norm", 0, 1),
-    ("mlp/up", "mlp.Wi", 0, 2),
-    ("mlp/gate", "mlp.Wi", 1, 2),
-    ("mlp/down", "mlp.Wo", 0, 1),
-)
-
-
-def name_tensors() -> dict[str, Row]:
-    """Name the tensors of the encoder and of all heads."""
-    rows = {
-        "encoder/embeddings/token": Row("model.embeddings.tok_embeddings.weight"),
-        **name_module("encoder/embeddings/norm", "model.embeddings.norm"),
-        **name_module("encoder/final_norm", "model.final_norm"),
-        **bert.name_words("head.dense", "head.norm", "decoder.bias"),
-        **bert.name_logits(**dict.fromkeys(LABELS, "classifier")),
-    }
-    for head in LABELS:
-        rows |= name_module(f"{head}/dense", "head.dense")
-        rows |= name_module(f"{head}/norm", "head.norm")
-    for ours, theirs, part, parts in FUSED:
-        there = f"model.layers.{{}}.{theirs}"
-        rows |= name_module(f"encoder/layer_{{}}/{ours}", there, part=part, parts=parts)
-    return rows
+LAYER = "model.layers.{}."
+HEADS = ("classify", "regress", "tag", "choice", "span")
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
@@ -80,7 +52,6 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
     model = config.model
     assert model.layers is not None
     every = model.global_every or model.layers if model.window else 1
-    near = model.rotary_base if model.rotary_base_near is None else model.rotary_base_near
     stated = base.state_knobs(model, KEYS) | {
         "embedding_dropout": model.dropout,
         "max_position_embeddings": max(model.max_positions, config.sequence_length),
@@ -89,7 +60,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
         "layer_types": _list_kinds(model.layers, every),
         "global_attn_every_n_layers": every,
         "global_rope_theta": model.rotary_base,
-        "local_rope_theta": near,
+        "local_rope_theta": model.rotary_base_near or model.rotary_base,
         **dict.fromkeys(BIASES, model.biases),
         "decoder_bias": True,
         "pad_token_id": special.pad,
@@ -104,34 +75,29 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
     """Read a model from a config.json of transformers 4 or 5."""
     base.check_fixed(stated, ALLOWED, "ModernBERT")
-    biases = {key: base.read_truth(stated, key, False) for key in BIASES}
-    if len(set(biases.values())) > 1:
+    biases = {key: stated.get(key, False) for key in BIASES}
+    has_biases = biases["norm_bias"]
+    if any(value is not has_biases for value in biases.values()):
         said = ", ".join(f"{key} = {value}" for key, value in biases.items())
         raise ConfigError(said, "biases are read if all layers have them, or none")
-    pooling: Any = stated.get("classifier_pooling", "cls")
-    if pooling not in ("cls", "mean"):
-        raise ConfigError(f"classifier_pooling = {shorten(pooling)}", "cls or mean")
     window, every = _read_windows(stated)
-    everywhere = _read_base(stated, GLOBAL)
-    assert everywhere is not None
-    near = _read_base(stated, NEAR)
-    if not window or near == everywhere:
-        near = None
+    rotary_base = _read_rotary_base(stated, GLOBAL)
+    near = _read_rotary_base(stated, NEAR) if window else None
     return knobs.Model(
         **base.read_knobs(stated, KEYS),
         position="rotary",
-        rotary_base=everywhere,
-        rotary_base_near=near,
+        rotary_base=rotary_base,
+        rotary_base_near=None if near == rotary_base else near,
         window=window,
         global_every=every,
         type_vocab=0,
         norm="pre",
         first_norm=False,
-        biases=biases["norm_bias"],
+        biases=has_biases,
         gated=True,
         head_activation=base.read_activation(stated, "classifier_activation"),
         pooler="transform",
-        pooling=pooling,
+        pooling=base.read_value(stated, "classifier_pooling", "cls"),
         word_head=base.read_word_head(stated, heads),
         init="truncated_normal",
     )
@@ -144,52 +110,34 @@ def _list_kinds(layers: int, every: int) -> list[str]:
 
 def _read_windows(stated: Stated) -> tuple[int, int]:
     """Read the window, and every how many layers there is none; 0, 0 is no window at all."""
-    layers = base.read_count(stated, "num_hidden_layers")
+    layers = stated["num_hidden_layers"]
     kinds = stated.get("layer_types")
     if kinds is None:  # transformers 4
-        every = min(layers, base.read_count(stated, "global_attn_every_n_layers", 3))
+        every = min(layers, base.read_value(stated, "global_attn_every_n_layers", 3))
+    elif kinds == [NEAR] * len(kinds):
+        every = 0
     else:
-        every = _read_distance(kinds, layers)
+        distances = range(1, len(kinds) + 1)
+        every = next((n for n in distances if kinds == _list_kinds(len(kinds), n)), -1)
+        if every < 0 or len(kinds) != layers:
+            raise ConfigError(
+                f"layer_types = {show(kinds)} for {layers} layers",
+                f"the first layer and every n-th after it are {GLOBAL}, or none",
+            )
     if every == 1:
         return 0, 0
-    return base.read_count(stated, "local_attention", 128, low=2) // 2, every
+    return base.read_value(stated, "local_attention", 128) // 2, every
 
 
-def _read_distance(kinds: Any, layers: int) -> int:
-    """Read every how many layers of a list attend to all tokens; 0 if none does."""
-    if not isinstance(kinds, list) or not all(kind in (GLOBAL, NEAR) for kind in kinds):
-        raise ConfigError(f"layer_types = {shorten(kinds)}", f"{GLOBAL} or {NEAR} for each layer")
-    if GLOBAL not in kinds:
-        every = 0
-    elif GLOBAL in kinds[1:]:
-        every = kinds.index(GLOBAL, 1)
-    else:
-        every = len(kinds)
-    if len(kinds) != layers or (every and kinds != _list_kinds(layers, every)):
-        raise ConfigError(
-            f"layer_types has {kinds.count(GLOBAL)} {GLOBAL} among {len(kinds)} "
-            f"for {layers} layers",
-            "the first layer and every n-th after it attend to all tokens, or none",
-        )
-    return every
-
-
-def _read_base(stated: Stated, kind: str) -> float | None:
-    """Read the base of the rotary positions of a kind of layers; None is as the others'."""
-    both = stated.get("rope_parameters")
-    own = both.get(kind) if isinstance(both, dict) else None
-    own = own if isinstance(own, dict) else {}
-    if set(own) - {"rope_type", "rope_theta"} or own.get("rope_type", "default") != "default":
+def _read_rotary_base(stated: Stated, kind: str) -> Any:
+    """Read the base of the rotary positions of a kind of layers; null is none of its own."""
+    own = (stated.get("rope_parameters") or {}).get(kind) or {}
+    if own.get("rope_type", "default") != "default" or set(own) - {"rope_type", "rope_theta"}:
         raise ConfigError(
             f"rope_parameters.{kind} is not of the default type", "positions that are not scaled"
         )
     key, default = BASES[kind]
-    value = own["rope_theta"] if "rope_theta" in own else stated.get(key, default)
-    if value is None and kind == NEAR:
-        return None
-    if type(value) not in (int, float) or not 1 <= value < 1e30:
-        raise ConfigError(f"{key} = {shorten(value)}", "a number of at least 1 is expected")
-    return float(value)
+    return own.get("rope_theta", stated.get(key, default))
 
 
 FAMILY = Family(
@@ -201,7 +149,24 @@ FAMILY = Family(
         "ModernBertForMaskedLM": ("mlm",),
         "ModernBertModel": (),
     },
-    names=name_tensors(),
+    names={
+        "encoder/embeddings/token": "model.embeddings.tok_embeddings",
+        "encoder/embeddings/norm": "model.embeddings.norm",
+        "encoder/layer_{}/attention_norm": f"{LAYER}attn_norm",
+        "encoder/layer_{}/attention/query": Part(f"{LAYER}attn.Wqkv", 0, 3),
+        "encoder/layer_{}/attention/key": Part(f"{LAYER}attn.Wqkv", 1, 3),
+        "encoder/layer_{}/attention/value": Part(f"{LAYER}attn.Wqkv", 2, 3),
+        "encoder/layer_{}/attention/out": f"{LAYER}attn.Wo",
+        "encoder/layer_{}/mlp_norm": f"{LAYER}mlp_norm",
+        "encoder/layer_{}/mlp/up": Part(f"{LAYER}mlp.Wi", 0, 2),
+        "encoder/layer_{}/mlp/gate": Part(f"{LAYER}mlp.Wi", 1, 2),
+        "encoder/layer_{}/mlp/down": f"{LAYER}mlp.Wo",
+        "encoder/final_norm": "model.final_norm",
+        **base.name_words("head.dense", "head.norm", "decoder"),
+        **{f"{head}/logits": "classifier" for head in HEADS},
+        **{f"{head}/dense": "head.dense" for head in HEADS},
+        **{f"{head}/norm": "head.norm" for head in HEADS},
+    },
     to_hf=to_hf,
     from_hf=from_hf,
     tied="decoder.weight",

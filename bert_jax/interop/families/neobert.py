@@ -12,9 +12,9 @@ from collections.abc import Collection
 
 from bert_jax.batch import Special
 from bert_jax.config import knobs
-from bert_jax.interop.families import base, bert
+from bert_jax.interop.families import base
 from bert_jax.interop.families.base import Family, Stated
-from bert_jax.interop.parameter_names import Row, name_module
+from bert_jax.interop.parameter_names import Part
 
 KEYS = {
     "hidden": ("hidden_size", None),
@@ -42,39 +42,12 @@ AUTO = {  # class of transformers that loads a folder -> the class in that code
     "AutoModelForMaskedLM": "NeoBERTLMHead",
     "AutoModelForSequenceClassification": "NeoBERTForSequenceClassification",
 }
-LAYER = {  # our module of a layer -> its name there
-    "attention/out": "wo",
-    "attention_norm": "attention_norm",
-    "mlp/down": "ffn.w3",
-    "mlp_norm": "ffn_norm",
-}
+LAYER = "model.transformer_encoder.{}."
 
 
-def name_tensors() -> dict[str, Row]:
-    """Name the tensors of the encoder and of all heads."""
-    there = "model.transformer_encoder.{}."
-    rows = {
-        "encoder/embeddings/token": Row("model.encoder.weight"),
-        **name_module("encoder/final_norm", "model.layer_norm"),
-        **name_module("encoder/pooler", "dense"),
-        **bert.name_logits(classify="classifier", regress="classifier"),
-        "mlm/table": Row("decoder.weight"),
-        "mlm/bias": Row("decoder.bias"),
-    }
-    for ours, theirs in LAYER.items():
-        rows |= name_module(f"encoder/layer_{{}}/{ours}", f"{there}{theirs}")
-    for part, name in enumerate(("query", "key", "value")):
-        rows |= name_module(
-            f"encoder/layer_{{}}/attention/{name}",
-            f"{there}qkv",
-            part=part,
-            parts=3,
-            by_head=True,
-            turned=name != "value",
-        )
-    for part, name in enumerate(("up", "gate")):
-        rows |= name_module(f"encoder/layer_{{}}/mlp/{name}", f"{there}ffn.w12", part=part, parts=2)
-    return rows
+def name_part(part: int, is_turned: bool) -> Part:
+    """Name queries, keys or values: each head has its own side by side."""
+    return Part(f"{LAYER}qkv", part, 3, by_head=True, is_turned=is_turned)
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
@@ -96,7 +69,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
     """Read a model from a config.json, which states the width of a feed-forward without gate."""
     base.check_fixed(stated, ALLOWED, "NeoBERT")
-    without_gate = base.read_count(stated, "intermediate_size", 3072)
+    without_gate = base.read_value(stated, "intermediate_size", 3072)
     return knobs.Model(
         **base.read_knobs(stated, KEYS),
         mlp=-(-int(2 * without_gate / 3) // MULTIPLE) * MULTIPLE,
@@ -126,7 +99,24 @@ FAMILY = Family(
         "NeoBERTLMHead": ("mlm",),
         "NeoBERT": (),
     },
-    names=name_tensors(),
+    names={
+        "encoder/embeddings/token": "model.encoder",
+        "encoder/layer_{}/attention_norm": f"{LAYER}attention_norm",
+        "encoder/layer_{}/attention/query": name_part(0, is_turned=True),
+        "encoder/layer_{}/attention/key": name_part(1, is_turned=True),
+        "encoder/layer_{}/attention/value": name_part(2, is_turned=False),
+        "encoder/layer_{}/attention/out": f"{LAYER}wo",
+        "encoder/layer_{}/mlp_norm": f"{LAYER}ffn_norm",
+        "encoder/layer_{}/mlp/up": Part(f"{LAYER}ffn.w12", 0, 2),
+        "encoder/layer_{}/mlp/gate": Part(f"{LAYER}ffn.w12", 1, 2),
+        "encoder/layer_{}/mlp/down": f"{LAYER}ffn.w3",
+        "encoder/final_norm": "model.layer_norm",
+        "encoder/pooler": "dense",
+        "classify/logits": "classifier",
+        "regress/logits": "classifier",
+        "mlm/table": "decoder",
+        "mlm": "decoder",
+    },
     to_hf=to_hf,
     from_hf=from_hf,
 )

@@ -14,17 +14,12 @@ from bert_jax.batch import Special
 from bert_jax.config import knobs
 from bert_jax.interop.families import base, bert
 from bert_jax.interop.families.base import Family, Stated
-from bert_jax.interop.parameter_names import name_module
 
 HEADS = {
-    **bert.name_words("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
-    **bert.name_logits(
-        classify="classifier.out_proj",
-        regress="classifier.out_proj",
-        tag="classifier",
-        choice="classifier",
-        span="qa_outputs",
-    ),
+    **base.name_words("lm_head.dense", "lm_head.layer_norm", "lm_head"),
+    **dict.fromkeys(("classify/logits", "regress/logits"), "classifier.out_proj"),
+    **dict.fromkeys(("tag/logits", "choice/logits"), "classifier"),
+    "span/logits": "qa_outputs",
 }
 PRE_NORM_LAYER = {
     **bert.LAYER,
@@ -48,7 +43,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
     """Read a model with LayerNorm after each block."""
-    first = base.read_count(stated, "pad_token_id", 1, low=0) + 1
+    first = base.read_value(stated, "pad_token_id", 1) + 1
     return dataclasses.replace(
         bert.from_hf(stated, heads), first_position=first, head_activation="gelu"
     )
@@ -74,8 +69,8 @@ FAMILY = Family(
     prefix="roberta.",
     classes=list_classes("Roberta"),
     names={
-        **bert.name_encoder("roberta.", "encoder.layer.{}.", bert.LAYER),
-        **name_module("encoder/pooler", "roberta.pooler.dense"),
+        **bert.name_encoder("roberta.", "encoder.layer", bert.LAYER),
+        "encoder/pooler": "roberta.pooler.dense",
         **HEADS,
     },
     to_hf=to_hf,
@@ -93,9 +88,9 @@ PRE_NORM = dataclasses.replace(
     # DinkyTrain names the classes of RoBERTa.
     classes=list_classes("RobertaPreLayerNorm") | list_classes("Roberta"),
     names={
-        **bert.name_encoder("roberta_prelayernorm.", "encoder.layer.{}.", PRE_NORM_LAYER),
-        **name_module("encoder/pooler", "roberta_prelayernorm.pooler.dense"),
-        **name_module("encoder/final_norm", "roberta_prelayernorm.LayerNorm"),
+        **bert.name_encoder("roberta_prelayernorm.", "encoder.layer", PRE_NORM_LAYER),
+        "encoder/pooler": "roberta_prelayernorm.pooler.dense",
+        "encoder/final_norm": "roberta_prelayernorm.LayerNorm",
         **HEADS,
     },
     from_hf=from_hf_pre_norm,
