@@ -148,7 +148,7 @@ class Model:
         """
         from bert_jax.objectives import TABLE, network
         from bert_jax.predictors.base import Model as Asked
-        from bert_jax.predictors.classify import Classify
+        from bert_jax.predictors.labelled import Classify
         from bert_jax.predictors.options import Options
 
         asked = Asked(self.opened, Options())
@@ -330,7 +330,7 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     opened = model.opened if isinstance(model, Model) else load(model).opened
     # 0 leaves a number to the suite.
     given = {name: value for name, value in options.items() if value != 0 or value is False}
-    _check_names(suite, options, ("config", "changes", *suites.list_options()))
+    _check_names(suite, options, ("config", "changes", *suites.list_flags()))
     _check("evaluate", [], {n: v for n, v in given.items() if n not in ("config", "changes")})
     config = options.pop("config", None)
     if config is not None and not isinstance(config, knobs.Config):

@@ -25,7 +25,7 @@ def flags(parser: cli.Parser) -> None:
     which = f"{names}, or a task such as squad; several with commas; by default task or pretrain, "
     which += "as the checkpoint was trained"
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=which)
-    cli.option_flags(parser, suites.list_options().values())
+    cli.option_flags(parser, suites.list_flags().values())
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there too")
 
 

@@ -90,62 +90,48 @@ def run(
     stdout: Any = sys.stdout
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
         stdout.reconfigure(encoding="utf-8", errors="replace")
-    people = cli.for_people(format)
+    people, began = cli.for_people(format), time.perf_counter()
     with contextlib.ExitStack() as stack:
+        stack.callback(sys.stdout.flush)  # the results before a bad line
+        stack.callback(write_prompt, "\n", typed)
         descriptor = 0
         if input is not None:
             descriptor = stack.enter_context(opening.regular(input, DataError, hint)).fileno()
         # A bar would interleave with a prompt or with results.
         quiet = typed or not sys.stderr.isatty() or sys.stdout.isatty()
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))
-        began = time.perf_counter()
-        if typed:
-            example = write_sample(stream.predictor)
-            write_prompt(f"one a line, such as: {example}\nCtrl-D ends\n{task}> ")
-        try:
-            for window in read_lines(descriptor, stream.options.batch_size * AHEAD):
-                for result in stream.answer(window):
-                    line = json.dumps(result, ensure_ascii=False)
-                    if people:
-                        line = write_readable(stream.predictor, result, above=not typed)
-                    print(line)
-                sys.stdout.flush()
-                bar.update(len(window))
-                if typed:
-                    write_prompt(f"{task}> ")
-        finally:
-            sys.stdout.flush()  # the results before a bad line
-            if typed:
-                write_prompt("\n")
-        bar.close()
-        if not typed:
-            log_summary(stream, time.perf_counter() - began, remarks=not people)
+        write_prompt(f"for example {stream.predictor.example}; Ctrl-D ends\n{task}> ", typed)
+        for window in read_lines(descriptor, asked.batch_size * AHEAD):
+            for result in stream.answer(window):
+                line = json.dumps(result, ensure_ascii=False)
+                if people:
+                    line = write_readable(stream.predictor, result, above=not typed)
+                print(line)
+            sys.stdout.flush()
+            bar.update(len(window))
+            write_prompt(f"{task}> ", typed)
+    if not typed:
+        log_summary(stream, time.perf_counter() - began)
 
 
-def write_prompt(text: str) -> None:
-    """Write a prompt, which is no result."""
-    print(text, end="", file=sys.stderr, flush=True)
-
-
-def write_sample(predictor: Predictor) -> str:
-    """Return a line that a predictor reads."""
-    fields = json.loads(predictor.example).values()
-    if len(predictor.plain) != len(fields):
-        return predictor.example
-    return "<tab>".join(" ".join(one) if isinstance(one, list) else one for one in fields)
+def write_prompt(text: str, typed: bool) -> None:
+    """Write a prompt, which is no result, if lines are typed."""
+    if typed:
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) -> str:
     """Write a result for people, below its input if that is to be shown `above`."""
-    given = [result[key] for key in predictor.heading if key in result]
-    heading = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in given)
-    lines = [heading or "(no text)"] if above and given else []
+    heading = [result[key] for key in predictor.heading if key in result]
+    given = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in heading)
+    lines = [given or "(no text)"] if above and heading else []
     # A control character would move the cursor, or do worse.
-    return CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", "\n".join([*lines, predictor.text(result)]))
+    text = "\n".join([*lines, predictor.text(result)])
+    return CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", text)
 
 
-def log_summary(stream: Stream, seconds: float, remarks: bool = True) -> None:
-    """Log the rate, and warn of anything unusual in the input."""
+def log_summary(stream: Stream, seconds: float) -> None:
+    """Log the rate, and how many lines were cut or left out."""
     tally = stream.tally
     rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
     text = f"{tally.lines} {'line' if tally.lines == 1 else 'lines'}, {rates} with compilation"
@@ -156,9 +142,6 @@ def log_summary(stream: Stream, seconds: float, remarks: bool = True) -> None:
     logger.info(text)
     if not tally.lines:
         logger.warning("the input has no lines: nothing was asked")
-        return
-    for remark in stream.predictor.remarks() if remarks else []:
-        logger.warning(remark)
 
 
 if __name__ == "__main__":

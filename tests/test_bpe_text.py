@@ -30,7 +30,7 @@ from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import samples
 from bert_jax.interop import initial, runs
 from bert_jax.masking import units
-from bert_jax.predictors import base, fill_mask, stream, unmask
+from bert_jax.predictors import base, masked, stream
 from bert_jax.predictors.base import Model
 from bert_jax.predictors.options import Options
 from tests import corpora, tasks, texts
@@ -334,7 +334,7 @@ def model(found: tokenizer.Tokenizer, likeliest: list[int]) -> types.SimpleNames
 def test_masks_of_roberta_are_filled():
     found = golden("roberta")
     wanted = found.encode_batch([" dog s"])[0]
-    predictor = fill_mask.FillMask(model(found, wanted[:2]))
+    predictor = masked.FillMask(model(found, wanted[:2]))
     rows = [predictor.read(1, "The old <mask> and his man<mask>."), predictor.read(2, "No [MASK].")]
     work = predictor.encode(rows)
     values, ids = work.compute(np.arange(2), 32, 2)
@@ -363,7 +363,7 @@ def test_filled_masks_are_written_into_the_text(text, fill, final):
     filling = found.encode_batch([fill])[0]
     ids = [*masked[:place], filling[0], *masked[place + 1 :]]
     if len(filling) == 1:
-        assert unmask.written(found, text, ids, [place]) == final
+        assert masked.replace_masks(found, text, ids, [place]) == final
     else:
         whole = [*masked[:place], *filling, *masked[place + 1 :]]
         assert found.readable(whole).replace("  ", " ") == final.replace("old er", "older")

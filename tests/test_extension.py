@@ -34,7 +34,7 @@ assert suites.find_row("mine").head == "classify"
         (
             "suites/__init__.py",
             "SUITES",
-            '    "mine": Row(OfSource, "answer"),\n',
+            '    "mine": Row("source limit", "answer"),\n',
         ),
         {
             "suites/mine.py": '''

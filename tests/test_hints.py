@@ -6,15 +6,8 @@ import types
 
 import pytest
 
-from bert_jax import predict
 from bert_jax.data import tfds
 from bert_jax.errors import MissingError
-from bert_jax.interop import runs
-from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.options import Options
-from tests import variants
-
-GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
 
 
 @pytest.fixture(autouse=True)
@@ -50,35 +43,3 @@ def test_a_dataset_that_is_not_there_or_of_another_format(there, said, hint, tmp
         tfds.examples_of.__wrapped__("wiki", "", "train")
     assert hint in caught.value.hint
     assert isinstance(caught.value, MissingError) != there
-
-
-# --- predict --------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def golden() -> runs.TrainedModel:
-    return runs.open_run(str(GOLDEN))
-
-
-@pytest.mark.parametrize(
-    ("lines", "remark"),
-    [
-        (["the [MASK] sat"], None),
-        (["the [MASK] sat", "a cat"], "1 text has no [MASK]: line 2 is answered with no tokens"),
-        (
-            ["a cat", "the <mask> sat", "a [mask]"],
-            "3 texts have no [MASK]: line 2 has '<mask>', and is answered with",
-        ),
-        (["the [mask] sat"], "line 1 has '[mask]', and"),
-        (["the ___ sat"], "line 1 has '___', and"),
-        ([], "the input has no lines"),
-    ],
-)
-def test_texts_without_a_mask_and_an_input_without_texts_are_said(lines, remark, golden, capsys):
-    asking = predictions.Stream(predictions.Model(golden, Options()), "fill-mask")
-    found = list(asking.answer(lines)) if lines else []
-    assert [bool(one["masks"]) for one in found] == ["[MASK]" in line for line in lines]
-    predict.log_summary(asking, 1.0)
-    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
-    assert len(said) == (remark is not None)
-    assert remark is None or remark in said[0]

@@ -4,37 +4,22 @@ terminal.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import pty
 import re
 import shutil
 import subprocess
 import sys
-import threading
-import time
-from pathlib import Path
 
 import pytest
 
 from bert_jax import cli, inspect, predict, study
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
-from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.answer import Answer
 from bert_jax.predictors.base import Model, OfText
-from bert_jax.predictors.classify import Classify
-from bert_jax.predictors.embed import Embed
-from bert_jax.predictors.fill_mask import FillMask
-from bert_jax.predictors.generate import Generate
-from bert_jax.predictors.nsp import Nsp
 from bert_jax.predictors.options import Options
-from bert_jax.predictors.tag import Tag
-from bert_jax.predictors.unmask import Unmask
 from bert_jax.studies import actions
 from bert_jax.views import PAGES
 from tests import texts, variants
+from tests.terminals import terminal
 
 GOLDEN = variants.GOLDEN / "huggingface"
 MODEL = GOLDEN / "pretraining"
@@ -198,52 +183,10 @@ def opened(tmp_path_factory):
     return of
 
 
-# Task -> golden models and, for each, the numbers of the lines of TASKS that it reads and writes.
-SHAPES = {
-    "fill-mask": {"pretraining": ((0, 1), 0)},
-    "nsp": {"pretraining": ((0, 1), 0)},
-    "classify": {
-        "sequence_classification": ((0, 1, 2), 0),
-        "regression": ((0, 1, 2), 1),
-        "multiple_choice": ((3,), 0),
-    },
-    "tag": {"token_classification": ((0, 1, 2), 0)},
-    "answer": {"question_answering": ((0, 1), 0)},
-    "embed": {"pretraining": ((0, 1), 0)},
-    "generate": {"pretraining": ((0, 1, 2), 0), "causal_lm": ((0, 1, 2), 1)},
-}
-
-
 def test_every_task_and_page_has_a_help():
-    assert list(TASKS) == list(SHAPES)
+    assert list(TASKS) == list(OWN["predict"])
     assert list(inspect.PAGES) == list(PAGES)
-    shown = {number for models in SHAPES["classify"].values() for number in models[0]}
-    assert shown == set(range(len(predict.TASKS["classify"].takes)))
     assert list(study.ACTIONS) == [*OWN["study"], study.WORK]
-
-
-@pytest.mark.parametrize("task", SHAPES)
-def test_the_lines_that_the_help_shows_are_read(task, opened):
-    shapes = predict.TASKS[task].takes
-    for name, (lines, _) in SHAPES[task].items():
-        predictor = TASKS[task].make(Model(opened(name), Options()))
-        for number in lines:
-            predictor.read(1, shapes[number].replace("<tab>", "\t"))
-        predictor.read(1, predict.write_sample(predictor).replace("<tab>", "\t"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("task", SHAPES)
-def test_the_results_have_the_keys_that_the_help_shows(task, opened):
-    row = predict.TASKS[task]
-    for name, (lines, result) in SHAPES[task].items():
-        stream = predictions.Stream(Model(opened(name), Options(max_tokens=2)), task)
-        given = [row.takes[number].replace("<tab>", "\t") for number in lines]
-        shape = json.loads(row.gives[result].replace(", …", "").replace("…", "0"))
-        for found in stream.answer(given):
-            given_back = {"text_pair", "options"}  # where the line has them
-            assert found.keys() - given_back == shape.keys() - given_back
-            assert predict.write_readable(stream.predictor, found, True)
 
 
 @pytest.mark.parametrize("page", inspect.PAGES)
@@ -254,230 +197,7 @@ def test_the_lines_that_a_page_shows_are_read(page, opened):
         assert all(reader.read(1, line.replace("<tab>", "\t")).fields.values())
 
 
-# --- results as text ------------------------------------------------------------------------------
-
-
-def masks(*tokens: str) -> list[dict]:
-    return [{"token": token, "probability": 0.5 / n} for n, token in enumerate(tokens, 1)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "result", "expected"),
-    [
-        (
-            FillMask,
-            {"text": "the [MASK]", "masks": [masks("cat", "##s")]},
-            "the [MASK]\n  cat   50.0 %\n  ##s   25.0 %",
-        ),
-        (
-            FillMask,
-            {"text": "[MASK] [MASK]", "masks": [masks("a", "the"), masks("cat")]},
-            "[MASK] [MASK]\n  mask 1  a     50.0 %\n          the   25.0 %\n  mask 2  cat   50.0 %",
-        ),
-        (
-            FillMask,
-            {"text": "the <mask>", "masks": []},
-            "the <mask>\n  no [MASK] in this text: write [MASK] in place of <mask>",
-        ),
-        (
-            FillMask,
-            {"text": "", "masks": []},
-            "(no text)\n  no [MASK] in this text: write [MASK] where a token is missing",
-        ),
-        (
-            Nsp,
-            {"text": "a", "text_pair": "b", "is_next": 0.75},
-            "a  |  b\n  the second follows the first   75.0 %\n"
-            "  it does not                    25.0 %",
-        ),
-        (
-            Classify,
-            {"text": "a", "label": "no", "probabilities": {"yes": 0.25, "no": 0.75}},
-            "a\n  no    75.0 %\n  yes   25.0 %",
-        ),
-        (
-            Classify,
-            {"text": "a", "label": "0", "probabilities": {str(n): 0.01 for n in range(23)}},
-            "a\n" + "".join(f"  {n:<2}    1.0 %\n" for n in range(20)) + "  and 3 more labels",
-        ),
-        (Classify, {"text": "a", "text_pair": "b", "value": 2.5}, "a  |  b\n  2.500"),
-        (
-            Tag,
-            {
-                "words": ["Ann", "ran"],
-                "labels": ["B-PER", None],
-                "entities": [{"text": "Ann", "label": "PER", "start": 0, "end": 3}],
-            },
-            "Ann ran\n  Ann  B-PER\n  ran  (cut off)\n  entities:\n  Ann  PER",
-        ),
-        (
-            Answer,
-            {"question": "where?", "answer": "here", "start": 3, "end": 7, "score": 0.5}
-            | {"n_best": [{"answer": "", "start": 0, "end": 0, "score": 0.625}]},
-            "where?\n  here   50.0 %  characters 3 to 7\n  best by score:\n  (no answer)   62.5 %",
-        ),
-        (
-            Embed,
-            {"text": "a", "embedding": [3.0, 4.0]},
-            "a\n  2 numbers of length 5.000: 3.000 4.000 … (all with --format=json)",
-        ),
-        (Generate, {"text": "a b", "continuation": " b", "stopped": "end"}, "a b"),
-        (
-            Unmask,
-            {
-                "text": "a b c",
-                "tokens": ["a", "b", "c"],
-                "steps": [
-                    [{"place": 1, "token": "b", "probability": 0.5}],
-                    [
-                        {"place": n, "token": x, "probability": 0.25}
-                        for n, x in ((0, "a"), (2, "c"))
-                    ],
-                ],
-            },
-            "a b c\n  round 1  b   50.0 %\n  round 2  a   25.0 %\n           c   25.0 %",
-        ),
-    ],
-)
-def test_a_result_as_text(kind, result, expected):
-    predictor = object.__new__(kind)  # no model
-    predictor.mask = "[MASK]"
-    assert predict.write_readable(predictor, result, True) == expected
-    alone = predict.write_readable(predictor, result, False)
-    assert expected.endswith(alone)
-    assert (alone == expected) == (kind in (Generate, Unmask))
-
-
-def test_text_moves_no_cursor():
-    result = {"text": "a\x1b[2J\x07\u009bb\tc", "continuation": "", "stopped": "end"}
-    shown = predict.write_readable(object.__new__(Generate), result, True)
-    assert shown == "a\\x1b[2J\\x07\\x9bb\tc"
-
-
 # --- on a terminal --------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def typing(lines: list[str]):
-    """Type a line into a terminal after each prompt, and Ctrl-D at the end.
-
-    Yields the terminal's descriptor, and a list that holds what was shown when it is closed.
-    """
-    ours, theirs = pty.openpty()
-    shown: list[str] = []
-    waiting = [line.encode() for line in lines]
-
-    def person() -> None:
-        seen, end = b"", time.monotonic() + 120
-        with contextlib.suppress(OSError):  # the last descriptor of the terminal is closed
-            while data := os.read(ours, 4096):
-                seen += data
-                if data.endswith(b"> ") or time.monotonic() > end:
-                    os.write(ours, waiting.pop(0) if waiting else b"\x04")
-        shown.append(seen.decode().replace("\r\n", "\n"))
-
-    thread = threading.Thread(target=person)
-    thread.start()
-    try:
-        yield theirs, shown
-    finally:
-        os.close(theirs)
-        thread.join()
-        os.close(ours)
-
-
-@contextlib.contextmanager
-def terminal(lines: list[str], output: Path | None = None):
-    """Run the body on a terminal, where someone types; standard output may go to a file.
-
-    Yields the list of `typing`.
-    """
-    with typing(lines) as (theirs, shown), pytest.MonkeyPatch.context() as patch:
-        kept = os.dup(0)
-        os.dup2(theirs, 0)
-        with (
-            os.fdopen(os.dup(theirs), "w", buffering=1) as screen,
-            output.open("w") if output else os.fdopen(os.dup(theirs), "w") as out,
-        ):
-            patch.setattr(sys, "stderr", screen)
-            patch.setattr(sys, "stdout", out)
-            try:
-                yield shown
-            finally:
-                os.dup2(kept, 0)
-                os.close(kept)
-
-
-def test_lines_are_asked_for_and_answered_for_people(tmp_path, capfd):
-    lines = ["the [MASK] sat on the [MASK]\n", "the <mask>\n", '{"text": 7}\n', "\n"]
-    words = ["predict", "fill-mask", f"--model={MODEL}", "--top-k=2"]
-    with terminal(lines) as shown:
-        assert cli.execute(words) == 0
-    answers = shown[0].split("fill-mask> ")
-    assert answers[0] == "one a line, such as: Paris is the [MASK] of France.\nCtrl-D ends\n"
-    assert [answer.partition("\n")[0] + "\n" for answer in answers[1:-1]] == lines
-    assert answers[2].endswith("\n  no [MASK] in this text: write [MASK] in place of <mask>\n")
-    assert answers[3].endswith("\nwarning: line 3: text is 7, not a text; left out\n")
-    assert answers[4] == "\n  no [MASK] in this text: write [MASK] where a token is missing\n"
-    assert answers[5] == "\n"
-    (tmp_path / "in.txt").write_text(lines[0])
-    assert cli.execute([*words, f"--input={tmp_path / 'in.txt'}"]) == 0
-    (row,) = map(json.loads, capfd.readouterr().out.splitlines())
-    table = [line.split() for line in answers[1].splitlines()[1:]]
-    first = [one for best in row["masks"] for one in best]
-    assert [line[-3] for line in table] == [one["token"] for one in first]
-    assert [line[-2] for line in table] == [f"{100 * one['probability']:.1f}" for one in first]
-
-
-def test_the_prompt_is_for_the_terminal_and_the_rows_for_the_file(tmp_path):
-    with terminal(["the cat\n", "\n"], tmp_path / "out.jsonl") as shown:
-        assert cli.execute(["predict", "embed", f"--model={MODEL}"]) == 0
-    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    assert [row["text"] for row in rows] == ["the cat", ""]
-    assert shown[0].endswith("Ctrl-D ends\nembed> the cat\nembed> \nembed> \n")
-
-
-@pytest.mark.slow
-def test_a_process_on_a_terminal_asks_and_one_in_a_pipe_does_not():
-    words = [sys.executable, "-m", "bert_jax.predict", "nsp", f"--model={MODEL}"]
-    with typing(["the cat\ta dog\n", "the cat\n"]) as (theirs, shown):
-        process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs)
-    assert process.wait(timeout=300) == 0
-    answers = shown[0].split("nsp> ")
-    assert answers[0] == "one a line, such as: He went out.<tab>It rained.\nCtrl-D ends\n"
-    assert re.search(r"\n  the second follows the first +\d+\.\d %\n  it does not ", answers[1])
-    assert answers[2:] == ["the cat\nwarning: line 2: no text_pair; left out\n", "\n"]
-    done = subprocess.run(words, input="the cat\ta dog\n", capture_output=True, text=True)
-    assert json.loads(done.stdout).keys() == {"text", "text_pair", "is_next"}
-    assert "nsp>" not in done.stderr
-
-
-def test_the_format_is_that_of_the_output_unless_it_is_stated(tmp_path, capsys):
-    (tmp_path / "in.txt").write_text("the cat\n\n")
-    words = ["predict", "embed", f"--model={MODEL}", f"--input={tmp_path / 'in.txt'}"]
-    on_terminal, in_a_pipe = {}, {}
-    for form in ("", "--format=json"):
-        with terminal([]) as shown:
-            assert cli.execute([*words, *form.split()]) == 0
-        on_terminal[form] = shown[0].splitlines()[:-1]  # behind them the rate
-    for form in ("", "--format=text"):
-        assert cli.execute([*words, *form.split()]) == 0
-        in_a_pipe[form] = capsys.readouterr().out.splitlines()
-    assert [json.loads(row)["text"] for row in in_a_pipe[""]] == ["the cat", ""]
-    assert on_terminal["--format=json"] == in_a_pipe[""]
-    assert on_terminal[""] == in_a_pipe["--format=text"]
-    assert on_terminal[""][::2] == ["the cat", "(no text)"]
-
-
-def test_an_interrupt_at_the_prompt_ends_on_a_line_of_its_own(monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-        yield
-
-    monkeypatch.setattr(predict, "read_lines", interrupted)
-    with terminal([]) as shown:
-        assert cli.execute(["predict", "embed", f"--model={MODEL}"]) == cli.INTERRUPTED
-    assert "embed> \nerror: interrupted\n" in shown[0].replace("^D\b\b", "")
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,6 @@ class Planned(NamedTuple):
     size: int  # rows, with the padding rows behind the real ones
 
 
-# --- plans ---------------------------------------------------------------------------------------
-
-
 def in_order(count: int, size: int, length: int) -> list[Planned]:
     """Plan rows of one length in their own order."""
     starts = range(0, count, size)
@@ -47,7 +44,7 @@ def in_order(count: int, size: int, length: int) -> list[Planned]:
 
 
 def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list[Planned]:
-    """Plan batches of rows sorted by length, each padded to the `rounded` length of its longest.
+    """Plan batches of rows sorted by length, each padded to the rounded length of its longest.
 
     The longest rows come first, so that a batch that does not fit in memory fails at once. With
     `shrink_last`, an incomplete batch has the next power of two of rows instead of `size`.
@@ -64,11 +61,11 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
 def by_shape(
     lengths: np.ndarray, mesh: Mesh, batch_size: int = 0, tokens: int = TOKENS
 ) -> list[Planned]:
-    """Plan batches of rows that share one `rounded` length, the longest first.
+    """Plan batches of rows that share one rounded length, the longest first.
 
     This suits many short rows, such as sentences of some ten tokens: each length has a batch size
-    of its own, as many rows as hold so many tokens. That or the given batch size is rounded up to
-    what the devices of `mesh` can share.
+    of its own, as many rows as hold so many tokens. The size is rounded up to what the devices of
+    `mesh` can share.
     """
     longest = int(lengths.max(initial=0))
     shapes = np.array([round_length(n, FINEST) for n in range(longest + 1)])[lengths]
@@ -85,9 +82,6 @@ def by_shape(
 def _power_of_two(count: int) -> int:
     """Return the smallest power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
-
-
-# --- devices -------------------------------------------------------------------------------------
 
 
 def rows_a_step(config: knobs.Config, settings: knobs.Eval) -> int:
@@ -108,9 +102,6 @@ def place(batch: Batch, mesh: Mesh) -> Batch:
     return sharding.place({key: value[local] for key, value in batch.items()}, size, mesh)
 
 
-# --- the loop ------------------------------------------------------------------------------------
-
-
 def run(
     compute: Callable[[Planned], Any],
     plan: Sequence[Planned],
@@ -119,7 +110,8 @@ def run(
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Compute every batch of a plan; yield its rows' numbers and its outputs, in the plan's order.
 
-    Outputs are fetched one batch late, so that the device never waits for the host.
+    Outputs are numpy arrays without padding rows. They are fetched one batch late, so that the
+    device never waits for the host.
 
     Args:
       compute: starts a batch on the devices and returns its outputs, replicated: arrays with a row
@@ -127,21 +119,16 @@ def run(
       plan: the batches.
       progress: called after each batch with the cost of the batches started so far, and of all.
       cost: what a batch counts; 1 counts batches.
-
-    Yields:
-      The numbers of a batch's rows, and its outputs as numpy arrays without padding rows.
     """
     done, total = 0, sum(map(cost, plan))
-    previous: tuple[np.ndarray, Any] | None = None
+    started: list[tuple[np.ndarray, Any]] = []
     for batch in plan:
-        started = batch.rows, compute(batch)
-        if previous is not None:
-            yield _fetch(*previous)
-        previous = started
+        started.append((batch.rows, compute(batch)))
+        if len(started) > 1:
+            yield _fetch(*started.pop(0))
         done += cost(batch)
         progress(done, total)
-    if previous is not None:
-        yield _fetch(*previous)
+    yield from (_fetch(*one) for one in started)
 
 
 def _fetch(rows: np.ndarray, outputs: Any) -> tuple[np.ndarray, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.data.examples import Example
@@ -37,53 +37,48 @@ def rows(
     labels: Sequence[str],
     most: int,
 ) -> list[dict[str, Any]]:
-    """Return the row of an evaluation with up to `most` mistakes.
+    """Return the row of an evaluation with up to `most` mistakes; none if nothing has a label.
 
-    There is none where nothing is asked for or nothing has a label. Predictions are those of
-    `answers.decode_outputs`.
+    Predictions are those of `answers.decode_outputs`.
     """
     pairs = zip(examples, predictions, strict=True)
     known = [(example, output) for example, output in pairs if example.label is not None]
     if not most or not known:
         return []
-    counted, ranked = _TABLE[kind](known, labels)
+    find = {"regress": _regress, "tag": _tag, "span": _span}.get(kind, _choose)
+    counted, ranked = find(known, labels)
     worst = [mistake for _, mistake in sorted(ranked, key=lambda pair: pair[0])[:most]]
     return [{"task": kind, **counted, "mistakes": worst}]
 
 
-def _classify(known: Known, labels: Sequence[str]) -> Found:
-    """Rank texts by the probability of the right class."""
+def _choose(known: Known, labels: Sequence[str]) -> Found:
+    """Rank texts by the probability of the right class, or questions by the right option's."""
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for example, shares in known:
-        truth, chosen = labels[example.label], labels[int(shares.argmax())]
-        counts[truth, chosen] += 1
-        if truth != chosen:
-            ranked.append(_by_share(example, shares, truth, chosen))
-    return {"counts": _listed(counts)}, ranked
-
-
-def _choice(known: Known, labels: Sequence[str]) -> Found:
-    """Rank questions by the probability of the right option."""
-    ranked = []
-    for example, shares in known:
-        chosen = int(shares.argmax())
+        names, chosen = example.options or labels, int(shares.argmax())
+        if not example.options:
+            counts[names[example.label], names[chosen]] += 1
         if chosen != example.label:
-            options = (_cut(example.options[i]) for i in (example.label, chosen))
-            ranked.append(_by_share(example, shares, *options))
-    return {}, ranked
+            right = float(shares[example.label])
+            mistake = _cut_texts(example) | {
+                "truth": _cut(names[example.label]),
+                "predicted": _cut(names[chosen]),
+                "probability": _round(shares[chosen]),
+                "right": _round(right),
+            }
+            ranked.append((right, mistake))
+    return ({"counts": _list_counts(counts)} if counts else {}), ranked
 
 
 def _regress(known: Known, labels: Sequence[str]) -> Found:
     """Rank texts by the distance from the right number."""
-    return {}, [
-        (
-            -abs(value - example.label),
-            _texts(example) | {"truth": f"{example.label:.6g}", "predicted": f"{value:.6g}"},
-        )
-        for example, value in known
-        if value != example.label
-    ]
+    ranked = []
+    for example, value in known:
+        if value != example.label:
+            said = {"truth": f"{example.label:.6g}", "predicted": f"{value:.6g}"}
+            ranked.append((-abs(value - example.label), _cut_texts(example) | said))
+    return {}, ranked
 
 
 def _tag(known: Known, labels: Sequence[str]) -> Found:
@@ -93,23 +88,22 @@ def _tag(known: Known, labels: Sequence[str]) -> Found:
     counts: Counter[tuple[str, str]] = Counter()
     entities: Counter[tuple[str, int]] = Counter()
     names = (*labels, "")  # -1 is a word that was cut off
-    of_entities, ranked = scores.is_entities(labels), []
+    ranked = []
     for example, tags in known:
         truth, chosen = [labels[i] for i in example.label], [names[i] for i in tags]
         counts.update(zip(truth, chosen, strict=True))
-        if of_entities:
-            there = set(get_entities(truth))
-            predicted = set(get_entities([tag or "O" for tag in chosen]))
-            for place, found in enumerate((there & predicted, predicted, there)):
-                entities.update((entity[0], place) for entity in found)
-        wrong = [i for i, (a, b) in enumerate(zip(truth, chosen, strict=True)) if a != b]
+        there = set(get_entities(truth))
+        predicted = set(get_entities([tag or "O" for tag in chosen]))
+        for place, found in enumerate((there & predicted, predicted, there)):
+            entities.update((entity[0], place) for entity in found)
+        wrong = [i for i, tag in enumerate(truth) if tag != chosen[i]]
         if wrong:
             part = slice(max(0, wrong[0] - BEFORE), wrong[0] + AFTER)
             shown = zip(example.words[part], truth[part], chosen[part], strict=True)
             words = [[_cut(word, WORD), a, b] for word, a, b in shown]
             ranked.append((-len(wrong), {"words": words, "wrong": len(wrong)}))
-    counted: dict[str, Any] = {"counts": _listed(counts)}
-    if of_entities:
+    counted: dict[str, Any] = {"counts": _list_counts(counts)}
+    if scores.is_entities(labels):
         types = sorted({name for name, _ in entities})
         counted["entities"] = [[name, *(entities[name, i] for i in range(3))] for name in types]
     return counted, ranked
@@ -134,44 +128,25 @@ def _span(known: Known, labels: Sequence[str]) -> Found:
             share = next((c.probability for c in span.n_best if c.text == span.text), math.nan)
             mistake = {
                 "text": _cut(example.text),
-                "pair": _around(example.pair or "", place.start, place.start + len(place.text)),
+                "pair": _cut_around(example.pair or "", place.start, len(place.text)),
                 "truth": " / ".join(dict.fromkeys(_cut(a.text) for a in right[:ANSWERS])),
                 "predicted": _cut(span.text),
-                "probability": _share(share),
+                "probability": _round(share),
             }
             ranked.append(((shared, -share), mistake))
-    return {"counts": _listed(counts)}, ranked
+    return {"counts": _list_counts(counts)}, ranked
 
 
-_TABLE: dict[str, Callable[[Known, Sequence[str]], Found]] = {
-    "classify": _classify,
-    "choice": _choice,
-    "regress": _regress,
-    "tag": _tag,
-    "span": _span,
-}
-
-
-def _by_share(
-    example: Example, shares: Any, truth: str, predicted: str
-) -> tuple[float, dict[str, Any]]:
-    """Return a mistake behind the probability of what is right."""
-    right, most = shares[example.label], shares.max()
-    said: dict[str, Any] = {"truth": truth, "predicted": predicted}
-    said |= {"probability": _share(most), "right": _share(right)}
-    return float(right), _texts(example) | said
-
-
-def _listed(counts: Counter[tuple[str, str]]) -> list[list[Any]]:
+def _list_counts(counts: Counter[tuple[str, str]]) -> list[list[Any]]:
     return [[*pair, count] for pair, count in sorted(counts.items())]
 
 
-def _share(value: float) -> float | None:
+def _round(value: float) -> float | None:
     """Round a probability for the file; None where it is not finite."""
     return round(float(value), 6) if math.isfinite(value) else None
 
 
-def _texts(example: Example) -> dict[str, Any]:
+def _cut_texts(example: Example) -> dict[str, Any]:
     pair = {} if example.pair is None else {"pair": _cut(example.pair)}
     return {"text": _cut(example.text), **pair}
 
@@ -180,7 +155,7 @@ def _cut(text: str, most: int = TEXT) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
-def _around(text: str, start: int, end: int) -> str:
-    """Cut the neighbourhood of text[start:end] out of a text."""
-    first, last = max(0, start - AROUND), min(len(text), max(end, start) + AROUND)
+def _cut_around(text: str, start: int, length: int) -> str:
+    """Cut the neighbourhood of an answer out of a text."""
+    first, last = max(0, start - AROUND), min(len(text), start + length + AROUND)
     return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"

@@ -73,19 +73,17 @@ class Samples:
 
     def __call__(self, params: Any) -> list[dict[str, Any]]:
         """Return a row of samples.jsonl for each sentence, with the TOP tokens of each mask."""
-        values, ids = sharding.to_host(self.likeliest(params, self.batch))
+        values, ids = sharding.to_host(self.likeliest(params, self.batch))  # [B, slots, TOP]
         rows = []
         for row, sample in enumerate(self.chosen):
-            predictions = [
-                [
-                    {"token": self.shown[i], "probability": round(float(p), 6)}
-                    for p, i in zip(values[row, slot], ids[row, slot], strict=True)
-                ]
-                for slot in range(len(sample.places))
-            ]
-            rows.append(
-                {"text": sample.text, "answers": sample.answers, "predictions": predictions}
-            )
+            predictions = []
+            for slot in range(len(sample.places)):
+                best = zip(values[row, slot], ids[row, slot], strict=True)
+                predictions.append(
+                    [{"token": self.shown[i], "probability": round(float(p), 6)} for p, i in best]
+                )
+            answers = sample.answers
+            rows.append({"text": sample.text, "answers": answers, "predictions": predictions})
         return rows
 
 
@@ -107,26 +105,17 @@ def build(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | Non
     return Samples(config, prepared.tokenizer, chosen, head, mesh)
 
 
-# --- the choice ----------------------------------------------------------------------------------
-
-
 def choose(
     split: Split, tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
     """Choose up to `count` different sentences, those of an easily read length first."""
-    make = _beginning if causal else _masked
+    make = _cut_beginning if causal else _mask_words
+    drawn = list(draw(split, TRIES * count, hashing.make_key(seed, _CHOICE)))
+    drawn.sort(key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0))
+    different = {tuple(ids): number for number, ids in reversed(drawn) if len(ids) > 1}
     chosen: dict[str, Sample] = {}
-    seen: set[tuple[int, ...]] = set()
-
-    drawn = draw(split, TRIES * count, hashing.make_key(seed, _CHOICE))
-
-    def off_length(candidate: tuple[int, list[int]]) -> int:
-        length = len(candidate[1])
-        return max(SHORT - length, length - LONG, 0)
-
-    for number, ids in sorted(drawn, key=off_length):
-        if len(chosen) < count and len(ids) > 1 and tuple(ids) not in seen:
-            seen.add(tuple(ids))
+    for number, ids in drawn:
+        if len(chosen) < count and different.get(tuple(ids)) == number:
             sample = make(ids[:room], tokenizer, hashing.make_key(seed, _CHOICE, number))
             chosen.setdefault(sample.text, sample)
     return list(chosen.values())
@@ -141,7 +130,7 @@ def draw(split: Split, most: int, key: int) -> Iterator[tuple[int, list[int]]]:
         yield number, split.tokens[start : int(split.sentence_ends[number])].tolist()
 
 
-def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
+def _mask_words(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     """Mask one or two words that are one token; any tokens of a sentence without such words."""
     count = 2 if len(ids) >= TWO else 1
     # A token is a whole word if neither it nor the next one continues a word.
@@ -159,7 +148,7 @@ def _masked(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     return Sample(hidden, columns, tokenizer.readable(hidden), answers)
 
 
-def _beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
+def _cut_beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
     """Cut a sentence before some word about its middle."""
     middle = range(max(1, len(ids) // 3), max(2, len(ids) * 2 // 3))
     places = [at for at in middle if not tokenizer.continuation[ids[at]]] or list(middle)[:1]

@@ -1,4 +1,4 @@
-"""The metrics of each kind of task.
+"""The metrics of each kind of task, by scikit-learn, scipy, seqeval and SQuAD's own rules.
 
 Metrics of a class that never occurs are 0, as in the libraries; a correlation with a constant, or
 of fewer than two numbers, is NaN. A word that was cut off counts as wrong, and for entities as O.
@@ -32,8 +32,8 @@ def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, .
         absent = ("precision", "recall", "f1")
     elif kind == "span" and not task.no_answer:
         absent = tuple(name for name in knobs.METRICS[kind] if name not in ("exact", "f1"))
-    names = tuple(name for name in knobs.METRICS[kind] if name not in absent)
-    return tuple(name for name in names if not task.metrics or name in task.metrics)
+    asked = task.metrics or knobs.METRICS[kind]
+    return tuple(name for name in knobs.METRICS[kind] if name in asked and name not in absent)
 
 
 def score(
@@ -54,24 +54,24 @@ def score(
         raise DataError(
             f"none of {len(examples)} examples has a label", "score a split that has labels"
         )
+    truth = [example.label for example, _ in labelled]
+    outputs = [output for _, output in labelled]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about undefined metrics, whose values show it
-        known, outputs = map(list, zip(*labelled, strict=True))
-        metrics = _TABLE[kind](known, outputs, tuple(labels), task)
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if not task.metrics or name in task.metrics
-    }
+        metrics = _TABLE[kind](truth, outputs, tuple(labels), task)
+    asked = task.metrics or metrics
+    return {name: float(value) for name, value in metrics.items() if name in asked}
+
+
+# Each function takes the right labels, predictions, names of the classes, and the task.
 
 
 def _classify(
-    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+    truth: list[int], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     from sklearn import metrics
 
-    truth = np.array([example.label for example in examples])  # [N]
-    chosen = np.array([scores.argmax() for scores in predictions])  # [N]
+    chosen = [scores.argmax() for scores in predictions]
     binary = len(labels) == 2
     average = {"average": "binary" if binary else "macro", "zero_division": 0}
     return {
@@ -82,36 +82,30 @@ def _classify(
 
 
 def _regress(
-    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+    truth: list[float], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     from scipy import stats
 
-    truth = np.array([example.label for example in examples], np.float64)  # [N]
-    values = np.array(predictions, np.float64)  # [N]
+    wanted, values = np.array(truth, np.float64), np.array(predictions, np.float64)  # [N]
     defined = len(truth) > 1 and bool(np.isfinite(values).all())
     return {
-        "pearson": stats.pearsonr(truth, values).statistic if defined else np.nan,
-        "spearman": stats.spearmanr(truth, values).statistic if defined else np.nan,
-        "mse": np.mean((truth - values) ** 2),
+        "pearson": stats.pearsonr(wanted, values).statistic if defined else np.nan,
+        "spearman": stats.spearmanr(wanted, values).statistic if defined else np.nan,
+        "mse": np.mean((wanted - values) ** 2),
     }
 
 
 def _tag(
-    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+    truth: list, predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
-    hits = [
-        tag == predicted
-        for example, tags in zip(examples, predictions, strict=True)
-        for tag, predicted in zip(example.label, tags, strict=True)
-    ]
-    metrics = {"accuracy": np.mean(hits)}
+    metrics = {"accuracy": np.mean(np.concatenate(truth) == np.concatenate(predictions))}
     if is_entities(labels):
         from seqeval.metrics.sequence_labeling import precision_recall_fscore_support
 
-        truth = [[labels[i] for i in example.label] for example in examples]
+        wanted = [[labels[i] for i in tags] for tags in truth]
         chosen = [[labels[i] if i >= 0 else "O" for i in tags] for tags in predictions]
         precision, recall, f1, _ = precision_recall_fscore_support(
-            truth, chosen, average="micro", zero_division=0
+            wanted, chosen, average="micro", zero_division=0
         )
         metrics |= {"precision": precision, "recall": recall, "f1": f1}
     return metrics
@@ -124,9 +118,9 @@ def is_entities(labels: Sequence[str]) -> bool:
 
 
 def _span(
-    examples: list[Example], predictions: list[Span], labels: tuple[str, ...], task: knobs.Task
+    truth: list, predictions: list[Span], labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
-    answers = [[answer.text for answer in example.label] for example in examples]
+    answers = [[answer.text for answer in found] for found in truth]
     texts = [span.text for span in predictions]
     if not task.no_answer:
         return squad.evaluate(answers, texts)
@@ -135,10 +129,10 @@ def _span(
 
 
 def _choice(
-    examples: list[Example], predictions: list, labels: tuple[str, ...], task: knobs.Task
+    truth: list[int], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
-    pairs = zip(examples, predictions, strict=True)
-    return {"accuracy": np.mean([scores.argmax() == example.label for example, scores in pairs])}
+    chosen = [scores.argmax() for scores in predictions]
+    return {"accuracy": np.mean(np.array(chosen) == np.array(truth))}
 
 
 _TABLE: dict[str, Callable[..., dict[str, Any]]] = {

@@ -32,6 +32,9 @@ def f1(answer: str, prediction: str) -> float:
     return 2 * common / (len(a) + len(b))
 
 
+MEASURES = {"exact": exact, "f1": f1}
+
+
 def evaluate(
     answers: Sequence[Sequence[str]],
     predictions: Sequence[str],
@@ -53,29 +56,29 @@ def evaluate(
     """
     golds = [[text for text in texts if normalize(text)] or [""] for texts in answers]
     has_answer = np.array([bool(texts) for texts in answers], bool)  # [N]
-    measures = {"exact": exact, "f1": f1}
-    scores = {name: _scores(m, golds, predictions) for name, m in measures.items()}  # [N] each
-    metrics = {name: 100 * float(values.mean()) for name, values in scores.items()}
-    if doubts is None:
-        return metrics
-    for part, rows in (("has_answer", has_answer), ("no_answer", ~has_answer)):
-        if rows.any():
-            means = {name: 100 * float(values[rows].mean()) for name, values in scores.items()}
-            metrics |= {f"{part}_{name}": mean for name, mean in means.items()}
-    texts = predictions if kept is None else kept
-    for name, measure in measures.items():
-        scored = _scores(measure, golds, texts)
-        metrics |= _best(name, scored, texts, has_answer, np.asarray(doubts, np.float64))
+    metrics: dict[str, float] = {}
+    for name in MEASURES:
+        values = _score_best(name, golds, predictions)  # [N]
+        metrics[name] = 100 * float(values.mean())
+        for part, rows in (("has_answer", has_answer), ("no_answer", ~has_answer)):
+            if doubts is not None and rows.any():
+                metrics[f"{part}_{name}"] = 100 * float(values[rows].mean())
+        if doubts is not None:
+            texts = predictions if kept is None else kept
+            scored = _score_best(name, golds, texts)
+            metrics |= _find_threshold(name, scored, texts, has_answer, np.array(doubts, float))
     return metrics
 
 
-def _scores(measure, golds: Sequence[Sequence[str]], predictions: Sequence[str]) -> np.ndarray:
+def _score_best(
+    name: str, golds: Sequence[Sequence[str]], predictions: Sequence[str]
+) -> np.ndarray:
     """Return the best score of each prediction over the right answers of its question."""
     pairs = zip(golds, predictions, strict=True)
-    return np.array([max(measure(gold, text) for gold in texts) for texts, text in pairs])
+    return np.array([max(MEASURES[name](gold, text) for gold in texts) for texts, text in pairs])
 
 
-def _best(
+def _find_threshold(
     name: str, scores: np.ndarray, texts: Sequence[str], has_answer: np.ndarray, doubts: np.ndarray
 ) -> dict[str, float]:
     """Find the best threshold on the doubts and its score.

@@ -16,7 +16,7 @@ from typing import Any
 from bert_jax.data import tasks
 from bert_jax.data.answers import Prediction, Span
 from bert_jax.data.examples import Example
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.system import disk
 
 SIMILARITY = (0.0, 5.0)  # of STS-B
@@ -39,50 +39,44 @@ def write(
       predictions: one for each example, as `answers.decode_outputs` makes them.
       labels: names of the model's classes, in its order, which need not be the task's.
       folder: created if it does not exist.
-
-    Raises:
-      ConfigError: no server takes the split, or the model has other labels than the task.
     """
     row: Any = tasks.TASKS.get(name)
-    if row is None or row.submission is None:
-        known = ", ".join(key for key, task in tasks.TASKS.items() if task.submission is not None)
-        raise ConfigError(f"no server takes predictions of task {name!r}", f"one of: {known}")
-    if split not in row.submission.files:
-        raise ConfigError(
-            f"{name}: no server takes predictions of split {split!r}",
-            f"one of: {', '.join(row.submission.files)}",
-        )
-    if sorted(labels) != sorted(row.labels):
-        raise ConfigError(
-            f"the model's labels are {', '.join(labels) or 'none'}, "
-            f"and {name} has {', '.join(row.labels) or 'none'}",
-            f"train it with configs/finetune.py:{name}, or name its classes as the task does",
-        )
-    file = row.submission.files[split]
+    takes = row.submission.files if row is not None and row.submission is not None else {}
+    need(
+        split in takes,
+        f"{name}: no server takes predictions of split {split!r}",
+        f"one of: {', '.join(takes)}" if takes else "leave --submission out",
+    )
+    need(
+        sorted(labels) == sorted(row.labels),
+        f"the model's labels are {', '.join(labels) or 'none'}, "
+        f"and {name} has {', '.join(row.labels) or 'none'}",
+        f"train it with configs/finetune.py:{name}, or name its classes as the task does",
+    )
     if row.kind == "span":
-        files = _answers(examples, predictions, file, "no_answer" in row.task)
+        files = _write_answers(examples, predictions, takes[split], "no_answer" in row.task)
     else:
-        written = [_written(row, labels, prediction) for prediction in predictions]
-        rows = sorted(zip(map(_index, examples), written, strict=True))
+        values = [_write_value(row, labels, prediction) for prediction in predictions]
+        rows = sorted(zip(map(_read_index, examples), values, strict=True))
         lines = ["\t".join(row.submission.columns), *(f"{index}\t{text}" for index, text in rows)]
-        files = {file: "".join(f"{line}\n" for line in lines)}
+        files = {takes[split]: "".join(f"{line}\n" for line in lines)}
     folder.mkdir(parents=True, exist_ok=True)
     for file_name, text in files.items():
         disk.write(folder / file_name, text)
     return [folder / file_name for file_name in files]
 
 
-def _index(example: Example) -> int:
+def _read_index(example: Example) -> int:
     """Return the number by which a server knows a row."""
-    if not example.id.isdecimal():
-        raise ConfigError(
-            f"{example.where}: {example.id!r} is no number of a row",
-            "task.id names the column that holds it",
-        )
+    need(
+        example.id.isdecimal(),
+        f"{example.where}: {example.id!r} is no number of a row",
+        "task.id names the column that holds it",
+    )
     return int(example.id)
 
 
-def _written(row: tasks.Row, labels: Sequence[str], prediction: Any) -> str:
+def _write_value(row: tasks.Row, labels: Sequence[str], prediction: Any) -> str:
     if row.kind == "regress":
         low, high = SIMILARITY
         return f"{min(max(prediction, low), high):.3f}"
@@ -91,7 +85,7 @@ def _written(row: tasks.Row, labels: Sequence[str], prediction: Any) -> str:
     return values[row.labels.index(label)]
 
 
-def _answers(
+def _write_answers(
     examples: Sequence[Example], predictions: Sequence[Any], file: str, no_answer: bool
 ) -> dict[str, str]:
     ids = [example.id for example in examples]

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from bert_jax.predictors.answer import Answer
 from bert_jax.predictors.base import Model, Predictor
-from bert_jax.predictors.classify import Classify
-from bert_jax.predictors.embed import Embed
-from bert_jax.predictors.fill_mask import FillMask
 from bert_jax.predictors.generate import Generate
-from bert_jax.predictors.generate_hybrid import GenerateHybrid
-from bert_jax.predictors.nsp import Nsp
-from bert_jax.predictors.tag import Tag
-from bert_jax.predictors.unmask import Unmask
+from bert_jax.predictors.hybrid import GenerateHybrid
+from bert_jax.predictors.labelled import Answer, Classify, Tag
+from bert_jax.predictors.masked import FillMask, Unmask
+from bert_jax.predictors.texts import Embed, Nsp
 
 
 class Task(NamedTuple):

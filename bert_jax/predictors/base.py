@@ -1,4 +1,4 @@
-"""The interface of a predictor, and the parts that predictors share: the model and the lines."""
+"""What the tasks of `predict` share: the model, the lines, and their way through the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.config.knobs import TEXT
 from bert_jax.data import encoding
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError, DataError, need
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
@@ -68,15 +68,17 @@ class Model:
     def choose(self, *names: str) -> str:
         """Return the first of these heads that the model has."""
         heads = self.run.config.objectives
-        if name := next((name for name in names if name in heads), None):
-            return name
         have = f"it has: {', '.join(heads)}" if heads else "it has no head, only an encoder"
-        raise ConfigError(f"{self.run.folder} has no {' or '.join(names)} head", have)
+        name = next((name for name in names if name in heads), "")
+        need(bool(name), f"{self.run.folder} has no {' or '.join(names)} head", have)
+        return name
 
-    def parameters(self, name: str) -> Any:
+    def parameters(self, name: str = "") -> Any:
         """Put the encoder, its matmul factors rounded, and a head on the device."""
         config, params = self.run.config, self.run.params
         encoder = network.with_rounded_kernels(config.model, params["encoder"])
+        if not name:
+            return jax.device_put({"encoder": encoder})
         chosen = {part: params[part] for part in network.parts(config, name)}
         return jax.device_put(chosen | {"encoder": encoder})
 
@@ -93,7 +95,7 @@ class Model:
 
 
 class Predictor:
-    """One task of one model."""
+    """One task of one model: how it reads lines, computes them, and shows results to people."""
 
     plain: tuple[str, ...] = ("text",)  # fields of a line that is not JSON, tabs between
     forms: tuple[tuple[str, ...], ...] = (("text",),)  # keys of a JSON line, the first that fits
@@ -110,24 +112,19 @@ class Predictor:
                 f"{name} does not look at texts in windows", "--long=cut, or split the texts"
             )
 
-    def remarks(self) -> list[str]:
-        """Return warnings about lines so far that may not be what the user meant."""
-        return []
+    def encode(self, rows: Sequence[Row]) -> Work:
+        """Encode lines as rows of the model; DataError if one of them cannot be encoded."""
+        raise NotImplementedError
 
     def text(self, result: dict[str, Any]) -> str:
         """Write what a result says for people."""
-        raise NotImplementedError
-
-    def encode(self, rows: Sequence[Row]) -> Work:
-        """Encode lines as rows of the model; DataError if one of them cannot be encoded."""
         raise NotImplementedError
 
     def read(self, number: int, line: str) -> Row:
         """Parse a line: a JSON object, or plain texts; a blank line holds empty ones."""
         parse = self._json if line.lstrip().startswith("{") else self._plain
         row = parse(number, line)
-        texts = [[v] if isinstance(v, str) else v for v in row.fields.values()]
-        size = sum(len(text) for several in texts for text in several)
+        size = sum(len("".join(text)) for text in row.fields.values())
         if size > TEXT:
             raise DataError(
                 f"line {number}: {size:,} characters, more than {TEXT:,}",
@@ -136,18 +133,14 @@ class Predictor:
         return row
 
     def _plain(self, number: int, line: str) -> Row:
-        if not self.plain:
-            raise DataError(f"line {number}: not JSON", f"for example {self.example}")
         parts = line.split("\t") if len(self.plain) > 1 else [line]
-        if len(parts) != len(self.plain) and not line.strip():
+        if not line.strip():
             parts = [""] * len(self.plain)
-        if len(parts) != len(self.plain):
-            tabs, missing = len(parts) - 1, self.plain[len(parts) :]
-            problem = f"no {missing[0]}" if missing else f"{tabs} tabs, and a pair has one"
-            keys = ", ".join(f'"{key}": …' for key in self.plain)
+        if not self.plain or len(parts) != len(self.plain):
+            missing = ", ".join(self.plain[len(parts) :]) or "line of this form"
             raise DataError(
-                f"line {number}: {problem}",
-                f"write two texts a line with a tab between, or as JSON {{{keys}}}",
+                f"line {number}: no {missing}",
+                f"texts with a tab between, or JSON, for example {self.example}",
             )
         return Row(number, dict(zip(self.plain, parts, strict=True)))
 
@@ -155,12 +148,12 @@ class Predictor:
         hint = f"for example {self.example}"
         try:
             stated = jsons.parse(line, dict)
-            if problem := jsons.wrong(stated, FIELDS):
-                raise DataError(f"line {number}: {problem}", hint)
         except jsons.Malformed as error:
             raise DataError(
                 f"line {number}: {error}", "a line that begins with { is read as JSON"
             ) from error
+        if problem := jsons.wrong(stated, FIELDS):
+            raise DataError(f"line {number}: {problem}", hint)
         fields = {key: stated[key] for key in FIELDS if stated.get(key) is not None}
         form = next((form for form in self.forms if fields.keys() >= set(form)), None)
         if form is None:
@@ -168,10 +161,7 @@ class Predictor:
             needs = " or ".join(" and ".join(keys) for keys in absent)
             raise DataError(f"line {number}: no {needs}", hint)
         if "text_pair" in fields and "text_pair" not in form:
-            raise DataError(
-                f"line {number}: a text_pair, and this task takes one text",
-                "join the two, or leave it out",
-            )
+            raise DataError(f"line {number}: a text_pair, and this task takes one text", hint)
         return Row(number, {key: fields[key] for key in form})
 
 
@@ -197,8 +187,9 @@ class OfText(Predictor):
                 f"and the model takes {self.limit}",
                 "split the text, or lose its end with --long=cut; fill-mask has --long=windows too",
             )
-        first, second = encoding.truncate_pair(parts[0], parts[1] if len(parts) > 1 else [], room)
-        return [list(first), list(second)][: len(parts)]
+        first, *second = parts
+        cut = encoding.truncate_pair(first, second[0] if second else [], room)
+        return [list(part) for part in cut[: len(parts)]]
 
     def count_tokens(self, parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
         """Count the tokens of each row, its special tokens among them."""
@@ -211,9 +202,8 @@ class OfText(Predictor):
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode the texts of each line as one row of the model, for `apply` and `result`."""
-        parts = [
-            list(row) for row in zip(*(self.ids(rows, key) for key in self.plain), strict=True)
-        ]
+        by_field = [self.ids(rows, key) for key in self.plain]
+        parts = [list(texts) for texts in zip(*by_field, strict=True)]
         fitted = [self.fit(row, texts) for row, texts in zip(rows, parts, strict=True)]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:

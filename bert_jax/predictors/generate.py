@@ -1,4 +1,4 @@
-"""The predictor that continues a text with a causal language model."""
+"""Task `generate` of causal and hybrid models: text that goes on from left to right."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy as np
 from bert_jax.batch import Batch, Special
 from bert_jax.config import devices, knobs
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError
-from bert_jax.interop import runs
+from bert_jax.errors import DataError, need
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.heads import MlmHead
 from bert_jax.predictors.base import Model, OfText, Row, Work
@@ -37,16 +36,28 @@ class Generate(OfText):
 
     def __init__(self, model: Model):
         super().__init__(model)
-        run, options = model.run, model.options
-        _check(run, options)
-        draw = draw_of(options)
-        if options.long == "cut":
-            raise ConfigError(
-                "--long=cut would lose the end of a prompt, where it goes on", "shorten the prompts"
-            )
+        run, options, tokenizer = model.run, model.options, model.run.tokenizer
+        need(
+            "causal_lm" in run.config.objectives,
+            f"{run.folder} has no causal_lm head: it was not trained to say what comes next",
+            "configs/ablations.py:left_to_right trains one that can, and a model with an mlm head "
+            "fills masks",
+        )
+        of_rounds = ("steps", "order", "show_steps")
+        idle = [f"--{name.replace('_', '-')}" for name in of_rounds if getattr(options, name)]
+        need(
+            not idle,
+            f"{', '.join(idle)} with {run.folder}, which writes from left to right, a token a step",
+            "leave it out; a masked model fills masks in rounds",
+        )
+        draw = describe_draw(options)
+        need(
+            options.long != "cut",
+            "--long=cut would lose the end of a prompt, where it goes on",
+            "shorten the prompts",
+        )
         self.most = options.max_tokens or TOKENS
         params = model.parameters("causal_lm")
-        tokenizer = run.tokenizer
         go_on = jax.jit(
             continuations(run.config.model, tokenizer.size, tokenizer.special, draw, self.most)
         )
@@ -56,7 +67,7 @@ class Generate(OfText):
         """Encode one prompt a line; all prompts of a batch end in the same column."""
         special = self.model.run.tokenizer.special
         prompts = [[special.cls, *ids] for ids in self.ids(rows)]
-        rooms = [self.room(row, len(prompt)) for row, prompt in zip(rows, prompts, strict=True)]
+        rooms = [self._find_room(row, len(ids)) for row, ids in zip(rows, prompts, strict=True)]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             tokens = np.full((size, length), special.pad, np.int32)
@@ -69,11 +80,11 @@ class Generate(OfText):
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             for row, prompt, room, tokens in zip(rows, prompts, rooms, outputs, strict=True):
-                yield self.continued(row, prompt[1:], tokens[:room].tolist())
+                yield self._continue(row, prompt[1:], tokens[:room].tolist())
 
         return Work(np.array([len(prompt) for prompt in prompts], np.int64), compute, results)
 
-    def room(self, row: Row, prompt: int) -> int:
+    def _find_room(self, row: Row, prompt: int) -> int:
         """Return how many tokens may follow a prompt of so many; DataError if they are too few."""
         room, least = self.limit - prompt, self.model.options.max_tokens or 1
         if room < least:
@@ -84,12 +95,12 @@ class Generate(OfText):
             )
         return min(room, self.most)
 
-    def continued(self, row: Row, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
+    def _continue(self, row: Row, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
         """Return the result of a line."""
         tokenizer, text = self.model.run.tokenizer, row.fields["text"]
         ended = tokenizer.special.sep in tokens
         ids = tokens[: tokens.index(tokenizer.special.sep)] if ended else tokens
-        more = continuation(tokenizer, prompt, ids)
+        more = write_continuation(tokenizer, prompt, ids)
         more = more.lstrip() if text.endswith((" ", "\t")) else more
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 
@@ -98,30 +109,10 @@ class Generate(OfText):
         return result["text"]
 
 
-def continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
+def write_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
     """Return tokens as they are written behind those before them, with a blank if it needs one."""
     text, whole = tokenizer.readable(before), tokenizer.readable([*before, *ids])
     return whole[len(text) :] if whole.startswith(text) else f" {tokenizer.readable(ids)}"
-
-
-def _check(run: runs.TrainedModel, options: Options) -> None:
-    if "causal_lm" not in run.config.objectives:
-        reason = "so it was not trained to say what comes next"
-        if not run.config.model.causal:
-            reason = "and each token sees what follows it: what comes next was never to be guessed"
-        raise ConfigError(
-            f"{run.folder} has no causal_lm head, {reason}",
-            "configs/ablations.py:left_to_right trains one that can, and a model with an mlm head "
-            "fills masks",
-        )
-    of_rounds = {"--steps": options.steps, "--order": options.order}
-    idle = [flag for flag, given in of_rounds.items() if given]
-    idle += ["--show-steps"] if options.show_steps else []
-    if idle:
-        raise ConfigError(
-            f"{', '.join(idle)} with {run.folder}, which writes from left to right, a token a step",
-            "leave it out; a masked model fills masks in rounds",
-        )
 
 
 # --- choosing a token ----------------------------------------------------------------------------
@@ -137,26 +128,28 @@ class Draw:
     seed: int = 0
 
 
-def draw_of(options: Options, *, random_places: bool = False) -> Draw:
+def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
     """Return the rule that the options ask for; `random_places` are a use of the seed too."""
     temperature, top_p, seed = options.temperature, options.top_p, options.seed
     # Outside this range, scores are not finite any more.
-    if temperature and not COLDEST <= temperature <= HOTTEST:
-        raise ConfigError(
-            f"--temperature={temperature:g}",
-            "0 takes the likeliest token; 1 draws as the model says; "
-            f"else {COLDEST:g} to {HOTTEST:g}",
-        )
-    if top_p is not None and not 0 < top_p <= 1:
-        raise ConfigError(f"--top-p={top_p:g}", "a share of the probability: above 0, at most 1")
-    if seed is not None and seed >= 2**31:
-        raise ConfigError(f"--seed={seed}", f"at most {2**31 - 1}")
+    need(
+        not temperature or COLDEST <= temperature <= HOTTEST,
+        f"--temperature={temperature:g}",
+        f"0 takes the likeliest token; 1 draws as the model says; else {COLDEST:g} to {HOTTEST:g}",
+    )
+    need(
+        top_p is None or 0 < top_p <= 1,
+        f"--top-p={top_p or 0:g}",
+        "a share of the probability: above 0, at most 1",
+    )
+    need(seed is None or seed < 2**31, f"--seed={seed}", f"at most {2**31 - 1}")
     flags = {"--top-k": options.top_k, "--top-p": top_p, "--seed": None if random_places else seed}
     idle = [flag for flag, value in flags.items() if value is not None]
-    if idle and not temperature:
-        raise ConfigError(
-            f"{', '.join(idle)} without a temperature: nothing is drawn", "--temperature=1"
-        )
+    need(
+        not idle or temperature > 0,
+        f"{', '.join(idle)} without a temperature: nothing is drawn",
+        "--temperature=1",
+    )
     return Draw(temperature, options.top_k or 0, 1.0 if top_p is None else top_p, seed or 0)
 
 

@@ -1,4 +1,4 @@
-"""The base of predictors for fine-tuned heads: rows and predictions as in an evaluation."""
+"""Tasks that read a fine-tuned head: `classify`, `tag` and `answer`, as an evaluation does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import numpy as np
 
 from bert_jax.data import answers, features
 from bert_jax.data.examples import Example
-from bert_jax.errors import DataError
-from bert_jax.predictors.base import Model, Predictor, Row, Work
+from bert_jax.errors import DataError, need
+from bert_jax.evaluation import scores
+from bert_jax.predictors.base import Model, Predictor, Row, Work, indented, percent
+
+LABELS = 20  # listed for people
 
 
 class Labelled(Predictor):
@@ -48,9 +51,8 @@ class Labelled(Predictor):
         except DataError as error:
             if "task.long" not in (error.hint or ""):
                 raise
-            raise DataError(
-                str(error), "--long=cut loses its end; tag and answer have --long=windows too"
-            ) from error
+            hint = "--long=cut loses its end; tag and answer have --long=windows too"
+            raise DataError(str(error), hint) from error
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             batch = features.gather_rows(encoded, chosen, length, size, tokenizer.special)
@@ -63,3 +65,172 @@ class Labelled(Predictor):
             return map(self.result, rows, predictions)
 
         return Work(encoded.lengths, compute, results, encoded.cut)
+
+
+class Classify(Labelled):
+    """Results {"text", "label", "probabilities": {label: p}}; of regress {"text", "value"}."""
+
+    heads = ("classify", "regress", "choice")
+    heading = ("text", "text_pair")
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        pair = ("text", "text_pair")
+        if self.kind == "choice":
+            self.plain, self.forms = (), (("text", "options"),)
+            self.example = '{"text": "It rained.", "options": ["We got wet.", "We stayed dry."]}'
+        elif self.task.text_pair:  # trained on nothing but pairs
+            self.plain, self.forms = pair, (pair,)
+            self.example = '{"text": "It rains.", "text_pair": "The sun shines."}'
+        else:
+            self.forms = (pair, ("text",))
+
+    def example_of(self, row: Row) -> Example:
+        """Return a text, a pair, or a text and its options."""
+        where, fields = f"line {row.number}", row.fields
+        options = tuple(fields.get("options", ()))
+        if self.kind == "choice" and (len(options) < 2 or len(set(options)) < len(options)):
+            raise DataError(f"{where}: options = {list(options)!r}", "two or more that differ")
+        return Example(where, "", fields["text"], fields.get("text_pair"), options=options)
+
+    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+        """Return the number, or the likeliest label and all probabilities."""
+        if self.kind == "regress":
+            return {**row.fields, "value": prediction}
+        names = row.fields.get("options", self.labels)
+        shares = dict(zip(names, prediction.tolist(), strict=True))
+        return {**row.fields, "label": names[int(prediction.argmax())], "probabilities": shares}
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the number, or a table of labels, the likeliest first."""
+        if "value" in result:
+            return f"  {result['value']:.3f}"
+        best = sorted(result["probabilities"].items(), key=lambda one: -one[1])
+        more = f"\n  and {len(best) - LABELS} more labels" if len(best) > LABELS else ""
+        return indented((label, percent(share)) for label, share in best[:LABELS]) + more
+
+
+class Tag(Labelled):
+    """Results {"words", "labels"}; with --entities also "entities", a list of what the labels mark.
+
+    An entity is {"text", "label", "start", "end"}, counted in characters. A text is split at
+    blanks. If words are given, entities lie in the text they make with a blank between.
+    As in transformers, byte-level BPE sees a blank before each of given words, but before the first
+    word of a text only if the text has it.
+    """
+
+    heads = ("tag",)
+    forms = (("words",), ("text",))
+    example = '{"words": ["Paris", "is", "in", "France", "."]}'
+    windows = True
+    heading = ("words",)
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        need(
+            not model.options.entities or scores.is_entities(self.labels),
+            f"the labels {', '.join(self.labels)} mark no entities",
+            "--entities merges words labelled B-… and I-…",
+        )
+
+    def example_of(self, row: Row) -> Example:
+        """Return the words of a line as an example."""
+        text = row.fields.get("text", "")
+        return Example(f"line {row.number}", "", text=text, words=tuple(_split_words(row)))
+
+    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+        """Return a label for each word; None, not O, where the text was cut off before it."""
+        words = _split_words(row)
+        labels = [self.labels[tag] if tag >= 0 else None for tag in prediction]
+        result: dict[str, Any] = {"words": words, "labels": labels}
+        if self.model.options.entities:
+            text = row.fields.get("text", " ".join(words))
+            result["entities"] = find_entities(text, words, labels)
+        return result
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write a table of words and labels, then the entities."""
+        labels = [label or "(cut off)" for label in result["labels"]]
+        tables = [indented(zip(result["words"], labels, strict=True))]
+        if found := result.get("entities"):
+            tables += ["  entities:", indented((one["text"], one["label"]) for one in found)]
+        return "\n".join(tables)
+
+
+def _split_words(row: Row) -> list[str]:
+    return row.fields["words"] if "words" in row.fields else row.fields["text"].split()
+
+
+def find_entities(
+    text: str, words: Sequence[str], labels: Sequence[str | None]
+) -> list[dict[str, Any]]:
+    """Return the entities that labels mark, as seqeval reads them."""
+    from seqeval.metrics.sequence_labeling import get_entities
+
+    starts: list[int] = []
+    end = 0
+    for word in words:
+        starts.append(text.index(word, end))
+        end = starts[-1] + len(word)
+    results = []
+    for label, first, last in get_entities([label or "O" for label in labels]):
+        start, end = starts[first], starts[last] + len(words[last])
+        results.append({"text": text[start:end], "label": label, "start": start, "end": end})
+    return results
+
+
+class Answer(Labelled):
+    """Results {"question", "answer", "start", "end", "score"}; with --top-k also "n_best", a list.
+
+    The answer is context[start:end]; if there is none it is empty, and start and end are 0. The
+    score is a probability among the best answers.
+    """
+
+    heads = ("span",)
+    plain = ("question", "context")
+    forms = (("question", "context"),)
+    example = '{"question": "Where is Paris?", "context": "Paris lies in France."}'
+    windows = True
+    heading = ("question",)
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        top_k, threshold = model.options.top_k, model.options.no_answer_threshold
+        changes: dict[str, Any] = {"n_best": max(self.task.n_best, top_k or 0)}
+        if threshold is not None:
+            changes |= {"no_answer": True, "no_answer_threshold": threshold}
+        self.task = dataclasses.replace(self.task, **changes)
+
+    def example_of(self, row: Row) -> Example:
+        """Return the question, with the context as its pair."""
+        return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
+
+    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+        """Return the chosen answer, which a threshold may make another than the best."""
+        span = (prediction.text, prediction.start, prediction.end)
+        chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
+        result = {"question": row.fields["question"], **_describe_answer(chosen)}
+        if (top_k := self.model.options.top_k) is not None:
+            result["n_best"] = [_describe_answer(one) for one in prediction.n_best[:top_k]]
+        return result
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the answer and its place, then the further answers that were asked for."""
+        tables = [indented([_tabulate_answer(result)])]
+        if others := result.get("n_best"):
+            tables += ["  best by score:", indented(map(_tabulate_answer, others))]
+        return "\n".join(tables)
+
+
+def _describe_answer(candidate: answers.Candidate) -> dict[str, Any]:
+    return {
+        "answer": candidate.text,
+        "start": candidate.start,
+        "end": candidate.end,
+        "score": candidate.probability,
+    }
+
+
+def _tabulate_answer(found: dict[str, Any]) -> tuple[str, ...]:
+    place = f"characters {found['start']} to {found['end']}" if found["answer"] else ""
+    return found["answer"] or "(no answer)", percent(found["score"]), place

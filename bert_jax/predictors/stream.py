@@ -11,14 +11,13 @@ import dataclasses
 import itertools
 import logging
 import os
-import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from bert_jax.config.knobs import LINE
 from bert_jax.errors import DataError
 from bert_jax.predictors import TASKS
-from bert_jax.predictors.base import Model, Predictor, Row, Work
+from bert_jax.predictors.base import Model, Predictor, Row
 
 logger = logging.getLogger(__name__)
 
@@ -31,18 +30,18 @@ def read_lines(descriptor: int, count: int) -> Iterator[list[bytes]]:
 
     A line of more than LINE bytes is cut, but stays long enough to be recognised as too long.
     """
-    begun: list[bytes] = []  # chunks of a line whose end has not come yet
+    begun = b""  # a line whose end has not come yet
     while data := os.read(descriptor, CHUNK):
         first, *more = data.split(b"\n")
-        if sum(map(len, begun)) <= LINE:
-            begun.append(first)
+        if len(begun) <= LINE:
+            begun += first
         if more:
-            lines = [b"".join(begun), *more[:-1]]
-            begun = [more[-1]]
+            lines = [begun, *more[:-1]]
+            begun = more[-1]
             for start in range(0, len(lines), count):
                 yield lines[start : start + count]
-    if any(begun):
-        yield [b"".join(begun)]
+    if begun:
+        yield [begun]
 
 
 def decode_line(number: int, line: bytes) -> str:
@@ -80,27 +79,15 @@ class Stream:
         Raises:
           DataError: a line is bad; the results of the lines before it were yielded.
         """
-        first = self.tally.lines + 1
+        numbered = list(enumerate(lines, self.tally.lines + 1))
         self.tally.lines += len(lines)
-        rows: list[Row] = []
-        failed: DataError | None = None
-        for number, line in enumerate(lines, first):
-            try:
-                text = line if isinstance(line, str) else decode_line(number, line)
-                rows.append(self.predictor.read(number, text.rstrip("\r\n")))
-            except DataError as error:
-                if failed := self._leave_out(error):
-                    break
-        work: Work | None = None
-        while rows and work is None:
-            try:
-                work = self.predictor.encode(rows)
-            except DataError as error:
-                at = _find_row(rows, error)
-                before = failed
-                failed = self._leave_out(error)
-                rows = rows[:at] if failed else rows[:at] + rows[at + 1 :]
-                failed = failed or before
+        rows, failed = self._keep_good(numbered, self._read)
+        try:
+            work = self.predictor.encode(rows) if rows else None
+        except DataError:  # of one of the rows: each is tried by itself
+            rows, unfit = self._keep_good(rows, self._check)
+            failed = unfit or failed
+            work = self.predictor.encode(rows) if rows else None
         if work is not None:
             self.tally.cut += work.cut
             self.tally.tokens += int(work.lengths.sum())
@@ -108,21 +95,29 @@ class Stream:
         if failed:
             raise failed
 
-    def _leave_out(self, error: DataError) -> DataError | None:
-        """Count a bad line and warn, or return the error if it ends the stream."""
-        if self.options.on_bad_row == "fail":
-            return error
-        self.tally.bad += 1
-        logger.warning(f"{error}; left out")  # above the bar
-        return None
+    def _read(self, numbered: tuple[int, str | bytes]) -> Row:
+        number, line = numbered
+        text = line if isinstance(line, str) else decode_line(number, line)
+        return self.predictor.read(number, text.rstrip("\r\n"))
 
+    def _check(self, row: Row) -> Row:
+        self.predictor.encode([row])
+        return row
 
-def _find_row(rows: Sequence[Row], error: DataError) -> int:
-    """Find the row that an error is about: each begins with "line N: "."""
-    number = re.match(r"line (\d+): ", str(error))
-    if number is None:
-        raise error
-    return [row.number for row in rows].index(int(number[1]))
+    def _keep_good(
+        self, items: Sequence[Any], use: Callable[[Any], Row]
+    ) -> tuple[list[Row], DataError | None]:
+        """Use each item; warn of a bad item and leave it out, or stop there with its error."""
+        kept = []
+        for item in items:
+            try:
+                kept.append(use(item))
+            except DataError as error:
+                if self.options.on_bad_row == "fail":
+                    return kept, error
+                self.tally.bad += 1
+                logger.warning(f"{error}; left out")  # above the bar
+        return kept, None
 
 
 def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:

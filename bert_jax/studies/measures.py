@@ -17,7 +17,7 @@ from bert_jax.config import knobs, table, validation
 from bert_jax.data import files, task_files, tasks
 from bert_jax.errors import ConfigError, DataError, UserError, need
 from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite, check_known
-from bert_jax.suites import OF_TASKS, SUITES
+from bert_jax.suites import OF_TASKS, SUITES, Options
 
 READING = ("mlm", "causal_lm")  # objectives over words; the others but one are over pairs
 OF_READING = ("{}_predictions", "unigram_loss", "unigram_accuracy")
@@ -92,13 +92,13 @@ def check_evaluations(study: Study) -> None:
 def _check_suite(suite: Suite) -> None:
     known = [name for name, row in SUITES.items() if row.metrics]
     check_known(suite.name, known, f"no suite {suite.name!r} for a study")
-    options, ask = SUITES[suite.name].options, dict(suite.ask)
+    row, ask = SUITES[suite.name], dict(suite.ask)
     # A cell has its own config.
-    reads = options.list_fields("source" in ask) - {"config", "submission"}
-    defaults = {field.name: field.default for field in dataclasses.fields(options)}
+    reads = row.list_options("source" in ask) - {"config", "submission"}
+    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
     for field, value in ask.items():
         said = f"suite {suite.name} has no option {field!r}"
-        if field in options.list_fields("source" not in ask):
+        if field in row.list_options("source" not in ask):
             said += " with a source" if "source" in ask else " without a source"
         check_known(field, sorted(reads), said)
         kind = type(defaults[field])

@@ -1,14 +1,13 @@
 """The registry of suites: what commands, studies and the Python API know of each.
 
-A suite is a row of SUITES and a file of its name. The row has a class whose fields are the options
-of the suite. The file has a function
+A suite is a row of SUITES and a file of its name, which is imported when the suite runs and has
 
     score(run, options) -> (numbers by metric, numbers of each example)
 
-and is imported when the suite runs, so that this module needs no jax. To add a suite, write its
-file, then its row here. A new option is a field of a class here, and becomes a flag of `evaluate`.
+To add a suite, write its file, then its row here. An option is a field of `Options`, and with that
+a flag of `evaluate` and a setting of a study's `Suite`; the row says which options a suite reads.
 
-    options = suites.build(["blimp"], source="files:blimp", limit=100)[0]
+    (options,) = suites.build(["blimp"], source="files:blimp", limit=100)
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
 """
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bert_jax.config import changed, knobs, suggest
 from bert_jax.data.tasks import TASKS
@@ -35,39 +34,14 @@ Result = dict[str, Any]  # numbers by metric, or by part of the suite and then b
 Detailed = tuple[Result, "dict[str, np.ndarray]"]
 
 
-# --- options --------------------------------------------------------------------------------------
-
-
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options that every suite has."""
+    """The options of a suite; those that it does not read have their defaults."""
 
     suite: str  # name of the row
-    batch_size: int = option(0, "rows a step; changes no result", "N")
-
-    # Options that have a meaning only without a source, or only with one.
-    without_source: ClassVar[tuple[str, ...]] = ()
-    with_source: ClassVar[tuple[str, ...]] = ()
-
-    @classmethod
-    def list_fields(cls, source: bool) -> set[str]:
-        """List the options that are read with a source of texts, or without one."""
-        idle = cls.without_source if source else cls.with_source
-        return {field.name for field in dataclasses.fields(cls)} - {"suite", *idle}
-
-
-@dataclasses.dataclass(frozen=True)
-class OfCorpus(Options):
-    """The options of a suite that reads the checkpoint's own text, or a config's."""
-
     config: knobs.Config | None = None  # of --config
     changes: tuple[tuple[str, str], ...] = ()  # --config.KNOB=VALUE, to it or the checkpoint's own
-
-
-@dataclasses.dataclass(frozen=True)
-class OfSource(Options):
-    """The options of a suite that reads texts or labelled data by name."""
-
+    batch_size: int = option(0, "rows a step; changes no result", "N")
     source: str = option(
         "",
         "texts or labelled data in place of the checkpoint's or the task's own: files:PATTERN or "
@@ -82,154 +56,98 @@ class OfSource(Options):
         "or rows of a file (babylm)",
         "N",
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Passages(OfCorpus, OfSource):
-    """The options of `cross_rate`: a corpus, or passages of a source."""
-
+    split: str = option("", "the part of a task's data", "NAME")
     words: int = option(
         0,
         "cross_rate, nelbo of a --source: most words of a passage, which is whole sentences (64)",
         "N",
     )
-    without_source = ("config", "changes")
-    with_source = ("limit", "words")
-
-
-@dataclasses.dataclass(frozen=True)
-class Bound(Passages):
-    """The options of `nelbo`."""
-
     draws: int = option(
-        0,
-        "nelbo: numbers of masked tokens that an example is read under (default: 8)",
-        "N",
+        0, "nelbo: numbers of masked tokens that an example is read under (default: 8)", "N"
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Pairs(OfSource):
-    """The options of `blimp`."""
-
     within_word: bool = option(
-        False,
-        "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)",
+        False, "pll, blimp: mask the later pieces of a token's word with it (PLL-word-l2r)"
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Texts(OfCorpus, Pairs):
-    """The options of `pll`."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Submitted(OfSource):
-    """The options of `babylm`."""
-
     submission: str = option(
         "",
         "tasks of GLUE, SQuAD: write the files that their servers take, for the test splits or "
-        "that of --split; babylm: the predictions as its pipeline saves them",
+        "that of --split",
         "DIR",
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class Labelled(OfSource):
-    """The options of a suite that reads labelled data."""
-
-    changes: tuple[tuple[str, str], ...] = ()
-    split: str = option("", "the part of a task's data", "NAME")
-
-
-@dataclasses.dataclass(frozen=True)
-class NextSentence(OfCorpus, Labelled):
-    """The options of `nsp`: the pairs of a corpus, or labelled pairs of a source."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Frozen(OfCorpus, Labelled):
-    """The options of `sts` and `probe`, which measure the vectors of a model on any task."""
-
     task: str = option("", "sts, probe: a row of bert_jax/data/tasks.py", "NAME")
-
-
-@dataclasses.dataclass(frozen=True)
-class NamedTask(Labelled, Submitted):
-    """The options of a task that its name says all of."""
-
-
-@dataclasses.dataclass(frozen=True)
-class OwnTask(OfCorpus, NamedTask):
-    """The options of `task`: the checkpoint's own, or that of a config."""
-
-
-# --- the table ------------------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
     """A suite as it is known before it runs."""
 
-    options: type[Options]
-    finds: str = ""  # patterns of its metrics, with blanks between; without them no study asks
-    head: str = ""  # that the model must have, where that does not depend on the checkpoint
-    file: str = ""  # of this folder, where it has another name than the suite
+    reads: str  # names of options; +NAME is read only with a source, -NAME only without one
+    finds: str = ""  # patterns of its metrics; without them no study asks
+    head: str = ""  # that the model must have, if that does not depend on the checkpoint
+    file: str = ""  # of this folder, if it has another name than the suite
 
     @property
     def metrics(self) -> tuple[str, ...]:
         """The patterns of its metrics."""
         return tuple(self.finds.split())
 
+    def list_options(self, source: bool) -> set[str]:
+        """List the options that are read with a source of texts, or without one."""
+        idle = "-" if source else "+"
+        read = (name for name in self.reads.split() if not name.startswith(idle))
+        return {"batch_size", *(name.strip("+-") for name in read)}
+
 
 OF_LABELS = " ".join(dict.fromkeys(sum(knobs.METRICS.values(), ())))  # metrics of labelled tasks
-# What every labelled task reports besides.
-OF_TASKS = "examples loss accuracy_low accuracy_high majority_accuracy"
-# What suites find of a source by word and by character.
-OF_UNITS = "nats_per_word* nats_per_character* words characters"
+OF_TASKS = "examples loss accuracy_low accuracy_high majority_accuracy"  # besides, of each task
+OF_UNITS = "nats_per_word* nats_per_character* words characters"  # of a source
+CORPUS = "-config -changes source"  # of a suite that reads a corpus, or else a source
+LABELLED = "changes source limit split"
 
 SUITES: dict[str, Row] = {
-    "pretrain": Row(OfCorpus, "*"),
+    "pretrain": Row("config changes", "*"),
     "nsp": Row(
-        NextSentence,
+        "config changes source +limit +split",
         "nsp_loss nsp_accuracy nsp_accuracy_low nsp_accuracy_high majority_accuracy examples",
         head="nsp",
     ),
     "cross_rate": Row(
-        Passages,
+        f"{CORPUS} +limit +words",
         "0.*/mlm_loss 0.*/mlm_accuracy 0.*/mlm_predictions 0.*/unigram_loss 0.*/unigram_accuracy "
         "0.*/word_accuracy 0.*/unknown_words 0.*/nats_per_word* 0.*/nats_per_character* 0.*/words "
         "0.*/characters",
         head="mlm",
     ),
     "nelbo": Row(
-        Bound,
+        f"{CORPUS} +limit +words draws",
         "nats_per_token perplexity standard_error tokens examples draws left_to_right/* "
         f"{OF_UNITS} unknown_words",
     ),
     "pll": Row(
-        Texts,
+        f"{CORPUS} limit within_word",
         "pseudo_perplexity* pll* perplexity log_likelihood texts tokens left_to_right/* "
         f"{OF_UNITS}",
     ),
-    "blimp": Row(Pairs, "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*"),
+    "blimp": Row(
+        "source limit within_word",
+        "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*",
+    ),
     "babylm": Row(
-        Submitted,
+        "source limit",
         "macro_average */accuracy */spearman */examples */ties */split/* */UID/* */field/* "
         "*/linguistics_term/* */context_type/* */context_contrast/* */target_contrast/* reading/* "
         "left_to_right/*",
     ),
-    "sts": Row(Frozen, "*/spearman */pearson pairs"),
+    "sts": Row(f"config {LABELLED} task", "*/spearman */pearson pairs"),
     "probe": Row(
-        Frozen,
+        f"config {LABELLED} task",
         " ".join(
             f"majority/{name} embeddings/*/{name} layer_*/{name}" for name in OF_LABELS.split()
         )
         + " train scored",
     ),
-    "task": Row(OwnTask, f"{OF_LABELS} {OF_TASKS}"),
-    "glue": Row(NamedTask, file="task"),
-    **{name: Row(NamedTask, head=task.kind, file="task") for name, task in TASKS.items()},
+    "task": Row(f"config {LABELLED} submission", f"{OF_LABELS} {OF_TASKS}"),
+    "glue": Row(f"{LABELLED} submission", file="task"),
+    **{n: Row(f"{LABELLED} submission", head=t.kind, file="task") for n, t in TASKS.items()},
 }
 
 
@@ -237,25 +155,21 @@ SUITES: dict[str, Row] = {
 
 
 def build(names: Sequence[str], **options: Any) -> list[Options]:
-    """Build the options of several suites; refuse an option that none of the suites reads.
-
-    A suite gets those of the options that it reads.
-    """
+    """Build the options of several suites; refuse an option that none of the suites reads."""
     rows = [find_row(name) for name in names]
     source = bool(options.get("source"))
-    read = set().union(*(row.options.list_fields(source) for row in rows))
+    read = [row.list_options(source) for row in rows]
     for name, value in options.items():
-        if value and name not in read:
+        if value and not any(name in one for one in read):
             flag = "--config.KNOB" if name == "changes" else f"--{name.replace('_', '-')}"
             problem = f"{flag} means nothing to {', '.join(names)}"
-            if any(name in row.options.list_fields(not source) for row in rows):
+            if any(name in row.list_options(not source) for row in rows):
                 problem += " beside a --source" if source else " without a --source"
             raise ConfigError(problem, "leave it out")
-    built = []
-    for name, row in zip(names, rows, strict=True):
-        own = row.options.list_fields(source) & options.keys()
-        built.append(row.options(name, **{key: options[key] for key in own}))
-    return built
+    return [
+        Options(name, **{key: value for key, value in options.items() if key in own})
+        for name, own in zip(names, read, strict=True)
+    ]
 
 
 def find_row(name: str) -> Row:
@@ -266,7 +180,7 @@ def find_row(name: str) -> Row:
 
 
 def score(run: runs.TrainedModel, options: Options) -> Detailed:
-    """Score a model on a suite: numbers by metric, and where the suite has them by example."""
+    """Score a model on a suite: numbers by metric, and by example if the suite has these."""
     row = SUITES[options.suite]
     check_heads(run, [options.suite])
     file = importlib.import_module(f"bert_jax.suites.{row.file or options.suite}")
@@ -299,7 +213,6 @@ def need_head(run: runs.TrainedModel, head: str, suite: str) -> None:
         )
 
 
-def list_options() -> Mapping[str, dataclasses.Field]:
-    """List the options of all suites that are flags, by name."""
-    fields = {f.name: f for row in SUITES.values() for f in dataclasses.fields(row.options)}
-    return {name: field for name, field in fields.items() if field.metadata}
+def list_flags() -> Mapping[str, dataclasses.Field]:
+    """List the options that are flags, by name."""
+    return {field.name: field for field in dataclasses.fields(Options) if field.metadata}

@@ -30,7 +30,7 @@ def standard_error(sums: np.ndarray, counts: np.ndarray, documents: np.ndarray) 
 def score_both_ways(
     run: runs.TrainedModel, score: Callable[[runs.TrainedModel], Detailed]
 ) -> Detailed:
-    """Score a masked or causal model; a hybrid model as both, the second as `left_to_right`."""
+    """Score a model; a hybrid model also from left to right, as `left_to_right`."""
     result, of_examples = score(run)
     if run.from_left is None:
         return result, of_examples
@@ -44,18 +44,19 @@ class Progress:
 
     def __init__(self, label: str):
         self.label = label
-        self.began = self.printed = time.monotonic()
+        self.began = time.monotonic()
+        self.printed = self.began
 
     def __call__(self, done: int, total: int) -> None:
         """Rewrite the line on a terminal; elsewhere print one every PAUSE seconds."""
-        now = time.monotonic()
-        if done < total and not sys.stderr.isatty() and now < self.printed + PAUSE:
+        now, watched = time.monotonic(), sys.stderr.isatty()
+        if done < total and not watched and now < self.printed + PAUSE:
             return
         self.printed = now
-        left = ""
+        text = f"{self.label} {done}/{total}"
         if done < total:
             seconds = (now - self.began) * (total - done) / done
-            left = f", about {duration(seconds, rough=True)} left"
-        start, end = ("\r", "\x1b[K") if sys.stderr.isatty() else ("", "\n")
-        text = f"{start}{self.label} {done}/{total}{left}"
-        print(text, end="\n" if done == total else end, file=sys.stderr, flush=True)
+            text += f", about {duration(seconds, rough=True)} left"
+        start = "\r" if watched else ""
+        end = "\x1b[K" if watched and done < total else "\n"
+        print(f"{start}{text}", end=end, file=sys.stderr, flush=True)

@@ -15,10 +15,10 @@ from bert_jax.data.task_files import read_rows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Pairs, Result, lines
+from bert_jax.suites import Detailed, Options, Result, texts
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
-from bert_jax.suites.token_scores import check_within_word, is_causal, make_scorer
+from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ SENTENCES = ("sentence_good", "sentence_bad")
 GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}
 
 
-def score(run: runs.TrainedModel, options: Pairs) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
 
     A pair with equal scores is half right (`choices.py`). A hybrid model also scores pairs from
@@ -40,57 +40,53 @@ def score(run: runs.TrainedModel, options: Pairs) -> Detailed:
     return score_both_ways(run, lambda run: _score_pairs(run, options))
 
 
-def _score_pairs(run: runs.TrainedModel, options: Pairs) -> Detailed:
-    score = make_scorer(run, options, options.within_word)
+def _score_pairs(run: runs.TrainedModel, options: Options) -> Detailed:
+    scorer = TokenScorer(run, options, options.within_word)
     pairs = list(_read_pairs(options))
-    credits, ties = credit_choices(score_options(score, pairs, "blimp"))
+    credits, ties = credit_choices(score_options(scorer, pairs, "blimp"))
     if ties:
         logger.info(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores: half right")
     hits = float(credits.sum())
     low, high = wilson(hits, len(pairs))
-    corrected = options.within_word and not is_causal(run)
-    name = "accuracy_word_l2r" if corrected else "accuracy"
+    name = "accuracy_word_l2r" if options.within_word and not scorer.causal else "accuracy"
     result: Result = {"pairs": len(pairs), "ties": ties, name: hits / len(pairs)}
     result |= {f"{name}_low": low, f"{name}_high": high}
-    texts = [pair.options[side] for side in range(2) for pair in pairs]
+    sentences = [pair.options[side] for side in range(2) for pair in pairs]
     return result | average_groups(pairs, credits), {
         f"{name}.sum": credits,
         f"{name}.count": np.ones(len(pairs)),
-        EXAMPLES: digest(f"{len(text)}:{text}".encode() for text in texts),
+        EXAMPLES: digest(f"{len(text)}:{text}".encode() for text in sentences),
     }
 
 
-def _read_pairs(options: Pairs) -> Iterator[Choice]:
+def _read_pairs(options: Options) -> Iterator[Choice]:
     """Read the pairs of each paradigm, the first `limit` of them."""
     for paradigm, located in _find_paradigms(options.source):
-        count = 0
-        for where, row in itertools.islice(located, options.limit or None):
-            groups: dict[str, str] = {key: row.get(field) or "" for key, field in GROUPS.items()}
-            groups["paradigm"] = groups["paradigm"] or paradigm
-            sentences = tuple(row[name] for name in SENTENCES)
-            yield Choice(where, sentences, sentences, groups)
-            count += 1
-        if not count:
+        rows = list(itertools.islice(located, options.limit or None))
+        if not rows:
             raise DataError(
                 f"{paradigm} of {options.source} holds no pairs", f"for example --source={EXAMPLE}"
             )
+        for where, row in rows:
+            groups = {key: row.get(field) or "" for key, field in GROUPS.items()}
+            groups["paradigm"] = groups["paradigm"] or paradigm
+            sentences = tuple(row[name] for name in SENTENCES)
+            yield Choice(where, sentences, sentences, groups)
 
 
 def _find_paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:
     """Yield each paradigm's name and its rows, each with FILE:LINE."""
     scheme, _, name = source.partition(":")
     if scheme != "tfds":
-        for path in lines.find_files(source, "blimp", EXAMPLE):
-            yield path.name.partition(".")[0], lines.read_objects(path, SENTENCES)
+        for path in texts.find_files(source, "blimp", EXAMPLE):
+            yield path.name.partition(".")[0], texts.read_objects(path, SENTENCES)
         return
     names = [name]
     if "/" not in name:
         builder = tfds.builder(name, "", "--source")
         names = [f"{name}/{config}" for config in sorted(builder.builder_configs)]
     for full_name in names:
-        task = knobs.Task(source=f"tfds:{full_name}")
-        table = read_rows(task, "train")
-        located = (
-            (row.where, lines.check_fields(row.where, row.fields, SENTENCES)) for row in table
-        )
+        table = read_rows(knobs.Task(source=f"tfds:{full_name}"), "train")
+        checked = (texts.check_fields(row.where, row.fields, SENTENCES) for row in table)
+        located = zip((row.where for row in table), checked, strict=True)
         yield full_name.partition("/")[2], located

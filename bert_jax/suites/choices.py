@@ -7,16 +7,15 @@ the accuracy of chance, and ties favour neither side.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from bert_jax.errors import DataError
 from bert_jax.suites.base import Progress
-from bert_jax.suites.token_scores import CausalScorer, MaskedScorer
-
-Groups = dict[str, dict[str, Any]]
+from bert_jax.suites.token_scores import TokenScorer
 
 
 class Choice(NamedTuple):
@@ -28,21 +27,16 @@ class Choice(NamedTuple):
     groups: dict[str, str]  # by which results are reported
 
 
-def score_options(
-    score: MaskedScorer | CausalScorer, choices: Sequence[Choice], label: str
-) -> list[np.ndarray]:
+def score_options(score: TokenScorer, choices: Sequence[Choice], label: str) -> list[np.ndarray]:
     """Return the log-probability of the scored part of each option of each choice."""
-    options = [
-        (choice.where, text, part)
-        for choice in choices
-        for text, part in zip(choice.options, choice.scored, strict=True)
-    ]
-    encoded = score.tokenizer.encode_with_offsets([text for _, text, _ in options])
+    texts = [text for choice in choices for text in choice.options]
+    ends = [(choice.where, part) for choice in choices for part in choice.scored]
+    encoded = score.tokenizer.encode_with_offsets(texts)
     parts = []
-    for (where, text, part), (ids, offsets) in zip(options, encoded, strict=True):
+    for (where, part), text, (ids, offsets) in zip(ends, texts, encoded, strict=True):
         begin = len(text) - len(part)
         first = sum(end <= begin for _, end in offsets)
-        if first == len(ids):  # its sum would be 0, more than that of any other
+        if first == len(ids):  # its sum would be 0, more than the sum of any other
             raise DataError(f"{where}: no token in {part[:80]!r}", "repair or leave out the row")
         parts.append((first, len(ids)))
     tokens = score([ids for ids, _ in encoded], Progress(f"{label}: tokens"), parts)
@@ -52,20 +46,20 @@ def score_options(
 
 def credit_choices(totals: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
     """Return the credit of each choice, float64 [N] from 0 to 1, and the number of ties."""
-    equals = [int(np.sum(values == values.max())) for values in totals]
-    right = [float(values[0] == values.max()) for values in totals]
-    return np.array(right) / equals, sum(count > 1 for count in equals)
+    equals = np.array([np.sum(values == values.max()) for values in totals])
+    right = np.array([values[0] == values.max() for values in totals])
+    return right / equals, int(np.sum(equals > 1))
 
 
-def average_groups(choices: Sequence[Choice], credits: np.ndarray) -> Groups:
+def average_groups(choices: Sequence[Choice], credits: np.ndarray) -> dict[str, dict[str, float]]:
     """Return the mean credit by group and by value of the group; a choice may lack a group."""
-    members: Groups = {}
+    members: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for choice, credit in zip(choices, credits.tolist(), strict=True):
         for group, value in choice.groups.items():
-            found = members.setdefault(group, {})
+            found = members[group]
             if value:
-                found.setdefault(value, []).append(credit)
+                found[value].append(credit)
     return {
-        group: {value: float(np.mean(credits)) for value, credits in sorted(found.items())}
+        group: {value: float(np.mean(found[value])) for value in sorted(found)}
         for group, found in members.items()
     }

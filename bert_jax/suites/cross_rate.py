@@ -1,10 +1,10 @@
 """Suite `cross_rate`: loss and accuracy of the MLM head at many masking rates, on nested masks.
 
 On a corpus the masks are those of the pre-training evaluation. On a `--source` they are whole
-words, the same ones for every vocabulary (`passages.py`): each token of a masked word is [MASK],
-and its nats are added, so models of different vocabularies compare by nats a word and a character.
-Two things remain that a vocabulary decides: a model sees how many tokens a masked word has, and a
-word that is [UNK] to it is easier to predict; `unknown_words` counts those.
+words, the same ones for every vocabulary (`texts.py`): each token of a masked word is [MASK], and
+its nats are added, so models of different vocabularies compare by nats a word and a character. Two
+things remain that a vocabulary decides: a model sees how many tokens a masked word has, and a word
+that is [UNK] to it is easier to predict; `unknown_words` counts those.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Passages, Result, hidden, passages
+from bert_jax.suites import Detailed, Options, Result, pretrain, texts
 from bert_jax.suites.base import Progress, standard_error
-from bert_jax.suites.corpus import choose_config, make_evaluator
+from bert_jax.suites.token_scores import TokenScorer
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 METRICS = {  # of a source -> what is summed over passages, and what that is divided by
@@ -27,10 +27,9 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
     "nats_per_character": ("nats", "characters"),
     "word_accuracy": ("right_words", "words"),
 }
-SUMS = ("nats", "tokens", "right_tokens", "words", "right_words", "characters", "unknown_words")
 
 
-def score(run: runs.TrainedModel, options: Passages) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return MLM loss and accuracy at many masking rates; of a source also by word and character.
 
     The masks of a lower rate are part of those of a higher one. On a corpus, those at the rate of
@@ -40,61 +39,66 @@ def score(run: runs.TrainedModel, options: Passages) -> Detailed:
     return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})
 
 
-def _score_corpus(run: runs.TrainedModel, options: Passages) -> Result:
-    config = choose_config(run, options)
+def _score_corpus(run: runs.TrainedModel, options: Options) -> Result:
+    config = pretrain.choose_config(run, options)
     words = dataclasses.replace(config.objectives["mlm"], generator=config.generator_share)
     config = dataclasses.replace(config, objectives={"mlm": words})
-    scorer, params = make_evaluator(run, options, config, rate=max(RATES))
+    scorer, params = pretrain.make_evaluator(run, options, config, rate=max(RATES))
     masks = [scorer.at(rate) for rate in RATES]
     results = scorer.sweep(params, masks, Progress("cross_rate"))
-    return {
-        f"{rate:g}": {name: value for name, value in metrics.items() if name != "examples"}
-        for rate, metrics in zip(RATES, results, strict=True)
-    }
+    for metrics in results:
+        del metrics["examples"]
+    return {f"{rate:g}": metrics for rate, metrics in zip(RATES, results, strict=True)}
 
 
-def _score_texts(run: runs.TrainedModel, options: Passages) -> Detailed:
-    texts = passages.load(run, options)
-    rows = [
-        hidden.Row(text.ids, text.passage.masked(rate)[text.words])
-        for rate in RATES
-        for text in texts
-    ]
-    sums = _sum_metrics(run, options, texts, rows)
-    documents = np.array([text.passage.document for text in texts])
+def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
+    passages = texts.load_passages(run, options)
+    chosen = [one.choose_masked(rate) for rate in RATES for one in passages]  # words
+    masked = [
+        words[one.words] for words, one in zip(chosen, passages * len(RATES), strict=True)
+    ]  # tokens
+    rows = [(one.ids, tokens) for one, tokens in zip(passages * len(RATES), masked, strict=True)]
+    found = TokenScorer(run, options).score_masked(rows, Progress("cross_rate: tokens"))
+    documents = np.array([one.document for one in passages])
+    unknown = run.tokenizer.special.unk
     result: Result = {}
-    arrays = {EXAMPLES: passages.identity(texts, RATES)}
-    for at, rate in enumerate(f"{rate:g}" for rate in RATES):
-        part = {name: values[at] for name, values in sums.items()}
-        found = {name: float(part[a].sum() / part[b].sum()) for name, (a, b) in METRICS.items()}
-        error = standard_error(part["nats"], part["characters"], documents)
-        found |= {"nats_per_character_error": error, "mlm_predictions": int(part["tokens"].sum())}
-        counts = ("words", "characters", "unknown_words")
-        result[rate] = found | {name: int(part[name].sum()) for name in counts}
+    arrays = {EXAMPLES: texts.digest_passages(passages, RATES)}
+    for number, rate in enumerate(RATES):
+        each = slice(number * len(passages), (number + 1) * len(passages))
+        rows_of_rate = zip(passages, chosen[each], masked[each], found[each], strict=True)
+        counts = [_count(*row, unknown) for row in rows_of_rate]
+        sums = {name: np.array([one[name] for one in counts], np.float64) for name in counts[0]}
+        key = f"{rate:g}"
+        result[key] = {
+            name: float(sums[a].sum() / sums[b].sum()) for name, (a, b) in METRICS.items()
+        }
+        error = standard_error(sums["nats"], sums["characters"], documents)
+        result[key] |= {
+            "nats_per_character_error": error,
+            "mlm_predictions": int(sums["tokens"].sum()),
+            **{name: int(sums[name].sum()) for name in ("words", "characters", "unknown_words")},
+        }
         for name, (a, b) in METRICS.items():
-            arrays |= {f"{rate}/{name}.sum": part[a], f"{rate}/{name}.count": part[b]}
+            arrays |= {f"{key}/{name}.sum": sums[a], f"{key}/{name}.count": sums[b]}
     return result, arrays
 
 
-def _sum_metrics(
-    run: runs.TrainedModel,
-    options: Passages,
-    texts: list[passages.Encoded],
-    rows: list[hidden.Row],
-) -> dict[str, np.ndarray]:
-    """Return SUMS by name: float64 [rates, passages] each."""
-    sums = {name: np.zeros((len(RATES), len(texts))) for name in SUMS}
-    progress = Progress("cross_rate: tokens")
-    for number, nats, right in hidden.score_hidden(run, rows, options.batch_size, progress):
-        at = divmod(number, len(texts))
-        text, row = texts[at[1]], rows[number]
-        words, masked = text.words[row.hidden], text.passage.masked(RATES[at[0]])
-        unknown = words[row.ids[row.hidden] == run.tokenizer.special.unk]
-        sums["nats"][at] = nats.sum()
-        sums["tokens"][at] = len(nats)
-        sums["right_tokens"][at] = right.sum()
-        sums["words"][at] = masked.sum()
-        sums["characters"][at] = text.passage.lengths[masked].sum()
-        sums["right_words"][at] = len(np.unique(words)) - len(np.unique(words[~right]))
-        sums["unknown_words"][at] = len(np.unique(unknown))
-    return sums
+def _count(
+    passage: texts.Passage,
+    chosen: np.ndarray,
+    masked: np.ndarray,
+    found: tuple[np.ndarray, np.ndarray],
+    unknown: int,
+) -> dict[str, float]:
+    """Add up what a model found out about the masked words of a passage."""
+    nats, right = found
+    words = passage.words[masked]  # of each masked token
+    return {
+        "nats": nats.sum(),
+        "tokens": len(nats),
+        "right_tokens": right.sum(),
+        "words": chosen.sum(),
+        "characters": passage.lengths[chosen].sum(),
+        "right_words": len(np.unique(words)) - len(np.unique(words[~right])),
+        "unknown_words": len(np.unique(words[passage.ids[masked] == unknown])),
+    }

@@ -4,8 +4,7 @@
     for rows, guesses in forward(lengths, make, batch_size, progress):
         ...                               # numbers of some rows, and an array [rows, ...] of them
 
-Suites say how long their rows are and how a batch of some rows is made. The vectors of texts or
-words, at one layer or at all, are `embed`.
+The vectors of texts or of their words, at one layer or at all layers, are `embed`.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from bert_jax.config import knobs
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.models.encoder import Encoder, read_layers
-from bert_jax.models.pooler import pool_examples
+from bert_jax.models.pooler import POOLINGS, pool_examples
 from bert_jax.objectives import network
 
 Make = Callable[[np.ndarray, int, int], Batch]  # numbers of rows, padded length, padded count
@@ -68,10 +67,10 @@ class Forward:
 
         Args:
           lengths: tokens of each row.
-          make: assembles a batch; rows beyond those it is given are padding.
+          make: assembles a batch; rows beyond the given numbers are padding.
           batch_size: rows of a batch; 0 is as many as hold `tokens`.
           progress: called with the tokens that are done, padding included, and with all of them.
-          tokens: of a batch, where batch_size is 0.
+          tokens: of a batch, if batch_size is 0.
         """
 
         def compute(planned: inference.Planned) -> Any:
@@ -85,24 +84,22 @@ def embed(
     run: runs.TrainedModel,
     lengths: np.ndarray,
     make: Make,
-    poolings: Sequence[str],
     batch_size: int,
     progress: inference.Progress,
     *,
     every_layer: bool = False,
     words: Sequence[np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute the vectors of texts by each pooling, or of some of their words.
+    """Compute the vectors of texts by each pooling, or of words as the pooling "word".
 
     Args:
       run: the model.
       lengths: tokens of each text.
       make: assembles a batch of some texts.
-      poolings: "mean", "cls"; where words are asked for, the name of their vectors alone.
       batch_size: rows of a batch; 0 is as many as hold `inference.TOKENS`.
       progress: called with the tokens that are done.
-      every_layer: take the embeddings and each layer, not only the last one.
-      words: for each text the columns of the tokens whose vectors are asked for.
+      every_layer: take the embeddings and each layer, not only the last layer.
+      words: for each text the columns of the tokens that stand for its words.
 
     Returns:
       For each pooling float32 [layers, N, D], where N counts texts, or the words of all texts.
@@ -118,24 +115,21 @@ def embed(
             layers = encoded.hidden[None]
         layers = layers.astype(jnp.float32)  # [layers, B, L, D]
         if words is not None:
-            (name,) = poolings
-            return {name: jnp.moveaxis(layers, 0, 2)}  # [B, L, layers, D]
+            return {"word": jnp.moveaxis(layers, 0, 2)}  # [B, L, layers, D]
         return {
             pooling: jnp.stack([pool_examples(x, batch, pooling)[:, 0] for x in layers], axis=1)
-            for pooling in poolings
+            for pooling in POOLINGS
         }  # [B, layers, D]
 
-    counts = np.array([1 if words is None else len(words[row]) for row in range(len(lengths))])
-    first = np.concatenate([[0], np.cumsum(counts)])  # of each text's vectors
-    layers = (cfg.layers or 0) + 1 if every_layer else 1
-    vectors = {
-        pooling: np.zeros((layers, first[-1], cfg.hidden or 0), np.float32) for pooling in poolings
-    }
+    counts = np.ones(len(lengths), int) if words is None else np.array(list(map(len, words)))
+    ends = np.cumsum(counts)  # of each text's vectors
+    vectors: dict[str, np.ndarray] = {}
     forward = Forward(step, run.params["encoder"])
     for rows, outputs in forward(lengths, make, batch_size, progress):
         for pooling, values in outputs.items():
+            layers, width = values.shape[-2:]
+            found = vectors.setdefault(pooling, np.zeros((layers, ends[-1], width), np.float32))
             for row, value in zip(rows.tolist(), values, strict=True):
-                # [items, layers, D]
-                items = value[None] if words is None else value[words[row]]
-                vectors[pooling][:, first[row] : first[row + 1]] = np.moveaxis(items, 1, 0)
+                items = value[None] if words is None else value[words[row]]  # [items, layers, D]
+                found[:, ends[row] - counts[row] : ends[row]] = np.moveaxis(items, 1, 0)
     return vectors

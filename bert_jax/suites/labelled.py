@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from bert_jax.batch import Batch
 from bert_jax.config import changed, default, knobs, overrides, put, resolve, set_values
-from bert_jax.data import examples, tasks
+from bert_jax.data import examples, features, tasks
 from bert_jax.data.examples import Example
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.interop import runs
-from bert_jax.suites import Frozen, Labelled
+from bert_jax.suites import Options
+from bert_jax.suites.forward import Make
 from bert_jax.system import log
 
 
 def find_task(
     run: runs.TrainedModel,
-    options: Labelled,
+    options: Options,
     task: str | Mapping[str, Any] = "",
     config: knobs.Config | None = None,
 ) -> knobs.Config:
@@ -29,62 +33,66 @@ def find_task(
     """
     suite = options.suite
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
-    settings = tasks.list_knobs(task) if task and isinstance(task, str) else task
-    if config is not None and not config.task.source:
-        raise ConfigError(
+    read: tuple[str, ...] = ("task", "objectives")
+    if config is not None:
+        need(
+            bool(config.task.source),
             f"suite {suite} needs labelled data, and config.task.source is empty",
             f"name a task: {name}",
         )
-    read = ("task", "objectives", *(("evals", "sequence_length") if config is not None else ()))
+        read = (*read, "evals", "sequence_length")
     for path, _ in options.changes:
-        if path.partition(".")[0] not in read:
-            raise ConfigError(
-                f"config.{path} means nothing to suite {suite}",
-                f"leave it out: it reads {', '.join(read)}",
-            )
-    if config is None and settings:
+        need(
+            path.partition(".")[0] in read,
+            f"config.{path} means nothing to suite {suite}",
+            f"leave it out: it reads {', '.join(read)}",
+        )
+    if config is None and task:
+        settings = tasks.list_knobs(task) if isinstance(task, str) else dict(task)
+        if options.source:
+            settings["task.source"] = options.source
         tree = default()
         put(tree, ["pairs"], "none")
-        set_values(
-            tree, {**settings, **({"task.source": options.source} if options.source else {})}
-        )
+        set_values(tree, settings)
         overrides(tree, options.changes)
         config = resolve(tree)
     elif config is None:
-        if not run.config.task.source:
-            example = f"{name} --source=files:FOLDER, or --config=FILE.py"
-            raise ConfigError(
-                f"suite {suite} needs a task, and {run.folder} was not trained on one", example
-            )
+        need(
+            bool(run.config.task.source),
+            f"suite {suite} needs a task, and {run.folder} was not trained on one",
+            f"{name} --source=files:FOLDER, or --config=FILE.py",
+        )
         config = changed(run.config, options.changes)
-    if options.source:
-        config = dataclasses.replace(
-            config, task=dataclasses.replace(config.task, source=options.source)
-        )
-    return dataclasses.replace(config, sequence_length=min(config.sequence_length, run.longest))
+    source = options.source or config.task.source
+    return dataclasses.replace(
+        config,
+        task=dataclasses.replace(config.task, source=source),
+        sequence_length=min(config.sequence_length, run.longest),
+    )
 
 
-def find_frozen_task(run: runs.TrainedModel, options: Frozen, usual: str = "") -> knobs.Config:
+def find_frozen_task(run: runs.TrainedModel, options: Options, usual: str = "") -> knobs.Config:
     """Return the config of the task on which the vectors of a model are measured."""
-    if options.config is not None and options.task:
-        raise ConfigError(
-            f"--task={options.task} beside a --config, which has a task of its own",
-            "leave one of them out",
-        )
+    need(
+        options.config is None or not options.task,
+        f"--task={options.task} beside a --config, which has a task of its own",
+        "leave one of them out",
+    )
     return find_task(run, options, options.task or usual, options.config)
 
 
-def main_split(config: knobs.Config, options: Labelled) -> str:
+def main_split(config: knobs.Config, options: Options) -> str:
     """Return the split to score: --split, else that of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 
 
-def whole(task: knobs.Task, split: str) -> knobs.Task:
+def take_whole(config: knobs.Config, split: str) -> knobs.Config:
     """Take all rows of a single file as the split, since nothing is trained on the rest of it."""
-    scheme, _, path = task.source.partition(":")
-    if scheme == "files" and Path(path).expanduser().is_file():
-        return dataclasses.replace(task, source=f"files:{split}={path}")
-    return task
+    scheme, _, path = config.task.source.partition(":")
+    if scheme != "files" or not Path(path).expanduser().is_file():
+        return config
+    task = dataclasses.replace(config.task, source=f"files:{split}={path}")
+    return dataclasses.replace(config, task=task)
 
 
 def kind_of(config: knobs.Config) -> str:
@@ -92,8 +100,31 @@ def kind_of(config: knobs.Config) -> str:
     return next(iter(config.objectives))
 
 
-def load(config: knobs.Config, split: str) -> list[Example]:
-    """Load the examples of a split."""
+def load(config: knobs.Config, split: str, limit: int = 0, *, known: bool = False) -> list[Example]:
+    """Load the first `limit` examples of a split, or of its `known` ones, which have a label."""
     kind = kind_of(config)
     labels = config.objectives[kind].labels
-    return examples.load_examples(config.task, kind, labels, split, log.line)
+    found = examples.load_examples(config.task, kind, labels, split, log.line)
+    return [one for one in found if one.label is not None or not known][: limit or None]
+
+
+def encode(
+    run: runs.TrainedModel, config: knobs.Config, known: Sequence[Example], what: str
+) -> features.Features:
+    """Encode examples for a task; log how many of `what` are cut."""
+    length = config.sequence_length
+    encoded = features.encode_examples(
+        known, kind_of(config), run.tokenizer, config.task, length, train=False
+    )
+    if encoded.cut:
+        log.line(f"{encoded.cut:,} of {len(known):,} {what} are cut to {length} tokens")
+    return encoded
+
+
+def make_rows(run: runs.TrainedModel, encoded: features.Features) -> Make:
+    """Build the function that assembles a batch of encoded examples."""
+
+    def make(rows: np.ndarray, length: int, size: int) -> Batch:
+        return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)
+
+    return make

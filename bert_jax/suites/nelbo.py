@@ -6,92 +6,93 @@ masked, spread over all numbers from one to all. Its cross-entropies are weighte
 `objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare. A hybrid
 model has both: its bound, and as `left_to_right` its likelihood.
 
-The text is the validation split, or a `--source`, of which each passage (`passages.py`) is an
-example. There nats a word and a character compare models of different vocabularies, too.
+The text is the validation split, or a `--source`, of which each passage (`texts.py`) is an example.
+There nats a word and a character compare models of different vocabularies, too.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import Bound, Detailed, Result, hidden, need_head, passages
+from bert_jax.suites import Detailed, Options, Result, need_head, pretrain, texts
 from bert_jax.suites.base import Progress, score_both_ways, standard_error
-from bert_jax.suites.corpus import choose_config, make_evaluator
-from bert_jax.suites.token_scores import CausalScorer, is_causal
+from bert_jax.suites.token_scores import TokenScorer, is_causal
 
 DRAWS = 8  # of an example
-MASKS: dict[str, Any] = {"replace": (1.0, 0.0, 0.0), "unit": "token"}
 
 
-def score(run: runs.TrainedModel, options: Bound) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return nats a token with their standard error over documents, and nats by example."""
     score_text = _score_texts if options.source else _score_corpus
-    return score_both_ways(run, lambda run: score_text(run, options))
+
+    def score_run(run: runs.TrainedModel) -> Detailed:
+        if is_causal(run):
+            return score_text(run, dataclasses.replace(options, draws=1))  # nothing is masked
+        need_head(run, "mlm", "nelbo")
+        return score_text(run, dataclasses.replace(options, draws=options.draws or DRAWS))
+
+    return score_both_ways(run, score_run)
 
 
-def _count_draws(run: runs.TrainedModel, options: Bound) -> int:
-    """Return the number of draws of an example; 1 for a causal model, which masks nothing."""
-    if is_causal(run):
-        return 1
-    need_head(run, "mlm", "nelbo")
-    return options.draws or DRAWS
-
-
-def _score_corpus(run: runs.TrainedModel, options: Bound) -> Detailed:
-    draws = _count_draws(run, options)
-    name, end = "diffusion", True
-    if is_causal(run):
-        name, end = "causal_lm", False
-    config = choose_config(run, options)
-    shift = any(objective.shift for objective in config.objectives.values())
-    objective = knobs.Objective(weight=1.0, end=end, shift=shift, generator=config.generator_share)
+def _score_corpus(run: runs.TrainedModel, options: Options) -> Detailed:
+    causal, draws = is_causal(run), options.draws
+    name = "causal_lm" if causal else "diffusion"
+    config = pretrain.choose_config(run, options)
+    objective = knobs.Objective(
+        weight=1.0,
+        end=not causal,
+        shift=any(objective.shift for objective in config.objectives.values()),
+        generator=config.generator_share,
+    )
     config = dataclasses.replace(config, objectives={name: objective})
-    scorer, params = make_evaluator(run, options, config, rate=1.0, **MASKS)
-    masks = scorer.draws(draws) if name == "diffusion" else None
+    scorer, params = pretrain.make_evaluator(
+        run, options, config, rate=1.0, replace=(1.0, 0.0, 0.0), unit="token"
+    )
+    masks = None if causal else scorer.draws(draws)
     _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))
-    result, each = _result(nats, tokens, scorer.source.number_documents(), draws)
+    result, each = _summarize(nats, tokens, scorer.source.number_documents(), draws)
     return result, each | {EXAMPLES: arrays[EXAMPLES]}
 
 
-def _score_texts(run: runs.TrainedModel, options: Bound) -> Detailed:
-    draws, texts = _count_draws(run, options), passages.load(run, options)
-    if is_causal(run):
-        score = CausalScorer(run, options)
-        scores = score([text.ids.tolist() for text in texts], Progress("nelbo: tokens"))
+def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
+    passages = texts.load_passages(run, options)
+    progress = Progress("nelbo: tokens")
+    scorer = TokenScorer(run, options)
+    if scorer.causal:
+        scores = scorer([one.ids.tolist() for one in passages], progress)
         nats = -np.array([tokens.sum() for tokens in scores])
     else:
-        nats = _bounds(run, options, texts, draws)
-    counts = [
-        (len(text.ids), len(text.passage.lengths), text.passage.lengths.sum()) for text in texts
-    ]
-    tokens, words, characters = np.array(counts, np.float64).T
-    documents = np.array([text.passage.document for text in texts])
-    result, each = _result(nats, tokens, documents, draws)
+        nats = _bound_passages(scorer, passages, options.draws, progress)
+    tokens = np.array([len(one.ids) for one in passages], np.float64)
+    words = np.array([len(one.lengths) for one in passages], np.float64)
+    characters = np.array([one.lengths.sum() for one in passages], np.float64)
+    documents = np.array([one.document for one in passages])
+    result, each = _summarize(nats, tokens, documents, options.draws)
     unk = run.tokenizer.special.unk
-    unknown = [text.words[text.ids == unk] for text in texts if unk in text.ids]
+    unknown = [np.unique(one.words[one.ids == unk]) for one in passages]
     result |= {
         "nats_per_word": float(nats.sum() / words.sum()),
         "nats_per_character": float(nats.sum() / characters.sum()),
         "nats_per_character_error": standard_error(nats, characters, documents),
         "words": int(words.sum()),
         "characters": int(characters.sum()),
-        "unknown_words": sum(len(np.unique(numbers)) for numbers in unknown),
+        "unknown_words": sum(map(len, unknown)),
     }
     each |= {"nats_per_word.sum": nats, "nats_per_word.count": words}
     each |= {"nats_per_character.sum": nats, "nats_per_character.count": characters}
-    return result, each | {EXAMPLES: passages.identity(texts)}
+    return result, each | {EXAMPLES: texts.digest_passages(passages)}
 
 
-def _bounds(
-    run: runs.TrainedModel, options: Bound, texts: list[passages.Encoded], draws: int
+def _bound_passages(
+    scorer: TokenScorer, passages: Sequence[texts.Passage], draws: int, progress: Progress
 ) -> np.ndarray:
     """Return the bound of each passage in nats, float64 [N].
 
@@ -100,23 +101,21 @@ def _bounds(
     from each. Its place in the part follows from the text, so single passages are unbiased too.
     """
     rows, weights, owners = [], [], []
-    for number, text in enumerate(texts):
-        count, shift = len(text.ids), passages.shift(text.passage.text)
+    for number, one in enumerate(passages):
+        count, shift = len(one.ids), texts.draw_shift(one.text)
         for draw in range(draws if count else 0):
             masked = 1 + int((draw + shift) / draws * count)
-            rows.append(
-                hidden.Row(text.ids, passages.shuffled(text.passage.text, count, draw) < masked)
-            )
+            rows.append((one.ids, texts.shuffle_parts(one.text, count, draw) < masked))
             weights.append(count / masked / draws)
             owners.append(number)
-    bounds = np.zeros(len(texts))
-    progress = Progress("nelbo: tokens")
-    for row, nats, _ in hidden.score_hidden(run, rows, options.batch_size, progress):
-        bounds[owners[row]] += weights[row] * nats.sum()
+    found = scorer.score_masked(rows, progress)
+    bounds = np.zeros(len(passages))
+    for owner, weight, (nats, _) in zip(owners, weights, found, strict=True):
+        bounds[owner] += weight * nats.sum()
     return bounds
 
 
-def _result(
+def _summarize(
     nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray, draws: int
 ) -> tuple[Result, dict[str, np.ndarray]]:
     """Return the metrics by token, and the sums and counts that they are made of."""

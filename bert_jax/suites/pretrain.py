@@ -1,17 +1,24 @@
-"""Suite `pretrain`: the validation split as training scores it."""
+"""Suite `pretrain`, the validation split as training scores it, and what reads such a corpus."""
 
 from __future__ import annotations
 
-from bert_jax.config import knobs
-from bert_jax.errors import ConfigError
-from bert_jax.evaluation.corpus import both
+import dataclasses
+from typing import Any
+
+from bert_jax.config import changed, derive, knobs, validation
+from bert_jax.data import corpus as corpora
+from bert_jax.data import prepare
+from bert_jax.data.corpus import Prepared
+from bert_jax.errors import ConfigError, need
+from bert_jax.evaluation.corpus import Evaluator, both
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, OfCorpus
+from bert_jax.suites import Detailed, Options
 from bert_jax.suites.base import Progress
-from bert_jax.suites.corpus import choose_config, make_evaluator
+from bert_jax.suites.forward import on_devices
+from bert_jax.system import log
 
 
-def score(run: runs.TrainedModel, options: OfCorpus) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return losses, accuracies and baselines, and loss and accuracy of each example."""
     config = choose_config(run, options)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
@@ -27,3 +34,127 @@ def score(run: runs.TrainedModel, options: OfCorpus) -> Detailed:
         return result, of_examples
     causal, of_causal = score(run.from_left, options)
     return both(result, causal), both(of_examples, of_causal)
+
+
+def make_evaluator(
+    run: runs.TrainedModel, options: Options, config: knobs.Config, **changes: Any
+) -> tuple[Evaluator, Any]:
+    """Build the evaluation that training calls validation, and place the parameters for it."""
+    settings = config.evals.get("validation", knobs.Eval())
+    changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED
+    params, mesh = on_devices(run.params)
+    settings = dataclasses.replace(settings, **changes)
+    return Evaluator(config, prepare_text(run, options, config), settings, mesh), params
+
+
+def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
+    """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
+    config, foreign, changes = options.config, "foreign" in run.meta, dict(options.changes)
+    # A run of ours knows what a row holds; of other models only heads are known.
+    rows = set() if foreign else {"pairs", "sequence_length"}
+    taken = rows if config is not None else set()
+    for path in changes:
+        need(
+            path not in taken,
+            f"config.{path} does nothing beside --config: rows are those of {run.folder}",
+            "leave --config out, and the knob changes the checkpoint's own config",
+        )
+        read = tuple(section for section in validation.OF_TEXT if section not in taken)
+        validation.in_evaluation(path, read)
+    named = not foreign or any(path.startswith("corpus.") for path in changes)
+    if config is None and changes and named:
+        config = changed(_drop_other_pairs(run.config, changes), options.changes)
+    if config is None:
+        need(
+            not foreign,
+            f"{run.meta.get('foreign')} names no corpus to evaluate it on",
+            "name one with --config=FILE.py",
+        )
+        return run.config
+    keep = {"model", "objectives", "tokenizer"} | (rows - changes.keys())
+    config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
+    positions = config.model.longest
+    need(
+        config.sequence_length <= positions,
+        f"sequence_length = {config.sequence_length}, and the model has {positions} positions",
+        f"lower it: --config.sequence_length={positions}",
+    )
+    fits = ("mlm", "causal_lm", "replaced", config.pairs)
+    return derive(
+        dataclasses.replace(
+            config,
+            tokenizer=dataclasses.replace(config.tokenizer, path=str(run.tokenizer_path)),
+            objectives={name: o for name, o in config.objectives.items() if name in fits},
+            checkpoints=dataclasses.replace(config.checkpoints, best=""),
+        )
+    )
+
+
+def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:
+    """Drop the objective of the pairs if other pairs replace them, which its head cannot score."""
+    if changes.get("pairs", config.pairs) == config.pairs:
+        return config
+    kept = {name: row for name, row in config.objectives.items() if name != config.pairs}
+    checkpoints = dataclasses.replace(config.checkpoints, best="")
+    return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
+
+
+def prepare_text(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Prepared:
+    """Return the corpus of a config in the model's vocabulary.
+
+    It is the one that the model was trained on, unless another is named: by any
+    `--config.corpus.KNOB`, or by a `--config` with other knobs of the corpus.
+    """
+    named = any(path.startswith("corpus.") for path, _ in options.changes)
+    wanted, own = (
+        dataclasses.replace(one.corpus, cache="", workers=0) for one in (config, run.config)
+    )
+    if "corpus" in run.meta and not named and wanted == own:
+        return _find_trained_text(run)
+    corpus = prepare.prepare_corpus(config, log=log.line)
+    need(
+        corpus.tokenizer.hash == run.tokenizer.hash,
+        "the corpus is prepared with another vocabulary than the checkpoint's",
+        "prepare it anew",
+    )
+    return corpus
+
+
+def _find_trained_text(run: runs.TrainedModel) -> Prepared:
+    """Return the corpus that a run was trained on, or refuse to take another text for it.
+
+    Docstrings change with Python and its packages, and sentences with the libraries that split
+    them. Then the corpus that was prepared for the run is used, if it still exists.
+    """
+    settings, saved = run.config.corpus, run.meta["corpus"]
+    cache = corpora.find_cache(settings)
+    if corpora.fingerprint_corpus(run.config, cache) == saved:
+        return prepare.prepare_corpus(run.config, log=log.line)
+    vocabulary = run.config.tokenizer
+    need(
+        not vocabulary.path or corpora.load_vocabulary(vocabulary).hash == run.tokenizer.hash,
+        f"{run.folder} was trained with another vocabulary than {vocabulary.path} has now",
+        "put the file back",
+    )
+    kept = corpora.find_prepared(settings, saved)
+    changed_files = settings.source == "files" and (
+        kept is None or kept.manifest.get("text") != corpora.digest_text(settings, cache)
+    )
+    if kept is not None and not changed_files:
+        log.line(
+            f"{run.folder}: the text as it was prepared in {kept.folder}; "
+            "what is installed changed since"
+        )
+        return kept
+    if changed_files:
+        raise ConfigError(
+            f"{run.folder} was trained on other text than {settings.path} holds now, "
+            "or libraries that cut it changed",
+            "put the text back; to evaluate on what is there now, "
+            f"--config.corpus.path={settings.path}",
+        )
+    raise ConfigError(
+        f"{run.folder} was trained on the {settings.source} of other versions of Python or "
+        f"packages, and they are not prepared in {cache} ({saved[:16]})",
+        f"--config.corpus.source={settings.source} evaluates on those installed here",
+    )

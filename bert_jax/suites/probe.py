@@ -1,24 +1,22 @@
-"""Linear probes: how well a linear model predicts labels from the frozen vectors of each layer."""
+"""Suite `probe`: how well linear models predict labels from the frozen vectors of each layer."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.batch import Batch
 from bert_jax.config import knobs
-from bert_jax.data import answers, examples, features
+from bert_jax.data import answers, examples
 from bert_jax.data.examples import Example
 from bert_jax.data.features import Features
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError, need
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
-from bert_jax.models.pooler import POOLINGS
-from bert_jax.suites import Detailed, Frozen, Result, labelled
+from bert_jax.suites import Detailed, Options, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed
 from bert_jax.system import log
@@ -27,133 +25,116 @@ KINDS = ("classify", "regress", "tag")
 ITERATIONS = 1000  # of logistic regression, at most
 
 
-@dataclasses.dataclass(frozen=True)
-class Split:
+class Split(NamedTuple):
     """A split's labelled items, which are texts or words, with their vectors."""
 
-    examples: list[Example]
+    examples: Sequence[Example]
     features: Features
-    rows: np.ndarray  # [N], the row of each item
-    columns: np.ndarray  # [N], tag: the token of each item in its row
+    words: Sequence[np.ndarray] | None  # tag: of each row the columns of its words
     targets: np.ndarray  # [N]
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def score(run: runs.TrainedModel, options: Frozen) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
 
-    A word's vector is that of its first piece. Vectors are standardised; all else is scikit-learn's
-    default.
+    A word's vector is the vector of its first piece. Vectors are standardised; all else is
+    scikit-learn's default.
     """
     config = labelled.find_frozen_task(run, options)
     kind = labelled.kind_of(config)
-    if kind not in KINDS:
-        raise ConfigError(
-            f"suite probe has no linear probe of {kind}", f"one of: {', '.join(KINDS)}"
-        )
-    labels = config.objectives[kind].labels
-    if kind != "regress" and not labels:
-        labels = examples.find_labels(config.task, kind, log.line)
-        objective = dataclasses.replace(config.objectives[kind], labels=labels)
-        config = dataclasses.replace(config, objectives={kind: objective})
-    if options.limit:
-        config = dataclasses.replace(
-            config, task=dataclasses.replace(config.task, rows=options.limit)
-        )
-    names = dict.fromkeys(
-        ("train", labelled.main_split(config, options))
-    )  # --split=train is one split
-    parts = {name: _examples(options, config, name) for name in names}  # all, before any is encoded
-    splits = [_split(run, options, config, name, part) for name, part in parts.items()]
+    need(kind in KINDS, f"suite probe has no linear probe of {kind}", f"one of: {', '.join(KINDS)}")
+    config = _settle(config, options)
+    names = dict.fromkeys(("train", labelled.main_split(config, options)))
+    # All are read before any is encoded; with --split=train there is one split.
+    known = {name: _load(config, name, options.limit) for name in names}
+    splits = [_embed_split(run, options, config, name, known[name]) for name in names]
     train, held_out = splits[0], splits[-1]
-    count = len(held_out.targets)
     if kind == "regress":
-        baseline = np.full((count, 1), train.targets.mean())
+        baseline = np.array([train.targets.mean()])
     else:
-        shares = np.bincount(train.targets, minlength=len(labels)) / len(train.targets)
-        baseline = np.tile(shares, (count, 1))
+        labels = config.objectives[kind].labels
+        baseline = np.bincount(train.targets, minlength=len(labels)) / len(train.targets)
+    count = len(held_out.targets)
     result: Result = {
         "train": len(train.targets),
         "scored": count,
-        "majority": _scores(config, held_out, baseline),
+        "majority": _score_items(config, held_out, np.tile(baseline, (count, 1))),
     }
     progress, done = Progress("probe: linear models"), 0
-    pools = list(train.vectors)
-    layers = len(train.vectors[pools[0]])
+    layers = len(next(iter(train.vectors.values())))
     for layer in range(layers):
         metrics = result["embeddings" if layer == 0 else f"layer_{layer}"] = {}
-        for pool in pools:
-            vectors = [split.vectors[pool][layer] for split in (train, held_out)]
-            metrics[pool] = _scores(
-                config, held_out, _fit(kind, vectors[0], train.targets, vectors[1], len(labels))
+        for pooling in train.vectors:
+            predicted = _fit(
+                kind,
+                train.vectors[pooling][layer],
+                train.targets,
+                held_out.vectors[pooling][layer],
+                len(baseline),
             )
+            metrics[pooling] = _score_items(config, held_out, predicted)
             done += 1
-            progress(done, layers * len(pools))
+            progress(done, layers * len(train.vectors))
     return result, {}
 
 
-def _examples(options: Frozen, config: knobs.Config, split: str) -> list[Example]:
+def _settle(config: knobs.Config, options: Options) -> knobs.Config:
+    """Fill in the names of the classes, and the limit."""
+    kind = labelled.kind_of(config)
+    objective = config.objectives[kind]
+    if kind != "regress" and not objective.labels:
+        labels = examples.find_labels(config.task, kind, log.line)
+        objective = dataclasses.replace(objective, labels=labels)
+    task = dataclasses.replace(config.task, rows=options.limit or config.task.rows)
+    return dataclasses.replace(config, objectives={kind: objective}, task=task)
+
+
+def _load(config: knobs.Config, split: str, limit: int) -> list[Example]:
     """Load the labelled examples of a split, up to the limit."""
-    known = [example for example in labelled.load(config, split) if example.label is not None]
+    known = labelled.load(config, split, limit, known=True)
     if not known:
         raise DataError(
             f"{config.task.source}: split {split} has no labels", "name another with --split"
         )
-    return known[: options.limit or None]
+    return known
 
 
-def _split(
+def _embed_split(
     run: runs.TrainedModel,
-    options: Frozen,
+    options: Options,
     config: knobs.Config,
     split: str,
-    known: list[Example],
+    known: Sequence[Example],
 ) -> Split:
     """Encode the examples of a split, and compute the vectors of their labelled items."""
-    kind, length = labelled.kind_of(config), config.sequence_length
-    encoded = features.encode_examples(known, kind, run.tokenizer, config.task, length, train=False)
-    if encoded.cut:
-        log.line(f"{split}: {encoded.cut:,} of {len(known):,} texts are cut to {length} tokens")
-    if kind == "tag":
-        assert encoded.words is not None
-        at = np.flatnonzero(encoded.words >= 0)
-        rows = np.searchsorted(encoded.offsets, at, side="right") - 1
-        columns = at - encoded.offsets[rows]
-        places = zip(encoded.example[rows], encoded.words[at], strict=True)
-        targets = np.array([known[example].label[word] for example, word in places])
-    else:
-        rows, columns = np.arange(len(known)), np.zeros(len(known), np.int64)
-        targets = np.array([example.label for example in known])
+    encoded = labelled.encode(run, config, known, f"texts of {split}")
     words = None
-    if kind == "tag":
-        ends = np.searchsorted(rows, np.arange(1, len(encoded.example)))
-        words = np.split(columns, ends)  # of each row
-    vectors = _embed_items(run, options, encoded, words, split)
-    return Split(known, encoded, rows, columns, targets, vectors)
-
-
-def _embed_items(
-    run: runs.TrainedModel,
-    options: Frozen,
-    encoded: Features,
-    words: Sequence[np.ndarray] | None,
-    split: str,
-) -> dict[str, np.ndarray]:
-    """Compute the vectors of every layer for each text, or for each word of the texts."""
-
-    def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-        return features.gather_rows(encoded, chosen, length, size, run.tokenizer.special)
-
-    return embed(
+    targets = np.array([example.label for example in known])
+    if labelled.kind_of(config) == "tag":
+        words, targets = _find_words(encoded, known)
+    vectors = embed(
         run,
         encoded.lengths,
-        make,
-        POOLINGS if words is None else ("word",),
+        labelled.make_rows(run, encoded),
         options.batch_size,
         Progress(f"probe: tokens of {split}"),
         every_layer=True,
         words=words,
     )
+    return Split(known, encoded, words, targets, vectors)
+
+
+def _find_words(encoded: Features, known: Sequence[Example]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return the columns of the words of each row, and the labels of all words [N]."""
+    assert encoded.words is not None
+    at = np.flatnonzero(encoded.words >= 0)  # [N], first pieces among all tokens
+    rows = np.searchsorted(encoded.offsets, at, side="right") - 1
+    words = np.split(
+        at - encoded.offsets[rows], np.searchsorted(rows, np.arange(1, len(encoded.example)))
+    )
+    places = zip(encoded.example[rows], encoded.words[at], strict=True)
+    return words, np.array([known[example].label[word] for example, word in places])
 
 
 def _fit(
@@ -179,17 +160,17 @@ def _fit(
     return probabilities
 
 
-def _scores(config: knobs.Config, split: Split, predicted: np.ndarray) -> dict[str, float]:
+def _score_items(config: knobs.Config, split: Split, predicted: np.ndarray) -> dict[str, float]:
     """Score what a probe predicts for each item as if it were the output of a head."""
     kind = labelled.kind_of(config)
-    labels = config.objectives[kind].labels
     outputs: list[Any] = list(predicted)
     if kind == "classify":
         outputs = list(np.log(np.maximum(predicted, 1e-30)))
-    if kind == "tag":
-        outputs = [np.zeros((length, len(labels))) for length in split.features.lengths]
-        places = zip(split.rows.tolist(), split.columns.tolist(), strict=True)
-        for (row, column), value in zip(places, predicted, strict=True):
-            outputs[row][column] = value
+    if split.words is not None:
+        outputs = [np.zeros((length, predicted.shape[1])) for length in split.features.lengths]
+        parts = np.split(predicted, np.cumsum([len(columns) for columns in split.words])[:-1])
+        for output, columns, part in zip(outputs, split.words, parts, strict=True):
+            output[columns] = part
     predictions = answers.decode_outputs(kind, split.features, split.examples, outputs, config.task)
+    labels = config.objectives[kind].labels
     return scores.score(kind, split.examples, predictions, labels, config.task)

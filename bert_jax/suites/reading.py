@@ -29,8 +29,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.suites import Result
 from bert_jax.suites.base import Progress
-from bert_jax.suites.token_scores import CausalScorer, MaskedScorer
-from bert_jax.system import jsons
+from bert_jax.suites.token_scores import TokenScorer
 
 FILE = "reading_data.csv"
 AGAIN = "fetch the evaluation data again"
@@ -40,14 +39,12 @@ EYE_TRACKING = ("RTfirstfix", "RTfirstpass", "RTgopast", "RTrightbound")
 SELF_PACED = "self_paced_reading_time"
 OWN = ("Subtlex_log10", "length", "context_length")  # of a word
 NUMBERS = (*EYE_TRACKING, SELF_PACED, *OWN, "prev_length")
-TEXTS = ("item", "word", "prev_item", "prev_word")  # context and word, and those of the word before
-# What pandas takes for a missing value, as the pipeline does.
-MISSING = {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND"}
-MISSING |= {"1.#QNAN", "<NA>", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+# What the pipeline takes for a missing value: some of those of pandas.
+MISSING = {"", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 
 
 class Word(NamedTuple):
-    """A word with what stands before it, and how long people read it."""
+    """A word with the text before it, and how long people read it."""
 
     read: tuple[str, str]  # context and word
     before: tuple[str, str] | None  # the same of the word before
@@ -57,113 +54,95 @@ class Word(NamedTuple):
 def load(folder: Path, limit: int = 0) -> list[Word]:
     """Read the words of the pipeline's file, the first `limit`."""
     path = folder / FILE
-    if not path.is_file():
-        raise DataError(f"no {path}", AGAIN)
-    reader = csv.DictReader((line for _, line in read_lines(path)), strict=True)
     words = []
     try:
-        for name in (*TEXTS, *NUMBERS):
-            if name not in (reader.fieldnames or ()):
-                raise DataError(f"{path}: no column {name!r}", AGAIN)
+        reader = csv.DictReader((line for _, line in read_lines(path)), strict=True)
         for row in itertools.islice(reader, limit or None):
-            words.append(_word(f"{path}:{reader.line_num}", row))
-    except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: {error}", "repair the file") from error
+            where = f"{path}:{reader.line_num}"
+            words.append(_read_word(where, row))
+    except (csv.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        problem = f"{path}:{reader.line_num}: {error!r}"
+        raise DataError(problem, f"repair the file, or {AGAIN}") from error
     if not words:
         raise DataError(f"{path} has no rows", AGAIN)
     return words
 
 
-def _word(where: str, row: dict[str, Any]) -> Word:
-    if None in row or None in row.values():
-        raise DataError(f"{where}: not as many columns as the first line", "repair the file")
+def _read_word(where: str, row: dict[str, Any]) -> Word:
     # The pipeline reads a context that looks missing, such as "None", as the text None.
     context = "None" if row["item"] in MISSING else row["item"]
     before = None if row["prev_item"] in MISSING else (row["prev_item"], row["prev_word"])
     if not all(text.strip() for text in (row["word"], *(before or ()))):
         raise DataError(f"{where}: no word", "repair or leave out the row")
-    numbers = {}
-    for name in NUMBERS:
-        text = row[name].strip()
-        try:
-            numbers[name] = math.nan if text in MISSING else float(text)
-        except ValueError:
-            numbers[name] = math.inf
-        if math.isinf(numbers[name]):
-            raise DataError(
-                f"{where}: {name} is {jsons.show(text)}, not a number", "repair the row"
-            )
+    texts = {name: row[name].strip() for name in NUMBERS}
+    numbers = {name: math.nan if t in MISSING else float(t) for name, t in texts.items()}
     return Word((context, row["word"]), before, numbers)
 
 
-def evaluate(
-    score: MaskedScorer | CausalScorer, words: Sequence[Word]
-) -> tuple[Result, list[dict[str, Any]]]:
-    """Return the scores, and the surprisals as the pipeline saves them."""
-    found = surprisals(score, [pair for word in words for pair in (word.read, word.before) if pair])
+def evaluate(scorer: TokenScorer, words: Sequence[Word]) -> Result:
+    """Return the scores of eye tracking and of self-paced reading."""
+    asked = [pair for word in words for pair in (word.read, word.before) if pair]
+    found = compute_surprisals(scorer, asked)
     own = np.array([found[word.read] for word in words])
     before = np.array([found[word.before] if word.before else math.nan for word in words])
     column = {name: np.array([word.numbers[name] for word in words]) for name in NUMBERS}
     controls = [column[name] for name in OWN]
-    eyes = {name: explained(column[name], controls, own) for name in EYE_TRACKING}
+    eyes = {name: explain_variance(column[name], controls, own) for name in EYE_TRACKING}
     spillover = [*controls, column["prev_length"], before]
-    result = {
+    return {
         "examples": len(words),
         "eye_tracking": float(np.mean([*eyes.values()])),
-        "self_paced_reading": explained(column[SELF_PACED], spillover, own),
+        "self_paced_reading": explain_variance(column[SELF_PACED], spillover, own),
         "explained": eyes,
     }
-    rows = enumerate(zip(own.tolist(), before.tolist(), strict=True))
-    return result, [{"id": i, "pred": a, "prev_pred": b} for i, (a, b) in rows]
 
 
-def surprisals(
-    score: MaskedScorer | CausalScorer, asked: Sequence[tuple[str, str]]
+def compute_surprisals(
+    scorer: TokenScorer, asked: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], float]:
-    """Return the surprisal in nats of words after contexts, of each pair once."""
+    """Compute the surprisal in nats of words after contexts, of each pair once."""
     pairs = list(dict.fromkeys(asked))
-    rows = [list(_pieces(score, *pair)) for pair in pairs]
+    rows = [list(_list_pieces(scorer, *pair)) for pair in pairs]
     texts, places = zip(*itertools.chain.from_iterable(rows), strict=True)
     parts = [(place, place + 1) for place in places]
-    found = score(texts, Progress("babylm, reading: tokens"), parts)
-    sums = -np.concatenate(found)
-    ends = np.cumsum([len(row) for row in rows])[:-1]
-    return {pair: float(of.sum()) for pair, of in zip(pairs, np.split(sums, ends), strict=True)}
+    found = -np.concatenate(scorer(texts, Progress("babylm, reading: tokens"), parts))
+    sums = np.split(found, np.cumsum([len(row) for row in rows])[:-1])
+    return {pair: float(nats.sum()) for pair, nats in zip(pairs, sums, strict=True)}
 
 
-def _pieces(
-    score: MaskedScorer | CausalScorer, context: str, word: str
-) -> Iterator[tuple[list[int], int]]:
+def _list_pieces(scorer: TokenScorer, context: str, word: str) -> Iterator[tuple[list[int], int]]:
     """Yield for each piece of a word the ids of a text that holds it, and its place in them."""
-    tokenizer = score.tokenizer
-    for number, piece in enumerate(_some(tokenizer, word)):
+    tokenizer = scorer.tokenizer
+    for number, piece in enumerate(_encode_piece(tokenizer, word)):
         text = tokenizer.decode([piece])
-        target = _some(tokenizer, text)[0] if number else piece
-        if isinstance(score, CausalScorer):
-            ids = [*_ids(tokenizer, context), tokenizer.special.sep, target]
+        target = _encode_piece(tokenizer, text)[0] if number else piece
+        if scorer.causal:
+            ids = [*_encode(tokenizer, context), tokenizer.special.sep, target]
             yield ids, len(ids) - 1
         else:
-            ids = _ids(tokenizer, context + MASKS * tokenizer.vocab[tokenizer.special.mask])
+            ids = _encode(tokenizer, context + MASKS * tokenizer.vocab[tokenizer.special.mask])
             ids[-MASKS] = target
             yield ids, len(ids) - MASKS
         context += text
 
 
-def _ids(tokenizer: Tokenizer, text: str) -> list[int]:
+def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
     """Return the ids of a text in which special tokens stand for themselves."""
     return tokenizer.encode_batch([text], escape=False)[0]
 
 
-def _some(tokenizer: Tokenizer, text: str) -> list[int]:
-    if ids := _ids(tokenizer, text):
+def _encode_piece(tokenizer: Tokenizer, text: str) -> list[int]:
+    if ids := _encode(tokenizer, text):
         return ids
     raise DataError(f"reading: no token in {text[:80]!r}", "repair or leave out the row")
 
 
-def explained(times: np.ndarray, controls: Sequence[np.ndarray], surprisal: np.ndarray) -> float:
+def explain_variance(
+    times: np.ndarray, controls: Sequence[np.ndarray], surprisal: np.ndarray
+) -> float:
     """Return the share that surprisal explains of the variance which the controls leave.
 
-    All arrays are [N]; rows with a missing value are left out. NaN where too few are left.
+    All arrays are [N]; rows with a missing value are left out. NaN if too few are left.
     """
     rows = np.isfinite(np.stack([times, surprisal, *controls])).all(0)
     products = [a * b for a, b in itertools.combinations(controls, 2)]
@@ -171,11 +150,11 @@ def explained(times: np.ndarray, controls: Sequence[np.ndarray], surprisal: np.n
     design = np.column_stack([without, surprisal[rows]])
     if rows.sum() <= design.shape[1]:
         return math.nan
-    left, rest = (_residual(matrix, times[rows]) for matrix in (without, design))
+    left, rest = (_sum_residuals(matrix, times[rows]) for matrix in (without, design))
     return (left - rest) / left if left > 0 else math.nan
 
 
-def _residual(design: np.ndarray, values: np.ndarray) -> float:
+def _sum_residuals(design: np.ndarray, values: np.ndarray) -> float:
     """Return the sum of squares that a linear regression leaves."""
     weights = np.linalg.lstsq(design, values, rcond=None)[0]
     return float(((values - design @ weights) ** 2).sum())

@@ -1,4 +1,4 @@
-"""Semantic similarity without training: cosines of two texts' vectors against human ratings."""
+"""Suite `sts`: cosines of two texts' vectors against human ratings, without training."""
 
 from __future__ import annotations
 
@@ -9,35 +9,36 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.data import encoding
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
 from bert_jax.models.pooler import POOLINGS
-from bert_jax.suites import Detailed, Frozen, Result, labelled
+from bert_jax.suites import Detailed, Options, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed
 from bert_jax.system import log
 
 
-def score(run: runs.TrainedModel, options: Frozen) -> Detailed:
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return Spearman's and Pearson's correlation by pooling.
 
     The poolings are `mean`, `cls`, and `own` where the model states one.
     """
     config = labelled.find_frozen_task(run, options, "stsb")
-    if labelled.kind_of(config) != "regress":
-        raise ConfigError(
-            "suite sts needs a number for each pair", "--config=configs/finetune.py:stsb"
-        )
+    need(
+        labelled.kind_of(config) == "regress",
+        "suite sts needs a number for each pair",
+        "--config=configs/finetune.py:stsb",
+    )
     split = labelled.main_split(config, options)
-    config = dataclasses.replace(config, task=labelled.whole(config.task, split))
-    pairs = labelled.load(config, split)[: options.limit or None]
-    if any(pair.pair is None for pair in pairs):
-        raise ConfigError(
-            "suite sts compares two texts", "name the second: --config.task.text_pair=COLUMN"
-        )
+    pairs = labelled.load(labelled.take_whole(config, split), split, options.limit)
+    need(
+        all(pair.pair is not None for pair in pairs),
+        "suite sts compares two texts",
+        "name the second: --config.task.text_pair=COLUMN",
+    )
     texts = [text for pair in pairs for text in (pair.text, pair.pair or "")]
-    vectors = _embed(run, options, texts)
+    vectors = _embed_texts(run, options, texts)
     task = dataclasses.replace(config.task, metrics=())
     result: Result = {"pairs": len(pairs)}
     poolings = {pooling: pooling for pooling in POOLINGS}
@@ -53,7 +54,9 @@ def score(run: runs.TrainedModel, options: Frozen) -> Detailed:
     return result, {}
 
 
-def _embed(run: runs.TrainedModel, options: Frozen, texts: Sequence[str]) -> dict[str, np.ndarray]:
+def _embed_texts(
+    run: runs.TrainedModel, options: Options, texts: Sequence[str]
+) -> dict[str, np.ndarray]:
     """Embed texts by every pooling: float64 [N, D] each; the ends of long texts are cut."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
@@ -66,6 +69,5 @@ def _embed(run: runs.TrainedModel, options: Frozen, texts: Sequence[str]) -> dic
         return encoding.pad_rows(run.tokenizer.special, parts, length, size=size)
 
     lengths = np.array([len(ids) + 2 for ids in rows], np.int64)
-    progress = Progress("sts: tokens")
-    found = embed(run, lengths, make, POOLINGS, options.batch_size, progress)
+    found = embed(run, lengths, make, options.batch_size, Progress("sts: tokens"))
     return {pooling: vectors[0].astype(np.float64) for pooling, vectors in found.items()}

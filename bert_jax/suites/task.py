@@ -11,11 +11,11 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import examples, tasks
-from bert_jax.errors import ConfigError, HeadError, MissingError
+from bert_jax.errors import ConfigError, HeadError, MissingError, need
 from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
-from bert_jax.suites import Detailed, NamedTask, OwnTask, Result, labelled, need_head
+from bert_jax.suites import Detailed, Options, Result, labelled, need_head
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import on_devices
 from bert_jax.system import log
@@ -23,17 +23,17 @@ from bert_jax.system import log
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def score(run: runs.TrainedModel, options: NamedTask) -> Detailed:
-    """Score the checkpoint's own task or that of --config, all of GLUE that fits, or one task."""
+def score(run: runs.TrainedModel, options: Options) -> Detailed:
+    """Score the checkpoint's own task or the task of --config, all of GLUE, or one named task."""
     if options.suite == "glue":
         return _score_glue(run, options), {}
-    if isinstance(options, OwnTask):
+    if options.suite == "task":
         config = labelled.find_task(run, options, config=options.config)
         return _score_task(run, options, config), {}
     return _score_named(run, options, options.suite), {}
 
 
-def _score_glue(run: runs.TrainedModel, options: NamedTask) -> Result:
+def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
     """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
@@ -52,50 +52,49 @@ def _score_glue(run: runs.TrainedModel, options: NamedTask) -> Result:
     return result
 
 
-def _score_named(run: runs.TrainedModel, options: NamedTask, name: str) -> Result:
+def _score_named(run: runs.TrainedModel, options: Options, name: str) -> Result:
     """Score the task of one row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
     own = run.config.task.source and run.config.task.name == name and not options.source
     return _score_task(run, options, labelled.find_task(run, options, "" if own else name))
 
 
-def _score_task(run: runs.TrainedModel, options: NamedTask, config: knobs.Config) -> Result:
+def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Result:
     """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
-    if options.submission and options.limit:
-        raise ConfigError(
-            "--limit leaves out rows that a server asks for", "leave it out, or --submission"
-        )
+    need(
+        not (options.submission and options.limit),
+        "--limit leaves out rows that a server asks for",
+        "leave it out, or --submission",
+    )
     if config.task == run.config.task and not options.source:
         _check_data(run)
-    config, head = _with_head(config, run)
+    config, head = _arrange_head(config, run)
     params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
+    size = options.batch_size or knobs.EVALUATED
     result: Result = {}
-    for name, split in _splits(config, options).items():
-        data = config
-        if options.source not in ("", run.config.task.source):  # a file it was not trained on
-            data = dataclasses.replace(config, task=labelled.whole(config.task, split))
-        held_out = labelled.load(data, split)[: options.limit or None]
-        scorer = task_evaluator.TaskEvaluator(
-            config, run.tokenizer, held_out, options.batch_size or knobs.EVALUATED, mesh
-        )
-        prefix = "" if name == "validation" else f"{name}/"
+    for name, split in _choose_splits(config, options).items():
+        trained = options.source in ("", run.config.task.source)
+        data = config if trained else labelled.take_whole(config, split)
+        held_out = labelled.load(data, split, options.limit)
+        scorer = task_evaluator.TaskEvaluator(config, run.tokenizer, held_out, size, mesh)
         scores, predictions = scorer.evaluate(params, Progress(f"{split}: batches"))
         if options.submission:
             labels = config.objectives[kind].labels
-            written = submission.write(
-                config.task.name, split, held_out, predictions, labels, Path(options.submission)
-            )
+            folder = Path(options.submission)
+            task = config.task.name
+            written = submission.write(task, split, held_out, predictions, labels, folder)
             log.line("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
             log.line(f"{split}: no labels, so there is nothing to score")
+        prefix = "" if name == "validation" else f"{name}/"
         result |= {f"{prefix}{key}": value for key, value in scores.items()}
     return result
 
 
 def _check_data(run: runs.TrainedModel) -> None:
-    """Refuse to score a run on its own task where the data changed since it was trained on them."""
+    """Refuse to score a run on its own task if the data changed since it was trained on them."""
     saved = run.meta.get("corpus")
     if saved is None:
         return
@@ -104,15 +103,15 @@ def _check_data(run: runs.TrainedModel) -> None:
     except MissingError as error:
         log.line(f"warning: {error}: what the data were when it was trained cannot be compared")
         return
-    if not same:
-        source = run.config.task.source
-        raise ConfigError(
-            f"{run.folder} was trained on other data than {source} holds now",
-            f"put the files back; to score it on what is there now, --source={source}",
-        )
+    source = run.config.task.source
+    need(
+        same,
+        f"{run.folder} was trained on other data than {source} holds now",
+        f"put the files back; to score it on what is there now, --source={source}",
+    )
 
 
-def _splits(config: knobs.Config, options: NamedTask) -> dict[str, str]:
+def _choose_splits(config: knobs.Config, options: Options) -> dict[str, str]:
     """Return the splits to score, by the name of their evaluation."""
     if options.split:
         return {"validation": options.split}
@@ -127,19 +126,20 @@ def _splits(config: knobs.Config, options: NamedTask) -> dict[str, str]:
     return {name: evaluation.split for name, evaluation in config.evals.items()}
 
 
-def _with_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:
+def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:
     """Return the task's config with the model's encoder, and the head in the task's class order.
 
-    The order matters: F1 is that of the second of two classes.
+    The order matters: F1 is the F1 of the second of two classes.
     """
     kind = labelled.kind_of(config)
     head, task = run.params[kind], config.task
     ours = run.config.objectives[kind].labels
     theirs = config.objectives[kind].labels or ours
-    if set(ours) == set(theirs):
-        order = np.array([ours.index(label) for label in theirs], int)
-        if ours != theirs:
-            head = jax.tree.map(lambda values: np.asarray(values)[..., order], head)
+    if ours == theirs:
+        pass
+    elif set(ours) == set(theirs):
+        order = np.array([ours.index(label) for label in theirs])
+        head = jax.tree.map(lambda values: np.asarray(values)[..., order], head)
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
         log.line(
             f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order"

@@ -1,16 +1,18 @@
-"""Log-probabilities of the tokens of texts: each masked in its turn, or read from left to right.
+"""Log-probabilities of tokens of texts: masked in their turn or together, or read from the left.
 
-    score = make_scorer(run, options)
+    score = TokenScorer(run, options)
     score([[5, 6, 7], [8]])        -> an array of 3 log-probabilities, and one of 1
+    score.score_masked([(ids, masked)], progress)    -> nats of tokens masked at the same time
 
-Equal texts are scored once, so that their scores are equal to the bit.
+Equal texts are scored once, so that their scores are equal to the bit. A text longer than the model
+is read in windows, each half over the next. A masked token is scored in the window with most
+context around it, any other token in the window where most tokens precede it.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,15 +28,7 @@ from bert_jax.suites.forward import Forward
 
 Texts = Sequence[Sequence[int]]
 Part = tuple[int, int]  # tokens of a text, from the first to before the second
-
-
-def make_scorer(
-    run: runs.TrainedModel, options: Options, within_word: bool = False
-) -> MaskedScorer | CausalScorer:
-    """Make the scorer of a model: left to right if it is causal, else each token masked alone."""
-    if is_causal(run):
-        return CausalScorer(run, options)
-    return MaskedScorer(run, options, within_word)
+LOGITS = 1 << 26  # of a batch in which many tokens are masked: a quarter of a gigabyte
 
 
 def is_causal(run: runs.TrainedModel) -> bool:
@@ -59,16 +53,32 @@ def take_log_probabilities(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return chosen - jax.nn.logsumexp(logits, axis=-1)
 
 
+class View(NamedTuple):
+    """A window of a text: which of its tokens are [MASK], and which are scored."""
+
+    ids: np.ndarray  # int32 [n]
+    masked: np.ndarray | slice  # columns of ids
+    scored: np.ndarray  # int64 [m], columns of ids
+
+
 class TokenScorer:
-    """The log-probability of every token of a text under one head of a model."""
+    """Scores tokens by the MLM head, or by the causal head of a model that reads from the left.
 
-    head: ClassVar[str]
+    Each token of a text is masked alone (Salazar et al., 2020). With `within_word` the later pieces
+    of its word are masked too, since they give a piece away (Kauf and Ivanova, 2023: PLL-word-l2r).
+    A causal model gives each token its probability after [CLS] and all tokens before it; the end of
+    the text is not scored, since not all models learn where texts end.
+    """
 
-    def __init__(self, run: runs.TrainedModel, options: Options):
+    def __init__(self, run: runs.TrainedModel, options: Options, within_word: bool = False):
+        self.causal, self.within_word = is_causal(run), within_word
+        self.head = "causal_lm" if self.causal else "mlm"
         need_head(run, self.head, options.suite)
-        self.tokenizer, self.special = run.tokenizer, run.tokenizer.special
-        self.batch_size, self.longest = options.batch_size, run.longest
-        self.forward = Forward.of_head(run, self.head, self.read_logits)
+        self.run, self.tokenizer, self.batch_size = run, run.tokenizer, options.batch_size
+        self.added = 1 if self.causal else 2  # [CLS], and [SEP]
+        self.room = run.longest - self.added
+        read = _read_next if self.causal else _read_masks
+        self.forward = Forward.of_head(run, self.head, read)
 
     def __call__(
         self,
@@ -82,171 +92,138 @@ class TokenScorer:
         """
         whole = [(0, len(ids)) for ids in texts]
         asked = list(zip(map(tuple, texts), parts or whole, strict=True))
-        different = list(dict.fromkeys(asked))
-        if not any(start < stop for _, (start, stop) in different):
-            return [np.zeros(0) for _ in texts]
-        some, parts_of_some = zip(*different, strict=True)
-        scores = dict(zip(different, self.score(some, parts_of_some, progress), strict=True))
+        scores = {(ids, part): np.zeros(part[1] - part[0]) for ids, part in asked}
+        views: list[View] = []
+        owners: list[tuple[np.ndarray, int]] = []  # of each view: its scores, and the first of them
+        make_views = self._read_from_left if self.causal else self._mask_each
+        for (ids, (start, stop)), values in scores.items():
+            for place, view in make_views(np.array(ids, np.int32), start, stop):
+                views.append(view)
+                owners.append((values, place - start))
+        for number, (values,) in self._score_views(self.forward, views, progress):
+            found, first = owners[number]
+            found[first : first + len(values)] = values
         return [scores[one] for one in asked]
 
-    def read_logits(self, logits: jax.Array, batch: Batch) -> jax.Array:
-        """Turn the logits of a batch into log-probabilities."""
-        raise NotImplementedError
+    def score_masked(
+        self, texts: Sequence[tuple[np.ndarray, np.ndarray]], progress: inference.Progress
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Score tokens that are masked at the same time; [MASK] itself has no probability.
 
-    def score(
-        self, texts: Texts, parts: Sequence[Part], progress: inference.Progress
-    ) -> list[np.ndarray]:
-        """Score parts of texts, no two of them equal and not all of them empty."""
-        raise NotImplementedError
+        Args:
+          texts: for each text its ids, int32 [n], and which tokens are masked, bool [n].
+          progress: called with the tokens that are done.
 
+        Returns:
+          For each text the nats of its masked tokens, and whether each is the likeliest.
+        """
+        special = self.tokenizer.special
 
-def _cut_windows(length: int, room: int) -> np.ndarray:
-    """Return the windows, each half over the next, of a text of some length."""
-    return cut_windows(length, room, max(1, room // 2), "step")
+        def read(logits: jax.Array, batch: Batch) -> tuple[jax.Array, jax.Array]:
+            answers = jax.lax.broadcasted_iota(jnp.int32, logits.shape, 2)  # [B, K, V]
+            logits = jnp.where(answers == special.mask, -1e9, logits)
+            targets = batch["predict_targets"]
+            return *_read_masks(logits, batch), jnp.argmax(logits, axis=-1) == targets
 
+        views: list[View] = []
+        owners: list[tuple[int, np.ndarray]] = []  # of each view: its text, places in the text
+        for number, (ids, masked) in enumerate(texts):
+            spans, best = self._cut_windows(len(ids))
+            for window, (start, end) in enumerate(spans.tolist()):
+                places = np.flatnonzero(masked & (best == window))
+                if len(places):
+                    inside = np.flatnonzero(masked[start:end])
+                    views.append(View(ids[start:end], inside, places - start))
+                    owners.append((number, places))
+        found = [(np.zeros(len(ids)), np.zeros(len(ids), bool)) for ids, _ in texts]
+        forward = Forward.of_head(self.run, self.head, read)
+        for number, (scores, right) in self._score_views(forward, views, progress):
+            text, places = owners[number]
+            found[text][0][places] = -scores
+            found[text][1][places] = right
+        return [
+            (nats[masked], right[masked])
+            for (nats, right), (_, masked) in zip(found, texts, strict=True)
+        ]
 
-class MaskedScorer(TokenScorer):
-    """Log-probabilities of tokens, each masked alone in its context (Salazar et al., 2020).
+    def _cut_windows(self, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the windows of a text [W, 2], and the best of them for each token."""
+        spans = cut_windows(length, self.room, max(1, self.room // 2), "step")
+        return spans, choose_windows(spans, length)
 
-    With `within_word` the later pieces of the word are masked too, since they give a piece away
-    (Kauf and Ivanova, 2023: PLL-word-l2r). A text longer than the model is read in windows, and
-    each token is scored in the window with most context around it.
-    """
+    def _mask_each(self, ids: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, View]]:
+        """Yield the place of each token from start to stop, and the view in which it is masked."""
+        spans, best = self._cut_windows(len(ids))
+        ends = np.arange(len(ids)) + 1  # where the tokens end that are masked with a token
+        if self.within_word and len(ids):
+            starts = np.flatnonzero(~self.tokenizer.continuation[ids])  # of words
+            bounds = np.append(starts, len(ids))
+            ends = bounds[np.searchsorted(bounds, ends - 1, side="right")]
+        for place in range(start, stop):
+            first, end = spans[best[place]]
+            masked = slice(place - first, min(ends[place], end) - first)
+            yield place, View(ids[first:end], masked, np.array([place - first]))
 
-    head = "mlm"
-
-    def __init__(self, run: runs.TrainedModel, options: Options, within_word: bool = False):
-        super().__init__(run, options)
-        self.within_word = within_word
-
-    def read_logits(self, logits: jax.Array, batch: Batch) -> jax.Array:
-        """Return the log-probability of the masked token of each row [B]."""
-        return take_log_probabilities(logits, batch["predict_targets"])[:, 0]
-
-    def score(
-        self, texts: Texts, parts: Sequence[Part], progress: inference.Progress
-    ) -> list[np.ndarray]:
-        """Score texts by a copy of its context for each token, with [MASK] in its place."""
-        ends = np.cumsum([len(ids) for ids in texts])
-        tokens = np.fromiter(itertools.chain.from_iterable(texts), np.int32, ends[-1])  # [T]
-        # Where the context of each token begins and ends in `tokens`.
-        starts = np.zeros(len(tokens), np.int64)
-        stops = np.zeros(len(tokens), np.int64)
-        for first, end in itertools.pairwise([0, *ends.tolist()]):
-            spans = _cut_windows(end - first, self.longest - 2)
-            best = choose_windows(spans, end - first)
-            starts[first:end], stops[first:end] = first + spans[best].T
-        hidden = self._find_masked_ends(tokens, ends, stops)
-        begins = [0, *ends[:-1].tolist()]
-        wanted = [range(at + a, at + b) for at, (a, b) in zip(begins, parts, strict=True)]
-        scored = np.fromiter(itertools.chain.from_iterable(wanted), np.int64)  # [R] in `tokens`
-
-        def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-            rows = scored[chosen]
-            return self._copy_contexts(tokens, rows, starts, stops, hidden, length, size)
-
-        scores = np.zeros(len(scored))
-        lengths = (stops - starts + 2)[scored]
-        for chosen, values in self.forward(lengths, make, self.batch_size, progress):
-            scores[chosen] = values
-        return np.split(scores, np.cumsum([len(part) for part in wanted])[:-1])
-
-    def _find_masked_ends(
-        self, tokens: np.ndarray, ends: np.ndarray, stops: np.ndarray
-    ) -> np.ndarray:
-        """Find for each token where the tokens end that are masked with it [T]."""
-        after = np.arange(len(tokens)) + 1
-        if self.within_word:
-            word_starts = np.flatnonzero(~self.tokenizer.continuation[tokens])
-            bounds = np.sort(np.concatenate([word_starts, ends]))  # of words and texts
-            after = bounds[np.searchsorted(bounds, after - 1, side="right")]
-        return np.minimum(after, stops)
-
-    def _copy_contexts(
-        self,
-        tokens: np.ndarray,
-        rows: np.ndarray,
-        starts: np.ndarray,
-        stops: np.ndarray,
-        hidden: np.ndarray,
-        length: int,
-        size: int,
-    ) -> Batch:
-        """Build a batch with the context of each row's token, in which that token is [MASK]."""
-        start, stop = starts[rows, None], stops[rows, None]  # [n, 1]
-        columns = np.arange(length)[None, :]  # [1, L]
-        end = stop - start + 1  # the column of [SEP]
-        inside = tokens[np.clip(columns + start - 1, 0, len(tokens) - 1)]  # [n, L]
-        context = np.where(columns < end, inside, self.special.pad)
-        context = np.where(columns == end, self.special.sep, context)
-        context[:, 0] = self.special.cls
-        first = rows[:, None] - start + 1
-        behind = hidden[rows, None] - start + 1
-        context[(columns >= first) & (columns < behind)] = self.special.mask
-        real = (columns <= end).astype(np.int32)
-        arrays = {
-            "tokens": context,
-            "type_ids": np.zeros_like(real),
-            "positions": columns * real,
-            "segment_ids": real,
-            "cls_positions": np.zeros_like(first),
-            "predict_positions": first,
-            "predict_targets": tokens[rows, None],
-        }
-        spare = ((0, size - len(rows)), (0, 0))  # rows of padding
-        return {key: np.pad(x, spare).astype(np.int32) for key, x in arrays.items()}
-
-
-class _Window(NamedTuple):
-    """A part of a text that fits into one row."""
-
-    text: int
-    start: int  # in the text
-    first: int  # first token of the text that no earlier window scores
-    ids: Sequence[int]
-
-
-class CausalScorer(TokenScorer):
-    """Log-probabilities of tokens, each given [CLS] and all tokens before it.
-
-    Their sum over a sentence is the sentence's log-probability. The end of the text is not scored,
-    since not all models learn where texts end. A text longer than the model is read in windows, and
-    each token is scored in the window where most tokens precede it.
-    """
-
-    head = "causal_lm"
-
-    def read_logits(self, logits: Any, batch: Batch) -> jax.Array:
-        """Return the log-probability of each token in its column [B, L]."""
-        following = take_log_probabilities(logits[:, :-1], batch["tokens"][:, 1:])  # [B, L - 1]
-        return jnp.pad(following, ((0, 0), (1, 0)))
-
-    def score(
-        self, texts: Texts, parts: Sequence[Part], progress: inference.Progress
-    ) -> list[np.ndarray]:
-        """Score texts by one row for each window."""
-        scores = [np.zeros(len(ids)) for ids in texts]
-        rows: list[_Window] = []
-        for number, ids in enumerate(texts):
-            known = 0
-            for start, end in _cut_windows(len(ids), self.longest - 1).tolist():
-                rows.append(_Window(number, start, known, ids[start:end]))
+    def _read_from_left(self, ids: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, View]]:
+        """Yield windows, each with the place of its first token that no earlier window scores."""
+        known = start
+        for first, end in self._cut_windows(len(ids))[0].tolist():
+            if known < min(end, stop):
+                scored = np.arange(known, min(end, stop)) - first
+                yield known, View(ids[first:end], slice(0), scored)
                 known = end
 
-        def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-            keys = ("type_ids", "positions", "segment_ids")
-            batch = {key: np.zeros((size, length), np.int32) for key in keys}
-            batch["tokens"] = np.full((size, length), self.special.pad, np.int32)
-            for k, row in enumerate(chosen.tolist()):
-                ids = [self.special.cls, *rows[row].ids]
-                batch["tokens"][k, : len(ids)] = ids
-                batch["positions"][k, : len(ids)] = np.arange(len(ids))
-                batch["segment_ids"][k, : len(ids)] = 1
-            return batch | {"cls_positions": np.zeros((size, 1), np.int32)}
+    def _score_views(
+        self, forward: Forward, views: Sequence[View], progress: inference.Progress
+    ) -> Iterator[tuple[int, list[np.ndarray]]]:
+        """Yield the number of each view, and the outputs for its scored tokens."""
+        special = self.tokenizer.special
+        alone = all(len(view.scored) == 1 for view in views)
 
-        lengths = np.array([len(row.ids) + 1 for row in rows], np.int64)
-        for chosen, outputs in self.forward(lengths, make, self.batch_size, progress):
-            for row, values in zip(chosen.tolist(), outputs, strict=True):
-                text, start, first, ids = rows[row]
-                scores[text][first : start + len(ids)] = values[1 + first - start : 1 + len(ids)]
-        return [values[slice(*part)] for values, part in zip(scores, parts, strict=True)]
+        def make(chosen: np.ndarray, length: int, size: int) -> Batch:
+            slots = 1 if alone else length - self.added
+            tokens = np.full((size, length), special.pad, np.int32)
+            places, targets = (np.zeros((size, slots), np.int32) for _ in range(2))
+            counts = np.zeros((size, 1), np.int32)
+            for k, view in enumerate(views[number] for number in chosen):
+                count = len(view.ids)
+                tokens[k, 1 : count + 1] = view.ids
+                tokens[k, 1 : count + 1][view.masked] = special.mask
+                tokens[k, 0] = special.cls
+                if not self.causal:
+                    tokens[k, count + 1] = special.sep
+                places[k, : len(view.scored)] = view.scored + 1  # after [CLS]
+                targets[k, : len(view.scored)] = view.ids[view.scored]
+                counts[k] = count + self.added
+            columns = np.arange(length, dtype=np.int32)[None]
+            real = (columns < counts).astype(np.int32)
+            return {
+                "tokens": tokens,
+                "type_ids": np.zeros_like(tokens),
+                "positions": columns * real,
+                "segment_ids": real,
+                "cls_positions": np.zeros((size, 1), np.int32),
+                "predict_positions": places,
+                "predict_targets": targets,
+            }
+
+        tokens = inference.TOKENS
+        if not (alone or self.causal):
+            tokens = max(1, min(tokens, LOGITS // self.tokenizer.size))
+        lengths = np.array([len(view.ids) + self.added for view in views], np.int64)
+        for chosen, outputs in forward(lengths, make, self.batch_size, progress, tokens):
+            for k, number in enumerate(chosen.tolist()):
+                count = len(views[number].scored)
+                yield number, [values[k, :count] for values in outputs]
+
+
+def _read_masks(logits: jax.Array, batch: Batch) -> tuple[jax.Array]:
+    """Return the log-probability of each token that is scored [B, K]."""
+    return (take_log_probabilities(logits, batch["predict_targets"]),)
+
+
+def _read_next(logits: jax.Array, batch: Batch) -> tuple[jax.Array]:
+    """Return the log-probability of each scored token [B, K] given the tokens before it."""
+    following = take_log_probabilities(logits[:, :-1], batch["tokens"][:, 1:])  # [B, L - 1]
+    before = jnp.maximum(batch["predict_positions"] - 1, 0)
+    return (jnp.take_along_axis(following, before, axis=1),)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, OfText, Row
-from bert_jax.predictors.unmask import Unmask
+from bert_jax.predictors.masked import Unmask
 from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.svg import draw

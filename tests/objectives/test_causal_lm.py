@@ -24,7 +24,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.interop import export, runs
 from bert_jax.objectives import network
 from bert_jax.studies import definition
-from bert_jax.suites.token_scores import CausalScorer
+from bert_jax.suites.token_scores import TokenScorer
 from bert_jax.training import resume
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
@@ -279,7 +279,7 @@ def test_each_token_has_the_probability_that_a_plain_loop_finds(run):
     )
     assert max(map(len, encoded)) > 2 * LONGEST - 8  # several windows
     for size in (0, 3):
-        found = CausalScorer(run, suites.Options("pll", size))([*encoded, []])
+        found = TokenScorer(run, suites.Options("pll", size))([*encoded, []])
         for ids, values in zip([*encoded, []], found, strict=True):
             np.testing.assert_allclose(values, plainly(run, ids), rtol=1e-5)
         np.testing.assert_array_equal(found[0], found[4])

@@ -7,7 +7,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,15 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import cli
 from bert_jax.config import knobs
-from bert_jax.data import encoding, engines
-from bert_jax.data import tokenizer as tokenizers
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.data import encoding
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors import generate, stream
 from bert_jax.predictors.generate import Draw
 from bert_jax.predictors.options import Options
 from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import reactions, toy, variants
+from tests import toy, variants
 from tests.predictors.drawing import filtered, tokenizer
 
 GOLDEN = variants.GOLDEN / "huggingface"
@@ -41,34 +37,22 @@ PROMPTS = ["the cat sees", "", "cat", "abc de . the fghij", "the cats see . abcd
 MOST = 12
 MODELS: dict[str, dict[str, object]] = {
     "learned": {},
-    "sinusoidal": {
-        "position": "sinusoidal",
-        "norm": "pre",
-        "gated": "true",
-        "scan": "true",
-        "remat": "full",
-    },
+    "sinusoidal": {"position": "sinusoidal", "norm": "pre", "gated": "true", "scan": "true"},
     "rotary": {"position": "rotary", "norm": "pre", "window": 3, "layers": 1},
     "alibi": {"position": "alibi", "window": 2, "global_every": 2},
-    "none": {"position": "none", "layers": 1},
     "of two bases": {
         "position": "rotary",
         "rotary_base_near": 20,
         "window": 3,
         "global_every": 2,
-        "norm": "pre",
         "first_norm": "false",
-        "biases": "false",
-        "gated": "true",
-        "type_vocab": 0,
+        "norm": "pre",
     },
     "of distances": {
         "position": "relative",
         "position_buckets": 4,
         "max_positions": 9,
         "norm": "pre",
-        "window": 5,
-        "global_every": 2,
         "layer_weights": "true",
         "attention_gate": "true",
         "inner_norm": "true",
@@ -149,7 +133,7 @@ def check(run: runs.TrainedModel, found: list[dict[str, Any]], draw: Draw) -> se
     "name",
     [n if n in ("learned", "rotary") else pytest.param(n, marks=pytest.mark.slow) for n in MODELS],
 )
-def test_greedy_is_the_plain_loop_whatever_the_model(name):
+def test_generate_equals_a_plain_loop(name):
     run = model(name)
     together = asked(run, PROMPTS)
     check(run, together, Draw())
@@ -162,7 +146,7 @@ def test_greedy_is_the_plain_loop_whatever_the_model(name):
     [Draw(1.0), Draw(1.6, top_p=0.7, seed=2), Draw(1.3, top_k=12, top_p=0.8, seed=3)],
     ids=["all", "top-p", "both"],
 )
-def test_what_is_drawn_is_the_plain_loops_draw(draw):
+def test_generate_draws_as_a_plain_loop(draw):
     run = model("rotary")
     options = {
         key: value
@@ -174,15 +158,7 @@ def test_what_is_drawn_is_the_plain_loops_draw(draw):
     assert together[0] != together[-1]  # the same prompt in another line draws for itself
 
 
-@pytest.mark.slow
-def test_generate_draws_follow_from_seed_and_line():
-    run, options = model("rotary"), {"temperature": 1.0, "top_k": 20}
-    together = asked(run, PROMPTS, **options)
-    assert asked(run, PROMPTS, **options, batch_size=2) == together
-    assert asked(run, PROMPTS, **options, seed=9) != together
-
-
-def test_transformers_says_the_same():
+def test_generate_equals_transformers():
     folder, rows = (
         GOLDEN / "causal_lm",
         json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"],
@@ -217,7 +193,7 @@ def test_choose_draws_tokens_by_probability(draw):
     assert (np.abs(drawn - len(keys) * expected) <= 4 * deviation).all()
 
 
-def test_the_likeliest_is_always_left():
+def test_choose_always_leaves_the_likeliest():
     scores = np.array([[0.0, 9.0, 0.0], [5.0, 0.0, 0.0]], np.float32)
     keys = jax.random.split(jax.random.key(0), 2)
     assert generate.choose(scores, keys, Draw(1.0, top_p=1e-9)).tolist() == [1, 0]
@@ -227,7 +203,7 @@ def test_the_likeliest_is_always_left():
 # --- the loop -------------------------------------------------------------------------------------
 
 
-def test_it_stops_when_all_rows_have_ended(monkeypatch):
+def test_generate_stops_when_all_rows_end(monkeypatch):
     steps_taken: list[int] = []
     choose = generate.choose
 
@@ -241,22 +217,6 @@ def test_it_stops_when_all_rows_have_ended(monkeypatch):
     assert [one["stopped"] for one in found] == ["end", "end"]
     left = len(tokenizer().encode_batch([LINE])[0]) - 2  # after the shorter prompt
     assert len(steps_taken) == left + 1 < 32  # and the end
-
-
-def test_training_keeps_no_keys_and_values():
-    """The collections are there for who asks for them; a forward pass without is one of keys and
-    values alone.
-    """
-    run = model("learned")
-    batch = toy.batch(2, 16, vocab=tokenizer().size)
-    net = network.build(run.config, tokenizer().size)
-    plain = jax.jit(net.apply)({"params": run.params}, batch)
-    look = jax.jit(functools.partial(net.apply, mutable=["kept"]))
-    asked_for, made = look({"params": run.params}, batch)
-    np.testing.assert_array_equal(plain["causal_lm"], asked_for["causal_lm"])
-    for layer in (0, 1):
-        ((keys, values),) = made["kept"]["encoder"][f"layer_{layer}"]["attention"]["pair"]
-        assert keys.shape == values.shape == (2, 16, 4, 8)  # [B, L, heads, d]
 
 
 # --- learning -------------------------------------------------------------------------------------
@@ -290,7 +250,7 @@ def memorised(end: bool) -> runs.TrainedModel:
     )
 
 
-def test_a_memorised_line_is_recited_to_its_end():
+def test_generate_recites_a_memorised_line():
     run = memorised(True)
     for text in ("", "the cat sees abc", "the"):
         (found,) = asked(run, [text], max_tokens=30)
@@ -310,86 +270,3 @@ def test_generate_stops_if_the_end_was_a_target():
     (found,) = asked(memorised(False), ["the cat"], max_tokens=30)
     assert found["text"].startswith("the cat sees abcdef, the cats see (a). jihg")
     assert found["stopped"] == "length"
-
-
-# --- the command ----------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def golden(tmp_path) -> Path:
-    shutil.copytree(GOLDEN / "causal_lm", tmp_path / "model")
-    shutil.copy(GOLDEN / "pretraining" / "vocab.txt", tmp_path / "model")
-    return tmp_path / "model"
-
-
-def test_the_command_writes_json_lines_in_order(golden, capsys):
-    file = golden / "in.jsonl"
-    file.write_text('the cat \n{"text": "a"}\n\n')
-    words = ["predict", "generate", f"--model={golden}", f"--input={file}"]
-    assert cli.execute([*words, "--max-tokens=4"]) == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [list(row) for row in rows] == [["text", "continuation", "stopped"]] * 3
-    assert all(
-        row["text"] == text + row["continuation"]
-        for row, text in zip(rows, ("the cat ", "a", ""), strict=True)
-    )
-    assert (
-        cli.execute(
-            [*words, "--temperature=2", "--top-k=9", "--top-p=0.9", "--seed=5", "--max-tokens=4"]
-        )
-        == 0
-    )
-    drawn = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert drawn != rows
-
-
-def test_a_prompt_without_room_is_an_error_of_its_line():
-    run = model("learned")
-    long = " ".join(["cat"] * 35)
-    with pytest.raises(
-        DataError, match=r"line 2: 36 tokens with \[CLS\] and 12 more, and the model takes 40"
-    ) as caught:
-        asked(run, ["cat", long])
-    assert caught.value.hint == "--max-tokens=4, or a shorter prompt"
-    (found,) = asked(run, [long], max_tokens=None)  # as far as there is room
-    assert len(run.tokenizer.encode_batch([found["text"]])[0]) <= 39
-    with pytest.raises(DataError, match="line 1: 41 tokens") as caught:
-        asked(run, [" ".join(["cat"] * 40)], max_tokens=None)
-    assert caught.value.hint == "shorten the prompt"
-
-
-def test_generate_needs_a_head():
-    masked = toy.config(pairs="none")
-    for config, reason in (
-        (
-            dataclasses.replace(masked, objectives={}),
-            "has no causal_lm head, and each token sees what follows it",
-        ),
-        (
-            toy.config(pairs="none", model__causal="true"),
-            "has no causal_lm head, so it was not trained",
-        ),
-    ):
-        with pytest.raises(ConfigError, match=reason) as caught:
-            asked(dataclasses.replace(model("learned"), config=config), ["cat"])
-        assert caught.value.hint
-
-
-def test_text_is_written_as_people_write_it():
-    text = "don't say \"you can\", (we're off) to [b-c] {d_e}: 1.5%! f/g? 你好."
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    marks = [
-        character
-        for character in dict.fromkeys(text)
-        if not character.isspace() and character not in letters
-    ]
-    pieces = [*tokenizers.SPECIALS, *letters, *(f"##{c}" for c in letters), *marks]
-    found = tokenizers.Tokenizer(engines.build_wordpiece(pieces))
-    ids = found.encode_batch([text])[0]
-    assert found.special.unk not in ids
-    assert found.readable(ids) == text
-    assert found.readable([]) == ""
-    a, b = (found.vocab.index(piece) for piece in ("##a", "b"))
-    assert found.readable([a, b, found.special.mask]) == "a b [MASK]"
-    smiles = reactions.build_tokenizer([*tokenizers.SPECIALS, "C", "O", "="])
-    assert smiles.readable(smiles.encode_batch(["CC=O"])[0]) == "CC=O"

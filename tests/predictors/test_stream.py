@@ -18,7 +18,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bert_jax import cli
-from bert_jax.config import knobs
 from bert_jax.data.task_stream import round_length
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
@@ -73,7 +72,7 @@ def read_parts(parts: list[bytes], count: int) -> list[list[bytes]]:
     chunk=st.integers(1, 40),
     ended=st.booleans(),
 )
-def test_lines_are_those_between_newlines(lines, count, chunk, ended, tmp_path_factory):
+def test_read_lines_parts_at_newlines(lines, count, chunk, ended, tmp_path_factory):
     data = b"".join(line + b"\n" for line in lines)
     data = data if ended else data.removesuffix(b"\n")
     path = tmp_path_factory.getbasetemp() / "lines.txt"
@@ -86,13 +85,7 @@ def test_lines_are_those_between_newlines(lines, count, chunk, ended, tmp_path_f
     assert all(1 <= len(window) <= count for window in found)
 
 
-def test_a_file_is_read_in_full_windows(tmp_path):
-    (tmp_path / "in.txt").write_bytes(b"ab\n" * 10 + b"c")
-    with (tmp_path / "in.txt").open("rb") as file:
-        assert [len(window) for window in predictions.read_lines(file.fileno(), 4)] == [4, 4, 2, 1]
-
-
-def test_what_is_written_is_answered_but_no_half_line():
+def test_read_lines_waits_for_whole_lines():
     found = read_parts([b"a\nb\nhal", b"f\n", b"c"], 100)
     assert found == [[b"a", b"b"], [b"half"], [b"c"]]
 
@@ -208,26 +201,6 @@ def test_stream_leaves_out_or_ends_at_bad_lines(golden, seed, capsys):
     assert not capsys.readouterr().err
 
 
-def test_the_command_reports_both_ways(tmp_path, capsys):
-    file = tmp_path / "in.jsonl"
-    file.write_bytes(b"\xef\xbb\xbfthe cat\n\xff\n\r\n" + b'{"text": "a dog"}')
-    words = ["predict", "embed", f"--model={GOLDEN}", f"--input={file}"]
-    assert cli.execute(words) == 3
-    out, err = capsys.readouterr()
-    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
-    assert err.splitlines()[0] == "error: line 2: not UTF-8: invalid start byte"
-    assert len(err.splitlines()) == 2
-    assert cli.execute([*words, "--on-bad-row=skip"]) == 0
-    out, err = capsys.readouterr()
-    assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat", "", "a dog"]
-    warning, summary = err.splitlines()
-    assert warning == "warning: line 2: not UTF-8: invalid start byte; left out"
-    assert summary.startswith("4 lines, ")
-    assert "lines/s, " in summary
-    assert " tokens/s" in summary
-    assert summary.endswith("; bad lines left out: 1")
-
-
 @settings(max_examples=200)
 @given(
     line=st.text(max_size=40)
@@ -339,12 +312,3 @@ def test_read_lines_keeps_little_of_a_long_line(monkeypatch):
     assert max(map(len, found)) <= 28
     with pytest.raises(DataError, match="line 3: more than 20 bytes"):
         predictions.decode_line(3, found[2])
-
-
-@pytest.mark.fault(10)
-@pytest.mark.parametrize("command", ["predict fill-mask", "train", "evaluate"])
-def test_help_names_the_limits(command, capsys):
-    assert cli.execute([*command.split(), "--help"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert f"{knobs.TEXT:,} characters" in said
-    assert f"{knobs.LINE:,} bytes" in said

@@ -1,4 +1,4 @@
-"""A run that suites score."""
+"""Models that suites score."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import pytest
 
 from bert_jax.data import prepare
 from bert_jax.interop import runs
-from tests import toy
+from tests import texts, toy
+from tests.suites.masked import make_model, write_vocabulary
 from tests.texts import configure
 
 
@@ -19,3 +20,32 @@ def run(base) -> runs.TrainedModel:
     found = prepare.prepare_corpus(config)
     params = toy.init(config, vocab=found.tokenizer.size)
     return runs.TrainedModel(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
+
+
+@pytest.fixture(scope="module")
+def masked(tmp_path_factory) -> runs.TrainedModel:
+    """A masked model of 16 positions that somebody else trained."""
+    return make_model(write_vocabulary(tmp_path_factory.mktemp("vocabulary")))
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory) -> dict[str, runs.TrainedModel]:
+    """Two vocabularies: every word of the texts as one piece, and only letters."""
+    folder = tmp_path_factory.mktemp("models")
+    phrases = [*texts.SUBJECTS, *texts.VERBS, *texts.PLACES]
+    words = sorted({word for phrase in phrases for word in phrase.split()})
+    letters = sorted(set("".join(words)))
+    pieces = {
+        "whole": [*words, "."],
+        "letters": [*letters, *(f"##{letter}" for letter in letters), "."],
+    }
+    return {
+        name: make_model(write_vocabulary(folder / name, some), longest=96)
+        for name, some in pieces.items()
+    }
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory) -> str:
+    """A few documents of a few sentences."""
+    return f"files:{texts.write(tmp_path_factory.mktemp('source'), documents=3)}"

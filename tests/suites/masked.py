@@ -1,8 +1,9 @@
-"""A small masked model, and its log-probabilities by a copy made by hand for each token."""
+"""Small masked models, and the probabilities of their tokens by copies made by hand."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from pathlib import Path
 
 import jax
@@ -14,78 +15,85 @@ from bert_jax.interop import runs
 from bert_jax.objectives import network
 from tests import toy
 
-PIECES = [
-    *"abcdefghij",
-    *(f"##{c}" for c in "abcdefghij"),
-    "the",
-    "cat",
-    "cats",
-    "sees",
-    "see",
-    ".",
-]
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij")]
+PIECES += ["the", "cat", "cats", "sees", "see", "."]
 LONGEST = 16
 TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
 
 
-def write_vocabulary(folder: Path) -> Path:
+def write_vocabulary(folder: Path, pieces: Sequence[str] = PIECES) -> Path:
+    folder.mkdir(exist_ok=True)
     file = folder / "vocab.txt"
-    file.write_text(
-        "".join(f"{piece}\n" for piece in ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES])
-    )
+    file.write_text("".join(f"{piece}\n" for piece in [*SPECIALS, *pieces]))
     return file
 
 
-def make_model(vocabulary: Path) -> runs.TrainedModel:
+def make_model(vocabulary: Path, longest: int = LONGEST, **changes: object) -> runs.TrainedModel:
     """A model of random weights, as somebody else's."""
     tokenizer = tokenizers.load(vocabulary)
-    config = toy.config(
-        model__init_stddev=0.3,
-        model__layers=1,
-        model__max_positions=LONGEST,
-        sequence_length=LONGEST,
-    )
+    shape = {"model__init_stddev": 0.3, "model__layers": 1, "model__max_positions": longest}
+    config = toy.config(**(shape | {"sequence_length": longest} | changes))
     params = toy.init(config, vocab=tokenizer.size)
-    bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape).astype(np.float32)
-    params = params | {"mlm": params["mlm"] | {"bias": bias}}
-    return runs.TrainedModel(
-        Path("model"), config, tokenizer, vocabulary, params, 0, {"foreign": "model"}
-    )
+    if "mlm" in params:
+        bias = np.random.default_rng(1).normal(size=params["mlm"]["bias"].shape)
+        params = params | {"mlm": params["mlm"] | {"bias": bias.astype(np.float32)}}
+    meta = {"foreign": vocabulary.parent.name}
+    return runs.TrainedModel(vocabulary.parent, config, tokenizer, vocabulary, params, 0, meta)
+
+
+def read_logits(run: runs.TrainedModel, rows: Sequence[Sequence[int]], longest: int) -> np.ndarray:
+    """The logits at every place of rows with [CLS] and [SEP], float64 [N, longest, V]."""
+    blank = np.zeros((len(rows), longest), np.int32)
+    batch = {name: blank.copy() for name in ("tokens", "type_ids", "positions", "segment_ids")}
+    batch["cls_positions"] = blank[:, :1]
+    batch["predict_positions"] = np.tile(np.arange(longest, dtype=np.int32), (len(rows), 1))
+    for number, row in enumerate(rows):
+        batch["tokens"][number, : len(row)] = row
+        batch["positions"][number, : len(row)] = range(len(row))
+        batch["segment_ids"][number, : len(row)] = 1
+    net = network.build(run.config, run.tokenizer.size, only="mlm")
+    params = {name: run.params[name] for name in ("encoder", "mlm")}
+    return np.asarray(_apply(net, params, batch), np.float64)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _apply(net: network.Network, params: dict, batch: dict) -> jax.Array:
+    return network.outputs(net, params, batch)["mlm"]
 
 
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
     """The log-probability of each token, a copy made by hand for each."""
-    special, copies = run.tokenizer.special, []
+    special, rows, places = run.tokenizer.special, [], []
     spans = cut_windows(len(ids), LONGEST - 2, LONGEST // 2 - 1, "step")
     for at, window in enumerate(choose_windows(spans, len(ids)).tolist()):
         start, end = spans[window].tolist()
         row = [special.cls, *ids[start:end], special.sep]
-        place = at - start + 1
+        place = after = at - start + 1
         row[place] = special.mask
-        after = place + 1
-        while (
-            within_word
-            and after < len(row) - 1
-            and run.tokenizer.vocab[row[after]].startswith("##")
-        ):
+        after += 1
+        while within_word and run.tokenizer.vocab[row[after]].startswith("##"):
             row[after] = special.mask
             after += 1
-        copies.append((row, place))
-    blank = np.zeros((32, LONGEST), np.int32)  # copies beyond are padding
-    batch = {name: blank.copy() for name in ("tokens", "type_ids", "positions", "segment_ids")}
-    batch |= {"cls_positions": blank[:, :1], "predict_positions": blank[:, :1].copy()}
-    for number, (row, place) in enumerate(copies):
-        batch["tokens"][number, : len(row)] = row
-        batch["positions"][number, : len(row)] = range(len(row))
-        batch["segment_ids"][number, : len(row)] = 1
-        batch["predict_positions"][number] = place
-    logits = np.asarray(
-        _logits(network.build(run.config, run.tokenizer.size), run.params, batch), np.float64
-    )[:, 0]
+        rows.append(row)
+        places.append(place)
+    padding = [[special.cls, special.sep]] * (32 - len(rows))  # so that one shape is compiled
+    logits = read_logits(run, rows + padding, LONGEST)[np.arange(len(ids)), places]
     chosen = logits[np.arange(len(ids)), ids]
-    return (chosen - np.log(np.exp(logits[: len(ids)]).sum(-1))).tolist()
+    return (chosen - np.log(np.exp(logits).sum(-1))).tolist()
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _logits(net: network.Network, params: dict, batch: dict) -> jax.Array:
-    return network.outputs(net, params, batch)["mlm"]
+def plainly_masked(
+    run: runs.TrainedModel, rows: Sequence[tuple[np.ndarray, np.ndarray]], longest: int
+) -> list[tuple[list[float], list[bool]]]:
+    """Nats of each masked token of ids and masks, and whether it is the first guess."""
+    special = run.tokenizer.special
+    copies = [[special.cls, *np.where(m, special.mask, ids), special.sep] for ids, m in rows]
+    logits = read_logits(run, copies, longest)
+    logits[..., special.mask] = -np.inf
+    found = []
+    for row, (ids, masked) in zip(logits, rows, strict=True):
+        mine, truth = row[1 + np.flatnonzero(masked)], ids[masked]
+        nats = np.log(np.exp(mine).sum(-1)) - mine[np.arange(len(truth)), truth]
+        found.append((nats.tolist(), (mine.argmax(-1) == truth).tolist()))
+    return found

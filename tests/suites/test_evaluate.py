@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, suites
-from bert_jax.data.tasks import TASKS
+from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.suites import sts
 from bert_jax.suites.base import Progress
@@ -22,7 +21,7 @@ def opened(run, monkeypatch):
     monkeypatch.setattr(runs, "open_run", lambda path, tokenizer="": run)
 
 
-def test_several_suites_in_one_object(opened, tmp_path, capsys, one_device):
+def test_evaluate_scores_several_suites(opened, tmp_path, capsys, one_device):
     (tmp_path / "a.txt").write_text("the cat sees.\n")
     output = tmp_path / "out.json"
     words = [
@@ -58,18 +57,11 @@ def test_evaluate_config_of_a_task_takes_the_source(opened, tmp_path, capsys, on
     assert "task.source is empty" in capsys.readouterr().err
 
 
-def test_what_is_undefined_is_null(opened, monkeypatch, capsys):
+def test_evaluate_writes_nan_as_null(opened, monkeypatch, capsys):
     found = {"mean": {"spearman": math.nan, "pairs": 2}}
     monkeypatch.setattr(sts, "score", lambda run, options: (found, {}))
     assert cli.execute(["evaluate", "--model=m", "--suite=sts"]) == 0
     assert json.loads(capsys.readouterr().out) == {"sts": {"mean": {"spearman": None, "pairs": 2}}}
-
-
-def test_help_names_every_suite(capsys):
-    cli.execute(["evaluate", "--help"])
-    said = " ".join(capsys.readouterr().out.split())
-    listed = said.rpartition("--suite NAME[,NAME] ")[2].partition(", or a task ")[0]
-    assert set(listed.split(", ")) == suites.SUITES.keys() - TASKS.keys()
 
 
 def test_progress_says_how_long_it_will_take(capsys, monkeypatch):

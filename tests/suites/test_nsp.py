@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from bert_jax.errors import DataError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model
 from bert_jax.predictors.options import Options
@@ -38,3 +38,10 @@ def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
         DataError, match=r"label\.tsv:2: label 'random' is not one of: is_next, not_next"
     ):
         ask(run, "nsp", source=f"files:{file}")
+
+
+@pytest.mark.fault(21)
+@pytest.mark.parametrize("option", [{"limit": 3}, {"split": "train"}])
+def test_nsp_refuses_options_of_a_file(run, option):
+    with pytest.raises(ConfigError, match="means nothing to nsp without a --source"):
+        ask(run, "nsp", **option)

@@ -55,7 +55,7 @@ def test_probe_reads_its_tasks_split_up_to_the_limit(run, tmp_path, monkeypatch,
     source = write_texts(tmp_path, "classify")
     (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
     monkeypatch.setattr(
-        "bert_jax.suites.probe._embed_items",
+        "bert_jax.suites.probe._embed_split",
         lambda *given: pytest.fail("vectors before all is read"),
     )
     with pytest.raises(DataError, match="no split 'validation'"):

@@ -10,38 +10,52 @@ import pytest
 from bert_jax import cli, evaluate, suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
-from bert_jax.studies import definition
+from bert_jax.studies import measures
 from bert_jax.studies.definition import Suite
 
 
-@pytest.mark.parametrize("name", sorted(suites.SUITES.keys() - TASKS.keys()))
-def test_row_has_a_file_that_scores(name):
+@pytest.mark.parametrize("name", sorted(suites.SUITES))
+def test_row_has_a_file_and_known_options(name):
     row = suites.SUITES[name]
     assert callable(importlib.import_module(f"bert_jax.suites.{row.file or name}").score)
-    assert row.options(name) == suites.build([name])[0]
+    fields = {field.name for field in dataclasses.fields(suites.Options)}
+    assert row.list_options(True) | row.list_options(False) <= fields - {"suite"}
+    assert row.head in {"", "nsp", "mlm", TASKS[name].kind if name in TASKS else ""}
 
 
-def test_rows_of_tasks_need_the_head_of_their_kind():
-    assert {name: suites.SUITES[name].head for name in TASKS} == {
-        name: task.kind for name, task in TASKS.items()
-    }
-
-
-def test_every_option_is_a_flag_of_evaluate():
+def test_every_option_is_a_flag_that_a_suite_reads():
     parser = cli.Parser(prog="bert-jax evaluate")
     evaluate.flags(parser)
     flags = {flag for action in parser._actions for flag in action.option_strings}
-    fields = {f.name for row in suites.SUITES.values() for f in dataclasses.fields(row.options)}
+    fields = {field.name for field in dataclasses.fields(suites.Options)}
     assert {f"--{name.replace('_', '-')}" for name in fields - {"suite", "changes"}} <= flags
+    read = set().union(*(row.list_options(True) for row in suites.SUITES.values()))
+    assert fields - read == {"suite"}
 
 
 def test_build_gives_each_suite_what_it_reads():
-    pll, blimp = suites.build(["pll", "blimp"], source="files:x", limit=3, within_word=True)
-    assert (pll.suite, blimp.suite) == ("pll", "blimp")
-    assert (pll.limit, blimp.limit) == (3, 3)
-    nsp, pll = suites.build(["nsp", "pll"], limit=2, within_word=True)
-    assert pll.within_word
-    assert not hasattr(nsp, "within_word")
+    pll, sts = suites.build(["pll", "sts"], source="files:x", limit=3, within_word=True)
+    assert (pll.suite, pll.limit, pll.within_word) == ("pll", 3, True)
+    assert (sts.suite, sts.limit, sts.within_word) == ("sts", 3, False)
+
+
+@pytest.mark.fault(21)
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"limit": 3}, "--limit means nothing to cross_rate without a --source"),
+        ({"words": 3}, "--words means nothing to cross_rate without a --source"),
+        (
+            {"source": "files:x", "changes": (("corpus.path", "x"),)},
+            "--config.KNOB means nothing to cross_rate beside a --source",
+        ),
+        ({"source": "files:x", "draws": 3}, "--draws means nothing to cross_rate"),
+    ],
+)
+def test_build_refuses_options_that_do_nothing(asked, said):
+    with pytest.raises(ConfigError) as refused:
+        suites.build(["cross_rate"], **asked)
+    assert str(refused.value) == said
 
 
 @pytest.mark.parametrize("name", sorted(suites.SUITES))
@@ -50,6 +64,6 @@ def test_studies_ask_for_suites_with_metrics(name):
     asked = Suite(name, (("batch_size", 8),))
     if name in TASKS or name == "glue":
         with pytest.raises(ConfigError, match=f"no suite '{name}' for a study"):
-            definition._check_suite(asked)
+            measures._check_suite(asked)
     else:
-        definition._check_suite(asked)
+        measures._check_suite(asked)

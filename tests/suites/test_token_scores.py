@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import jax
 import numpy as np
 import pytest
@@ -11,15 +13,9 @@ from hypothesis import strategies as st
 from bert_jax import sharding, suites
 from bert_jax.data.task_stream import round_length
 from bert_jax.evaluation import inference
-from bert_jax.interop import runs
 from bert_jax.suites.forward import Forward
-from bert_jax.suites.token_scores import MaskedScorer
-from tests.suites.masked import LONGEST, TEXTS, make_model, plainly, write_vocabulary
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory) -> runs.TrainedModel:
-    return make_model(write_vocabulary(tmp_path_factory.mktemp("vocabulary")))
+from bert_jax.suites.token_scores import TokenScorer
+from tests.suites.masked import LONGEST, TEXTS, make_model, plainly, plainly_masked
 
 
 def ask_pll(batch_size: int = 0) -> suites.Options:
@@ -27,47 +23,73 @@ def ask_pll(batch_size: int = 0) -> suites.Options:
 
 
 @pytest.mark.parametrize("within_word", [False, True])
-def test_masked_scorer_equals_a_plain_loop(run, within_word, one_device):
-    encoded = run.tokenizer.encode_batch(
-        [*TEXTS, "abcde fgh the cats see . cat abc de the sees"]
-    )  # longer than a row
-    assert max(map(len, encoded)) > LONGEST - 2
-    found = MaskedScorer(run, ask_pll(), within_word)(encoded)
+def test_token_scorer_equals_a_plain_loop(masked, within_word, one_device):
+    long = "abcde fgh the cats see . cat abc de the sees"
+    encoded = masked.tokenizer.encode_batch([*TEXTS, long])
+    assert max(map(len, encoded)) > LONGEST - 2  # longer than a row
+    found = TokenScorer(masked, ask_pll(1), within_word)(encoded)
     for ids, values in zip(encoded, found, strict=True):
-        np.testing.assert_allclose(values, plainly(run, ids, within_word), rtol=1e-5)
+        np.testing.assert_allclose(values, plainly(masked, ids, within_word), rtol=1e-5)
+    np.testing.assert_array_equal(found[0], found[4])  # equal texts, equal to the bit
 
 
-def test_masked_scorer_within_word_changes_pieces(run, one_device):
-    whole, several = run.tokenizer.encode_batch(["the cat sees .", "the abc ."])
-    plain, corrected = (MaskedScorer(run, ask_pll(), on)([whole, several]) for on in (False, True))
-    np.testing.assert_array_equal(plain[0], corrected[0])
-    changed = plain[1] != corrected[1]
-    assert changed.tolist() == [
-        False,
-        True,
-        True,
-        False,
-        False,
-    ]  # the last piece of abc hides nothing more
+def test_token_scorer_within_word_changes_pieces(masked, one_device):
+    whole, pieces = masked.tokenizer.encode_batch(["the cat sees .", "the abc ."])
+    plain, own = (TokenScorer(masked, ask_pll(), on)([whole, pieces]) for on in (False, True))
+    np.testing.assert_array_equal(plain[0], own[0])
+    # The last piece of abc hides nothing more.
+    assert (plain[1] != own[1]).tolist() == [False, True, True, False, False]
 
 
 @pytest.mark.slow
-def test_masked_scorer_is_the_same_in_any_batch(run, monkeypatch):
-    encoded = run.tokenizer.encode_batch(TEXTS)
-    found = [MaskedScorer(run, ask_pll(size))(encoded) for size in (0, 1, 7)]
+def test_token_scorer_is_the_same_in_any_batch(masked, monkeypatch):
+    encoded = masked.tokenizer.encode_batch(TEXTS)
+    found = [TokenScorer(masked, ask_pll(size))(encoded) for size in (0, 1, 7)]
     auto = (jax.sharding.AxisType.Auto,) * 3
     one = jax.make_mesh((1, 1, 1), sharding.AXES, axis_types=auto, devices=jax.devices()[:1])
     monkeypatch.setattr(sharding, "make_mesh", lambda settings: one)
-    found.append(MaskedScorer(run, ask_pll(3))(encoded))
+    found.append(TokenScorer(masked, ask_pll(3))(encoded))
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def test_like_texts_have_exactly_like_scores(run, one_device):
-    ids = run.tokenizer.encode_batch(TEXTS)
-    found = MaskedScorer(run, ask_pll(1))(ids)
-    np.testing.assert_array_equal(found[0], found[4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_token_scorer_scores_parts_in_their_context(masked, causal, one_device):
+    run = masked
+    if causal:
+        changes = {"objectives__causal_lm__weight": 1.0, "objectives__mlm__weight": None}
+        changes |= {"objectives__nsp__weight": None, "pairs": "none", "model__causal": True}
+        run = make_model(masked.tokenizer_path, checkpoints__best="", **changes)
+    score = TokenScorer(run, ask_pll(8))
+    encoded = run.tokenizer.encode_batch([*TEXTS, "cat abc the abc see abc cats abcd abc ."])
+    parts = [(1, 3), (1, 1), (2, 9), (0, 1), (0, 2), (12, 19)]
+    found = score(encoded, parts=parts)
+    for whole, part, values in zip(score(encoded), parts, found, strict=True):
+        np.testing.assert_allclose(values, whole[slice(*part)], rtol=1e-6)
+    assert [values.tolist() for values in score(encoded[:2], parts=[(0, 0)] * 2)] == [[], []]
+
+
+def test_score_masked_reads_where_most_is_seen(models, one_device):
+    """A text of 40 letters in a model that reads 14, against windows that are tried one by one."""
+    wide = models["letters"]
+    run = dataclasses.replace(wide, config=dataclasses.replace(wide.config, sequence_length=16))
+    ids = np.array(run.tokenizer.encode_batch(["theoldfriendremembers" * 2])[0][:40], np.int32)
+    masked = np.random.default_rng(0).random(40) < 0.5
+    spans = [(start, min(start + 14, 40)) for start in range(0, 33, 7)]
+    of_windows = plainly_masked(wide, [(ids[a:b], masked[a:b]) for a, b in spans], 96)
+    expected = []
+    for at in np.flatnonzero(masked):
+        seen = [min(at - a, b - 1 - at) + 0.01 * (b - a) if a <= at < b else -1 for a, b in spans]
+        best = int(np.argmax(seen))
+        number = int(masked[spans[best][0] : at].sum())  # of the token in its window
+        expected.append([values[number] for values in of_windows[best]])
+    rows = [(ids, masked), (ids[:14], masked[:14])]
+    found = TokenScorer(run, ask_pll(3)).score_masked(rows, inference.silent)
+    nats, right = zip(*expected, strict=True)
+    np.testing.assert_allclose(found[0][0], nats, rtol=1e-4)
+    assert found[0][1].tolist() == list(right)
+    np.testing.assert_allclose(found[1][0], of_windows[0][0], rtol=1e-4)
 
 
 @settings(max_examples=200)
@@ -80,7 +102,7 @@ def test_a_row_is_padded_by_at_most_a_third(length):
     assert len({round_length(n, inference.FINEST) for n in range(1, 513)}) == 22
 
 
-def test_forward_computes_every_row_once(run):
+def test_forward_computes_every_row_once():
     lengths = np.random.default_rng(0).integers(1, 60, 101)
 
     def make(some, length, size):

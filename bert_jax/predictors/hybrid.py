@@ -1,4 +1,4 @@
-"""How a hybrid model generates: a text with [MASK] is filled, others go on from left to right."""
+"""Task `generate` of a hybrid model: a text with [MASK] is filled, others go on from the left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from bert_jax.predictors.base import Model, OfText, Row, Work
 from bert_jax.predictors.generate import Generate
-from bert_jax.predictors.unmask import Unmask
+from bert_jax.predictors.masked import Unmask
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +28,7 @@ class _Both(Work):
 
 
 class GenerateHybrid(OfText):
-    """Results of `unmask.Unmask` for texts with [MASK], of `generate.Generate` for others."""
+    """Results of `masked.Unmask` for texts with [MASK], of `generate.Generate` for others."""
 
     example = '{"text": "Paris is"}'
     heading = ()
@@ -38,7 +38,7 @@ class GenerateHybrid(OfText):
         assert model.run.from_left is not None
         options = dataclasses.replace(model.options, steps=None, order="", show_steps=False)
         if not options.temperature:
-            options = dataclasses.replace(options, seed=None)  # which orders rounds alone
+            options = dataclasses.replace(options, seed=None)  # which orders nothing but rounds
         self.predictors = (Generate(Model(model.run.from_left, options)), Unmask(model))
 
     def encode(self, rows: Sequence[Row]) -> Work:

@@ -1,22 +1,18 @@
-"""Suites on the corpus of a run: the validation split as training scores it, and parts of it."""
+"""Suite `pretrain`, the validation split as training scores it, and what shares its corpus."""
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 
 import jax
 import numpy as np
 import pytest
 
 from bert_jax import sharding, suites
-from bert_jax.data import prepare
 from bert_jax.errors import ConfigError
 from bert_jax.evaluation import corpus
 from bert_jax.interop import runs
-from bert_jax.suites import token_scores
 from bert_jax.suites.cross_rate import RATES
-from bert_jax.suites.token_scores import MaskedScorer
 from tests import texts
 from tests.suites.asking import ask
 from tests.texts import configure
@@ -96,6 +92,7 @@ def test_pretrain_scores_other_pairs_by_fitting_heads(run, base):
     assert "nsp_loss" not in found
 
 
+@pytest.mark.fault(21)
 @pytest.mark.parametrize(
     ("path", "said", "hint"),
     [
@@ -104,7 +101,7 @@ def test_pretrain_scores_other_pairs_by_fitting_heads(run, base):
         ("steps", "only training reads it", "leave it out: it reads corpus"),
     ],
 )
-def test_changes_of_training_are_refused_with_a_reason(run, path, said, hint):
+def test_pretrain_refuses_knobs_of_training(run, path, said, hint):
     with pytest.raises(ConfigError) as refused:
         ask(run, "pretrain", changes=((path, "2"),))
     assert str(refused.value) == f"config.{path} does nothing in an evaluation: {said}"
@@ -123,13 +120,6 @@ def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
     found = ask(run, "cross_rate", batch_size=7)
     assert list(found) == [f"{rate:g}" for rate in RATES]
     assert found["0.15"] == pytest.approx({key: usual[key] for key in found["0.15"]}, rel=1e-6)
-    assert set(found["0.8"]) == {
-        "mlm_loss",
-        "mlm_accuracy",
-        "mlm_predictions",
-        "unigram_loss",
-        "unigram_accuracy",
-    }
     counts = [one["mlm_predictions"] for one in found.values()]
     assert counts == sorted(set(counts))
     assert [step._cache_size() for step in compiled] == [1]  # one program for all rates
@@ -137,44 +127,11 @@ def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
 
 def test_nsp_of_a_corpus_is_part_of_pretrain(run, usual, one_device):
     found = ask(run, "nsp")
-    assert {
-        "nsp_loss",
-        "nsp_accuracy",
-        "nsp_accuracy_low",
-        "nsp_accuracy_high",
-        "majority_accuracy",
-    } < set(found)
+    assert "nsp_accuracy_low" in found
     assert found == pytest.approx({key: usual[key] for key in found}, rel=1e-6)
 
 
-def test_pll_of_a_run_draws_the_same_sentences(run, capsys, monkeypatch, one_device):
-    split = prepare.prepare_corpus(run.config).splits["validation"]
-    ends = [0, *split.sentence_ends.tolist()]
-    sentences = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
-    drawn: list[list[tuple[int, ...]]] = []
-
-    class Remember(MaskedScorer):
-        def __call__(self, texts, progress=None):
-            drawn.append([tuple(ids) for ids in texts])
-            return (
-                super().__call__(texts[:3])
-                if len(texts) < 10
-                else [np.zeros(len(ids)) for ids in texts]
-            )
-
-    monkeypatch.setattr(token_scores, "MaskedScorer", Remember)
-    found = ask(run, "pll", limit=10**6)
-    assert (found["texts"], found["tokens"]) == (len(sentences), sum(map(len, sentences)))
-    few = [ask(run, "pll", limit=3, batch_size=size) for size in (1, 9)]
-    assert few[0] == pytest.approx(few[1], rel=1e-5)
-    assert sorted(drawn[0]) == sorted(sentences)
-    assert drawn[1] == drawn[2]
-    scores = MaskedScorer(run, suites.Options("pll"))(drawn[1])
-    assert few[0]["pll"] == pytest.approx(sum(one.sum() for one in scores) / 3, rel=1e-5)
-    assert f"3 of {len(sentences)} sentences of the validation split" in capsys.readouterr().err
-
-
-def test_a_corpus_without_pairs_has_no_next_sentences(run, base):
+def test_nsp_needs_a_corpus_with_pairs(run, base):
     alone = dataclasses.replace(run, config=dataclasses.replace(run.config, pairs="none"))
     with pytest.raises(ConfigError, match="pairs = 'none' has no next sentences"):
         ask(alone, "nsp", config=configure(base, pairs="none"))

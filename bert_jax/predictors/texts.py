@@ -1,4 +1,4 @@
-"""The predictor of one vector a text: the mean over its tokens, [CLS] and [SEP] too, or [CLS]'s."""
+"""Tasks that read one vector of a text or a pair: `nsp` and `embed`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,36 @@ import jax.numpy as jnp
 from bert_jax.batch import Batch
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.pooler import pool_examples
-from bert_jax.objectives import network
-from bert_jax.predictors.base import Model, OfText, Row
+from bert_jax.predictors.base import Model, OfText, Row, indented, percent
 
-FIRST = 5  # numbers shown to people
+FIRST = 5  # numbers of a vector that people are shown
+
+
+class Nsp(OfText):
+    """Results {"text", "text_pair", "is_next"}: how probable the second text follows the first."""
+
+    plain = ("text", "text_pair")
+    forms = (("text", "text_pair"),)
+    heading = ("text", "text_pair")
+    example = '{"text": "He went out.", "text_pair": "It rained."}'
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        self.apply = model.head("nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0])  # [B]
+
+    def result(self, row: Row, output: Any) -> dict[str, Any]:
+        """Return the result of a line."""
+        return {**row.fields, "is_next": float(output)}
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write the probabilities that the second text follows the first, and that it does not."""
+        follows = result["is_next"]
+        rows = [("the second follows the first", follows), ("it does not", 1 - follows)]
+        return indented((what, percent(share)) for what, share in rows)
 
 
 class Embed(OfText):
-    """Results {"text", "embedding"}."""
+    """Results {"text", "embedding"}: the mean over the tokens, [CLS] and [SEP] too, or [CLS]'s."""
 
     def __init__(self, model: Model):
         super().__init__(model)
@@ -26,19 +48,17 @@ class Embed(OfText):
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
         normalize = options.normalize or run.sentence.get("normalize", False)
         encoder = Encoder(run.config.model, run.tokenizer.size, pool=False)
-        params = jax.device_put(
-            network.with_rounded_kernels(run.config.model, run.params["encoder"])
-        )
+        params = model.parameters()["encoder"]
 
         @jax.jit
-        def vectors(params: Any, batch: Batch) -> jax.Array:
+        def pool_texts(params: Any, batch: Batch) -> jax.Array:
             encoded: Any = encoder.apply({"params": params}, batch)
             hidden = encoded.hidden.astype(jnp.float32)
             vector = pool_examples(hidden, batch, pooling)[:, 0]  # [B, D]
             length = jnp.sqrt(jnp.sum(vector**2, -1, keepdims=True))
             return vector / jnp.maximum(length, 1e-12) if normalize else vector
 
-        self.apply = lambda batch: vectors(params, batch)
+        self.apply = lambda batch: pool_texts(params, batch)
 
     def result(self, row: Row, output: Any) -> dict[str, Any]:
         """Return the result of a line."""

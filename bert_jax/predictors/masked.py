@@ -1,4 +1,4 @@
-"""The predictor that writes text with a masked model: it fills masks, some in each round.
+"""Tasks of the MLM head: `fill-mask`, and `generate` of a masked model, by filling masks in rounds.
 
 How many masks a round reveals is exact. Which ones is decided before their tokens are: random ones,
 as the bound of masked diffusion averages over, or those whose likeliest token the model is surest
@@ -18,13 +18,109 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.data.windows import choose_windows, cut_windows
+from bert_jax.errors import DataError, need
 from bert_jax.objectives import network
 from bert_jax.predictors.base import Model, OfText, Row, Work, indented, percent
-from bert_jax.predictors.fill_mask import SLOTS
-from bert_jax.predictors.generate import TOKENS, Draw, choose, continuation, draw_of
+from bert_jax.predictors.generate import TOKENS, Draw, choose, describe_draw, write_continuation
 
+STRIDE = 64  # tokens that windows share, or half a window if that is less
+SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
 ORDERS = ("random", "confident")
+
+
+class View(NamedTuple):
+    """A window of a text, and the masks that are predicted in it."""
+
+    row: int
+    start: int  # in the text
+    end: int
+    places: list[int]  # of masks in the text
+
+
+class FillMask(OfText):
+    """Results {"text", "masks": [[{"token", "probability"}, …], …]}, the best token first.
+
+    A gap of several tokens needs as many masks, each predicted as if the others stayed; a masked
+    model cannot tell how many there should be.
+    """
+
+    example = '{"text": "Paris is the [MASK] of France."}'
+    windows = True
+
+    def __init__(self, model: Model):
+        super().__init__(model)
+        top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
+
+        def find_best(logits: jax.Array) -> Sequence[jax.Array]:
+            return jax.lax.top_k(jax.nn.softmax(logits, -1), top_k)  # [B, K, top] each
+
+        self.apply = model.head("mlm", find_best)
+
+    def encode(self, rows: Sequence[Row]) -> Work:
+        """Encode each window of a text as one row of the model."""
+        encoded, tokenizer = self.ids(rows, escape=False), self.model.run.tokenizer
+        pairs = enumerate(zip(rows, encoded, strict=True))
+        views = [view for r, (row, ids) in pairs for view in self._list_views(r, row, ids)]
+        texts = [[encoded[view.row][view.start : view.end]] for view in views]
+
+        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
+            batch = self.batch([texts[i] for i in chosen], length, size)
+            slots = _round_slots([views[i].places for i in chosen])
+            batch["predict_positions"] = np.zeros((size, slots), np.int32)
+            for k, view in enumerate(views[i] for i in chosen):
+                columns = np.array(view.places, int) - view.start + 1  # after [CLS]
+                batch["predict_positions"][k, : len(columns)] = columns
+            return self.apply(batch)
+
+        def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
+            # For each line, the candidates of its masks by their place in the text.
+            filled: list[dict[int, list[dict[str, Any]]]] = [{} for _ in rows]
+            for view, output in zip(views, outputs, strict=True):
+                for place, values, ids in zip(view.places, *output, strict=False):
+                    filled[view.row][place] = [
+                        {"token": tokenizer.shown[i], "probability": float(p)}
+                        for p, i in zip(values, ids, strict=True)
+                    ]
+            for row, masks in zip(rows, filled, strict=True):
+                yield {"text": row.fields["text"], "masks": [masks[at] for at in sorted(masks)]}
+
+        ends = np.zeros(len(rows), np.int64)
+        np.maximum.at(ends, [view.row for view in views], [view.end for view in views])
+        cut = sum(int(end) < len(ids) for end, ids in zip(ends, encoded, strict=True))
+        return Work(self.count_tokens(texts), compute, results, cut)
+
+    def _list_views(self, number: int, row: Row, ids: list[int]) -> Iterator[View]:
+        """Yield the windows of a text, each mask in the window with most context around it."""
+        masks = np.array(ids, int) == self.model.run.tokenizer.special.mask
+        room, options = self.limit - 2, self.model.options
+        if len(ids) <= room or options.long != "windows":
+            end = len(self.fit(row, [ids])[0])
+            yield View(number, 0, end, np.flatnonzero(masks[:end]).tolist())
+            return
+        stride = min(STRIDE, room // 2) if options.stride is None else options.stride
+        spans = cut_windows(len(ids), room, stride, options.stride_as or "overlap")
+        best = choose_windows(spans, len(ids))
+        for window, (start, end) in enumerate(spans.tolist()):
+            yield View(number, start, end, np.flatnonzero(masks & (best == window)).tolist())
+
+    def text(self, result: dict[str, Any]) -> str:
+        """Write a table of candidates, or that there is nothing to fill."""
+        masks = result["masks"]
+        if not masks:
+            mask = self.model.run.tokenizer.mask
+            return f"  no {mask} in this text: write {mask} where a token is missing"
+        rows = [
+            ("" if rank else f"mask {number}", one["token"], percent(one["probability"]))
+            for number, candidates in enumerate(masks, 1)
+            for rank, one in enumerate(candidates)
+        ]
+        return indented(rows if len(masks) > 1 else [row[1:] for row in rows])
+
+
+def _round_slots(places: Sequence[Sequence[int]]) -> int:
+    """Return the slots for the masks of some rows: a multiple of SLOTS."""
+    return -(-max(1, *map(len, places), 1) // SLOTS) * SLOTS
 
 
 class Unmask(OfText):
@@ -37,58 +133,55 @@ class Unmask(OfText):
 
     example = '{"text": "Paris is the [MASK] of France."}'
     heading = ()
+    windows = True  # `__init__` refuses them, with a reason of its own
 
     def __init__(self, model: Model):
-        run, options = model.run, model.options
-        if options.long in ("cut", "windows"):
-            raise ConfigError(
-                f"--long={options.long} would part masks from their text", "shorten the texts"
-            )
-        if options.order not in ("", *ORDERS):  # from Python
-            raise ConfigError(f"order {options.order!r}", f"one of {', '.join(ORDERS)}")
         super().__init__(model)
+        run, options = model.run, model.options
+        need(
+            options.long in ("", "refuse"),
+            f"--long={options.long} would part masks from their text",
+            "shorten the texts",
+        )
         self.most = options.max_tokens or TOKENS
         random = options.order == "random"
-        draw = draw_of(options, random_places=random)
+        draw = describe_draw(options, random_places=random)
         tokenizer, params = run.tokenizer, model.parameters("mlm")
         net = network.build(run.config, tokenizer.size, only="mlm")
         allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
 
         @functools.partial(jax.jit, static_argnames="most")
         def apply(params: Any, batch: Batch, masks: Masks, most: int) -> Revealed:
-            def logits_of(tokens: jax.Array, places: jax.Array) -> jax.Array:
+            def read_logits(tokens: jax.Array, places: jax.Array) -> jax.Array:
                 partly = {**batch, "tokens": tokens, "predict_positions": places}
                 logits = network.outputs(net, params, partly)["mlm"]
                 return jnp.where(allowed, logits[..., : tokenizer.size], -jnp.inf)
 
-            return reveal(logits_of, batch["tokens"], masks, most, draw, random=random)
+            return reveal(read_logits, batch["tokens"], masks, most, draw, random=random)
 
         self.apply = functools.partial(apply, params)
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode each text as one row of the model, with the masks that are to be filled."""
         mask, steps = self.model.run.tokenizer.special.mask, self.model.options.steps
-        texts = [
-            self.masked(row, ids)
-            for row, ids in zip(rows, self.ids(rows, escape=False), strict=True)
-        ]
+        encoded = self.ids(rows, escape=False)
+        texts = [self._add_masks(row, ids) for row, ids in zip(rows, encoded, strict=True)]
         places = [[place for place, i in enumerate(ids) if i == mask] for ids in texts]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             batch = self.batch([[texts[i]] for i in chosen], length, size)
-            slots = -(-max(len(places[i]) for i in chosen) // SLOTS) * SLOTS
-            masks = Masks.of(
-                [places[i] for i in chosen], [rows[i].number for i in chosen], steps, (size, slots)
-            )
+            own = [places[i] for i in chosen]
+            numbers = [rows[i].number for i in chosen]
+            slots = _round_slots(own)
+            masks = Masks.build(own, numbers, steps, (size, slots))
             return self.apply(batch, masks, most=-(-slots // min(steps or slots, slots)))
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            for row, ids, at, revealed in zip(rows, texts, places, outputs, strict=True):
-                yield self.filled(row, ids, at, revealed)
+            return map(self._fill, rows, texts, places, outputs)
 
         return Work(self.count_tokens([[ids] for ids in texts]), compute, results)
 
-    def masked(self, row: Row, ids: list[int]) -> list[int]:
+    def _add_masks(self, row: Row, ids: list[int]) -> list[int]:
         """Return a text's ids, with masks behind them if they hold none; DataError if too many."""
         mask, room = self.model.run.tokenizer.special.mask, self.limit - 2 - len(ids)
         least = 0 if mask in ids else self.model.options.max_tokens or 1
@@ -101,36 +194,37 @@ class Unmask(OfText):
             )
         return ids + [mask] * min(room, self.most) if least else ids
 
-    def filled(self, row: Row, ids: list[int], places: list[int], revealed: Any) -> dict[str, Any]:
+    def _fill(self, row: Row, ids: list[int], places: list[int], revealed: Any) -> dict[str, Any]:
         """Return the result of a line."""
         tokenizer, final = self.model.run.tokenizer, list(ids)
         steps: list[list[dict[str, Any]]] = []
         by_round = np.argsort(revealed.rounds[: len(places)], kind="stable")
         for slot in by_round.tolist():
-            place, token = places[slot], int(revealed.tokens[slot])
-            final[place] = token
-            steps += [[]] if revealed.rounds[slot] == len(steps) else []
-            probability = float(revealed.probabilities[slot])
-            steps[-1].append(
-                {"place": place, "token": tokenizer.shown[token], "probability": probability}
-            )
-        result: dict[str, Any] = {"text": written(tokenizer, row.fields["text"], final, places)}
+            token, probability = int(revealed.tokens[slot]), float(revealed.probabilities[slot])
+            final[places[slot]] = token
+            if revealed.rounds[slot] == len(steps):
+                steps.append([])
+            shown = tokenizer.shown[token]
+            one = {"place": places[slot], "token": shown, "probability": probability}
+            steps[-1].append(one)
+        result: dict[str, Any] = {
+            "text": replace_masks(tokenizer, row.fields["text"], final, places)
+        }
         if self.model.options.show_steps:
             result |= {"tokens": [tokenizer.shown[i] for i in final], "steps": steps}
         return result
 
     def text(self, result: dict[str, Any]) -> str:
         """Write the final text, then what each round revealed."""
-        steps = result.get("steps", [])
         rows = [
             ("" if place else f"round {number}", one["token"], percent(one["probability"]))
-            for number, revealed in enumerate(steps, 1)
+            for number, revealed in enumerate(result.get("steps", ()), 1)
             for place, one in enumerate(revealed)
         ]
         return "\n".join([result["text"], *([indented(rows)] if rows else [])])
 
 
-def written(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) -> str:
+def replace_masks(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) -> str:
     """Return a text with its masks replaced by tokens, and all else as it was.
 
     Args:
@@ -142,7 +236,7 @@ def written(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) 
     parts = text.split(tokenizer.mask)
     if len(parts) == 1:
         parts += [""] * len(places)
-    if len(parts) != len(places) + 1:  # a rule for characters hid one
+    if len(parts) != len(places) + 1:  # a rule for characters hid a mask
         return tokenizer.readable(ids)
     done = parts[0]
     slot = 0
@@ -151,13 +245,13 @@ def written(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) 
         while end < len(places) and parts[end] in ("", " "):
             end += 1
         first, last = places[slot], places[end - 1]
-        more = continuation(tokenizer, ids[:first], ids[first : last + 1])
-        kept = done.rstrip()
-        if kept and not more.startswith(" "):  # a piece of a word, or punctuation
-            done = kept
-        elif kept != done:  # the text has a blank of its own
+        more = write_continuation(tokenizer, ids[:first], ids[first : last + 1])
+        if not more.startswith(" ") and done.rstrip():  # a piece of a word, or punctuation
+            done = done.rstrip()
+        elif done.rstrip() != done:  # the text has a blank of its own
             more = more.lstrip(" ")
-        done, slot = done + more + parts[end], end
+        done += more + parts[end]
+        slot = end
     return done
 
 
@@ -173,7 +267,7 @@ class Masks(NamedTuple):
     numbers: Any  # int32 [B], of the lines, which the draws follow from
 
     @classmethod
-    def of(
+    def build(
         cls,
         places: Sequence[Sequence[int]],
         numbers: Sequence[int],
@@ -183,15 +277,15 @@ class Masks(NamedTuple):
         """Build the masks of texts, given their places in each; rows behind them have none."""
         columns, reveals = np.zeros((2, *shape), np.int32)
         counts, lines = np.zeros((2, shape[0]), np.int32)
-        for k, (own, number) in enumerate(zip(places, numbers, strict=True)):
+        for k, own in enumerate(places):
             columns[k, : len(own)] = np.array(own) + 1  # behind [CLS]
-            rounds = schedule(len(own), steps)
+            rounds = schedule_rounds(len(own), steps)
             reveals[k, : len(rounds)] = rounds
-            counts[k], lines[k] = len(own), number
+            counts[k], lines[k] = len(own), numbers[k]
         return cls(columns, counts, reveals, lines)
 
 
-def schedule(masks: int, steps: int | None) -> np.ndarray:
+def schedule_rounds(masks: int, steps: int | None) -> np.ndarray:
     """Return how many masks each round reveals: counts that differ by 1 at most, none of them 0."""
     rounds = min(steps or masks, masks)
     return np.diff(masks * np.arange(rounds + 1) // rounds)
@@ -206,7 +300,7 @@ class Revealed(NamedTuple):
 
 
 def reveal(
-    logits_of: Callable[[jax.Array, jax.Array], jax.Array],
+    read_logits: Callable[[jax.Array, jax.Array], jax.Array],
     tokens: jax.Array,
     masks: Masks,
     most: int,
@@ -217,7 +311,7 @@ def reveal(
     """Fill the masks of some rows; the caller compiles it.
 
     Args:
-      logits_of: a function from tokens [B, L] and columns [B, k] to the logits there [B, k, V].
+      read_logits: a function from tokens [B, L] and columns [B, k] to the logits there [B, k, V].
       tokens: [B, L], with [MASK] wherever there is something to fill.
       masks: where that is, and how many of them each round reveals.
       most: of a round.
@@ -227,27 +321,30 @@ def reveal(
     (size, slots), length = masks.places.shape, tokens.shape[1]
     rows = jnp.arange(size)[:, None]
     real = jnp.arange(slots)[None] < masks.counts[:, None]
-    order_keys, token_keys = _keys(draw.seed, masks.numbers, slots)
+    order_keys, token_keys = _make_keys(draw.seed, masks.numbers, slots)
     chances = jax.vmap(jax.vmap(jax.random.uniform))(order_keys)  # [B, K]
 
     def one_round(state: tuple[jax.Array, jax.Array, Revealed]) -> tuple:
         number, tokens, found = state
-        logits, sure = None, chances
-        if not random:
-            logits = logits_of(tokens, masks.places)
-            sure = jnp.max(logits, axis=-1) - jax.nn.logsumexp(logits, axis=-1)
         waiting = real & (found.rounds < 0)
-        _, chosen = jax.lax.top_k(jnp.where(waiting, sure, -jnp.inf), most)  # [B, k] slots
-        columns = jnp.take_along_axis(masks.places, chosen, axis=1)
-        if logits is None:
-            logits = logits_of(tokens, columns)
+        # The places of this round [B, k] are the first slots by chance, or by certainty.
+        if random:
+            _, chosen = jax.lax.top_k(jnp.where(waiting, chances, -jnp.inf), most)
+            columns = jnp.take_along_axis(masks.places, chosen, axis=1)
+            logits = read_logits(tokens, columns)  # [B, k, V]
         else:
-            logits = jnp.take_along_axis(logits, chosen[..., None], axis=1)
+            every = read_logits(tokens, masks.places)  # [B, K, V]
+            sure = jnp.max(every, axis=-1) - jax.nn.logsumexp(every, axis=-1)
+            _, chosen = jax.lax.top_k(jnp.where(waiting, sure, -jnp.inf), most)
+            columns = jnp.take_along_axis(masks.places, chosen, axis=1)
+            logits = jnp.take_along_axis(every, chosen[..., None], axis=1)
+        # Each place has a key of its own, so its token does not depend on the others of a batch.
         flat, keys = logits.reshape(-1, logits.shape[-1]), token_keys[rows, chosen].reshape(-1)
         token = choose(flat, keys, draw).reshape(chosen.shape)
         chance = jnp.take_along_axis(jax.nn.softmax(logits), token[..., None], axis=-1)[..., 0]
+        # Of the k places only as many are used as the schedule of the row says.
         used = jnp.arange(most)[None] < jax.lax.dynamic_slice_in_dim(masks.reveals, number, 1, 1)
-        slot = jnp.where(used, chosen, slots)  # those behind the last are dropped
+        slot = jnp.where(used, chosen, slots)  # slots behind the last are dropped
         found = Revealed(
             found.tokens.at[rows, slot].set(token, mode="drop"),
             found.rounds.at[rows, slot].set(number, mode="drop"),
@@ -263,8 +360,8 @@ def reveal(
     return jax.lax.while_loop(lambda state: state[0] < rounds, one_round, begun)[2]
 
 
-def _keys(seed: int, numbers: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-    """Return two random keys of each slot [B, K], which follow from seed, line and slot alone."""
+def _make_keys(seed: int, numbers: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
+    """Return two random keys of each slot [B, K], which follow from seed, line and slot."""
 
     def of_line(number: jax.Array) -> tuple[jax.Array, ...]:
         line = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)

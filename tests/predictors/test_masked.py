@@ -5,7 +5,6 @@ plain loop over rounds.
 from __future__ import annotations
 
 import functools
-import json
 import operator
 from pathlib import Path
 from typing import Any
@@ -17,21 +16,19 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax import cli
 from bert_jax.data.engines import build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.predictors import stream, unmask
+from bert_jax.predictors import masked, stream
 from bert_jax.predictors.generate import Draw
 from bert_jax.predictors.options import Options
-from bert_jax.predictors.unmask import Masks, schedule
 from tests import markov, toy, variants
 from tests.predictors.drawing import filtered, tokenizer
 
 MASK = toy.SPECIAL.mask
-GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
+MODEL = variants.GOLDEN / "huggingface" / "pretraining"
 MOST = 6
 TEXTS = [
     "the [MASK] sees [MASK] .",
@@ -54,12 +51,12 @@ def generated(
     """
     places = np.flatnonzero(text < 0).tolist()
     rows = markov.rows(np.broadcast_to(text, (count, markov.LENGTH)))
-    masks = Masks.of([places] * count, range(1, count + 1), steps, (count, len(places)))
+    masks = masked.Masks.build([places] * count, range(1, count + 1), steps, (count, len(places)))
     rows[rows == markov.FIRST - 1] = MASK
     found = jax.device_get(
         jax.jit(
             functools.partial(
-                unmask.reveal,
+                masked.reveal,
                 markov.logits_of,
                 most=-(-len(places) // steps),
                 draw=draw,
@@ -101,7 +98,7 @@ PARTLY = np.array([-1, 2, -1, -1, 0, -1])
         pytest.param(PARTLY, True, 1, marks=pytest.mark.slow),
     ],
 )
-def test_unmask_draws_from_the_joint_distribution(text, random, seed):
+def test_reveal_draws_from_the_joint_distribution(text, random, seed):
     masks = int((text < 0).sum())
     found, rounds = generated(text, 20_000, masks, Draw(1.0, seed=seed), random=random)
     assert how_likely(text, found) > 0.01
@@ -110,7 +107,7 @@ def test_unmask_draws_from_the_joint_distribution(text, random, seed):
 
 
 @pytest.mark.parametrize("steps", [1, pytest.param(3, marks=pytest.mark.slow)])
-def test_several_masks_a_round_do_not(steps):
+def test_reveal_of_several_masks_a_round_does_not(steps):
     found, _ = generated(NOTHING, 20_000, steps, Draw(1.0), random=True)
     assert how_likely(NOTHING, found) < 1e-9
     # What is wrong is how tokens go together: each by itself is as likely as it should be.
@@ -121,7 +118,7 @@ def test_several_masks_a_round_do_not(steps):
             assert stats.chisquare(counts, len(found) * chances).pvalue > 0.01
 
 
-def test_random_places_are_every_order_equally_often():
+def test_reveal_takes_random_orders_equally_often():
     text = np.array([0, -1, -1, 1, -1, 0])
     _, rounds = generated(text, 12_000, 3, Draw(), random=True)
     orders = np.unique(rounds, axis=0, return_counts=True)[1]
@@ -129,7 +126,7 @@ def test_random_places_are_every_order_equally_often():
     assert stats.chisquare(orders).pvalue > 0.01
 
 
-def test_unmask_confident_fills_the_surest_first():
+def test_reveal_fills_the_surest_first():
     text, hidden = PARTLY.copy(), PARTLY < 0
     order = []
     while hidden.any():
@@ -150,8 +147,8 @@ def test_unmask_confident_fills_the_surest_first():
 
 
 @hypothesis.given(st.integers(1, 600), st.none() | st.integers(1, 700))
-def test_rounds_reveal_counts_as_equal_as_can_be(masks, steps):
-    counts = schedule(masks, steps)
+def test_schedule_rounds_is_as_even_as_can_be(masks, steps):
+    counts = masked.schedule_rounds(masks, steps)
     assert len(counts) == min(steps or masks, masks)
     assert counts.sum() == masks
     assert counts.min() >= 1
@@ -240,7 +237,7 @@ def plainly(text: str, number: int, draw: Draw, steps: int | None, order: str) -
     ],
     ids=["greedy", "two rounds", "random places", "filters", "ancestral"],
 )
-def test_rounds_are_those_of_a_plain_loop(draw, steps, order):
+def test_unmask_equals_a_plain_loop(draw, steps, order):
     options = {"temperature": draw.temperature, "steps": steps, "order": order}
     options |= {"top_k": draw.top_k or None, "top_p": draw.top_p if draw.top_p < 1 else None}
     found = asked(model(), TEXTS, **options, seed=draw.seed or None, show_steps=True)
@@ -252,26 +249,7 @@ def test_rounds_are_those_of_a_plain_loop(draw, steps, order):
                 assert one == other | {"probability": pytest.approx(other["probability"], 1e-4)}
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"order": "random", "steps": 3},
-        {"order": "confident"},
-    ],
-)
-@pytest.mark.slow
-def test_a_line_is_the_same_in_any_company(options):
-    run, drawn = model(), {"temperature": 1.5, **options}
-    together = asked(run, TEXTS, **drawn)
-    assert asked(run, TEXTS, **drawn, batch_size=1) == together
-    assert asked(run, TEXTS, **drawn, batch_size=4) == together
-    again = asked(run, ["a", *TEXTS[1:3], "the [MASK] " * 10, *TEXTS[4:]], **drawn)
-    assert [again[i] for i in (1, 2, 4, 5)] == [together[i] for i in (1, 2, 4, 5)]
-    assert together[0] != together[5]  # the same text in another line draws for itself
-    assert asked(run, TEXTS, **drawn, seed=9) != together
-
-
-def test_steps_replay_to_the_final_text():
+def test_unmask_steps_replay_to_the_final_text():
     run = model()
     for text, row in zip(TEXTS, asked(run, TEXTS, steps=2, show_steps=True), strict=True):
         ids = run.tokenizer.encode_batch([text], escape=False)[0]
@@ -288,7 +266,7 @@ def test_steps_replay_to_the_final_text():
         assert "".join(row["text"].split()) == letters
 
 
-def test_special_tokens_are_never_generated():
+def test_unmask_never_writes_special_tokens():
     """However likely the network finds them."""
     run = model()
     bias = np.zeros_like(run.params["mlm"]["bias"])
@@ -301,11 +279,6 @@ def test_special_tokens_are_never_generated():
         names = {one["token"] for revealed in row["steps"] for one in revealed}
         assert names
         assert not names & set(tokenizer().vocab[:5])
-
-
-def test_more_steps_than_masks_are_one_for_each():
-    run = model()
-    assert asked(run, TEXTS, steps=100, show_steps=True) == asked(run, TEXTS, show_steps=True)
 
 
 def test_unmask_adds_masks_as_there_is_room():
@@ -347,7 +320,7 @@ def test_unmask_refuses_a_long_text_by_its_line():
         (" \t", ["cat"], " \tcat"),
     ],
 )
-def test_what_is_not_masked_stays_as_it_was_written(text, tokens, expected):
+def test_replace_masks_leaves_the_rest_as_written(text, tokens, expected):
     pieces = ["the", "cat", "see", "sees", "a", "b", "##b", "##s", "q", ".", ",", "(", ")"]
     made = Tokenizer(build_wordpiece([*tokenizer().vocab[:5], *pieces]))
     ids = made.encode_batch([text], escape=False)[0]
@@ -355,51 +328,44 @@ def test_what_is_not_masked_stays_as_it_was_written(text, tokens, expected):
     places = [i for i, token in enumerate(ids) if token == MASK]
     for place, token in zip(places, tokens, strict=True):
         ids[place] = made.vocab.index(token)
-    assert unmask.written(made, text, ids, places) == expected
+    assert masked.replace_masks(made, text, ids, places) == expected
 
 
-# --- the command ----------------------------------------------------------------------------------
+# --- fill-mask in windows -------------------------------------------------------------------------
 
 
-def command(tmp_path: Path, lines: str, *words: str) -> int:
-    (tmp_path / "in.txt").write_text(lines)
-    options = [f"--model={GOLDEN}", f"--input={tmp_path / 'in.txt'}", *words]
-    return cli.execute(["predict", "generate", *options])
+@pytest.mark.parametrize(("stride", "meaning"), [(7, "step"), (12, "overlap")])
+def test_fill_mask_sees_most_around_each_mask(stride, meaning):
+    """Each mask answered as in a text that is just its window, found by trying all of them."""
+    run = runs.open_run(str(MODEL))
+    words = [w for i in range(30) for w in ("the", "cat", "sat", "big")[: 2 + i % 3]]
+    words[5::9] = ["[MASK]"] * len(words[5::9])
+    options = Options(top_k=2, long="windows", stride=stride, stride_as=meaning, batch_size=3)
+    (found,) = stream.predict(stream.Model(run, options), "fill-mask", [" ".join(words)])
+    (ids,) = run.tokenizer.encode_batch([" ".join(words)], escape=False)
+    room = run.config.sequence_length - 2
+    assert len(ids) > 2 * room
+    step = stride if meaning == "step" else room - stride
+    spans = [
+        (a, min(a + room, len(ids)))
+        for a in range(0, len(ids), step)
+        if a == 0 or a - step + room < len(ids)
+    ]
 
+    def is_better(span: tuple[int, int], place: int) -> tuple[float, int]:
+        around = min(place - span[0], span[1] - 1 - place)
+        return around + 0.01 * (span[1] - span[0]), -span[0]
 
-def test_the_command_writes_json_lines_in_order(tmp_path, capsys):
-    lines = 'the [MASK] sat\n{"text": "a"}\n\n'
-    assert command(tmp_path, lines, "--max-tokens=4") == 0
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [list(row) for row in rows] == [["text"]] * 3
-    assert rows[0]["text"].startswith("the")
-    assert rows[0]["text"].endswith(" sat")
-    assert rows[1]["text"].startswith("a")
-    words = ["--temperature=2", "--top-k=9", "--top-p=0.9", "--seed=5", "--steps=2"]
-    assert command(tmp_path, lines, *words, "--order=random", "--show-steps") == 0
-    drawn = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [list(row) for row in drawn] == [["text", "tokens", "steps"]] * 3
-    assert [len(row["steps"]) for row in drawn] == [1, 2, 2]
-    assert command(tmp_path, "") == 0
-    assert "the input has no lines" in capsys.readouterr().err
-
-
-def test_an_order_that_there_is_not_is_refused():
-    with pytest.raises(ConfigError, match="order 'surest'") as caught:
-        asked(model(), ["a"], order="surest")
-    assert caught.value.hint == "one of random, confident"
-
-
-@pytest.mark.parametrize("flag", ["--steps=2", "--order=random", "--show-steps"])
-def test_rounds_are_of_generate_alone(tmp_path, capsys, flag):
-    words = ["predict", "fill-mask", f"--model={GOLDEN}", flag]
-    assert cli.execute(words) == 2
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error == f"error: predict fill-mask has no flag {flag.split('=')[0]}"
-    assert hint == "hint: predict generate has it"
-
-
-def test_a_model_that_sees_no_right_side_has_no_rounds():
-    causal = model(model__causal="true")
-    with pytest.raises(ConfigError, match="has no causal_lm head, so it was not trained"):
-        asked(causal, ["the [MASK]"])
+    alone = stream.Stream(stream.Model(run, Options(top_k=2, batch_size=1)), "fill-mask")
+    at = [i for i, token in enumerate(ids) if token == run.tokenizer.special.mask]
+    assert len(found["masks"]) == len(at)
+    for place, answer in zip(at, found["masks"], strict=True):
+        around = [span for span in spans if span[0] <= place < span[1]]
+        a, b = max(around, key=lambda span, place=place: is_better(span, place))
+        text = "".join(run.tokenizer.decode(ids[a:b]))
+        assert run.tokenizer.encode_batch([text], escape=False) == [ids[a:b]]
+        (row,) = alone.answer([text])
+        mine = row["masks"][sum(t == run.tokenizer.special.mask for t in ids[a:place])]
+        assert [o["token"] for o in answer] == [o["token"] for o in mine]
+        probabilities = [o["probability"] for o in mine]
+        assert [o["probability"] for o in answer] == pytest.approx(probabilities, rel=1e-4)

@@ -1,6 +1,4 @@
-"""Each predictor against transformers' answers for the golden models, and against its own
-definition.
-"""
+"""Tasks of fine-tuned heads against transformers' answers, evaluations and their definition."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import functools
 import json
 import random
 import shutil
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,15 +15,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bert_jax import predict, sharding
+from bert_jax import sharding
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
+from bert_jax.predictors.labelled import find_entities
 from bert_jax.predictors.options import Options
-from bert_jax.predictors.tag import entities
 from tests import variants
 
 GOLDEN = variants.GOLDEN / "huggingface"
@@ -150,7 +147,7 @@ def test_answer_finds_the_best_span_of_all(models):
 
 
 @pytest.mark.parametrize("share", [0, 7, 20])
-def test_no_answer_wins_by_more_than_the_threshold(models, share):
+def test_answer_is_none_above_the_threshold(models, share):
     doubts = [golden["no_answer"] - golden["best"][0]["score"] for golden in ANSWERS["answer"]]
     ranked = [-1e9, *sorted(doubts), 1e9]
     threshold = (ranked[20 - share] + ranked[21 - share]) / 2  # so many doubts are greater
@@ -175,42 +172,8 @@ LABELS = {  # any: an evaluation needs some
 }
 
 
-def short(run: runs.TrainedModel, length: int) -> runs.TrainedModel:
-    return dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=length))
-
-
-def test_windows_of_a_short_model_fit(models):
-    """Masks of a text of 40 words in a model that reads 14, without a --stride."""
-    run, text = short(models("pretraining"), 16), "the [MASK] sat the cat ran the " * 6
-    (found,) = ask(run, "fill-mask", [text], long="windows")
-    assert len(found["masks"]) == 6
-    assert [found] == ask(run, "fill-mask", [text], long="windows", stride=7)
-    with pytest.raises(ConfigError, match="a stride of 64 as overlap does not move") as caught:
-        ask(run, "fill-mask", [text], long="windows", stride=64)
-    assert caught.value.hint.startswith("--stride=7 (")
-
-
-@pytest.mark.parametrize("long", ["", "cut", "refuse", "windows"])
-def test_a_question_without_room_is_to_be_shortened(models, long):
-    """No flag of predict makes room for a context; where --long does, the hint names it."""
-    run = short(models("question_answering"), 16)
-    question = {"question": "the cat " * 9, "context": "a dog ran"}
-    with pytest.raises(DataError, match="16 cannot hold 18 tokens of a question") as caught:
-        ask(run, "answer", [question], long=long)
-    assert caught.value.hint.startswith("shorten the question")
-    run = dataclasses.replace(
-        run, config=dataclasses.replace(run.config, task=knobs.Task(question_tokens=5))
-    )
-    if long == "refuse":
-        with pytest.raises(DataError, match="a question of 18 tokens") as caught:
-            ask(run, "answer", [question], long=long)
-        assert caught.value.hint.startswith("--long=cut")
-    else:
-        assert ask(run, "answer", [question], long=long)
-
-
 @pytest.mark.parametrize("name", LABELS)
-def test_predictions_are_those_an_evaluation_scores(models, name):
+def test_labelled_answers_as_an_evaluation(models, name):
     """On eight devices there and one here; long texts too, of which tag and answer look at several
     windows.
     """
@@ -271,7 +234,7 @@ def test_tag_takes_the_best_window_of_each_word(models):
         st.text(st.sampled_from("aé日🙂 #\x00\u200b."), min_size=0, max_size=5), max_size=40
     )
 )
-def test_no_word_is_lost(models, words):
+def test_tag_labels_every_word(models, words):
     (found,) = ask(
         models("token_classification"), "tag", [{"words": words}], entities=True, batch_size=1
     )
@@ -287,7 +250,7 @@ def test_no_word_is_lost(models, words):
     context=st.text(st.sampled_from("aéÉ日🙂 tTheca\u0301İ\n."), max_size=90),
     question=st.text("a the", max_size=90),
 )
-def test_answer_is_a_piece_of_its_context(models, context, question):
+def test_answer_is_part_of_its_context(models, context, question):
     row = {"question": question, "context": context}
     (found,) = ask(models("question_answering"), "answer", [row], top_k=4, batch_size=1)
     for one in (found, *found["n_best"]):
@@ -297,16 +260,16 @@ def test_answer_is_a_piece_of_its_context(models, context, question):
     assert found["n_best"][0] == {key: found[key] for key in ("answer", "start", "end", "score")}
 
 
-def test_entities_are_what_labels_mark():
+def test_find_entities_reads_marks():
     words, labels = ["New", "York", "and", "Paris", "x"], ["B-LOC", "I-LOC", None, "I-LOC", "B-PER"]
     text = "New  York\tand Paris x"
-    assert [tuple(one.values()) for one in entities(text, words, labels)] == [
+    assert [tuple(one.values()) for one in find_entities(text, words, labels)] == [
         *[("New  York", "LOC", 0, 9), ("Paris", "LOC", 14, 19), ("x", "PER", 20, 21)]
     ]
-    assert entities("", [], []) == []
+    assert find_entities("", [], []) == []
 
 
-def test_labels_that_mark_no_entities_are_not_merged(models):
+def test_tag_refuses_entities_without_marks(models):
     run = models("token_classification")
     nouns = dataclasses.replace(
         run.config.objectives["tag"], labels=("NOUN", "VERB", "X", "PUNCT", "ADJ")
@@ -344,7 +307,7 @@ def test_classify_of_pairs_takes_a_tab(models):
 
 
 @pytest.mark.parametrize("task", sorted(set(TASKS) - {"embed"}))
-def test_a_model_without_the_head_names_those_it_has(models, task):
+def test_task_names_the_heads_of_a_model(models, task):
     has = {
         "model": "it has no head, only an encoder",
         "causal_lm": "it has: causal_lm",
@@ -368,26 +331,10 @@ def test_a_model_without_the_head_names_those_it_has(models, task):
         ],
     ],
 )
-def test_a_blank_line_yields_a_row(models, name, task):
+def test_blank_line_yields_a_row(models, name, task):
     found = ask(models(name), task, ["", " \t", ""])
     assert len(found) == 3
     assert found[0].keys() == found[1].keys()
     assert found[0] == found[2]
     if task == "answer":
         assert found[0] == {"question": "", "answer": "", "start": 0, "end": 0, "score": 1.0}
-
-
-def test_classify_cuts_long_texts_as_an_evaluation(models, tmp_path, capsys):
-    run = models("sequence_classification")
-    text = " ".join(["the cat"] * 40)
-    room = run.config.sequence_length - 2
-    (found,), (short,) = (ask(run, "classify", [" ".join(text.split()[:n])]) for n in (80, room))
-    assert found["probabilities"] == pytest.approx(short["probabilities"])
-    (tmp_path / "in.txt").write_text(f"{text}\nthe cat\n")
-    predict.run("classify", str(run.folder), Path(tmp_path / "in.txt"))
-    assert "2 lines" in (err := capsys.readouterr().err)
-    assert f"1 of them cut to {run.config.sequence_length} tokens" in err
-    with pytest.raises(DataError, match="line 1: 82 tokens"):
-        ask(run, "classify", [text], long="refuse")
-    with pytest.raises(ConfigError, match="classify does not look at texts in windows"):
-        ask(run, "classify", [text], long="windows")

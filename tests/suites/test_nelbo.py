@@ -1,0 +1,96 @@
+"""Suite `nelbo`: bounds against enumeration and closed forms, and exact likelihoods."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from bert_jax import suites
+from bert_jax.suites import texts
+from bert_jax.suites.token_scores import TokenScorer
+from tests.suites.asking import ask
+from tests.suites.masked import make_model, plainly_masked
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+WORDS = 12  # of a passage
+
+
+def test_nelbo_of_a_blank_model_is_exact(models, source):
+    run = models["whole"]
+    blank = dataclasses.replace(run, params=jax.tree.map(np.zeros_like, run.params))
+    found = ask(blank, "nelbo", source=source, words=WORDS, draws=3)
+    nats = math.log(run.tokenizer.size - 1)  # [MASK] is no answer
+    assert found["nats_per_token"] == pytest.approx(nats, rel=1e-6)
+    (asked,) = suites.build(["nelbo"], source=source, words=WORDS)
+    written = [one.text for one in texts.load_passages(run, asked)]
+    words = sum(len(text.split()) for text in written)
+    letters = sum(len(text.replace(" ", "")) for text in written)
+    total = nats * found["tokens"]
+    assert found["nats_per_word"] == pytest.approx(total / words, rel=1e-6)
+    assert found["nats_per_character"] == pytest.approx(total / letters, rel=1e-6)
+    assert (found["words"], found["characters"]) == (words, letters)
+    assert (found["examples"], found["draws"]) == (len(written), 3)
+
+
+def test_nelbo_is_the_mean_over_all_masks(models, tmp_path):
+    run = models["whole"]
+    (tmp_path / "a.txt").write_text("the cat sees that\n")
+    ids = np.array(run.tokenizer.encode_batch(["the cat sees that"])[0], np.int32)
+    masks = [np.array(mask, bool) for mask in itertools.product((0, 1), repeat=4) if any(mask)]
+    found = plainly_masked(run, [(ids, mask) for mask in masks], 96)
+    exact = sum(
+        sum(nats) / mask.sum() / math.comb(4, mask.sum())
+        for mask, (nats, _) in zip(masks, found, strict=True)
+    )
+    few = ask(run, "nelbo", source=str(tmp_path), draws=400)
+    assert few["nats_per_token"] == pytest.approx(exact / 4, rel=0.02)
+
+
+@pytest.mark.parametrize("draws", [1, 3])
+def test_nelbo_of_a_passage_is_unbiased(models, tmp_path, monkeypatch, draws):
+    """Over seeds for one passage, and over passages for one seed.
+
+    A masked token costs k * k nats where k are masked, so that the bound is the sum over k.
+    """
+
+    def score(scorer, rows, progress):
+        counts = [int(masked.sum()) for _, masked in rows]
+        return [(np.full(count, float(count) ** 2), np.ones(count, bool)) for count in counts]
+
+    def bound(seed: int, last: str) -> float:
+        monkeypatch.setattr(texts, "SEED", seed)
+        (tmp_path / "a.txt").write_text(f"the cat sees the bird in that {last}\n")
+        found = suites.evaluate(models["whole"], "nelbo", source=str(tmp_path), draws=draws)
+        return found["nats_per_token"] * found["tokens"]
+
+    monkeypatch.setattr(TokenScorer, "score_masked", score)
+    monkeypatch.setattr(TokenScorer, "__init__", lambda *_: None)
+    monkeypatch.setattr(TokenScorer, "causal", False, raising=False)
+    exact = sum(k * k for k in range(1, 9))
+    for found in (
+        [bound(seed, "garden") for seed in range(200)],
+        [bound(0, f"garden{number}") for number in range(200)],
+    ):
+        assert abs(np.mean(found) - exact) < 3 * np.std(found, ddof=1) / len(found) ** 0.5
+
+
+def test_nelbo_of_a_causal_model_is_its_likelihood(models, source):
+    causal = {"objectives__causal_lm__weight": 1.0, "objectives__mlm__weight": None}
+    causal |= {"objectives__nsp__weight": None, "pairs": "none", "model__causal": True}
+    vocabulary = models["whole"].tokenizer_path
+    run = make_model(vocabulary, longest=96, checkpoints__best="", **causal)
+    found = ask(run, "nelbo", source=source, words=WORDS, limit=5)
+    (asked,) = suites.build(["nelbo"], source=source, words=WORDS, limit=5)
+    written = [one.text for one in texts.load_passages(run, asked)]
+    scores = TokenScorer(run, suites.Options("pll"))(run.tokenizer.encode_batch(written))
+    nats = -sum(tokens.sum() for tokens in scores)
+    assert found["draws"] == 1
+    assert found["nats_per_token"] == pytest.approx(nats / sum(map(len, scores)), rel=1e-5)
+    letters = sum(len(text.replace(" ", "")) for text in written)
+    assert found["nats_per_character"] == pytest.approx(nats / letters, rel=1e-5)

@@ -1,0 +1,75 @@
+"""Suite `pll`: sums over texts against a plain loop, and sentences drawn from a run's corpus."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from bert_jax import suites
+from bert_jax.data import prepare
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.suites.token_scores import TokenScorer
+from tests.suites.asking import ask
+from tests.suites.masked import TEXTS, plainly
+
+pytestmark = pytest.mark.usefixtures("one_device")
+
+
+@pytest.mark.parametrize("within_word", [False, True])
+def test_pll_of_a_file_equals_a_plain_loop(masked, tmp_path, within_word):
+    (tmp_path / "texts.txt").write_text("\n".join([*TEXTS, "", " "]) + "\n")
+    suffix = "_word_l2r" * within_word
+    found = ask(masked, "pll", source=f"files:{tmp_path / 'texts.txt'}", within_word=within_word)
+    encoded = masked.tokenizer.encode_batch(TEXTS)
+    total = sum(sum(plainly(masked, ids, within_word)) for ids in encoded)
+    count = sum(map(len, encoded))
+    words = [word for text in TEXTS for word in text.split()]
+    assert found == pytest.approx(
+        {
+            "texts": len(TEXTS),
+            "tokens": count,
+            f"pll{suffix}": total / len(TEXTS),
+            f"pseudo_perplexity{suffix}": math.exp(-total / count),
+            f"nats_per_word{suffix}": -total / len(words),
+            f"nats_per_character{suffix}": -total / sum(map(len, words)),
+            "words": len(words),
+            "characters": sum(map(len, words)),
+        },
+        rel=1e-5,
+    )
+
+
+def test_pll_of_a_run_draws_the_same_sentences(run, capsys, monkeypatch):
+    split = prepare.prepare_corpus(run.config).splits["validation"]
+    ends = [0, *split.sentence_ends.tolist()]
+    sentences = [tuple(split.tokens[a:b].tolist()) for a, b in itertools.pairwise(ends)]
+    drawn: list[list[tuple[int, ...]]] = []
+
+    def remember(scorer, given, progress):
+        drawn.append([tuple(ids) for ids in given])
+        return [np.zeros(len(ids)) for ids in given]
+
+    monkeypatch.setattr(TokenScorer, "__call__", remember)
+    found = ask(run, "pll", limit=10**6)
+    assert (found["texts"], found["tokens"]) == (len(sentences), sum(map(len, sentences)))
+    for _ in range(2):
+        ask(run, "pll", limit=3)
+    assert sorted(drawn[0]) == sorted(sentences)
+    assert drawn[1] == drawn[2]
+    assert f"3 of {len(sentences)} sentences of the validation split" in capsys.readouterr().err
+
+
+def test_pll_refuses_what_it_cannot_read(masked, tmp_path):
+    with pytest.raises(ConfigError, match="needs a --source"):
+        ask(masked, "pll")  # a model of others has no text of its own
+    (tmp_path / "blank.txt").write_text("\n\n")
+    with pytest.raises(DataError, match="holds no text"):
+        ask(masked, "pll", source=f"files:{tmp_path}")
+    bare = dataclasses.replace(masked, config=dataclasses.replace(masked.config, objectives={}))
+    for suite in ("pll", "blimp", "cross_rate"):
+        with pytest.raises(ConfigError, match=f"suite {suite} needs the mlm head; .*no head"):
+            suites.evaluate(bare, suite, source=str(tmp_path))

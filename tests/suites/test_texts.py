@@ -1,0 +1,147 @@
+"""Texts of a --source: which are read, and passages whose masks are alike for all vocabularies."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+from bert_jax import suites
+from bert_jax.config import knobs
+from bert_jax.errors import ConfigError, DataError
+from bert_jax.interop import runs
+from bert_jax.suites import texts
+from bert_jax.suites.cross_rate import RATES
+from tests import reactions
+from tests.suites.masked import SPECIALS
+
+
+def load(run: runs.TrainedModel, source: object, **options: int) -> list[texts.Passage]:
+    (asked,) = suites.build(["cross_rate"], source=str(source), **options)
+    return texts.load_passages(run, asked)
+
+
+def list_texts(passages: list[texts.Passage]) -> list[tuple[str, int]]:
+    return [(one.text, one.document) for one in passages]
+
+
+def test_find_files_takes_patterns_and_folders(tmp_path):
+    for name in ("b.txt", "a.jsonl.gz", "c.csv", "x[1].txt"):
+        (tmp_path / name).touch()
+    for source, found in (
+        (tmp_path, ["a.jsonl.gz", "b.txt", "x[1].txt"]),
+        (f"files:{tmp_path}/*.txt", ["b.txt", "x[1].txt"]),
+        (f"files:{tmp_path}/x[1].txt", ["x[1].txt"]),
+    ):
+        files = texts.find_files(str(source), "pll", "files:x", texts.TEXTS)
+        assert [file.name for file in files] == found
+    with pytest.raises(ConfigError, match="suite pll cannot read --source='tfds:x'"):
+        texts.find_files("tfds:x", "pll", "files:x")
+    with pytest.raises(DataError, match="no files at "):
+        texts.find_files(f"files:{tmp_path}/*.md", "pll", "files:x")
+
+
+def test_read_texts_knows_lines_and_objects(tmp_path):
+    (tmp_path / "a.txt").write_bytes("\ufeffone\r\n \ntwo\u2028three\n".encode())
+    with gzip.open(tmp_path / "b.jsonl.gz", "wt") as stream:
+        stream.write('{"text": "one\\ntwo"}\n\n{"text": "three"}\n')
+    assert list(texts.read_texts(tmp_path / "a.txt")) == ["one", "two\u2028three"]
+    assert list(texts.read_texts(tmp_path / "b.jsonl.gz")) == ["one\ntwo", "three"]
+    assert list(texts.read_documents(tmp_path / "a.txt")) == [["one"], ["two\u2028three"]]
+    assert list(texts.read_documents(tmp_path / "b.jsonl.gz")) == [["one", "two"], ["three"]]
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [(b'{"text": 3}', "no text 'text'"), (b"[1]", "no text"), (b"{", "not JSON"), (b"\xff", "UTF")],
+)
+def test_read_texts_names_file_and_line(tmp_path, line, said):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n' + line + b"\n")
+    with pytest.raises(DataError, match=rf"a\.jsonl:2: .*{said}"):
+        list(texts.read_texts(tmp_path / "a.jsonl"))
+
+
+def test_passages_are_whole_sentences_of_documents(models, tmp_path):
+    one, two, long = "The cat sees. It hears a dog.", "A bird.", " ".join("abcdefghij")
+    (tmp_path / "a.txt").write_text(f"{one}\n{two}\n\n \n{long}\n")
+    found = load(models["letters"], tmp_path / "a.txt", words=7)
+    assert list_texts(found) == [
+        ("The cat sees. It hears a dog.", 0),
+        ("A bird.", 0),
+        ("a b c d e f g", 1),
+        ("h i j", 1),
+    ]
+    assert found[0].lengths.tolist() == [3, 3, 5, 2, 5, 1, 4]
+    rows = [f"{one}\n{two}", f"\n{long}"]
+    (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
+    assert list_texts(load(models["whole"], tmp_path / "b.jsonl", words=7)) == list_texts(found)
+    both = list_texts(load(models["whole"], tmp_path, words=7))
+    assert [document for _, document in both] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert list_texts(load(models["whole"], tmp_path, words=7, limit=3)) == both[:3]
+
+
+def plain_order(text: str, count: int) -> list[int]:
+    """The order in which words are masked, computed with Python's integers."""
+    golden, word = 0x9E3779B97F4A7C15, 2**64
+
+    def mixed(state: int) -> int:
+        state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % word
+        state = (state ^ (state >> 27)) * 0x94D049BB133111EB % word
+        return state ^ (state >> 31)
+
+    digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
+    key = 0
+    for part in (knobs.Eval().seed, 0x574F5244, digest):
+        key = mixed((mixed(((key + golden) % word) ^ part) + golden) % word)
+    scores = [mixed((key + golden * number) % word) for number in range(1, count + 1)]
+    return sorted(range(count), key=scores.__getitem__)
+
+
+def test_passage_masks_follow_from_seed_and_text():
+    text = "my old friend remembers the quiet river near the sea. Every child likes that."
+    none = np.zeros(0, np.int64)
+    passage = texts.Passage(text, 3, none, none, np.array(texts.count_characters(text)))
+    expected = plain_order(text, 14)
+    before: set[int] = set()
+    for rate in RATES:
+        chosen = set(np.flatnonzero(passage.choose_masked(rate)).tolist())
+        assert chosen == set(expected[: max(1, round(14 * rate))])
+        assert before <= chosen
+        before = chosen
+
+
+@pytest.mark.parametrize(
+    ("offsets", "words"),
+    [
+        ([(0, 1), (1, 2), (3, 6), (6, 7), (8, 9)], [0, 0, 1, 1, 2]),  # as WordPiece
+        ([(0, 2), (2, 6), (6, 7), (7, 9)], [0, 1, 1, 2]),  # with the blank before a word
+        ([(0, 2), (3, 3), (3, 7), (7, 8), (8, 9)], [0, 1, 1, 2, 2]),  # and blanks by themselves
+        ([], []),
+    ],
+)
+def test_number_words_finds_the_word_of_a_token(offsets, words):
+    assert texts.number_words("ab cat. é", offsets).tolist() == words
+
+
+def test_number_words_refuses_tokens_of_two_words():
+    with pytest.raises(ConfigError, match="token of several words, 'ab cat'"):
+        texts.number_words("ab cat. é", [(0, 6), (6, 7), (7, 9)])
+
+
+def test_count_characters_takes_ideographs_as_words():
+    assert texts.count_characters("cat 3猫们 \U00020000 x") == [3, 1, 1, 1, 1, 1]
+
+
+def test_load_passages_needs_text_and_words(models, tmp_path):
+    (tmp_path / "blank.txt").write_text(" \n\n")
+    with pytest.raises(DataError, match="holds no text"):
+        load(models["whole"], tmp_path)
+    molecules = reactions.build_tokenizer([*SPECIALS, "C", "O"])
+    run = dataclasses.replace(models["whole"], tokenizer=molecules)
+    with pytest.raises(ConfigError, match=r"the vocabulary of .*whole has none"):
+        load(run, tmp_path)
