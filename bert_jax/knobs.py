@@ -5,54 +5,26 @@ from __future__ import annotations
 import sys
 import textwrap
 from argparse import ArgumentParser
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any
 
 from bert_jax import cli
-from bert_jax.config import conditions, table
+from bert_jax.config import table
+from bert_jax.config.conditions import read_condition
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, suggest
 
 EXAMPLE = "masking"
 WIDTH = 79  # columns of a terminal
-FORMS = {  # what a knob without range and choices takes
-    "bool": "true, false",
-    "int": "a whole number",
-    "float": "a number",
-    "str": "text",
-    "strs": "words",
-    "dict": "names and texts",
-    "phases": "phases",
-}
 PAGE = """# Knobs
 
 Written by `bert-jax knobs --markdown > configs/KNOBS.md`. `--config.masking.rate=0.3` sets a knob,
-as does `config.masking.rate = 0.3` in a file. It acts only for what stands in its last column, and
-is refused elsewhere.
-"""
-
-
-class Row(NamedTuple):
-    """A knob as its declaration describes it."""
-
-    path: str  # such as masking.rate, or evals.*.rate of each evaluation
-    default: str
-    values: str  # its range, its choices, or what kind of value it is
-    condition: str  # what it is for; empty if it acts in every run of its section
-    sentence: str
-
-
-class Section(NamedTuple):
-    """The knobs of a section of the config."""
-
-    name: str  # empty for knobs outside of sections
-    condition: str
-    sentence: str
-    knobs: list[Row]
+as does `config.masking.rate = 0.3` in a file. It is refused where its last column does not hold."""
 
 
 def flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
-    names = ", ".join(section.name for section in read_sections() if section.name)
+    names = ", ".join(table.list_sections())
     what = f"a section, or a knob such as masking.rate or rate (all); sections: {names}"
     parser.add_argument("section", metavar="SECTION", nargs="?", default="", help=what)
     page = "print the page configs/KNOBS.md"
@@ -61,128 +33,83 @@ def flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    sections = find_knobs(call.args.section)
-    if call.args.markdown:
-        print(PAGE + "".join(map(write_markdown, sections)), end="")
-    else:
-        print("\n\n".join(map(write_text, sections)))
-
-
-# --- from declarations to rows --------------------------------------------------------------------
-
-
-def read_sections() -> list[Section]:
-    """Return all knobs in the order of their declarations."""
-    alone: list[Row] = []
-    sections = [Section("", "", "Knobs of the whole run.", alone)]
-    for name, field in table.read_section(Config).items():
-        kind = table.ENTRIES.get(name, field.kind)
-        if not table.is_section(kind):
-            alone.append(read_row(name, field))
-            continue
-        prefix = f"{name}.*." if name in table.ENTRIES else f"{name}."
-        rows = [read_row(prefix + one.name, one) for one in table.read_section(kind).values()]
-        sentence = (kind.__doc__ or "").partition("\n")[0]
-        sections.append(Section(name, _write_conditions(field), sentence, rows))
-    return sections
-
-
-def read_row(path: str, knob: table.Knob) -> Row:
-    """Return the row of a knob."""
-    values = ", ".join(knob.choices) or _write_range(*knob.limits) or FORMS[knob.form]
-    return Row(path, _write_default(knob.default), values, _write_conditions(knob), knob.sentence)
-
-
-def find_knobs(name: str) -> list[Section]:
-    """Return the sections that have a name, or a knob of this name, without their other knobs."""
-    sections = read_sections()
-    if not name:
-        return sections
-    found = []
-    for section in sections:
-        names = (section.name, f"{section.name}.*")
-        path = table.generalize(name)
-        chosen = [k for k in section.knobs if path in (*names, k.path, k.path.rpartition(".")[2])]
+    write = write_markdown if call.args.markdown else write_text
+    parts = [PAGE] if call.args.markdown else []
+    found = find_knobs(call.args.section)
+    for section in ("", *table.list_sections()):
+        chosen = {path: knob for path, knob in found.items() if _section_of(path) == section}
         if chosen:
-            found.append(section._replace(knobs=chosen))
+            parts.append(write(section, chosen))
+    print("\n\n".join(parts))
+
+
+def find_knobs(name: str) -> dict[str, table.Knob]:
+    """Find the knobs of a section, or of a name, by their paths; all if the name is empty."""
+    knobs, path = table.list_knobs(), table.generalize(name)
+    found = {
+        known: knob
+        for known, knob in knobs.items()
+        if not name or path in (known, knob.name) or known.startswith(f"{path}.")
+    }
     if not found:
-        raise ConfigError(f"no section or knob {name!r}", _suggest_name(name, sections))
+        section = name.partition(".")[0]
+        below = [known for known in knobs if known.startswith(f"{section}.")]
+        options = below or [*table.list_sections(), *(known for known in knobs if "." not in known)]
+        raise ConfigError(f"no section or knob {name!r}", suggest(path, options))
     return found
 
 
-def _suggest_name(name: str, sections: list[Section]) -> str:
-    """Return the hint for a name that is neither a section nor a knob."""
-    options = [section.name for section in sections if section.name]
-    options += [knob.path for knob in sections[0].knobs]
-    for section in sections:
-        if section.name == name.partition(".")[0]:
-            options = [knob.path for knob in section.knobs]
-    return suggest(table.generalize(name), options)
+def _section_of(path: str) -> str:
+    return path.partition(".")[0] if "." in path else ""
 
 
-def _write_conditions(knob: table.Knob) -> str:
-    """Name the conditions of a knob or a section; empty if it acts in every run."""
-    return ", and ".join(conditions.read_condition(text).text for text in knob.traits.when)
+# --- from knobs to text ---------------------------------------------------------------------------
 
 
-def _write_range(low: float | None, high: float | None) -> str:
-    """Return the range of a number in words; empty if it has no limits."""
-    if low is None and high is None:
-        return ""
-    if high is None:
-        return f"at least {_write_limit(low)}"
-    return f"{_write_limit(low)} to {_write_limit(high)}"
+def describe_section(section: str) -> str:
+    """Describe a section, and name its conditions."""
+    if not section:
+        return "Knobs of the whole run."
+    sentence = (table.list_sections()[section].__doc__ or "").partition("\n")[0]
+    when = table.read_section(Config)[section].traits.when
+    return f"{sentence} For {write_conditions(when)}." if when else sentence
 
 
-def _write_limit(limit: float | None) -> str:
-    if isinstance(limit, int):
-        return f"{limit:,}"
-    return f"{limit:g}"
+def write_conditions(when: Iterable[str]) -> str:
+    """Name conditions; empty if a knob acts in every run."""
+    return ", and ".join(read_condition(text).text for text in when)
 
 
-def _write_default(value: Any) -> str:
-    """Return a value as a command line takes it."""
+def write_default(value: Any) -> str:
+    """Write a value as a command line takes it."""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (tuple, dict)):
-        return ",".join(map(str, value))
-    return str(value)
+    return ",".join(map(str, value)) if isinstance(value, (tuple, dict)) else str(value)
 
 
-# --- from rows to text ----------------------------------------------------------------------------
-
-
-def write_text(section: Section) -> str:
-    """Return the knobs of a section for a terminal."""
-    title = f"{section.name or 'config'}: {_introduce(section)}"
-    parts = [textwrap.fill(title, WIDTH)]
-    for knob in section.knobs:
-        lines = [f"{knob.path} = {knob.default or '(empty)'}", f"values: {knob.values}"]
+def write_text(section: str, knobs: dict[str, table.Knob]) -> str:
+    """Write the knobs of a section for a terminal."""
+    parts = [textwrap.fill(f"{section or 'config'}: {describe_section(section)}", WIDTH)]
+    for path, knob in knobs.items():
+        lines = [f"{path} = {write_default(knob.default) or '(empty)'}", f"values: {knob.values}"]
         lines.append(knob.sentence)
-        if knob.condition:
-            lines.append(f"for {knob.condition}")
+        if when := write_conditions(knob.traits.when):
+            lines.append(f"for {when}")
         wrapped = [textwrap.fill(line, WIDTH - 2, subsequent_indent="  ") for line in lines]
         parts.append(textwrap.indent("\n".join(wrapped), "  ").strip())
     return "\n\n".join(parts)
 
 
-def _introduce(section: Section) -> str:
-    """Describe a section, and name its condition."""
-    if not section.condition:
-        return section.sentence
-    return f"{section.sentence} For {section.condition}."
-
-
-def write_markdown(section: Section) -> str:
-    """Return the knobs of a section as a heading and a table."""
-    lines = [f"\n## {section.name or 'The run'}\n\n{_introduce(section)}\n"]
+def write_markdown(section: str, knobs: dict[str, table.Knob]) -> str:
+    """Write the knobs of a section as a heading and a table."""
+    lines = [f"## {section or 'The run'}\n\n{describe_section(section)}\n"]
     lines += ["|knob|default|values|what it does|for|", "|---|---|---|---|---|"]
-    for knob in section.knobs:
-        name = f"`{knob.path.rpartition('.')[2]}`"
-        default = knob.default and f"`{knob.default}`"
-        cells = [name, default, knob.values, knob.sentence, knob.condition]
+    for knob in knobs.values():
+        default = write_default(knob.default)
+        cells = [f"`{knob.name}`", default and f"`{default}`", knob.values, knob.sentence]
+        cells.append(write_conditions(knob.traits.when))
         lines.append("|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 if __name__ == "__main__":

@@ -228,18 +228,16 @@ assert drawn_quotas.make_drawn(settings, 16).rates.shape == (rates.CELLS, 3)
 NAMED = {
     "a corpus source": {
         '"tfds", "hub"]': '"tfds", "hub", "mine"]',
-        'path: str = knob("", when="corpus.source=': (
-            'path: str = knob("", when="corpus.source=mine|'
-        ),
+        'path: str = knob("", "corpus.source=': ('path: str = knob("", "corpus.source=mine|'),
     },
     "a masking unit": {
         '"span", "pmi"]': '"span", "pmi", "halves"]',
-        'span_max: Count = knob(10, when="unit=': 'span_max: Count = knob(10, when="unit=halves|',
+        'span_max: Count = knob(10, "unit=': 'span_max: Count = knob(10, "unit=halves|',
     },
     "a law of drawn rates": {
         '"cosine_high", "beta"]': '"cosine_high", "beta", "square"]',
-        'draw_high: Share = knob(1.0, when="masking.draw=': (
-            'draw_high: Share = knob(1.0, when="masking.draw=square|'
+        'draw_high: Share = knob(1.0, "masking.draw=': (
+            'draw_high: Share = knob(1.0, "masking.draw=square|'
         ),
     },
 }

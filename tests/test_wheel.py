@@ -120,7 +120,7 @@ def test_which_file_a_name_means_is_said(empty, capfd):
 
 def test_a_file_beside_another_is_no_name(empty):
     """A study that asks for its neighbour never gets another config."""
-    with pytest.raises(ConfigError, match="no config file 'tiny'"):
+    with pytest.raises(ConfigError, match="tiny does not exist"):
         load_file("tiny", beside=str(empty / "study.py"))
 
 

@@ -12,7 +12,9 @@ import functools
 import json
 import logging
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import ml_collections
 
 from bert_jax.config import conditions, script, table
 from bert_jax.config.derived import derive
@@ -21,18 +23,26 @@ from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
 from bert_jax.errors import suggest as suggest
 
-if TYPE_CHECKING:
-    import ml_collections
-
 logger = logging.getLogger(__name__)
 
 POOLING = ("model.pooling", "model.pooler", "model.pooler_bias")
 
-# A key beside the knobs: the (path, value) pairs that were set by a preset, a task or a model.
+# A key besides the knobs: the (path, value) pairs that were set by a preset, a task or a model.
 TAKEN = "taken"
 
 # Names of runs leave these values out, because runs from before these knobs existed have them.
 FORMER = {"masking.rounding": "nearest", "objectives.causal_lm.end": False}
+
+
+class Entries(ml_collections.ConfigDict):
+    """A section whose entries have their own names, and may be added and deleted at any time."""
+
+    def lock(self) -> Entries:
+        """Lock the entries, but not the section: `resolve` checks the names of entries."""
+        for entry in self.values():
+            if isinstance(entry, ml_collections.ConfigDict):
+                entry.lock()
+        return self
 
 
 # --- writing a config -----------------------------------------------------------------------------
@@ -40,22 +50,19 @@ FORMER = {"masking.rounding": "nearest", "objectives.causal_lm.end": False}
 
 def default(preset: str = "") -> ml_collections.ConfigDict:
     """Return all knobs at their defaults, or a preset's; a misspelt knob cannot be set."""
-    from bert_jax.config import configdict  # here: --help needs neither it nor ml_collections
-
-    tree = configdict.make(dataclasses.asdict(Config()), table.ENTRIES)
+    tree = copied(dataclasses.asdict(Config()))
+    for section in table.ENTRIES:
+        tree[section] = Entries(tree[section], type_safe=False)
     tree.lock()
-    if not preset:
-        return tree
-    if preset not in PRESETS:
+    if preset and preset not in PRESETS:
         raise ConfigError(f"no preset {preset!r}", suggest(preset, PRESETS))
-    set_values(tree, PRESETS[preset])
+    if preset:
+        set_values(tree, PRESETS[preset])
     return tree
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     """Call a user's file and return its config as a ConfigDict (see `script.call`)."""
-    import ml_collections
-
     result = script.call(spec, beside, function)
     if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
         return result
@@ -112,9 +119,8 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
       The settings of a pair objective that `pairs` takes away, by path: they are reset.
     """
     for path, value in values.items():
-        replaced = table.find_knob(path).traits.resets if value not in (None, "") else ()
         section = path.rpartition(".")[0]
-        for name in replaced:
+        for name in table.find_knob(path).traits.resets if value not in (None, "") else ():
             other = f"{section}.{name}".removeprefix(".")
             if other not in values:
                 put(tree, other.split("."), table.find_knob(other).default)
@@ -124,22 +130,21 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
 
 def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
     """Reset and return what the tree has for pair objectives other than `pairs`."""
-    pairs, before, dropped = values["pairs"], flat(plain(tree)), {}
-    others = {"nsp", "sop"} - {pairs}
+    before = flat(plain(tree))
+    others = {"nsp", "sop"} - {values["pairs"]}
     without = [f"objectives.{name}.weight" for name in sorted(others)]
     for path, knob in table.list_knobs().items():
-        listed = [when.partition("=")[2] for when in knob.traits.when if when.startswith("pairs=")]
-        if listed and pairs not in listed[0].split("|"):
+        wanted = [when for when in knob.traits.when if when.startswith("pairs=")]
+        if wanted and values["pairs"] not in wanted[0].removeprefix("pairs=").split("|"):
             without.append(path)
+    if before.get("checkpoints.best", "").partition("_")[0] in others:
+        without.append("checkpoints.best")
+    dropped = {}
     for path in without:
         usual = table.find_knob(path).default
         if path not in values and before.get(path, usual) != usual:
             dropped[path] = before[path]
             put(tree, path.split("."), usual)
-    best = before.get("checkpoints.best", "")
-    if "checkpoints.best" not in values and best.partition("_")[0] in others:
-        dropped["checkpoints.best"] = best
-        tree.checkpoints.best = table.find_knob("checkpoints.best").default
     # The vector of a text may have no head now; what it would be says more than this training.
     kept = [(path, before[path]) for path in POOLING if path in before]
     put(tree, [TAKEN], (*tree.get(TAKEN, ()), *kept))
@@ -197,9 +202,7 @@ def plain(tree: Any) -> Any:
 
 def copied(tree: Any) -> ml_collections.ConfigDict:
     """Return an unlocked copy of a ConfigDict or plain dict."""
-    from bert_jax.config import configdict
-
-    return configdict.make(plain(tree))
+    return ml_collections.ConfigDict(copy.deepcopy(plain(tree)), type_safe=False)
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -211,22 +214,27 @@ def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return {dotted path: value}; an empty section is a value."""
     values: dict[str, Any] = {}
     for key, value in tree.items():
-        section = isinstance(value, dict) and value
-        values |= flat(value, f"{prefix}{key}.") if section else {f"{prefix}{key}": value}
+        if isinstance(value, dict) and value:
+            values |= flat(value, f"{prefix}{key}.")
+        else:
+            values[f"{prefix}{key}"] = value
     return values
 
 
 def differences(
     old: dict[str, Any], new: dict[str, Any], prefix: str = ""
 ) -> dict[str, tuple[Any, Any]]:
-    """Return {dotted path: (old, new)} for every difference between two config dicts."""
+    """Return {dotted path: (old, new)} for every difference between two config dicts.
+
+    A section that only one of them has is one difference.
+    """
     changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
-        a, b, path = old.get(key), new.get(key), f"{prefix}{key}"
-        if isinstance(a, dict) and isinstance(b, dict):
-            changes |= differences(a, b, f"{path}.")
-        elif a != b:
-            changes[path] = (a, b)
+        before, after, path = old.get(key), new.get(key), f"{prefix}{key}"
+        if isinstance(before, dict) and isinstance(after, dict):
+            changes |= differences(before, after, f"{path}.")
+        elif before != after:
+            changes[path] = (before, after)
     return changes
 
 

@@ -12,17 +12,15 @@ DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
 
 def of_model(name: str, m: knobs.Model) -> str:
     """Return why a backend cannot compute a model; empty if it can."""
-    assert m.hidden is not None
-    assert m.heads is not None
-    width = m.hidden // m.heads
+    width = m.shape[1] // m.shape[2]
     if name == "cudnn" and m.dtype in ("float32", "bfloat16_products"):
         return "it computes in bfloat16: --config.model.dtype=bfloat16"
     if name == "cudnn" and (width % 8 or width > WIDEST):
         return f"heads of width {width}: it takes multiples of 8, up to {WIDEST}"
     if name in ("cudnn", "splash") and m.position == "relative":
-        return "it has no scores of distances, and model.position = 'relative' is made of them"
+        return "it has no scores of distances, as model.position = 'relative' needs"
     if name == "splash" and m.position == "alibi":
-        return "it takes no bias, and model.position = 'alibi' is one"
+        return "it takes no bias, as model.position = 'alibi' needs"
     return ""
 
 

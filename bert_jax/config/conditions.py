@@ -7,7 +7,7 @@ A declaration names its conditions by texts of these forms, all of which must ho
 
     "pairs=nsp|sop"        the knob at the path has one of the values
     "model.window>0"       the number at the path is above 0
-    "init_from"            the knob at the path is set
+    "task.no_answer"       the knob at the path is set
     "evals.*.epochs=None"  the same of the entry that the knob belongs to
     "unit=span"            training or an evaluation selects this masking unit
     "kind=tag|span"        the objective over labels is one of these
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from bert_jax.config.knobs import LABELLED, POOLED, Config
-from bert_jax.config.table import ENTRIES, find_knob, list_knobs, read_section, write_flag
+from bert_jax.config.table import ENTRIES, Knob, find_knob, list_knobs, read_section, write_flag
 from bert_jax.errors import ConfigError
 
 
@@ -57,29 +57,9 @@ class Idle(NamedTuple):
 # --- conditions with a name -----------------------------------------------------------------------
 
 
-def kind_of(c: Config) -> str:
-    """Return the objective over labels; empty if there is none."""
-    return next((name for name in c.objectives if name in LABELLED), "")
-
-
-def is_labelled(c: Config) -> bool:
-    """Tell whether the data is labelled, and not a corpus."""
-    return bool(c.task.source or kind_of(c))
-
-
-def masks_text(c: Config) -> bool:
-    """Tell whether text is masked."""
-    return not is_labelled(c) and "causal_lm" not in c.objectives
-
-
-def _reads_source(c: Config, scheme: str) -> bool:
+def _reads_task(c: Config, scheme: str) -> bool:
     """Tell whether the task's source is of a scheme, or not named yet."""
     return not c.task.source or c.task.source.startswith(scheme)
-
-
-def _cuts_words(c: Config) -> bool:
-    """Tell whether text is divided by a tokenizer that the config describes."""
-    return not is_labelled(c) or bool(c.tokenizer.path)
 
 
 def _predicts_words(c: Config) -> bool:
@@ -101,67 +81,49 @@ def _has_pooler(c: Config) -> bool:
     return _transforms(c) or (c.model.features == 1 and _pools(c))
 
 
-def _activates_head(c: Config) -> bool:
-    return (_predicts_words(c) and c.model.word_head != "matrix") or _transforms(c)
-
-
-def _drops(c: Config) -> bool:
+def _drops(c: Config, _: str) -> bool:
     m = c.model
-    return bool(m.dropout or m.attention_dropout or (kind_of(c) and m.classifier_dropout))
+    return bool(m.dropout or m.attention_dropout or (c.kind and m.classifier_dropout))
 
 
-def _shows_samples(c: Config) -> bool:
-    return "validation" in c.evals and (is_labelled(c) or _predicts_words(c))
+def _shows_samples(c: Config, _: str) -> bool:
+    return "validation" in c.evals and (c.labelled or _predicts_words(c))
 
 
 _VECTOR = f"heads over the vector of a text ({', '.join(POOLED)})"
+_SOURCE = "--config.task.source=files:PATTERN or tfds:NAME says where the data is"
 CONDITIONS: dict[str, Condition] = {
-    "labels": Condition(
-        "labelled data",
-        lambda c, _: is_labelled(c),
-        "--config.task.source=files:PATTERN or tfds:NAME says where the data is",
+    "labels": Condition("labelled data", lambda c, _: c.labelled, _SOURCE),
+    "text": Condition("a corpus, not labelled data", lambda c, _: not c.labelled),
+    "masks": Condition("masked text, not labels or causal_lm", lambda c, _: c.masked),
+    "classes": Condition("heads over labels", lambda c, _: bool(c.kind)),
+    "files": Condition("task.source=files:…", lambda c, _: _reads_task(c, "files:")),
+    "tfds": Condition("task.source=tfds:…", lambda c, _: _reads_task(c, "tfds:")),
+    "vocabulary": Condition(
+        "a corpus or tokenizer.path", lambda c, _: not c.labelled or bool(c.tokenizer.path)
     ),
-    "text": Condition(
-        "training on a corpus, not on labelled data", lambda c, _: not is_labelled(c)
-    ),
-    "masks": Condition("masked text, not labelled data or causal_lm", lambda c, _: masks_text(c)),
-    "classes": Condition(
-        "heads over labels", lambda c, _: bool(kind_of(c)), f"train one of: {', '.join(LABELLED)}"
-    ),
-    "files": Condition("task.source = files:…", lambda c, _: _reads_source(c, "files:")),
-    "tfds": Condition("task.source = tfds:…", lambda c, _: _reads_source(c, "tfds:")),
-    "vocabulary": Condition("a corpus or tokenizer.path", lambda c, _: _cuts_words(c)),
     "trained": Condition(
-        "a vocabulary that is trained, on a corpus and without tokenizer.path",
-        lambda c, _: not is_labelled(c) and not c.tokenizer.path,
+        "a corpus without tokenizer.path",
+        lambda c, _: not c.labelled and not c.tokenizer.path,
     ),
-    "mlm": Condition("the objective mlm", lambda c, _: "mlm" in c.heads),
-    "random": Condition(
-        "a share of random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0
-    ),
-    "words": Condition("the heads of mlm and causal_lm", lambda c, _: _predicts_words(c)),
+    "mlm": Condition("objective mlm", lambda c, _: "mlm" in c.heads),
+    "random": Condition("random tokens in masking.replace", lambda c, _: c.masking.replace[1] > 0),
+    "words": Condition("heads of mlm and causal_lm", lambda c, _: _predicts_words(c)),
     "head activation": Condition(
-        "the heads of mlm and causal_lm without model.word_head = matrix, and model.pooler = "
-        "transform",
-        lambda c, _: _activates_head(c),
+        "heads of words without word_head=matrix, and pooler=transform",
+        lambda c, _: (_predicts_words(c) and c.model.word_head != "matrix") or _transforms(c),
     ),
     "pooled": Condition(_VECTOR, lambda c, _: _pools(c)),
     "pooler": Condition(
-        f"{_VECTOR}, or transform for others over labels, with model.features = 1",
+        f"{_VECTOR}, or transform for other heads over labels, with model.features=1",
         lambda c, _: _has_pooler(c),
     ),
     "encoder pooler": Condition(
-        f"{_VECTOR}, with a pooler of the encoder and model.features = 1",
+        f"{_VECTOR}, without pooler=transform and with model.features=1",
         lambda c, _: c.model.pooler != "transform" and _has_pooler(c),
     ),
-    "dropout": Condition("dropout above 0", lambda c, _: _drops(c), "--config.model.dropout=0.1"),
-    "samples": Condition(
-        "evals.validation of labelled data, or of a corpus by mlm or causal_lm",
-        lambda c, _: _shows_samples(c),
-    ),
-    "init_from": Condition(
-        "init_from", lambda c, _: bool(c.init_from), "name the model that training starts from"
-    ),
+    "dropout": Condition("dropout above 0", _drops, "--config.model.dropout=0.1"),
+    "samples": Condition("evals.validation of labelled data, mlm or causal_lm", _shows_samples),
 }
 
 
@@ -183,34 +145,31 @@ def read_condition(text: str) -> Condition:
         return CONDITIONS[text]
     path, equals, listed = text.partition("=")
     values = listed.split("|")
-    words = " or ".join(values)
+    hint = "" if "*" in path else f"--config.{path}={values[0]}"
     if path == "unit":
-        return Condition(
-            f"masking.unit = {words}, or that of an evaluation",
-            lambda c, _: bool({c.masking.unit, *(e.unit for e in c.evals.values())} & {*values}),
-            f"--config.masking.unit={values[0]}",
-        )
+        said = f"masking.unit={listed}, in training or evals"
+        hint = f"--config.masking.unit={values[0]}"
+        return Condition(said, lambda c, _: bool({*_list_units(c)} & {*values}), hint)
     if path == "kind":
-        return Condition(f"tasks of the kind {words}", lambda c, _: kind_of(c) in values)
+        return Condition(f"tasks of {', '.join(values)}", lambda c, _: c.kind in values)
     if path == "objective":
-        return Condition(f"objective {words}", lambda c, entry: entry in values)
+        return Condition(f"objective {', '.join(values)}", lambda c, entry: entry in values)
     if equals:
-        hint = f"--config.{path}={values[0]}"
-        return Condition(
-            f"{path} = {words}",
-            lambda c, entry: str(get_value(c, path, entry)) in values,
-            hint if "*" not in path else "",
-        )
+        return Condition(text, lambda c, entry: str(get_value(c, path, entry)) in values, hint)
     path, above, _ = text.partition(">")
     if above:
-        usual = list_knobs()[path].default or "N"
-        hint = f"--config.{path}={usual}"
+        hint = f"--config.{path}={list_knobs()[path].default or 'N'}"
         return Condition(f"{path} above 0", lambda c, _: get_value(c, path) > 0, hint)
     return Condition(path, lambda c, _: bool(get_value(c, path)), f"set {path}")
 
 
+def _list_units(c: Config) -> list[str]:
+    """List the masking units of training and of evaluations."""
+    return [c.masking.unit, *(one.unit for one in c.evals.values())]
+
+
 def list_unit_knobs() -> list[str]:
-    """Return the names of the knobs of `masking` that define masking units."""
+    """List the knobs of `masking` that define masking units."""
     return [
         path.partition(".")[2]
         for path, knob in list_knobs().items()
@@ -220,8 +179,7 @@ def list_unit_knobs() -> list[str]:
 
 def list_conditions(path: str) -> list[Condition]:
     """Return the conditions of a knob: those of its section, and its own."""
-    section = read_section(Config)[path.partition(".")[0]]
-    texts = section.traits.when
+    texts = read_section(Config)[path.partition(".")[0]].traits.when
     if "." in path:
         texts += find_knob(path).traits.when
     return [read_condition(text) for text in texts]
@@ -239,21 +197,21 @@ def find_idle(written: Config, resolved: Config, defaults: Mapping[str, Any]) ->
     found = []
     for path, value in list_values(written):
         knob = find_knob(path)
-        if value == knob.default or (path in defaults and value == defaults[path]):
+        if value in (knob.default, defaults.get(path, knob.default)):
             continue
         entry = path.split(".")[1] if path.partition(".")[0] in ENTRIES else ""
         conditions = list_conditions(path)
         failed = next((one for one in conditions if not one.holds(resolved, entry)), None)
-        if failed and not _means_the_same(knob.traits, value, resolved):
+        if failed and not _means_the_same(knob, value, resolved):
             found.append(Idle(path, value, knob.default, failed))
     return found
 
 
-def _means_the_same(traits: Any, value: Any, resolved: Config) -> bool:
+def _means_the_same(knob: Knob, value: Any, resolved: Config) -> bool:
     """Tell whether a value means the same as leaving the knob out."""
-    if traits.same_as:
-        return value == get_value(resolved, traits.same_as)
-    return traits.idle is not None and value == traits.idle
+    if knob.traits.same_as:
+        return value == get_value(resolved, knob.traits.same_as)
+    return knob.traits.idle is not None and value == knob.traits.idle
 
 
 def list_values(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,10 +1,9 @@
 """How a knob is declared: its type with a range or choices, its default, and what else is true.
 
-    #: share of the eligible tokens that is selected
-    rate: Share = knob(0.15, when="masking.draw=fixed", traced=True)
+    rate: Share = knob(0.15, "masking.draw=fixed", traced=True)  #: share of tokens selected
 
-The comment above a knob says what the knob does. `read_sentences` finds it for error messages,
-reports and `bert-jax knobs`.
+The comment `#:` behind or above a knob says what the knob does. Error messages, reports and
+`bert-jax knobs` show it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ Epochs = Annotated[float, Meta(ge=0.01)]
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What is true of a knob beside its type and default.
+    """What is true of a knob besides its type and default.
 
     Attributes:
       when: the conditions under which the knob acts; `conditions.py` lists their forms.
@@ -48,32 +47,31 @@ class Traits:
     resets: tuple[str, ...] = ()
 
 
-def knob(default: Any, when: str | tuple[str, ...] = (), **traits: Any) -> Any:
-    """Declare a knob with a default and with Traits; a knob without Traits is a plain field."""
-    conditions = (when,) if isinstance(when, str) else when
-    metadata = {"traits": Traits(conditions, **traits)}
+def knob(default: Any, *when: str, **traits: Any) -> Any:
+    """Declare a knob with its default, its conditions and other Traits."""
+    metadata = {"traits": Traits(when, **traits)}
     if isinstance(default, dict):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
-def section(make: Callable[[], Any], when: str = "", free: bool = False) -> Any:
-    """Declare a section; its condition, and whether it is free, hold for all of its knobs."""
-    traits = Traits((when,) if when else (), free=free)
+def section(make: Callable[[], Any], *when: str, free: bool = False) -> Any:
+    """Declare a section; its conditions, and whether it is free, hold for all of its knobs."""
+    traits = Traits(when, free=free)
     return dataclasses.field(default_factory=make, metadata={"traits": traits})
 
 
 @functools.cache
 def read_sentences(section: type) -> dict[str, str]:
-    """Return the comment `#:` above each knob of a dataclass, by the knob's name."""
+    """Read the comments `#:` of a dataclass, by the names of its knobs."""
     sentences = {}
-    lines: list[str] = []
+    above: list[str] = []
     for line in inspect.getsource(section).splitlines():
-        comment = re.match(r" +#: (.*)", line)
-        declared = re.match(r" {4}(\w+): ", line)
-        if comment:
-            lines.append(comment[1])
-        elif declared:
-            sentences[declared[1]] = " ".join(lines)
-            lines = []
+        code, marker, text = line.partition("#: ")
+        declared = re.match(r" {4}(\w+): ", code)
+        if declared:
+            sentences[declared[1]] = text or " ".join(above)
+            above = []
+        elif marker:
+            above.append(text)
     return sentences

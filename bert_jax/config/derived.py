@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 
 from bert_jax.config import validation
-from bert_jax.config.conditions import masks_text
 from bert_jax.config.knobs import OBJECTIVES, SIZES, Config, Masking, Model, Objective
-from bert_jax.errors import ConfigError, suggest
+from bert_jax.errors import ConfigError, need, suggest
 
 OF_TOKENS = ("causal_lm", "diffusion", "hybrid")  # each of them takes the place of mlm
 
@@ -23,14 +22,13 @@ def derive(c: Config) -> Config:
         optim = dataclasses.replace(optim, warmup_steps=warmup)
     trackers = tuple(dict.fromkeys(c.logging.trackers))
     logging = dataclasses.replace(c.logging, trackers=trackers)
-    derived = dataclasses.replace(
-        c, model=model, objectives=_derive_objectives(c), optim=optim, logging=logging
-    )
-    if not masks_text(derived):  # the same run, whatever the base of a study has
+    objectives = _derive_objectives(c)
+    c = dataclasses.replace(c, model=model, objectives=objectives, optim=optim, logging=logging)
+    if not c.masked:  # the same run, whatever the base of a study has
         masking = dataclasses.replace(c.masking, rounding=Masking().rounding)
-        derived = dataclasses.replace(derived, masking=masking)
-    validation.check(derived)
-    return derived
+        c = dataclasses.replace(c, masking=masking)
+    validation.check(c)
+    return c
 
 
 def _derive_model(m: Model) -> Model:
@@ -50,42 +48,25 @@ def _derive_model(m: Model) -> Model:
 
 
 def _derive_objectives(c: Config) -> dict[str, Objective]:
-    """Return the objectives that are trained.
+    """Return the objectives that are trained, with their weights.
 
-    A pair objective needs the labels of its `pairs`; setting its weight without them is an error.
-    An objective of OF_TOKENS replaces `mlm`.
+    A pair objective needs the labels of its `pairs`, and an objective of OF_TOKENS replaces `mlm`.
+    An objective that is left out so may have no weight.
     """
     others = [name for name in OF_TOKENS if name in c.objectives]
-    if len(others) > 1:
-        raise ConfigError(
-            f"config.objectives has both {others[0]} and {others[1]}",
-            "a model learns tokens by one of them: leave the other out",
-        )
-    active: dict[str, Objective] = {}
+    beside = "a model learns tokens by one of them: leave the other out"
+    need(len(others) < 2, f"config.objectives has both {' and '.join(others)}", beside)
+    trained: dict[str, Objective] = {}
     for name, objective in c.objectives.items():
         if name not in OBJECTIVES:
             raise ConfigError(f"config.objectives has no {name!r}", suggest(name, OBJECTIVES))
-        if name in ("nsp", "sop"):
-            fits = name == c.pairs
+        said = f"config.objectives.{name}.weight = {objective.weight}"
+        if name in ("nsp", "sop") and name != c.pairs:
+            hint = f"set --config.pairs={name}, or leave the weight out"
+            need(objective.weight is None, f"{said} but config.pairs = {c.pairs!r}", hint)
+        elif name == "mlm" and others:
+            need(objective.weight is None, f"{said} beside objectives.{others[0]}", beside)
         else:
-            fits = name != "mlm" or not others
-        if fits:
             weight = OBJECTIVES[name].weight if objective.weight is None else objective.weight
-            active[name] = dataclasses.replace(objective, weight=weight)
-        elif objective.weight is not None:
-            raise _refuse_weight(c, name, objective.weight, others)
-    return active
-
-
-def _refuse_weight(c: Config, name: str, weight: float, others: list[str]) -> ConfigError:
-    """Return the refusal of a weight of an objective that is not trained."""
-    said = f"config.objectives.{name}.weight = {weight}"
-    if name == "mlm":
-        return ConfigError(
-            f"{said} beside objectives.{others[0]}",
-            "a model learns tokens by one of them: leave the other out",
-        )
-    return ConfigError(
-        f"{said} but config.pairs = {c.pairs!r}",
-        f"set --config.pairs={name}, or leave the weight out",
-    )
+            trained[name] = dataclasses.replace(objective, weight=weight)
+    return trained

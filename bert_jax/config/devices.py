@@ -1,16 +1,14 @@
 """The best settings for each kind of device, for the knobs that a config leaves at `auto`.
 
-On a CPU float32 is kept because runs there are compared to the last digits. bfloat16_products saves
-a third of the time where the processor supports it. It must be set by name. Dropout uses threefry
-everywhere, so that runs under vmap draw the bits of runs alone. The C allocator is no column: it is
-set before jax looks for devices (`allocator.py`). The rows of accelerators follow what their
-compilers make of BERT-base (experiments/scale/README.md); none was measured.
+A CPU keeps float32 because runs there are compared to the last digits. bfloat16_products saves a
+third of the time where the processor supports it, and must be set by name. Dropout uses threefry
+everywhere, so that runs under vmap draw the bits of single runs. The rows of accelerators follow
+what their compilers make of BERT-base (experiments/scale/README.md); none was measured.
 
-A TPU has 15.75 GiB and compiles one layer. Its loop carries copies from the forward to the backward
-pass, and dots keeps these to results of matmuls, at the same matmuls. A GPU has room for all that
-the backward pass reads. A loop would write and read arrays, a third of all traffic, that fusions of
-unrolled layers pass on. Recomputation of unrolled layers saves nothing on a GPU. A batch that does
-not fit needs model.scan=true besides model.remat.
+A TPU has 15.75 GiB and compiles one layer, whose loop carries copies from the forward to the
+backward pass; dots keeps these to results of matmuls. A GPU has room for all that the backward pass
+reads. A loop would write and read arrays that fusions of unrolled layers pass on: a third of all
+traffic. A batch that does not fit a GPU needs model.scan=true besides model.remat.
 """
 
 from __future__ import annotations
@@ -29,27 +27,23 @@ logger = logging.getLogger(__name__)
 
 
 class Row(NamedTuple):
-    """The settings of one kind of device.
+    """The settings of one kind of device."""
 
-    The compute type of training, the attention backend, whether layers are a scan, what the
-    backward pass computes again, how runs share a device, and the generator of dropout bits.
-    """
-
-    dtype: model_knobs.Dtype
+    dtype: model_knobs.Dtype  # of training
     attention: str
     scan: bool
     remat: model_knobs.Remat
     arms: str
-    prng: str
+    prng: str = "threefry2x32"
 
 
 TABLE: Mapping[str, Row] = {
-    "cpu": Row("float32", "einsum", False, "none", "map", "threefry2x32"),
-    "cuda": Row("bfloat16", "cudnn", False, "none", "vmap", "threefry2x32"),
-    "gpu": Row("bfloat16", "einsum", False, "none", "vmap", "threefry2x32"),  # of other makers
-    "tpu": Row("bfloat16", "splash", True, "dots", "vmap", "threefry2x32"),
+    "cpu": Row("float32", "einsum", False, "none", "map"),
+    "cuda": Row("bfloat16", "cudnn", False, "none", "vmap"),
+    "gpu": Row("bfloat16", "einsum", False, "none", "vmap"),  # of other makers
+    "tpu": Row("bfloat16", "splash", True, "dots", "vmap"),
 }
-# What a compiler is told beside its defaults. A TPU's adds up all gradients and reduces them over
+# What a compiler is told besides its defaults. A TPU's adds up all gradients and reduces them over
 # devices at once, with nothing to compute meanwhile; in parts of 1 MiB or more, all but the last
 # move while the rest of the backward pass is computed (experiments/scale/README.md).
 COMPILER: Mapping[str, Mapping[str, bool | int]] = {
@@ -80,12 +74,9 @@ def everything() -> Sequence[Any]:
 
 @contextlib.contextmanager
 def traced_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
-    """Have what is traced meanwhile be the code of other devices, as if they were here.
+    """Trace code for devices of another kind, as if they were here.
 
-    Args:
-      kind: of the devices.
-      devices: described by a compiler; without any, the code is that of the other kind, for the
-        number of devices that are here.
+    Without `devices`, as a compiler describes them, the code is for the devices that are here.
     """
     global _target
     before, _target = _target, (kind, devices)
@@ -102,11 +93,13 @@ def here() -> Row:
 
 def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
     """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
-    row = here()
-    dtype = (row.dtype if train else READING) if model.dtype == "auto" else model.dtype
-    wanted = row.scan if model.scan is None else model.scan
-    remat = (row.remat if train else "none") if model.remat == "auto" else model.remat
-    return dataclasses.replace(model, dtype=dtype, scan=wanted and model.can_scan, remat=remat)
+    row = here() if train else here()._replace(dtype=READING, remat="none")
+    return dataclasses.replace(
+        model,
+        dtype=row.dtype if model.dtype == "auto" else model.dtype,
+        remat=row.remat if model.remat == "auto" else model.remat,
+        scan=model.can_scan and (row.scan if model.scan is None else model.scan),
+    )
 
 
 def compiler_options() -> dict[str, bool | int]:

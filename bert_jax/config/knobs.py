@@ -1,4 +1,4 @@
-"""Every knob of a run, once: type with range or choices, default, meaning and condition.
+"""Every knob of a run, once: type with range or choices, default, condition and meaning.
 
 `model_knobs.py` declares the knobs of the model, `data_knobs.py` the sections about data, and
 `run_knobs.py` the sections about batches in memory, checkpoints, evaluations and metrics.
@@ -66,7 +66,6 @@ POOLED = tuple(name for name, row in OBJECTIVES.items() if row.pooled)
 METRICS = {name: OBJECTIVES[name].metrics for name in LABELLED}
 
 LINE = 16 << 20  # bytes of the longest line of labelled data or of an input of `predict`
-BOUND = 2_048  # tokens of a row at most, under objective diffusion
 COUNTED = 2**31  # updates at most
 TEXT = 1_000_000  # characters of the longest text in such a line
 
@@ -75,71 +74,57 @@ TEXT = 1_000_000  # characters of the longest text in such a line
 class Objective:
     """One entry of `objectives`."""
 
-    #: factor in the loss; 0 keeps head and metrics; None is 1 where `pairs` allows, and 50 of
-    #: replaced, as ELECTRA has it
+    #: factor in the loss; 0 keeps head and metrics; None is 1, of replaced 50
     weight: Amount | None = knob(None, traced=True)
-    #: names of the classes
-    labels: tuple[str, ...] = knob((), when="objective=classify|tag")
+    labels: tuple[str, ...] = knob((), "objective=classify|tag")  #: names of the classes
     #: predict each [SEP] too, so that the model learns where a text ends
-    end: bool = knob(True, when="objective=causal_lm|hybrid")
+    end: bool = knob(True, "objective=causal_lm|hybrid")
     #: power of the weights; 1 bounds the likelihood, 0 weighs all predictions alike
-    gamma: Share = knob(1.0, when="objective=diffusion")
+    gamma: Share = knob(1.0, "objective=diffusion")
     #: share of the examples, and of the loss, that is causal
-    share: Share = knob(0.5, when="objective=hybrid", traced=True)
+    share: Share = knob(0.5, "objective=hybrid", traced=True)
     #: a masked token is predicted from the place before it, as GPT-BERT does
-    shift: bool = knob(False, when="objective=hybrid")
-    #: tokens are replaced by a generator that mlm trains beside the encoder, with
-    #: its layers, its embeddings and this share of its width; 0 is none, and the random
-    #: tokens of masking.replace
-    generator: Share = knob(0.0, when="objective=replaced")
+    shift: bool = knob(False, "objective=hybrid")
+    #: width of a generator trained by mlm, as a share of the encoder's; 0 is random tokens of
+    #: masking.replace
+    generator: Share = knob(0.0, "objective=replaced")
 
 
 @dataclasses.dataclass(frozen=True)
 class Optim:
     """Optimizer, schedule and clipping."""
 
-    #: adam2018 has no bias correction
-    name: Literal["adam2018", "adamw", "lamb"] = "adamw"
-    #: learning rate at the peak
-    learning_rate: Amount = knob(1e-4, traced=True)
+    name: Literal["adam2018", "adamw", "lamb"] = "adamw"  #: adam2018 has no bias correction
+    learning_rate: Amount = knob(1e-4, traced=True)  #: learning rate at the peak
     #: updates of linear warm-up
     warmup_steps: Annotated[int, Meta(ge=0, le=COUNTED)] = knob(
         10_000,
-        when="optim.warmup_fraction=None",
+        "optim.warmup_fraction=None",
         traced=True,
         same_as="optim.warmup_steps",
         resets=("warmup_fraction",),
     )
     #: warm-up as a share of the steps, in place of warmup_steps
     warmup_fraction: Share | None = knob(None, traced=True, resets=("warmup_steps",))
-    #: learning rate of a layer, as a share of that of the layer above
-    layer_decay: Share = 1.0
-    #: regular expression of parameters that are not trained, such as ^encoder/; empty is none
-    freeze: str = ""
+    layer_decay: Share = 1.0  #: learning rate of a layer, as a share of the layer above
+    freeze: str = ""  #: regular expression of parameters that are not trained, such as ^encoder/
     #: after warm-up; linear2018 decays from step 0; wsd after a stable phase at the peak
     schedule: Literal["linear", "linear2018", "cosine", "constant", "wsd"] = knob(
         "linear", traced=True
     )
-    #: share of the steps that decay, in a line; warm-up is not among them
-    decay_fraction: Share = knob(0.2, when="optim.schedule=wsd", traced=True)
-    #: share of the peak that the schedule reaches after the last update, as published
-    #: schedules do
-    final_fraction: Share = knob(0.0, when="optim.schedule=linear|cosine|wsd", traced=True)
-    #: first moment
-    b1: Annotated[float, Meta(ge=0, le=0.999999)] = 0.9
-    #: second moment
-    b2: Annotated[float, Meta(ge=0, le=0.999999)] = 0.999
-    #: added to the root of the second moment
-    epsilon: Annotated[float, Meta(ge=1e-30)] = 1e-06
-    #: decoupled, multiplied by the learning rate
-    weight_decay: Amount = knob(0.01, traced=True)
-    #: regular expression of parameters without weight decay; must match some; empty is none
-    no_decay: str = knob(r"norm/|bias$", when="optim.weight_decay>0")
-    #: largest global norm of the gradient; 0 never clips
-    clip_norm: Amount = 1.0
-    #: microbatches an update; batch_size stays the same
-    accumulation: Count = 1
-    #: updates in a row with a gradient that is not finite, all skipped, before the run ends
+    #: share of the steps that decay, in a line
+    decay_fraction: Share = knob(0.2, "optim.schedule=wsd", traced=True)
+    #: share of the peak after the last update
+    final_fraction: Share = knob(0.0, "optim.schedule=linear|cosine|wsd", traced=True)
+    b1: Annotated[float, Meta(ge=0, le=0.999999)] = 0.9  #: first moment
+    b2: Annotated[float, Meta(ge=0, le=0.999999)] = 0.999  #: second moment
+    epsilon: Annotated[float, Meta(ge=1e-30)] = 1e-06  #: added to the root of the second moment
+    weight_decay: Amount = knob(0.01, traced=True)  #: decoupled, multiplied by the learning rate
+    #: regular expression of parameters without weight decay; empty is none
+    no_decay: str = knob(r"norm/|bias$", "optim.weight_decay>0")
+    clip_norm: Amount = 1.0  #: largest global norm of the gradient; 0 never clips
+    accumulation: Count = 1  #: microbatches an update; batch_size stays the same
+    #: skipped updates in a row, with a non-finite gradient, before the run ends
     nonfinite_limit: Count = 5
 
     def stable_until(self, steps: int) -> int:
@@ -153,61 +138,50 @@ class Parallel:
 
     #: jit over a mesh, or pmap for pure data parallelism
     step: Literal["jit", "pmap"] = knob("jit", free=True)
-    #: ways the batch is split
-    data: Annotated[int, Meta(ge=-1)] = knob(-1, free=True)
-    #: ways the batch, parameters and optimizer state are split
-    fsdp: Count = knob(1, free=True)
-    #: runs that train together on one device: one after the other (map) or all at once
-    #: (vmap), which needs the prng threefry2x32; auto is map on a CPU or with another prng,
-    #: else vmap
+    data: Annotated[int, Meta(ge=-1)] = knob(-1, free=True)  #: ways the batch is split
+    fsdp: Count = knob(1, free=True)  #: ways the batch, parameters and optimizer state are split
+    #: runs that share a device, in turn (map) or at once (vmap, which needs prng threefry2x32);
+    #: auto is map on a CPU
     arms: Literal["auto", "map", "vmap"] = knob("auto", free=True)
-    #: several processes: start jax.distributed before anything else
-    distributed: bool = knob(False, free=True)
-    #: generator of dropout bits; masks always use threefry; auto is threefry2x32, which alone
-    #: gives runs under vmap the bits of runs alone
-    prng: Literal["auto", "threefry2x32", "rbg", "unsafe_rbg"] = knob("auto", when="dropout")
+    distributed: bool = knob(False, free=True)  #: start jax.distributed, for several processes
+    #: generator of dropout bits; auto is threefry2x32, whose bits are the same under vmap
+    prng: Literal["auto", "threefry2x32", "rbg", "unsafe_rbg"] = knob("auto", "dropout")
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
     """The config of one run."""
 
-    #: seed of initialisation, dropout and masks
-    seed: Seed = knob(0, traced=True)
-    #: seed of order, pairs and packing
-    data_seed: Seed = 0
+    seed: Seed = knob(0, traced=True)  #: seed of initialisation, dropout and masks
+    data_seed: Seed = 0  #: seed of order, pairs and packing
     #: updates
     steps: Annotated[int, Meta(ge=1, le=COUNTED)] = knob(
-        1_000_000, when="epochs=None", resets=("epochs",)
+        1_000_000, "epochs=None", resets=("epochs",)
     )
-    #: passes over the training data, in place of steps; of text at most so many
+    #: passes over the training data
     epochs: Annotated[float, Meta(ge=0.01, le=1_000_000)] | None = knob(None, resets=("steps",))
-    #: examples an update, over all devices and microbatches; of an example that is read in
-    #: several views (masking.prediction_rate), each counts
+    #: examples an update, over all devices and microbatches; each view of an example counts
     batch_size: Annotated[int, Meta(ge=1, le=1 << 20)] = 256
-    #: tokens a row
-    sequence_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128
-    #: most examples in a row; 1 gives each its own row; from 2 on an example without pairs is
-    #: a whole document, or a piece of a document that is longer than a row; evaluations do
-    #: not pack, and without pairs fill their rows across documents
-    packing: Annotated[int, Meta(ge=1, le=64)] = knob(1, when="text")
+    sequence_length: Annotated[int, Meta(ge=8, le=LONGEST)] = 128  #: tokens a row
+    #: most examples in a row; from 2 on, without pairs, an example is a document or a row-long
+    #: piece of one; evaluations do not pack
+    packing: Annotated[int, Meta(ge=1, le=64)] = knob(1, "text")
     #: an example is one text, or a pair with labels of nsp or sop
-    pairs: Literal["none", "nsp", "sop"] = knob("nsp", when="text", idle="none")
-    #: RUN@STEP: go on from this checkpoint of a run whose updates up to it are the same
+    pairs: Literal["none", "nsp", "sop"] = knob("nsp", "text", idle="none")
+    #: RUN@STEP: go on from a checkpoint of a run with the same updates before it
     branch_from: str = ""
-    #: a run, or another project's model, whose parameters are loaded
-    init_from: str = ""
-    #: regular expression of parameter names that init_from need not have, such as ^nsp/
-    init_fresh: str = knob("", when="init_from")
-    #: number of top layers that are initialised, not loaded, and with them the pooler
-    init_fresh_layers: Natural = knob(0, when="init_from")
+    init_from: str = ""  #: a run, or a model of others, whose parameters are loaded
+    #: regular expression of parameters that init_from need not have, such as ^nsp/
+    init_fresh: str = knob("", "init_from")
+    #: top layers that are initialised, not loaded, and with them the pooler
+    init_fresh_layers: Natural = knob(0, "init_from")
     #: remap lets init_from have another vocabulary
-    init_vocab: Literal["same", "remap"] = knob("same", when="init_from")
-    corpus: Corpus = section(Corpus, when="text")
-    task: Task = section(Task, when="labels")
+    init_vocab: Literal["same", "remap"] = knob("same", "init_from")
+    corpus: Corpus = section(Corpus, "text")
+    task: Task = section(Task, "labels")
     tokenizer: Tokenizer = section(Tokenizer)
-    examples: Examples = section(Examples, when="text")
-    masking: Masking = section(Masking, when="masks")
+    examples: Examples = section(Examples, "text")
+    masking: Masking = section(Masking, "masks")
     model: Model = section(Model)
     objectives: dict[str, Objective] = section(lambda: {n: Objective() for n in DEFAULT})
     optim: Optim = section(Optim)
@@ -235,19 +209,12 @@ class Config:
         The generator has as many layers as the encoder, and a share of its width, heads and
         feed-forward. It reads the encoder's embeddings, which keep their width.
         """
-        model, part = self.model, self.generator_share
-        if not part:
+        share = self.generator_share
+        if not share:
             return None
-        assert model.hidden is not None
-        assert model.heads is not None
-        assert model.mlp is not None
-        return dataclasses.replace(
-            model,
-            hidden=max(1, round(part * model.hidden)),
-            heads=max(1, round(part * model.heads)),
-            mlp=max(1, round(part * model.mlp)),
-            embedding=model.table_width,
-        )
+        hidden, heads, mlp = (max(1, round(share * size)) for size in self.model.shape[1:])
+        width = self.model.table_width
+        return dataclasses.replace(self.model, hidden=hidden, heads=heads, mlp=mlp, embedding=width)
 
     @property
     def heads(self) -> tuple[str, ...]:
@@ -268,6 +235,16 @@ class Config:
         return dataclasses.replace(self, objectives=dict(zip(self.heads, read, strict=True)))
 
     @property
+    def kind(self) -> str:
+        """The objective over labels; empty if there is none."""
+        return next((name for name in self.objectives if name in LABELLED), "")
+
+    @property
+    def labelled(self) -> bool:
+        """True where the data is labelled, and not a corpus."""
+        return bool(self.task.source or self.kind)
+
+    @property
     def masked(self) -> bool:
         """True where text is corrupted before it is read: not for labelled data or causal_lm."""
-        return not self.task.source and "causal_lm" not in self.objectives
+        return not self.labelled and "causal_lm" not in self.objectives

@@ -33,129 +33,107 @@ class Model:
     size: Literal["tiny", "mini", "small", "medium", "base", "large"] = knob(
         "base", resets=("layers", "hidden", "heads", "mlp")
     )
-    #: encoder layers
-    layers: Annotated[int, Meta(ge=1, le=1000)] | None = None
-    #: width of the vectors
-    hidden: Width | None = None
-    #: attention heads
-    heads: Width | None = None
+    layers: Annotated[int, Meta(ge=1, le=1000)] | None = None  #: encoder layers
+    hidden: Width | None = None  #: width of the vectors
+    heads: Width | None = None  #: attention heads
     #: feed-forward width; None is 4 x hidden
     mlp: Annotated[int, Meta(ge=1, le=16 * WIDEST)] | None = None
-    #: width of the tables of tokens, types and positions; a dense layer brings it to hidden,
-    #: as in ELECTRA, and the MLM head back; None is hidden
+    #: width of the tables, brought to hidden by a dense layer, as in ELECTRA; None is hidden
     embedding: Width | None = None
-    #: rows of the table of learned positions; of relative ones, the distance from which on
-    #: all are in the last bucket
+    #: rows of the table of learned positions; distance from which on relative ones share a bucket
     max_positions: Annotated[int, Meta(ge=1, le=1 << 20)] = knob(
-        512, when="model.position=learned|relative"
+        512, "model.position=learned|relative"
     )
-    #: row of that table which the first token reads; RoBERTa's is 2
-    first_position: Annotated[int, Meta(ge=0, le=1 << 20)] = knob(0, when="model.position=learned")
-    #: segment types: 2 tell the texts of a pair apart, 1 is one vector for every token, 0
-    #: none
+    #: row of the first token in that table; RoBERTa's is 2
+    first_position: Annotated[int, Meta(ge=0, le=1 << 20)] = knob(0, "model.position=learned")
+    #: segment types: 2 for pairs, 1 is one vector for all tokens, 0 none
     type_vocab: Annotated[int, Meta(ge=0, le=WIDEST)] = 2
     #: rows of the token table are padded to a multiple; padding is never predicted
     vocab_multiple: Width = 64
-    #: position encoding; relative is a table of distances in buckets, whose vectors attention
-    #: compares with tokens (disentangled attention), as in DeBERTa, LTG-BERT and GPT-BERT
+    #: relative is disentangled attention over buckets of distances (DeBERTa, GPT-BERT)
     position: Literal["learned", "sinusoidal", "rotary", "alibi", "relative", "none"] = "learned"
-    #: buckets of distances in each direction: half of the buckets are for the shortest distances,
-    #: the rest are spaced by the logarithm, up to max_positions
-    position_buckets: Annotated[int, Meta(ge=2, le=1 << 20)] = knob(
-        32, when="model.position=relative"
-    )
+    #: buckets of distances in each direction: half for the shortest, the rest logarithmic
+    position_buckets: Annotated[int, Meta(ge=2, le=1 << 20)] = knob(32, "model.position=relative")
     #: the wavelengths are 2 pi to this many times 2 pi
-    rotary_base: Annotated[float, Meta(ge=1)] = knob(10000.0, when="model.position=rotary")
+    rotary_base: Annotated[float, Meta(ge=1)] = knob(10000.0, "model.position=rotary")
     #: rotary_base of layers with a window; None is the same
     rotary_base_near: Annotated[float, Meta(ge=1)] | None = knob(
-        None, when=("model.position=rotary", "model.window>0")
+        None, "model.position=rotary", "model.window>0"
     )
-    #: normalise after or before each block
-    norm: Literal["post", "pre"] = "post"
-    #: normalisation, everywhere: LayerNorm, or RMSNorm, which has neither mean nor bias
+    norm: Literal["post", "pre"] = "post"  #: normalise after or before each block
+    #: LayerNorm, or RMSNorm, which has neither mean nor bias
     norm_kind: Literal["layer", "rms"] = "layer"
-    #: whether the sum of the embeddings is normalised
-    embedding_norm: bool = True
-    #: whether the first layer normalises what its attention reads
-    first_norm: bool = knob(True, when="model.norm=pre")
-    #: a further LayerNorm before the last matmul of attention and of the feed-forward
+    embedding_norm: bool = True  #: normalise the sum of the embeddings
+    #: the first layer normalises what its attention reads
+    first_norm: bool = knob(True, "model.norm=pre")
+    #: one more LayerNorm before the last matmul of attention and feed-forward
     inner_norm: bool = False
-    #: whether LayerNorm has scale and bias; the norm of relative positions keeps them
+    #: scale and bias of LayerNorm; the norm of relative positions keeps them
     norm_parameters: bool = True
-    #: whether dense layers and LayerNorm have biases; outputs over words and labels always do
-    biases: bool = True
-    #: biases of the dense layers of the feed-forward; None is `biases`
-    mlp_biases: bool | None = None
+    biases: bool = True  #: biases of dense layers and LayerNorm, except outputs, which have them
+    mlp_biases: bool | None = None  #: biases of the feed-forward; None is `biases`
     #: activation of the feed-forward; gelu is the exact erf form
     activation: Literal["gelu", "gelu_tanh", "relu", "silu"] = "gelu"
-    #: activation of the MLM head, and of pooler=transform; None is the feed-forward's
+    #: activation of the MLM head and of pooler=transform; None is the feed-forward's
     head_activation: Literal["gelu", "gelu_tanh", "relu", "silu"] | None = knob(
-        None, when="head activation", same_as="model.activation"
+        None, "head activation", same_as="model.activation"
     )
-    #: what turns vectors into logits of words: a dense layer, head_activation, a norm and the
-    #: token table (transform) or a matrix in its place (untied), or that matrix alone
-    #: (matrix)
-    word_head: Literal["transform", "untied", "matrix"] = knob("transform", when="words")
-    #: gated feed-forward (GeGLU with gelu)
-    gated: bool = False
-    #: what attention has summed is multiplied by the gelu of a dense layer of what it reads
+    #: from vectors to words: dense layer, head_activation, norm and the token table (transform), or
+    #: a matrix of its own (untied); or only a matrix
+    word_head: Literal["transform", "untied", "matrix"] = knob("transform", "words")
+    gated: bool = False  #: gated feed-forward (GeGLU with gelu)
+    #: attention is multiplied by the gelu of a dense layer of its input
     attention_gate: bool = False
-    #: attention and feed-forward of each layer read a learned sum of the outputs of all
-    #: before them, embeddings included (DenseFormer); at first that of the last alone
+    #: each block reads a learned sum of all outputs before it (DenseFormer)
     layer_weights: bool = False
-    #: the vector of a text that heads over labels read: that of [CLS] (of a causal model, of
-    #: the last token), or the mean over all tokens
-    pooling: Literal["cls", "mean"] = knob("cls", when="pooled")
-    #: what heads over labels read that vector through: a dense layer of the encoder and this
-    #: activation; transform is a dense layer, head_activation and LayerNorm of each head, as
-    #: the MLM head has them, also for heads over tokens
-    pooler: Literal["tanh", "relu", "gelu", "transform"] = knob("tanh", when="pooler")
-    #: whether that layer of the encoder has a bias; None is as `biases` has it
-    pooler_bias: bool | None = knob(None, when="encoder pooler")
-    #: number of last layers, concatenated, that a head over labels reads; 1 is the paper's
-    #: fine-tuning
-    features: Count = knob(1, when="classes")
-    #: each token attends to itself and the tokens before it; the vector of a text is that of
-    #: its last token, not of [CLS]
-    causal: bool = False
-    #: a token attends to tokens at most this many positions away, on both sides; 0 is all
+    #: the vector of a text: [CLS] (the last token if causal), or the mean over tokens
+    pooling: Literal["cls", "mean"] = knob("cls", "pooled")
+    #: from that vector to a head: a dense layer of the encoder and this activation; or each head's
+    #: own dense layer, head_activation and norm (transform)
+    pooler: Literal["tanh", "relu", "gelu", "transform"] = knob("tanh", "pooler")
+    #: bias of that layer of the encoder; None is `biases`
+    pooler_bias: bool | None = knob(None, "encoder pooler")
+    #: last layers, concatenated, that a head over labels reads
+    features: Count = knob(1, "classes")
+    causal: bool = False  #: each token attends to itself and the tokens before it
+    #: a token attends to this many positions on both sides; 0 is all
     window: Annotated[int, Meta(ge=0, le=1 << 20)] = 0
-    #: the first layer and every n-th after it attend to all tokens; 0 is none
-    global_every: Annotated[int, Meta(ge=0, le=1000)] = knob(0, when="model.window>0")
-    #: backend of attention: einsum, which alone drops probabilities and returns them; cudnn,
-    #: on NVIDIA GPUs; splash, on TPUs; auto is that of the device where it supports a pass,
-    #: else einsum
+    #: the first and every n-th layer after it attend to all tokens; 0: none
+    global_every: Annotated[int, Meta(ge=0, le=1000)] = knob(0, "model.window>0")
+    #: einsum, which alone drops and returns probabilities; cudnn (NVIDIA); splash (TPU); auto is
+    #: the device's, where it can
     attention: Literal["auto", "einsum", "cudnn", "splash"] = knob("auto", free=True)
-    #: hidden dropout
-    dropout: Dropout = 0.1
-    #: attention dropout
-    attention_dropout: Dropout = 0.1
-    #: dropout before a head over labels; None is the hidden dropout
-    classifier_dropout: Dropout | None = knob(None, when="classes", same_as="model.dropout")
-    #: LayerNorm epsilon
-    norm_epsilon: Amount = 1e-12
-    #: distribution of weights: a normal one, truncated at two sigma or not
+    dropout: Dropout = 0.1  #: dropout of hidden vectors
+    attention_dropout: Dropout = 0.1  #: dropout of attention probabilities
+    #: dropout before a head over labels; None is `dropout`
+    classifier_dropout: Dropout | None = knob(None, "classes", same_as="model.dropout")
+    norm_epsilon: Amount = 1e-12  #: epsilon of norms
+    #: distribution of weights; truncated at two sigma or not
     init: Literal["truncated_normal", "normal"] = "truncated_normal"
-    #: nominal standard deviation of weights
-    init_stddev: Amount = 0.02
-    #: added to the score of a masked position, whose weight becomes 0
+    init_stddev: Amount = 0.02  #: nominal standard deviation of weights
+    #: added to the score of a masked position
     attention_bias: Annotated[float, Meta(ge=LEAST, le=-1000.0)] = -10000.0
-    #: compile one layer and loop over layers that are alike, or unroll; None is what suits the
-    #: device
-    scan: bool | None = None
-    #: activations that the backward pass computes again: none, all but the results of matmuls
-    #: and fused attention (dots), or all but the inputs of layers (full); auto is what suits
-    #: the device
+    scan: bool | None = None  #: compile one layer and loop over like layers; None suits the device
+    #: what the backward pass computes again: nothing, all but results of matmuls (dots), or all but
+    #: inputs of layers (full)
     remat: Remat = knob("auto", free=True)
-    #: compute type; bfloat16_products multiplies bfloat16 factors into float32 sums, and all
-    #: else is float32; auto is float32, but bfloat16 to train on an accelerator
+    #: compute type; bfloat16_products multiplies bfloat16 into float32 sums; auto is float32, but
+    #: bfloat16 to train on accelerators
     dtype: Dtype = "auto"
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The layers, width, heads and feed-forward width, once they are derived."""
+        assert self.layers is not None
+        assert self.hidden is not None
+        assert self.heads is not None
+        assert self.mlp is not None
+        return self.layers, self.hidden, self.heads, self.mlp
 
     @property
     def table_width(self) -> int:
         """The width of the token table."""
-        assert self.hidden is not None
-        return self.embedding or self.hidden
+        return self.embedding or self.shape[1]
 
     @property
     def can_scan(self) -> bool:

@@ -191,38 +191,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     "gpt_bert": GPT_BERT,
 }
 
-ABOUT: dict[str, str] = {
-    "google_2018": """
-        BERT as first released: google-research/bert and its paper, with the exact GELU of Hugging
-        Face's port. The last tenth of the steps, at 512 tokens, is a run that starts from this.""",
-    "google_head": """
-        BERT as the repository has been since 2019 (at eedf571): google_2018 with the tanh
-        approximation of GELU. Whole word masking came too, for who asks: masking.unit=word.""",
-    "huggingface": """
-        What transformers 5.23 does when told nothing: BertConfig, run_mlm.py and Trainer. Its
-        learning rate, without warm-up and decay, is meant for fine-tuning; steps and batch are
-        yours.""",
-    "roberta": """
-        RoBERTa base: Liu et al. 2019 and facebookresearch/fairseq. Large has a learning rate of
-        4e-4 and 30,000 steps of warm-up. Its byte-level BPE is tokenizer.kind=bpe.""",
-    "wettig": """
-        Wettig et al. 2022, Should You Mask 15%: princeton-nlp/DinkyTrain,
-        run_efficient_mlm_recipe.sh, on fairseq. The script trains size large; the paper's tables
-        vary masking.rate and masking.replace.""",
-    "mosaic": """
-        MosaicBERT: mosaicml/examples, benchmarks/bert,
-        yamls/main/mosaic-bert-base-uncased.yaml and src/bert_layers.py. Its optimizer decays every
-        parameter.""",
-    "modernbert": """
-        ModernBERT base, first of three stages: Warner et al. 2024, AnswerDotAI/ModernBERT. Size:
-        layers=22 (large 28), hidden=768 (1,024), heads=12 (16), mlp=1,152 (2,624); large learns at
-        5e-4. Pooling is as in transformers' ModernBertConfig.""",
-    "neobert": """
-        NeoBERT, first of two stages: Le Breton et al. 2025, chandar-lab/NeoBERT at ed75b68. Size:
-        layers=28, hidden=768, heads=12, mlp=2,048 (conf/model says 3,072, of which its gated
-        feed-forward takes two thirds).""",
-    "gpt_bert": """
-        GPT-BERT base of BabyLM's 100 million words: Charpentier and Samuel 2024, ltgoslo/gpt-bert
-        at 9fc1507. Size: mlp=2560; for 10 million words layers=12, hidden=384, heads=6, mlp=1280,
-        7,812 steps, learning rate 1.41e-2, init_stddev (2 / (5 * 384)) ** 0.5.""",
+ABOUT: dict[str, str] = {  # docs/presets.md has files, sizes and what is not reproduced
+    "google_2018": "BERT as first released (google-research/bert), with the exact GELU.",
+    "google_head": "BERT as its repository has been since 2019: GELU by its tanh approximation.",
+    "huggingface": "What transformers does when told nothing: BertConfig, run_mlm.py, Trainer.",
+    "roberta": "RoBERTa base (Liu et al. 2019), by facebookresearch/fairseq.",
+    "wettig": "Should You Mask 15%? (Wettig et al. 2022), size large, by princeton-nlp/DinkyTrain.",
+    "mosaic": "MosaicBERT base (mosaicml/examples); its optimizer decays every parameter.",
+    "modernbert": "ModernBERT base, first of three stages (Warner et al. 2024).",
+    "neobert": "NeoBERT, first of two stages (Le Breton et al. 2025).",
+    "gpt_bert": "GPT-BERT base of BabyLM's 100 million words (Charpentier and Samuel 2024).",
 }

@@ -1,4 +1,4 @@
-"""Knobs of a run beside its updates: prefetching, checkpoints, evaluations and metrics."""
+"""Knobs of a run besides its updates: prefetching, checkpoints, evaluations and metrics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_jax.config.declare import Count, Epochs, Natural, Seed, Share, knob
 
 EVALUATED = 64  # examples a step of an evaluation
 MOST_ROWS = 65_536  # of a step without updates
-# Places for metrics beside metrics.jsonl, each with the package that it needs; the tracker itself
+# Places for metrics besides metrics.jsonl, each with the package that it needs; the tracker itself
 # is a class of bert_jax/training/trackers.py.
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
 
@@ -30,21 +30,17 @@ class Checkpoints:
     """The checkpoints that are saved and kept."""
 
     #: steps between saves
-    every: Count = knob(1000, when="checkpoints.epochs=None", free=True, resets=("epochs",))
+    every: Count = knob(1000, "checkpoints.epochs=None", free=True, resets=("epochs",))
     #: epochs of a task between saves, in place of every
-    epochs: Epochs | None = knob(None, when="labels", free=True, resets=("every",))
-    #: latest steps kept
-    keep: Count = knob(2, free=True)
-    #: steps that are saved and kept for good, as 8,16
-    at: tuple[Count, ...] = knob((), free=True)
-    #: the same, by the words of training text that are read by then, each epoch anew: words
-    #: as between spaces, where hyphens and apostrophes divide them too; as 1000000,10000000
-    at_words: tuple[Count, ...] = knob((), when="text", free=True)
+    epochs: Epochs | None = knob(None, "labels", free=True, resets=("every",))
+    keep: Count = knob(2, free=True)  #: latest steps kept
+    at: tuple[Count, ...] = knob((), free=True)  #: steps that are saved and kept for good, as 8,16
+    #: the same, by words read: between spaces, hyphens, apostrophes, each epoch anew; as
+    #: 1000000,10000000
+    at_words: tuple[Count, ...] = knob((), "text", free=True)
     #: evaluations in a row without a better `best` before training ends; 0 never
-    patience: Natural = knob(0, when="checkpoints.best", free=True)
-    #: metric of evals.validation; the saved step with its best value is kept too; empty is
-    #: none
-    best: str = "mlm_loss"
+    patience: Natural = knob(0, "checkpoints.best", free=True)
+    best: str = "mlm_loss"  #: metric of evals.validation whose best step is kept; empty is none
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,21 +48,16 @@ class Eval:
     """One evaluation during training, an entry of `evals`."""
 
     #: steps between evaluations; 0 only at the end
-    every: Natural = knob(1000, when="evals.*.epochs=None", resets=("epochs",))
+    every: Natural = knob(1000, "evals.*.epochs=None", resets=("epochs",))
     #: epochs of a task between evaluations, in place of every
-    epochs: Epochs | None = knob(None, when="labels", resets=("every",))
-    #: the part of a task's data that is scored; a corpus has this one
-    split: str = knob("validation", when="labels")
-    #: masking rate of the frozen evaluation masks
-    rate: Share = knob(0.15, when="masks")
+    epochs: Epochs | None = knob(None, "labels", resets=("every",))
+    split: str = knob("validation", "labels")  #: the split that is scored
+    rate: Share = knob(0.15, "masks")  #: masking rate of the frozen evaluation masks
     #: shares of [MASK], random token, kept in these masks
-    replace: tuple[Share, Share, Share] = knob((0.8, 0.1, 0.1), when="masks")
-    #: masking unit, independent of that of training; the knobs of `masking` define it
-    unit: Unit = knob("token", when="masks")
-    #: seed of evaluation pairs and masks
-    seed: Seed = knob(0, when="text")
-    #: examples a step; never changes the result; None is, while training, as many a device as
-    #: it trains on at once (batch_size / optim.accumulation in all), and in `evaluate` 64
+    replace: tuple[Share, Share, Share] = knob((0.8, 0.1, 0.1), "masks")
+    unit: Unit = knob("token", "masks")  #: masking unit; the knobs of `masking` define it
+    seed: Seed = knob(0, "text")  #: seed of evaluation pairs and masks
+    #: examples a step; None: as many as a microbatch has
     batch_size: Annotated[int, Meta(ge=1, le=MOST_ROWS)] | None = EVALUATED
 
 
@@ -74,12 +65,9 @@ class Eval:
 class Logging:
     """The metrics, events and samples written while training."""
 
-    #: steps that a line of metrics.jsonl averages over
-    every: Count = 10
-    #: where metrics go beside metrics.jsonl, as tensorboard,wandb; empty is nowhere. Account,
-    #: server and project are those of the tracker's own environment variables, such as
-    #: WANDB_MODE and MLFLOW_TRACKING_URI
-    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = knob(("tensorboard",))
-    #: validation sentences for which each evaluation named validation shows predictions; of a
-    #: task its worst mistakes, beside counts of right and wrong; the report has the first 12
-    samples: Annotated[int, Meta(ge=0, le=1000)] = knob(12, when="samples", idle=0)
+    every: Count = 10  #: steps that a line of metrics.jsonl averages over
+    #: where metrics go too, as tensorboard,wandb; accounts are set by their own variables, such as
+    #: WANDB_MODE
+    trackers: tuple[Literal["tensorboard", "wandb", "mlflow"], ...] = ("tensorboard",)
+    #: validation sentences shown with predictions; of a task, its worst mistakes
+    samples: Annotated[int, Meta(ge=0, le=1000)] = knob(12, "samples", idle=0)

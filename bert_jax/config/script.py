@@ -10,7 +10,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,6 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
     file = Path(beside).parent / path if beside else shipped.find_config(path)
     if not beside and file != Path(path):
         logger.info(f"{path}: {file}")
-    if not os.path.lexists(file):
-        raise ConfigError(f"no config file {path!r}", f"a path from the folder of {beside}")
     opening.check(file, ConfigError, "the path of a FILE.py, such as configs/tiny.py")
     file = Path(os.path.realpath(file))
     if file.suffix != ".py":
@@ -42,64 +41,45 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
             module_spec.loader.exec_module(module)
             run = getattr(module, function, None)
             if not callable(run):
-                raise ConfigError(
-                    f"{path} defines no {function}",
-                    f"def {function}(arg=…): … return what it makes",
-                )
-            _check_argument(run, path, arg, function)
+                raise ConfigError(f"{path} defines no {function}", f"def {function}(arg=…): …")
+            try:
+                inspect.signature(run).bind(*[arg] * bool(arg))
+            except TypeError as error:
+                hint = f"{path} alone" if arg else f"{path}:ARGUMENT; its docstring says which"
+                raise ConfigError(f"{path}: {function}: {error}", hint) from error
             return run(arg) if arg else run()
     except UserError:  # also that of a checkpoint, where the config opens one
         raise
     except SystemExit as error:
-        raise ConfigError(
-            f"{path}{_line_in(error, file)}: the file exits ({error.code!r}) in place of returning",
-            f"take the exit out; to refuse something, raise an error in {function}",
-        ) from error
+        said = f"the file exits ({error.code!r}) in place of returning"
+        hint = f"to refuse something, raise an error in {function}"
+        raise ConfigError(f"{path}{_line_in(error, file)}: {said}", hint) from error
     except Exception as error:  # anything a user's file raises
         raise _user_error(error, path, file) from error
 
 
 def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
     """Return the error of a user's file with its place and a hint."""
-    place = f"{path}{_line_in(error, file)}"
+    place, said = f"{path}{_line_in(error, file)}", f"{type(error).__name__}: {error}"
+    hint = "this is the file's own code; --debug shows where"
     # The message of ml_collections lists the whole config.
     if key := re.search(r'Key "(\w+)" does not exist', str(error)):
-        close = re.search(r'Did you mean "(\w+)"', str(error))
-        hint = f"did you mean {close[1]!r}?" if close else "`bert-jax knobs` lists all of them"
-        return ConfigError(f"{place}: no knob {key[1]!r}", hint)
-    if isinstance(error, SyntaxError):
-        text = f": {error.text.strip()}" if error.text else ""
-        return ConfigError(
-            f"{path}:{error.lineno}: {type(error).__name__}: {error.msg}{text}", "repair that line"
-        )
-    if isinstance(error, EOFError):
-        return ConfigError(
-            f"{place}: the file reads standard input, which is closed to it",
-            "FILE.py:ARGUMENT asks it",
-        )
-    return ConfigError(
-        f"{place}: {type(error).__name__}: {error}",
-        "this is the file's own code; --debug shows where",
-    )
-
-
-def _check_argument(run: Callable[..., Any], path: str, arg: str, function: str) -> None:
-    try:
-        inspect.signature(run).bind(*[arg] * bool(arg))
-    except TypeError as error:
-        argument = f"{path}:ARGUMENT; its docstring or {function} says which"
-        hint = f"{path} alone" if arg else argument
-        raise ConfigError(f"{path}: {function}: {error}", hint) from error
+        said, hint = f"no knob {key[1]!r}", "`bert-jax knobs` lists all of them"
+        if close := re.search(r'Did you mean "(\w+)"', str(error)):
+            hint = f"did you mean {close[1]!r}?"
+    elif isinstance(error, SyntaxError):
+        place, hint = f"{path}:{error.lineno}", "repair that line"
+        said = f"{type(error).__name__}: {error.msg}"
+        if error.text:
+            said += f": {error.text.strip()}"
+    return ConfigError(f"{place}: {said}", hint)
 
 
 def _line_in(error: BaseException, file: Path) -> str:
-    trace = error.__traceback__
-    line = ""
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == str(file):
-            line = f":{trace.tb_lineno}"
-        trace = trace.tb_next
-    return line
+    """Return the last line of a file that an error went through, such as ":12"."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
+    return f":{lines[-1]}" if lines else ""
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bert_jax.errors import ConfigError
@@ -18,30 +18,20 @@ INSIDE = PACKAGE / "_shipped"  # in a wheel
 ROOT = INSIDE if INSIDE.is_dir() else PACKAGE.parent
 
 
-def list_configs() -> dict[str, Path]:
-    """Return the file of each of the project's configs by its name."""
-    return {file.stem: file for file in sorted((ROOT / "configs").glob("*.py"))}
-
-
-def list_studies() -> dict[str, Path]:
-    """Return the study.py of each of the project's studies by its name."""
-    return {file.parent.name: file for file in sorted(ROOT.glob("experiments/*/study.py"))}
-
-
 def find_config(path: str) -> Path:
-    """Return the file of a config: what is at this path, else the project's own.
+    """Return the file of a config: the file at this path, else the project's own.
 
     A folder of this name does not hide a config.
     """
-    if os.path.lexists(path) and not os.path.isdir(path):
-        return Path(path)
-    own = list_configs()
-    if found := _own(path, own, own.values()):
+    given = Path(path)
+    if given.is_file():
+        return given
+    own = {file.stem: file for file in sorted((ROOT / "configs").glob("*.py"))}
+    if found := own.get(path) or _by_path(path, own):
         return found
-    if os.path.isdir(path):
-        return Path(path)  # its reader says that it is no file
-    written = [_written(file) for file in own.values()]
-    hint = _hint(path, own, written, "the path of a FILE.py, such as configs/tiny.py")
+    if given.exists():
+        return given  # its reader says that it is no file
+    hint = _suggest(path, own, "the path of a FILE.py, such as configs/tiny.py")
     raise ConfigError(f"no config file {path!r}", hint)
 
 
@@ -54,27 +44,20 @@ def find_study(path: str) -> Path:
     file = given / "study.py" if given.suffix != ".py" else given
     if file.is_file():
         return file
-    own = list_studies()
-    if found := _own(path, own, [*own.values(), *(file.parent for file in own.values())]):
-        return found if found.suffix == ".py" else found / "study.py"
-    written = [_written(file.parent) for file in own.values()]
-    written += [str(file.parent) for file in Path("experiments").glob("*/study.py")]
-    hint = _hint(path, own, written, "a folder with study.py")
-    raise ConfigError(f"no study at {path!r}", hint)
+    own = {file.parent.name: file.parent for file in sorted(ROOT.glob("experiments/*/study.py"))}
+    if found := own.get(path) or _by_path(path.removesuffix("/study.py").rstrip("/"), own):
+        return found / "study.py"
+    raise ConfigError(f"no study at {path!r}", _suggest(path, own, "a folder with study.py"))
 
 
-def _own(path: str, names: Mapping[str, Path], places: Iterable[Path]) -> Path | None:
-    """Find a file of the project by its name, or by its path from the root."""
-    by_path = {_written(place): place for place in places}
-    return names.get(path) or by_path.get(path.rstrip("/"))
+def _by_path(path: str, own: Mapping[str, Path]) -> Path | None:
+    """Find a file or folder of the project by its path from the root."""
+    return next((file for file in own.values() if path == os.path.relpath(file, ROOT)), None)
 
 
-def _written(place: Path) -> str:
-    return place.relative_to(ROOT).as_posix()
-
-
-def _hint(path: str, names: Iterable[str], written: Iterable[str], what: str) -> str:
+def _suggest(path: str, own: Mapping[str, Path], what: str) -> str:
     """Name the nearest spelling of what the project has, and all its names."""
-    close = difflib.get_close_matches(path, [*names, *written], n=1, cutoff=0.6)
+    written = [str(file.relative_to(ROOT)) for file in own.values()]
+    close = difflib.get_close_matches(path, [*own, *written], n=1, cutoff=0.6)
     meant = f"did you mean {close[0]!r}? else " if close else ""
-    return f"{meant}{what}, or one of: {', '.join(names)}"
+    return f"{meant}{what}, or one of: {', '.join(own)}"

@@ -22,23 +22,13 @@ from bert_jax.config.knobs import Config, Eval, Objective
 from bert_jax.errors import ConfigError, suggest
 
 ENTRIES: dict[str, type] = {"objectives": Objective, "evals": Eval}  # sections with named entries
-# Form of a value -> the name of its type, and how to write it.
-FORMS = {
-    "float": ("float", "a finite number, such as 0.1"),
-    "int": ("int", "a whole number, such as 3"),
-    "bool": ("bool", "true or false"),
-    "str": ("str", "text"),
-    "floats": (
-        "tuple[float, float, float]",
-        "as many values with commas between, such as 0.8,0.1,0.1",
-    ),
-    "ints": ("tuple[int, ...]", "whole numbers with commas between, such as 8,16"),
-    "strs": ("tuple[str, ...]", "words with commas between, such as a,b"),
-    "phases": (
-        "tuple[tuple[float, float, str], ...]",
-        "\"((0.5,0.15,'step'),)\", in quotes for the shell",
-    ),
-    "dict": ("dict[str, str]", "a dict of texts, in a file"),
+KINDS = {  # what a knob without range and choices takes
+    bool: "true, false",
+    int: "a whole number",
+    float: "a number",
+    str: "text",
+    dict: "names and texts",
+    tuple: "phases",
 }
 
 
@@ -63,10 +53,21 @@ class Knob:
         return typing.get_args(self.kind)[0] if self.optional else self.kind
 
     @property
+    def is_tuple(self) -> bool:
+        """True if the value has several items."""
+        return typing.get_origin(self.plain) is tuple
+
+    @property
     def item(self) -> Any:
         """The annotation of the value, or of each item of a tuple."""
-        is_tuple = typing.get_origin(self.plain) is tuple
-        return typing.get_args(self.plain)[0] if is_tuple else self.plain
+        return typing.get_args(self.plain)[0] if self.is_tuple else self.plain
+
+    @property
+    def type(self) -> type:
+        """The Python type of the value, or of each item of a tuple."""
+        if self.choices:
+            return str
+        return getattr(self.item, "__origin__", self.item)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -74,22 +75,15 @@ class Knob:
         return typing.get_args(self.item) if typing.get_origin(self.item) is Literal else ()
 
     @property
-    def limits(self) -> tuple[float | None, float | None]:
-        """The lowest and the highest number."""
-        found = getattr(self.item, "__metadata__", ())
-        return (found[0].ge, found[0].le) if found else (None, None)
-
-    @property
-    def form(self) -> str:
-        """The row of FORMS."""
-        origin = typing.get_origin(self.plain)
-        if origin is dict:
-            return "dict"
-        if typing.get_origin(self.item) is tuple:
-            return "phases"
-        kind = typing.get_args(self.item)[0] if self.limits != (None, None) else self.item
-        name = "str" if self.choices else kind.__name__
-        return f"{name}s" if origin is tuple else name
+    def values(self) -> str:
+        """The choices, the range, or what else the knob takes, in words."""
+        limits = getattr(self.item, "__metadata__", ())
+        if self.choices:
+            return ", ".join(self.choices)
+        if not limits:
+            return KINDS[self.type]
+        low, high = (_write_number(limit) for limit in (limits[0].ge, limits[0].le))
+        return f"{low}..{high}" if high else f">={low}"
 
     @property
     def sentence(self) -> str:
@@ -97,9 +91,10 @@ class Knob:
         return read_sentences(self.section)[self.name]
 
 
-def is_section(kind: Any) -> bool:
-    """Tell whether an annotation is a section, and not a knob's."""
-    return dataclasses.is_dataclass(kind)
+def _write_number(value: float | None) -> str:
+    if value is None:
+        return ""
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 # --- finding --------------------------------------------------------------------------------------
@@ -109,28 +104,32 @@ def is_section(kind: Any) -> bool:
 def read_section(section: Any) -> dict[str, Knob]:
     """Return the fields of a dataclass by name; fields that are sections are among them."""
     kinds = typing.get_type_hints(section, include_extras=True)
+    usual = section()
     found = {}
     for field in dataclasses.fields(section):
-        default = field.default
-        if field.default_factory is not dataclasses.MISSING:
-            default = field.default_factory()
+        name = field.name
         traits = field.metadata.get("traits", Traits())
-        found[field.name] = Knob(section, field.name, kinds[field.name], default, traits)
+        found[name] = Knob(section, name, kinds[name], getattr(usual, name), traits)
     return found
+
+
+@functools.cache
+def list_sections() -> Mapping[str, type]:
+    """Return the dataclass of each section of a config; of named entries, that of one entry."""
+    fields = read_section(Config)
+    kinds = {name: ENTRIES.get(name, one.kind) for name, one in fields.items()}
+    return {n: k for n, k in kinds.items() if isinstance(k, type) and dataclasses.is_dataclass(k)}
 
 
 @functools.cache
 def list_knobs() -> Mapping[str, Knob]:
     """Return every knob by its path, with * for the name of an entry."""
-    found = {}
-    for name, field in read_section(Config).items():
-        section = ENTRIES.get(name, field.kind)
+    sections = list_sections()
+    found = {name: knob for name, knob in read_section(Config).items() if name not in sections}
+    for name, section in sections.items():
         prefix = f"{name}.*." if name in ENTRIES else f"{name}."
-        if not is_section(section):
-            found[name] = field
-            continue
         for inner, knob in read_section(section).items():
-            found[f"{prefix}{inner}"] = knob
+            found[prefix + inner] = knob
     return found
 
 
@@ -141,38 +140,31 @@ def generalize(path: str) -> str:
 
 def find_knob(path: str) -> Knob:
     """Return the knob at a path; a ConfigError names the nearest one, or says it is a section."""
-    section: Any = Config
-    place = "config"
-    names = path.split(".")
-    for depth, name in enumerate(names):
-        if depth == 1 and names[0] in ENTRIES:
-            section = ENTRIES[names[0]]
-        elif section is not None:
-            knob = _pick(section, name, place)
-            section = knob.kind if is_section(knob.kind) else None
-        elif knob.form != "dict":
-            raise ConfigError(f"{place} has no knob {name!r}: it is a value")
-        place = f"{place}.{name}"
-    if section is None:
+    first, *rest = path.split(".")
+    knob = pick_field(Config, first, "config")
+    if first not in list_sections() or path in ENTRIES:
+        if rest:
+            raise ConfigError(f"config.{first} has no knob {rest[0]!r}: it is a value")
         return knob
-    fields = ", ".join(read_section(section))
-    raise ConfigError(f"{place} is a section, not a value", f"set one of: {fields}")
+    place = f"config.{first}"
+    if first in ENTRIES and rest:
+        place += f".{rest.pop(0)}"
+    section = list_sections()[first]
+    if not rest:
+        fields = ", ".join(read_section(section))
+        raise ConfigError(f"{place} is a section, not a value", f"set one of: {fields}")
+    knob = pick_field(section, rest[0], place)
+    if rest[1:] and knob.type is not dict:
+        raise ConfigError(f"{place}.{rest[0]} has no knob {rest[1]!r}: it is a value")
+    return knob
 
 
-def _pick(section: type, name: str, place: str) -> Knob:
+def pick_field(section: type, name: str, place: str) -> Knob:
     """Return the field of a section; refuse a name that the section does not have."""
     fields = read_section(section)
     if name not in fields:
         raise ConfigError(f"{place} has no knob {name!r}", suggest(name, fields))
     return fields[name]
-
-
-def is_switch(path: str) -> bool:
-    """Tell whether the knob at a path is true or false; an unknown path is refused later."""
-    try:
-        return find_knob(path).form == "bool"
-    except ConfigError:
-        return False
 
 
 # --- checking -------------------------------------------------------------------------------------
@@ -181,24 +173,24 @@ def is_switch(path: str) -> bool:
 def build_section(section: Any, values: Any, place: str) -> Any:
     """Return a dataclass of plain values, with every name, type and range checked."""
     if not isinstance(values, dict):
-        raise ConfigError(f"{place} must be a section, got {values!r}")
+        raise ConfigError(f"{place} must be a section, got {values!r}", "set its knobs one by one")
     built = {}
     for name, value in values.items():
-        knob = _pick(section, name, place)
-        built[name] = _build_field(knob, value, f"{place}.{name}")
+        knob, path = pick_field(section, name, place), f"{place}.{name}"
+        if section is not Config or name not in list_sections():
+            built[name] = check_value(knob, value, path)
+        elif name in ENTRIES:
+            built[name] = _build_entries(ENTRIES[name], value, path)
+        else:
+            built[name] = build_section(knob.kind, value, path)
     return section(**built)
 
 
-def _build_field(knob: Knob, value: Any, path: str) -> Any:
-    """Return a section, the entries of a section, or a knob's value."""
-    if is_section(knob.kind):
-        return build_section(knob.kind, value, path)
-    if knob.section is not Config or knob.name not in ENTRIES:
-        return check_value(knob, value, path)
-    if not isinstance(value, dict):
-        raise ConfigError(f"{path} must be a section, got {value!r}")
-    entry = ENTRIES[knob.name]
-    return {name: build_section(entry, one, f"{path}.{name}") for name, one in value.items()}
+def _build_entries(entry: type, values: Any, place: str) -> dict[str, Any]:
+    """Return the entries of a section by their names."""
+    if not isinstance(values, dict):
+        raise ConfigError(f"{place} must be a section, got {values!r}", f"set {place}.NAME.KNOB")
+    return {name: build_section(entry, one, f"{place}.{name}") for name, one in values.items()}
 
 
 def check_value(knob: Knob, value: Any, path: str) -> Any:
@@ -210,17 +202,15 @@ def check_value(knob: Knob, value: Any, path: str) -> Any:
         return msgspec.convert(plain, knob.kind)
     except msgspec.ValidationError as error:
         said = str(error)
+    hint = f"{knob.values}: {knob.sentence}"
     if said.startswith("Invalid enum value") and knob.choices:
-        listed = plain if isinstance(plain, tuple) else (plain,)
+        listed = plain if knob.is_tuple else (plain,)
         unknown = next(one for one in listed if one not in knob.choices)
         raise ConfigError(f"{path} = {plain!r} is not a choice", suggest(unknown, knob.choices))
     if re.match(r"Expected `\w+` [<>]", said):
-        shown = float(plain) if knob.form == "float" else plain
-        raise ConfigError(
-            f"{path} = {shown!r} is out of range", f"{_write_limits(knob)}: {knob.sentence}"
-        )
-    name, written = FORMS[knob.form]
-    raise ConfigError(f"{path} must be {name}, got {value!r}", f"write {written}")
+        raise ConfigError(f"{path} = {plain!r} is out of range", hint)
+    several = "a tuple of " if knob.is_tuple else ""
+    raise ConfigError(f"{path} must be {several}{knob.type.__name__}, got {value!r}", hint)
 
 
 def _make_plain(value: Any) -> Any:
@@ -230,14 +220,13 @@ def _make_plain(value: Any) -> Any:
     return float(value) if isinstance(value, float) else value
 
 
-def _write_limits(knob: Knob) -> str:
-    low, high = knob.limits
-    if low is None:
-        return f"at most {high}"
-    return f"at least {low}" if high is None else f"from {low} to {high}"
-
-
 # --- text -----------------------------------------------------------------------------------------
+
+
+def is_switch(path: str) -> bool:
+    """Tell whether the knob at a path is true or false; an unknown path is refused later."""
+    knob = list_knobs().get(generalize(path))
+    return knob is not None and knob.type is bool
 
 
 def read_text(path: str, text: str) -> Any:
@@ -246,25 +235,22 @@ def read_text(path: str, text: str) -> Any:
     Types and ranges are checked with the whole config.
     """
     knob = find_knob(path)
-    if knob.form == "dict" and path.endswith(knob.name):
-        if not text and path not in ENTRIES:
-            return {}
-        hint = f"set {path}.NAME.KNOB, or {path} in the file"
-        raise ConfigError(f"config.{path} is a section, not a value", hint)
     if knob.optional and text in ("None", "none", "null"):
         return None
-    if knob.form in ("str", "dict"):
-        return text
-    if knob.form == "strs" and not re.search("['\"]", text):
+    if knob.type is dict and path.endswith(f".{knob.name}"):
+        return text or {}
+    if knob.is_tuple and knob.type is str:
         names = text.strip("()").split(",")  # a,b,c or (a,b,c)
-        return tuple(name.strip() for name in names if name.strip())
-    if knob.form in ("floats", "ints", "strs", "phases") and not text:
+        return tuple(name.strip(" '\"") for name in names if name.strip())
+    if knob.type in (str, dict):
+        return text
+    if knob.is_tuple and not text:
         return ()
     try:
         value = ast.literal_eval({"true": "True", "false": "False"}.get(text.lower(), text))
     except (ValueError, SyntaxError):
         return text
-    return (value,) if knob.form == "ints" and isinstance(value, int) else value
+    return (value,) if knob.is_tuple and not isinstance(value, tuple) else value
 
 
 def write_flag(path: str, value: Any) -> str:

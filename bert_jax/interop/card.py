@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 from bert_jax import config as configs
-from bert_jax.config import conditions, knobs
+from bert_jax.config import knobs
 from bert_jax.interop import huggingface, runs
 from bert_jax.interop.families import Family
 from bert_jax.reporting import records
@@ -135,14 +135,14 @@ def _find_on_hub(source: str) -> str:
 def _state_training(run: runs.TrainedModel, base: str) -> str:
     """Say how the model was trained, and from what it started."""
     start = f"starting from `{base}`" if base else "from random parameters"
-    verb = "Fine-tuned" if conditions.kind_of(run.config) else "Pre-trained"
+    verb = "Fine-tuned" if run.config.kind else "Pre-trained"
     said = f"{verb} with bert_jax, {start}; step {run.step:,} of {run.config.steps:,}."
     return f"{said} {HYBRID}" if run.from_left else said
 
 
 def _list_corpora(config: knobs.Config) -> list[tuple[str, str]]:
     """List kinds and names of the texts that the run read, without folders of this machine."""
-    if conditions.kind_of(config):
+    if config.kind:
         kind, _, place = config.task.source.partition(":")
         bare = re.sub(r"[^\s,=|]*/", "", place) if kind == "files" else place
         return [(kind, f"{config.task.name} {bare}".strip())]
@@ -155,7 +155,7 @@ def _list_corpora(config: knobs.Config) -> list[tuple[str, str]]:
 def _state_data(config: knobs.Config, corpora: list[tuple[str, str]]) -> str:
     """Say what the model learned from."""
     source = ", ".join(f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in corpora)
-    if conditions.kind_of(config):
+    if config.kind:
         return f"Labelled data: {source}."
     if config.corpus.revision:
         source += f" at {config.corpus.revision}"
@@ -178,7 +178,7 @@ def _state_evaluation(run: runs.TrainedModel) -> str:
     lines += ["baselines.", ""]
     for name, settings in run.config.evals.items():
         how = f"every example of the documents that are held out, masked at {settings.rate:.0%}"
-        if conditions.kind_of(run.config):
+        if run.config.kind:
             how = f"every row of the split `{settings.split}` of the data above"
         lines += [f"`{name}`: {how}.", ""]
     return "\n".join([*lines, _make_table("metric", metrics), ""])

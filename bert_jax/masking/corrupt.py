@@ -51,17 +51,21 @@ def corrupt_batch(
     """
     tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
     scores, boundary, replace_word, token_word = draws.draw_words(batch, traced.seed)  # [B, L]
-    units = selection.sort_units(batch, scores, boundary)
 
+    # How many tokens: the quota of each example, from the number of its tokens.
     eligible = unit_ids >= 0  # [B, L]
     counted = eligible if settings.count == "eligible" else batch["segment_ids"] > 0
     lengths = sum_by_example(counted, batch)  # [B, S], the tokens that the rate multiplies
     available = sum_by_example(eligible, batch)  # [B, S], an upper bound of the quota
     asked = _ask_quotas(batch, traced, settings, lengths)
+
+    # Which tokens: the first units in the order of their scores.
+    units = selection.sort_units(batch, scores, boundary)
     selected, predicted = _select_units(batch, units, settings, asked, available)
     hit = selection.spread_over_tokens(units, selected.taken, unit_ids)  # [B, L]
     wanted = selection.spread_over_tokens(units, predicted.taken, unit_ids)  # [B, L]
 
+    # What stands in their place.
     candidates = replacement_ids(settings, special, vocab_size)
     random = jnp.asarray(candidates)[(token_word % len(candidates)).astype(jnp.int32)]  # [B, L]
     as_mask, as_random = _split_replacements(hit, replace_word, traced.replace)
@@ -74,9 +78,7 @@ def corrupt_batch(
         weights = traced.drawn.weights[available, jnp.minimum(asked.here, available)]  # [B, S]
         masked["bound_weights"] = _spread_over_slots(weights, masked)
 
-    n_selected = _count(hit)
-    n_mask = _count(as_mask)
-    n_random = _count(as_random)
+    n_selected, n_mask, n_random = _count(hit), _count(as_mask), _count(as_random)
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),
         "mask_token_fraction": (n_mask, n_selected),
@@ -94,7 +96,7 @@ def corrupt_batch(
         distinct = _count_all_views(batch, units, settings, asked, available)
         ledger["distinct_fraction"] = (distinct, _count_tokens(units, selected.taken))
     if "unit_scales" in batch:
-        ledger["weight_fraction"] = _share_of_weights(batch["unit_scales"], units, selected.taken)
+        ledger["weight_fraction"] = _sum_weights(batch["unit_scales"], units, selected.taken)
     if asked.mean is not None:
         ledger["expected_fraction"] = (_count(asked.mean), _count(lengths))
     if traced.drawn is not None:
@@ -197,19 +199,6 @@ def _select_units(
     return corrupted, select(units, jnp.minimum(asked.predicted, available), corrupted.taken)
 
 
-def _count_all_views(
-    batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
-) -> jax.Array:
-    """Count the tokens that all views of the examples select together, in their last views.
-
-    They are counted apart from the slices: the ledger tells by them if the slices are disjoint.
-    """
-    high = jnp.minimum(asked.selected, available)
-    together = selection.select_slice(units, jnp.zeros_like(high), high).taken
-    last = batch["views"][:, :1] == rates.count_views(settings) - 1  # [B, 1]
-    return _count_tokens(units, together & last)
-
-
 # --- what stands in their place -------------------------------------------------------------------
 
 
@@ -274,10 +263,23 @@ def _count_tokens(units: Units, taken: jax.Array) -> jax.Array:
     return _count(jnp.where(taken, units.size, 0))
 
 
+def _count_all_views(
+    batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
+) -> jax.Array:
+    """Count the tokens that all views of the examples select together, in their last views.
+
+    They are counted apart from the slices: the ledger tells by them if the slices are disjoint.
+    """
+    high = jnp.minimum(asked.selected, available)
+    together = selection.select_slice(units, jnp.zeros_like(high), high).taken
+    last = batch["views"][:, :1] == rates.count_views(settings) - 1  # [B, 1]
+    return _count_tokens(units, together & last)
+
+
 def _count_by_decile(
     drawn: Drawn, asked: Asked, lengths: jax.Array, selected: jax.Array, available: jax.Array
 ) -> Metrics:
-    """Return for each tenth of u the tokens selected of all, and the tokens asked of the mean."""
+    """Count for each tenth of u the tokens selected of all, and the tokens asked of the mean."""
     assert asked.u is not None
     decile = (asked.u // jnp.uint32(-(-(2**32) // DECILES))).astype(jnp.int32)  # [B, S]
     expected = drawn.expected[decile, lengths]
@@ -291,10 +293,8 @@ def _count_by_decile(
     return ledger
 
 
-def _share_of_weights(
-    scales: jax.Array, units: Units, taken: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """Return the weights of the tokens of selected units, and of all."""
+def _sum_weights(scales: jax.Array, units: Units, taken: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Sum the weights of the tokens of selected units, and of all units."""
     scales = jnp.take_along_axis(scales, units.column, -1)  # [B, L], in score order
     weights = jnp.where(scales > 0, units.size / jnp.where(scales > 0, scales, 1.0), 0.0)
     return _count(jnp.where(taken, weights, 0.0)), _count(weights)

@@ -19,6 +19,9 @@ DECILES = 10
 _PER_DECILE = 2048  # draws by which a decile's counts are computed
 
 
+# --- what the program reads -----------------------------------------------------------------------
+
+
 class Drawn(NamedTuple):
     """A law as the program takes it: traced, so that runs of different laws share a program."""
 
@@ -61,6 +64,9 @@ def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
     return tokens * high, tokens * low + tokens * (within * rise)
 
 
+# --- moments and probabilities --------------------------------------------------------------------
+
+
 @functools.lru_cache(64)
 def quota_moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarray]:
     """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each."""
@@ -91,11 +97,11 @@ def quota_probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
     """
     result = np.zeros((length + 1, length + 1))
     for n in range(1, length + 1):
-        result[n, 1 : n + 1] = _chances(settings, n)
+        result[n, 1 : n + 1] = _find_chances(settings, n)
     return result
 
 
-def _chances(settings: knobs.Masking, n: int) -> np.ndarray:
+def _find_chances(settings: knobs.Masking, n: int) -> np.ndarray:
     """Return the probabilities of the quotas 1 to n of n tokens [n]."""
     table = law_table(settings)
     if table[0, 0] > table[-1, 1]:
@@ -104,13 +110,13 @@ def _chances(settings: knobs.Masking, n: int) -> np.ndarray:
     ends = table.ravel()
     shares = np.repeat(np.arange(CELLS + 1) / CELLS, 2)[1:-1]
     if settings.rounding == "unbiased":
-        return _chances_of_draws(ends, shares, n)
+        return _find_chances_of_draws(ends, shares, n)
     # The quota is at most k if the rate is below (k + 1/2) / n.
     below = np.interp((np.arange(1, n) + 0.5) / n, ends, shares, left=0.0, right=1.0)
     return np.diff(below, prepend=0.0, append=1.0)
 
 
-def _chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.ndarray:
+def _find_chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.ndarray:
     """Return the probabilities of the quotas 1 to n if a draw rounds the product of n and rate.
 
     Between two neighbouring `ends` the product is evenly spread. Cut at the whole numbers, each
@@ -133,9 +139,9 @@ def _chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.ndarra
 
 
 def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> np.ndarray:
-    """Return (1 / (k P(k | n))) ** gamma by n and k; below 1, scaled to a mean of 1 by prediction.
+    """Return (1 / (k P(k | n))) ** gamma by n and k, and 0 for quotas that do not occur.
 
-    Quotas that do not occur have the weight 0.
+    With a gamma below 1 they are scaled, so that their mean over predictions is 1.
     """
     # [L + 1, L + 1], k P(k | n): how many predictions come with k masked tokens of n.
     predictions = quota_probabilities(settings, length) * np.arange(length + 1)
@@ -148,4 +154,4 @@ def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> n
 
 def covers_quotas(settings: knobs.Masking, length: int) -> bool:
     """Tell whether every quota from 1 to `length` occurs; then all of fewer tokens occur too."""
-    return settings.draw != "fixed" and bool((_chances(settings, length) > 0).all())
+    return settings.draw != "fixed" and bool((_find_chances(settings, length) > 0).all())

@@ -20,25 +20,25 @@ GOLDEN = 0x9E3779B9  # of 2**32, the golden ratio: its multiples are spread even
 def draw_words(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
     """Draw four independent words for each token, uint32 [B, L] each."""
 
-    def of_token(key: jax.Array, position: jax.Array) -> jax.Array:
+    def draw_for_token(key: jax.Array, position: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(key, impl="threefry2x32")
         return jax.random.bits(jax.random.fold_in(key, position), (4,))
 
     # Each token takes the key of its example: [B, S, 2] by [B, L, 1] is [B, L, 2].
     example = jnp.maximum(batch["segment_ids"] - 1, 0)[..., None]
-    keys = jnp.take_along_axis(_example_keys(batch, seed), example, 1)
-    words = jax.vmap(jax.vmap(of_token))(keys, batch["positions"])  # [B, L, 4]
+    keys = jnp.take_along_axis(_make_keys(batch, seed), example, 1)
+    words = jax.vmap(jax.vmap(draw_for_token))(keys, batch["positions"])  # [B, L, 4]
     return words[..., 0], words[..., 1], words[..., 2], words[..., 3]
 
 
 def draw_roundings(batch: Batch, seed: jax.Array) -> jax.Array:
     """Draw the word by which the quota of an example is rounded at every rate, uint32 [B, S]."""
 
-    def of_example(key: jax.Array) -> jax.Array:
+    def draw_for_example(key: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(key, impl="threefry2x32")
         return jax.random.bits(jax.random.fold_in(key, NO_TOKEN))
 
-    return jax.vmap(jax.vmap(of_example))(_example_keys(batch, seed))
+    return jax.vmap(jax.vmap(draw_for_example))(_make_keys(batch, seed))
 
 
 def spread_evenly(
@@ -59,11 +59,11 @@ def draw_shift(seed: jax.Array, copy: jax.Array, which: int = NO_EXAMPLE) -> jax
     return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), which))
 
 
-def _example_keys(batch: Batch, seed: jax.Array) -> jax.Array:
-    """Return the key of each example, a function of seed, copy and example: data [B, S, 2]."""
+def _make_keys(batch: Batch, seed: jax.Array) -> jax.Array:
+    """Make the key of each example from seed, copy and example: key data, uint32 [B, S, 2]."""
     root = jax.random.key(seed, impl="threefry2x32")
 
-    def of_example(copy: jax.Array, example: jax.Array) -> jax.Array:
+    def make_key(copy: jax.Array, example: jax.Array) -> jax.Array:
         return jax.random.key_data(jax.random.fold_in(jax.random.fold_in(root, copy), example))
 
-    return jax.vmap(jax.vmap(of_example))(batch["copies"], batch["example_ids"])
+    return jax.vmap(jax.vmap(make_key))(batch["copies"], batch["example_ids"])

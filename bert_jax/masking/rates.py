@@ -52,6 +52,23 @@ def law_table(settings: knobs.Masking) -> np.ndarray:
 # --- rates that change with the step --------------------------------------------------------------
 
 
+class Course(NamedTuple):
+    """How a rate goes from the begin to the end of a phase, as a function of the share done."""
+
+    at: Callable[[float], float]  # from 0 (the rate before) to 1 (the rate of the phase)
+    mean: Callable[[float], float]  # of `at`, from 0 to this share
+
+
+COURSES: dict[str, Course] = {  # the last words of masking.phases
+    "step": Course(lambda x: 0.0, lambda x: 0.0),
+    "linear": Course(lambda x: x, lambda x: x / 2),
+    "cosine": Course(
+        lambda x: (1 - math.cos(math.pi * x)) / 2,
+        lambda x: (1 - math.sin(math.pi * x) / (math.pi * x)) / 2,
+    ),
+}
+
+
 class Phase(NamedTuple):
     """A part of training, from one share of the steps to another, and the rates at both ends."""
 
@@ -60,19 +77,6 @@ class Phase(NamedTuple):
     rate: float
     to: float
     how: str
-
-
-# How far the rate has come from `rate` to `to` at a share x of a phase; and its mean from 0 to x.
-COURSES: dict[str, Callable[[float], float]] = {
-    "step": lambda x: 0.0,
-    "linear": lambda x: x,
-    "cosine": lambda x: (1 - math.cos(math.pi * x)) / 2,
-}
-MEANS: dict[str, Callable[[float], float]] = {
-    "step": lambda x: 0.0,
-    "linear": lambda x: x / 2,
-    "cosine": lambda x: (1 - math.sin(math.pi * x) / (math.pi * x)) / 2,
-}
 
 
 def list_phases(settings: knobs.Masking) -> Iterator[Phase]:
@@ -96,7 +100,7 @@ def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
         if share < phase.end or (share == phase.end and phase.how != "step"):
             break
     done = (share - phase.begin) / (phase.end - phase.begin)
-    return phase.rate + COURSES[phase.how](done) * (phase.to - phase.rate)
+    return phase.rate + COURSES[phase.how].at(done) * (phase.to - phase.rate)
 
 
 def mean_rate(settings: knobs.Masking, share: float = 1.0) -> float:
@@ -109,7 +113,7 @@ def mean_rate(settings: knobs.Masking, share: float = 1.0) -> float:
         if part <= 0:
             break
         done = part / (phase.end - phase.begin)
-        total += part * (phase.rate + (phase.to - phase.rate) * MEANS[phase.how](done))
+        total += part * (phase.rate + (phase.to - phase.rate) * COURSES[phase.how].mean(done))
     return total / share
 
 
@@ -118,8 +122,8 @@ def rate_range(settings: knobs.Masking) -> tuple[float, float]:
     if settings.draw != "fixed":
         table = law_table(settings)
         return float(table.min()), float(table.max())
-    every = [phase.to for phase in list_phases(settings)]
-    return min(settings.rate, *every), max(settings.rate, *every)
+    every = [phase.rate for phase in list_phases(settings)]
+    return min(every), max(every)
 
 
 def count_views(settings: knobs.Masking) -> int:

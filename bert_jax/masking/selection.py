@@ -56,7 +56,7 @@ def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
     last = jnp.iinfo(jnp.int32).max
     keys = [jnp.where(size > 0, segments, last), scores]
     if "unit_scales" in batch:
-        keys.insert(1, _times(scores) * batch["unit_scales"])
+        keys.insert(1, _draw_times(scores) * batch["unit_scales"])
     whole = jnp.broadcast_to(columns, unit_ids.shape)
     example, *_, column = jax.lax.sort((*keys, whole), num_keys=len(keys), is_stable=True)
     examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
@@ -67,6 +67,9 @@ def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
         jnp.diff(example, axis=-1, prepend=0) != 0,
         example[:, None, :] == examples[None, :, None],
     )
+
+
+# --- rules of selection ---------------------------------------------------------------------------
 
 
 def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection:
@@ -82,16 +85,17 @@ def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection
       quota: of each example [B, S].
       among: the units that may be selected [B, L].
     """
-    room = jnp.maximum(_by_unit(quota, units) - _tokens_before(units.size, units), 0)  # [B, L]
+    room = jnp.maximum(_spread_over_units(quota, units) - _count_before(units.size, units), 0)
     reach = units.boundary.astype(jnp.uint32) * units.size.astype(jnp.uint32)
-    taken = among & (reach < room.astype(jnp.uint32) << 16)
+    taken = among & (reach < room.astype(jnp.uint32) << 16)  # [B, L]
     return Selection(taken, quota, jnp.zeros_like(quota))
 
 
 def select_slice(units: Units, low: jax.Array, high: jax.Array) -> Selection:
     """Select what the quotas `high` [B, S] select fairly and the quotas `low` [B, S] do not."""
     every = units.size > 0
-    below, up_to = (select_fairly(units, quota, every).taken for quota in (low, high))
+    below = select_fairly(units, low, every).taken
+    up_to = select_fairly(units, high, every).taken
     return Selection(up_to & ~below, high - low, jnp.zeros_like(high))
 
 
@@ -104,25 +108,29 @@ def select_skipping(units: Units, quota: jax.Array, among: jax.Array) -> Selecti
     unit finds more room than it did. The room at that point falls with every round. So there are at
     most as many rounds as the largest unit present has tokens: two if all units are tokens.
     """
-    quota = jnp.minimum(quota, _by_example(jnp.sum, jnp.where(among, units.size, 0), units, 0))
+    quota = jnp.minimum(quota, _reduce(jnp.sum, jnp.where(among, units.size, 0), units, 0))
 
     def strike(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         taken, _ = state
-        room = _by_unit(quota, units) - _tokens_before(jnp.where(taken, units.size, 0), units)
+        before = _count_before(jnp.where(taken, units.size, 0), units)
+        room = _spread_over_units(quota, units) - before
         over = taken & (units.size > room)
         # [B, S], the room at the first unit of the example that overflows: the most of all rooms.
-        left = _by_example(jnp.max, jnp.where(over, room, 0), units, 0)
-        over &= units.size > _by_unit(left, units)
+        left = _reduce(jnp.max, jnp.where(over, room, 0), units, 0)
+        over &= units.size > _spread_over_units(left, units)
         return taken & ~over, jnp.any(over)
 
     taken, _ = jax.lax.while_loop(lambda state: state[1], strike, (among, jnp.any(among)))
     # No unit left out would fit: the selection misses its quota by less than the smallest of them.
     none = jnp.iinfo(jnp.int32).max
-    smallest = _by_example(jnp.min, jnp.where(among & ~taken, units.size, none), units, none)
+    smallest = _reduce(jnp.min, jnp.where(among & ~taken, units.size, none), units, none)
     return Selection(taken, quota, jnp.where(smallest == none, 0, smallest - 1))
 
 
 RULES = {"fair": select_fairly, "skip": select_skipping}  # the values of masking.overflow
+
+
+# --- from examples to units to tokens -------------------------------------------------------------
 
 
 def spread_over_tokens(units: Units, taken: jax.Array, unit_ids: jax.Array) -> jax.Array:
@@ -132,24 +140,27 @@ def spread_over_tokens(units: Units, taken: jax.Array, unit_ids: jax.Array) -> j
     return jnp.take_along_axis(begins, jnp.maximum(unit_ids, 0), -1) & (unit_ids >= 0)
 
 
-def _tokens_before(size: jax.Array, units: Units) -> jax.Array:
+def _count_before(size: jax.Array, units: Units) -> jax.Array:
     """Count the tokens in earlier units of the same example [B, L]."""
     # Sizes 2 1 | 3 2 of two examples: 0 2 3 6 in the row, less 0 0 3 3 where the examples begin.
     before = jnp.cumsum(size, -1) - size
     return before - jax.lax.cummax(jnp.where(units.first, before, 0), axis=1)
 
 
-def _by_unit(values: jax.Array, units: Units) -> jax.Array:
+def _spread_over_units(values: jax.Array, units: Units) -> jax.Array:
     """Spread [B, S] over the units of each example: [B, L]."""
     return jnp.sum(jnp.where(units.member, values[..., None], 0), 1)
 
 
-def _by_example(reduce: Any, values: jax.Array, units: Units, empty: int) -> jax.Array:
+def _reduce(reduce: Any, values: jax.Array, units: Units, empty: int) -> jax.Array:
     """Reduce [B, L] over the units of each example, [B, S]; other units count as `empty`."""
     return reduce(jnp.where(units.member, values[:, None, :], empty), -1)
 
 
-def _times(scores: jax.Array) -> jax.Array:
+# --- times of weighted units ----------------------------------------------------------------------
+
+
+def _draw_times(scores: jax.Array) -> jax.Array:
     """Return -log(1 - s) of scores s * 2**32, straight within a cell of the table.
 
     Only the last sum is rounded, so the times are the same on every device.

@@ -144,9 +144,8 @@ def _count_in_memory(cells: Sequence[Cell], capacity: Capacity) -> float:
     config, size = cells[0].config, cells[0].vocab_size
     rows = config.batch_size // config.optim.accumulation
     slots = max(own_slots(cell.config) for cell in cells)
-    device = "cuda" if capacity.devices else "cpu"
     state = state_bytes(config, size)
-    activations = activation_bytes(config, size, rows, slots, device=device)
+    activations = activation_bytes(config, size, rows, slots)
     vmap = config.parallel.arms == "vmap"
     if vmap or (config.parallel.arms == "auto" and capacity.devices):
         return max(1.0, capacity.memory // (state + activations))

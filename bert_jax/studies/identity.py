@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax.config import conditions, knobs
+from bert_jax.config import knobs
 
 # Knobs that may change on resume, and yet change what is trained.
 COUNT = ("checkpoints.patience", "parallel.step")
@@ -33,7 +33,7 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
     branch = config.branch_from.removeprefix(config.trunk[0])
     config = dataclasses.replace(config, masking=masking, branch_from=branch)
     usual = configs.usual()
-    if not conditions.masks_text(config):
+    if not config.masked:
         usual = usual | {"masking.rounding": masking.rounding}
     named = {}
     for knob, value in configs.flat(configs.to_dict(config)).items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax import config as configs
-from bert_jax.config import conditions, knobs, table
+from bert_jax.config import knobs, table
 from bert_jax.errors import need
 from bert_jax.studies.actions import SWEEP, Flags, Named, launch
 from bert_jax.studies.measures import READING
@@ -76,7 +76,7 @@ def _read_axis(text: str) -> Axis:
 
 def _find_metric(config: knobs.Config) -> tuple[str, str]:
     """Return the suite and the metric by which the values are compared."""
-    if kind := conditions.kind_of(config):
+    if kind := config.kind:
         return "task", (config.task.metrics or knobs.METRICS[kind])[0]
     head = next((name for name in READING if name in config.heads), config.heads[0])
     return "pretrain", f"{head}_loss"

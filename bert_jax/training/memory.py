@@ -45,11 +45,8 @@ def estimate(
     with in_mesh(config.parallel, mesh):
         length = config.sequence_length
         backend = backends.choose_backend(model, length, train=True)
-    activations = costs.activation_bytes(
-        *(config, vocab_size, rows),
-        device=device,
-        fused=backend != "einsum",
-    )
+    fused = backend != "einsum"
+    activations = costs.activation_bytes(config, vocab_size, rows, fused=fused)
     return state, gradients + tables * table, activations
 
 

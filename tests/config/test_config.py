@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
+import runpy
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bert_jax import config
-from bert_jax.config import knobs, validation
+from bert_jax import config, recipes
+from bert_jax.config import knobs
+from bert_jax.config.presets import PRESETS
 from bert_jax.errors import ConfigError
+from bert_jax.studies.definition import Budget, Study, axis, expand, variants
+from tests.config.settings import CAUSAL, write
+from tests.net import config_rows
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+ABLATIONS = runpy.run_path(str(CONFIGS / "ablations.py"))["ABLATIONS"]
 
 
-def write(values: dict[str, Any]) -> Any:
-    """Return a ConfigDict with knobs set by path, whatever they might replace."""
-    tree = config.default()
-    for path, value in values.items():
-        config.put(tree, path.split("."), value)
-    return tree
-
-
-def override(*changes: tuple[str, str]) -> Any:
+def override(*changes: tuple[str, str]):
     """Return the default config with the knobs of a command line."""
     tree = config.default()
     config.overrides(tree, changes)
     return tree
 
 
-def test_config_file_cannot_misspell_a_knob():
-    tree = config.default()
-    with pytest.raises((AttributeError, KeyError), match="Did you mean"):
-        tree.masking.rat = 0.4
+@pytest.mark.fault(20)
+def test_default_cannot_be_misspelt():
+    for path in ("masking.rat", "evls", "evals.validation.evry"):
+        tree = config.default()
+        *sections, name = path.split(".")
+        for section in sections:
+            tree = tree[section]
+        with pytest.raises((AttributeError, KeyError), match=name):
+            setattr(tree, name, 1)
     for bad in ({"maskin": {}}, {"masking": 3}, {"evals": []}, {"evals": {"v": {"evry": 1}}}):
         with pytest.raises(ConfigError):
             config.resolve(bad)
@@ -43,13 +44,8 @@ def test_config_file_cannot_misspell_a_knob():
 # --- entries --------------------------------------------------------------------------------------
 
 
-def test_extra_evaluation_starts_from_the_defaults():
-    found = config.resolve(override(("evals.extra.rate", "0.4"))).evals
-    assert found == {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
-
-
 @pytest.mark.parametrize("form", ["attribute", "item", "update", "command line"])
-def test_evaluation_is_added_as_a_dict(form):
+def test_evaluation_is_added_from_the_defaults(form):
     tree = config.default()
     if form == "attribute":
         tree.evals.extra = {"rate": 0.4}
@@ -58,8 +54,6 @@ def test_evaluation_is_added_as_a_dict(form):
     elif form == "update":
         tree.update({"evals": {"extra": {"rate": 0.4}}})
     else:
-        config.override(tree, "seed", "1")  # which unlocks and locks no section
-        tree.evals.extra = {}
         config.override(tree, "evals.extra.rate", "0.4")
     evals = config.resolve(tree).evals
     assert evals == {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
@@ -70,7 +64,6 @@ def test_evaluation_is_added_as_a_dict(form):
     [
         ("evals", {"rat": 0.4}, "config.evals.extra has no knob 'rat'"),
         ("evals", {"rate": 7.0}, "config.evals.extra.rate = 7.0 is out of range"),
-        ("evals", {"rate": "half"}, "config.evals.extra.rate must be float"),
         ("evals", 3, "config.evals.extra must be a section"),
         ("objectives", {"weight": 1.0}, "config.objectives has no 'extra'"),
     ],
@@ -90,38 +83,28 @@ def test_entries_are_deleted_and_replaced():
     tree.evals = {"other": {"rate": 0.4}}
     tree.checkpoints.best = ""
     assert config.resolve(tree).evals == {"other": knobs.Eval(rate=0.4)}
-    with pytest.raises(AttributeError, match="locked"):
-        del tree.steps
-    with pytest.raises(AttributeError, match="evls"):
-        tree.evls = {}
-    with pytest.raises(AttributeError, match="evry"):
-        config.default().evals.validation.evry = 1
+
+
+def test_configs_share_no_section():
+    one = knobs.Config()
+    one.objectives["mlm"] = knobs.Objective(weight=7.0)
+    one.evals["other"] = knobs.Eval()
+    one.task.files["train"] = "x.tsv"
+    assert knobs.Config().objectives["mlm"].weight is None
+    assert list(knobs.Config().evals) == ["validation"]
+    assert knobs.Config().task.files == {}
 
 
 # --- values that follow ---------------------------------------------------------------------------
 
 
-def test_derived_values_are_written_out():
-    tree = override(("model.size", "small"))
-    config.override(tree, "model.activation", "relu")
+def test_derived_shape_follows_the_size():
+    tree = override(("model.size", "small"), ("model.activation", "relu"))
     model = config.resolve(tree).model
-    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (
-        4,
-        512,
-        8,
-        2048,
-        "relu",
-    )
-    config.override(tree, "model.hidden", "64")
-    config.override(tree, "model.head_activation", "silu")
+    assert (model.shape, model.head_activation) == ((4, 512, 8, 2048), "relu")
+    config.overrides(tree, [("model.hidden", "64"), ("model.head_activation", "silu")])
     model = config.resolve(tree).model
-    assert (model.layers, model.hidden, model.heads, model.mlp, model.head_activation) == (
-        4,
-        64,
-        8,
-        256,
-        "silu",
-    )
+    assert (model.shape, model.head_activation) == ((4, 64, 8, 256), "silu")
 
 
 @pytest.mark.parametrize(
@@ -130,11 +113,9 @@ def test_derived_values_are_written_out():
         ("nsp", {}, {"mlm": 1.0, "nsp": 1.0}),
         ("sop", {}, {"mlm": 1.0, "sop": 1.0}),
         ("none", {}, {"mlm": 1.0}),
-        ("nsp", {"nsp": 0.0}, {"mlm": 1.0, "nsp": 0.0}),
-        ("nsp", {"mlm": 0.5, "nsp": 2.0}, {"mlm": 0.5, "nsp": 2.0}),
+        ("nsp", {"mlm": 0.5, "nsp": 0.0}, {"mlm": 0.5, "nsp": 0.0}),
         ("none", {"nsp": 1.0}, None),
-        ("none", {"nsp": 0.0}, None),
-        ("sop", {"nsp": 1.0}, None),
+        ("sop", {"nsp": 0.0}, None),
     ],
 )
 def test_pair_objectives_follow_pairs(pairs, weights, active):
@@ -148,19 +129,7 @@ def test_pair_objectives_follow_pairs(pairs, weights, active):
         assert {name: o.weight for name, o in config.resolve(tree).objectives.items()} == active
 
 
-@pytest.mark.parametrize(
-    "name", ["tiny.py", "local.py", "pretrain.py", "fast.py", "ablations.py:sop"]
-)
-def test_pairs_none_leaves_nsp_out_of_any_config(name, caplog):
-    """What the file sets for its pair objective is dropped, and said."""
-    tree = config.load_file(str(CONFIGS / name))
-    weight = tree.objectives.nsp.weight
-    config.overrides(tree, [("pairs", "none")])
-    assert config.resolve(tree).objectives.keys() == {"mlm"}
-    assert (f"leaves out objectives.nsp.weight = {weight}" in caplog.text) == bool(weight)
-
-
-def test_pairs_none_drops_all_that_belongs_to_nsp(caplog):
+def test_pairs_none_drops_what_belongs_to_nsp(caplog):
     tree = config.default()
     tree.objectives.nsp.weight, tree.examples.truncate = 0.3, "front"
     tree.model.pooler, tree.checkpoints.best = "gelu", "nsp_accuracy"
@@ -173,64 +142,64 @@ def test_pairs_none_drops_all_that_belongs_to_nsp(caplog):
 
 
 def test_command_line_resets_what_it_replaces():
-    shape = {"model.layers": 3, "model.hidden": 48}
-    tree = write({"optim.warmup_steps": 7, "tokenizer.vocab_size": 500} | shape)
-    config.overrides(
-        tree,
-        [("optim.warmup_fraction", "0.1"), ("tokenizer.path", "vocab.txt"), ("model.size", "mini")],
-    )
+    tree = write({"optim.warmup_steps": 7, "tokenizer.vocab_size": 500, "model.layers": 3})
+    changes = {"optim.warmup_fraction": "0.1", "tokenizer.path": "v.txt", "model.size": "mini"}
+    config.overrides(tree, changes.items())
     found = config.resolve(tree)
-    assert (found.optim.warmup_steps, found.model.layers, found.model.hidden) == (100_000, 4, 256)
+    assert (found.optim.warmup_steps, found.model.layers) == (100_000, 4)
     # Of one command line, both are meant.
     config.overrides(tree, [("model.layers", "1"), ("model.size", "small")])
-    assert (config.resolve(tree).model.layers, config.resolve(tree).model.hidden) == (1, 512)
+    assert config.resolve(tree).model.shape[:2] == (1, 512)
     config.overrides(tree, [("optim.warmup_steps", "5"), ("optim.warmup_fraction", "0.1")])
     with pytest.raises(ConfigError, match="warmup_steps = 5 does nothing"):
         config.resolve(tree)
 
 
-@pytest.mark.parametrize(
-    ("objectives", "message"),
-    [
-        ({}, "objectives is empty"),
-        ({"classify": {"labels": ("a", "b")}}, "classify needs labelled data"),
-    ],
-)
-def test_trainable_needs_something_to_learn(objectives, message):
-    found = config.resolve({"objectives": objectives, "checkpoints": {"best": ""}})
-    with pytest.raises(ConfigError, match=message):
-        validation.trainable(found)
+# --- knobs that a preset or a model has set -------------------------------------------------------
 
 
-@pytest.mark.parametrize("prng", ["rbg", "unsafe_rbg"])
-def test_trainable_needs_threefry_under_vmap(prng):
-    tree = config.default()
-    config.override(tree, "parallel.arms", "vmap")
-    validation.trainable(config.resolve(tree))
-    config.override(tree, "parallel.prng", prng)
-    said = f"'vmap' with parallel.prng = '{prng}' would drop other elements"
-    with pytest.raises(ConfigError, match=said):
-        validation.trainable(config.resolve(tree))
-    config.override(tree, "parallel.arms", "auto")
-    validation.trainable(config.resolve(tree))
+def test_preset_values_count_as_defaults():
+    tree = config.default("google_2018")  # units of up to 512 tokens, whatever the unit
+    assert config.resolve(tree).masking.max_unit == 512
+    tree.masking.max_unit = 8
+    with pytest.raises(ConfigError, match="max_unit = 8 does nothing"):
+        config.resolve(tree)
+    units = axis("masking.max_unit", (16, 512))  # the default, and the preset's value
+    with pytest.raises(ConfigError, match="max_unit = 512 does nothing"):
+        expand(Study("?", config.default("google_2018"), (units,), (0,), {}))
 
 
-def test_warn_of_a_run_that_ends_in_its_warm_up(capsys):
-    tree = config.default()
-    for path, text in (("steps", "5"), ("optim.warmup_steps", "100")):
-        config.override(tree, path, text)
-    found = config.resolve(tree)
-    validation.warn(found, dataclasses.replace(found, seed=1), config.resolve(config.default()))
-    said = (
-        "warning: optim.warmup_steps = 100 exceeds steps = 5: the learning rate ends at 0.04 "
-        "of its peak\n"
-    )
-    assert capsys.readouterr().err == said
+def test_finetuning_takes_the_whole_shape_of_a_model():
+    model = {"position": "rotary", "max_positions": 64, "head_activation": "relu"}
+    start = config.settle({"model": model})[0]
+    tree = recipes.finetuning("classify", "run", {"task.source": "files:x"}, start)
+    found = config.resolve(tree).model
+    assert (found.max_positions, found.head_activation) == (64, "relu")
 
 
-def test_classes_need_names():
-    with pytest.raises(ConfigError, match=r"classify\.labels is empty"):
-        config.resolve({"objectives": {"classify": {}}, "checkpoints": {"best": ""}})
+def test_recorded_config_may_have_idle_knobs():
+    tree = write(CAUSAL | {"masking.rate": 0.4})
+    with pytest.raises(ConfigError, match=r"masking.rate"):
+        config.resolve(tree)
+    assert config.recorded(tree.to_dict()).masking.rate == 0.4
+
+
+def test_axis_that_changes_nothing_is_refused():
+    rates = axis("masking.rate", (0.15, 0.3))
+    with pytest.raises(ConfigError, match=r"masking.rate 30 %: masking.rate = 0.3 does nothing"):
+        expand(Study("?", write(CAUSAL), (rates,), (0,), {}))
+    base = write({"masking.span_max": 8, "pairs": "none"})
+    units = variants("unit", {unit: {"masking.unit": unit} for unit in ("token", "span")})
+    assert len(expand(Study("?", base, (units,), (0,), {}))) == 2  # it acts in one of them
+    with pytest.raises(ConfigError, match=r"in every cell, masking.span_max = 8 does nothing"):
+        expand(Study("?", base, (rates,), (0,), {}))
+
+
+def test_point_replaces_what_the_base_has():
+    shares = axis("optim.warmup_fraction", (0.1, 0.2))
+    base = write({"optim.warmup_steps": 7})
+    cells = expand(Study("?", base, (shares,), (0,), {}, budget=Budget("steps", 100)))
+    assert [cell.config.optim.warmup_steps for cell in cells] == [10, 20]
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -242,7 +211,7 @@ def test_shipped_config_says_how_to_run_it(file):
     assert f"--config=configs/{file.name}" in docstring
 
 
-def test_file_takes_an_argument_and_builds_on_another(tmp_path):
+def test_load_file_takes_an_argument_and_a_base(tmp_path):
     (tmp_path / "base.py").write_text(
         "from bert_jax.config import default\n"
         "def get_config(seed='0'):\n    c = default()\n    c.seed = int(seed)\n    return c\n"
@@ -252,56 +221,64 @@ def test_file_takes_an_argument_and_builds_on_another(tmp_path):
         "def get_config():\n    c = load_file('base.py:7', beside=__file__)\n"
         "    c.masking.rate = 0.4\n    return c\n"
     )
-    found = config.resolve(config.load_file(f"{tmp_path}/diff.py"))
-    assert (found.seed, found.masking.rate) == (7, 0.4)
-    assert config.differences(
-        config.to_dict(config.resolve(config.default())), config.to_dict(found)
-    ) == {
-        "seed": (0, 7),
-        "masking.rate": (0.15, 0.4),
-    }
+    found = config.to_dict(config.resolve(config.load_file(f"{tmp_path}/diff.py")))
+    usual = config.to_dict(config.resolve(config.default()))
+    changed = {"seed": (0, 7), "masking.rate": (0.15, 0.4)}
+    assert config.differences(usual, found) == changed
+
+
+def test_preset_file_has_the_text_of_pretraining():
+    found = config.resolve(config.load_file(f"{CONFIGS}/preset.py:mosaic,medium"))
+    paper = config.resolve(config.load_file(f"{CONFIGS}/pretrain.py:medium"))
+    for section in ("corpus", "checkpoints", "evals", "logging"):
+        assert getattr(found, section) == getattr(paper, section)
+    assert (found.model.shape[:2], found.model.position) == ((8, 512), "alibi")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_preset_names_only_what_differs(name):
+    defaults = config.flat(config.to_dict(knobs.Config()))
+    for path, value in PRESETS[name].items():
+        assert defaults.get(path, "absent") != value, path
+        config.checked(path, value)
+    assert name in (CONFIGS.parent / "docs" / "presets.md").read_text()
+
+
+def test_ablations_take_numbers_and_a_size():
+    """Their values by default are frozen by tests/net."""
+    assert sorted(ABLATIONS) == sorted(config_rows.ABLATIONS)
+    found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:masking_rate,0.25,mini"))
+    assert (found.masking.rate, found.model.shape[1]) == (0.25, 256)
+    for arguments, hint in (
+        ("maskin_rate,0.2", "did you mean 'masking_rate'? one of: "),
+        ("no_nsp,smal", "did you mean 'small'? "),
+        ("views,0.1,0.4,base,3", "one of: tiny, "),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            config.load_file(f"{CONFIGS}/ablations.py:{arguments}")
+        assert caught.value.hint.startswith(hint)
 
 
 # --- resume ---------------------------------------------------------------------------------------
 
 
 def test_differences_name_every_changed_path():
-    old, new = (
-        {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]},
-        {"a": 1, "b": {"c": 3}, "e": [1], "f": None, "g": 0},
-    )
-    assert config.differences(old, new) == {"b.c": (1, 3), "b.d": (2, None), "g": (None, 0)}
+    old = {"a": 1, "b": {"c": 1, "d": 2}, "e": [1]}
+    new = {"a": 1, "b": {"c": 3}, "e": [1], "f": None, "g": 0, "h": {"i": 1}}
+    changes = {"b.c": (1, 3), "b.d": (2, None), "g": (None, 0), "h": (None, {"i": 1})}
+    assert config.differences(old, new) == changes
     assert config.differences(old, old) == {}
 
 
 @pytest.mark.parametrize(
     ("path", "free"),
     [
-        ("loader.prefetch", True),
-        ("corpus.workers", True),
-        ("evals.validation.every", True),
-        ("checkpoints.keep", True),
-        ("checkpoints.at", True),
-        ("checkpoints.at_words", True),
-        ("branch_from", False),
+        *(("loader.prefetch", True), ("corpus.workers", True), ("evals.validation.every", True)),
+        *(("checkpoints.keep", True), ("checkpoints.at", True), ("model.attention", True)),
+        *(("branch_from", False), ("corpus.path", False), ("seed", False), ("model.size", False)),
         ("checkpoints.best", False),  # steps scored by one metric are not comparable with another's
-        ("corpus.path", False),
         ("corpus.workers_of_another_kind", False),
-        ("seed", False),
-        ("model.size", False),
-        ("model.attention", True),
     ],
 )
-def test_free_knobs_do_not_change_the_run(path, free):
+def test_free_on_resume_knows_what_changes_no_run(path, free):
     assert config.free_on_resume(path) == free
-
-
-def test_configs_share_no_section():
-    """What is added to the objectives or evaluations of one is not in those of another."""
-    one = knobs.Config()
-    one.objectives["mlm"] = knobs.Objective(weight=7.0)
-    one.evals["other"] = knobs.Eval()
-    one.task.files["train"] = "x.tsv"
-    assert knobs.Config().objectives["mlm"].weight is None
-    assert list(knobs.Config().evals) == ["validation"]
-    assert knobs.Config().task.files == {}

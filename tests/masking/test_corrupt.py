@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import corrupt, draws, quotas
 from tests import toy
-from tests.masking.test_selection import (
+from tests.masking.by_hand import (
     BATCHES,
     list_units,
     mark,
+    repeat_views,
     take_as_the_original,
     take_fairly,
 )
@@ -94,7 +95,7 @@ def test_corrupt_batch_is_the_plain_loop(b, settings, seed):
 
 
 @given(BATCHES, st.lists(st.floats(0.01, 1.0), min_size=2, max_size=5), st.integers(0, 2**31))
-def test_masks_are_nested_over_rates(b, grid, seed):
+def test_corrupt_batch_nests_masks_over_rates(b, grid, seed):
     """And a token that two rates select is replaced alike."""
     before, inputs = np.zeros(b["tokens"].shape, bool), b["tokens"]
     for rate in sorted([*grid, min(1.0, grid[0] + 1e-4)]):
@@ -106,7 +107,7 @@ def test_masks_are_nested_over_rates(b, grid, seed):
 
 
 @given(BATCHES, st.permutations(range(3)), st.sampled_from(["fair", "skip"]))
-def test_a_mask_ignores_the_batch_around_it(b, order, overflow):
+def test_corrupt_batch_ignores_the_batch_around(b, order, overflow):
     settings = Masking(rate=0.3, unit="word", overflow=overflow)
     whole, _ = toy.mask(b, settings)
     part, _ = toy.mask({key: value[order] for key, value in b.items()}, settings)
@@ -114,7 +115,7 @@ def test_a_mask_ignores_the_batch_around_it(b, order, overflow):
 
 
 @pytest.mark.parametrize("overflow", ["fair", "skip"])
-def test_a_packed_example_is_masked_as_alone(overflow):
+def test_corrupt_batch_masks_packed_ones_as_alone(overflow):
     packed = toy.batch(6, 48, seed=3, examples=3, longest_unit=3)
     settings = Masking(rate=0.3, unit="word", overflow=overflow)
     together, _ = toy.mask(packed, settings)
@@ -147,14 +148,14 @@ def equal_rows(count: int, length: int):
     return b | {"example_ids": np.arange(count, dtype=np.int32)[:, None]}
 
 
-def test_padding_rows_count_nothing():
+def test_corrupt_batch_counts_no_padding():
     out, ledger = toy.mask(empty_rows(4, 32), Masking())
     assert not out["predict_weights"].any()
     assert ledger["masked_fraction"] == (0, 0)
 
 
 @pytest.mark.parametrize("overflow", ["fair", "skip"])
-def test_runs_under_vmap_are_those_alone(overflow):
+def test_corrupt_batch_under_vmap_is_that_alone(overflow):
     b = toy.batch(8, 32, seed=5, longest_unit=4)
     arms = [(Masking(rate=0.15), 0), (Masking(rate=0.4, replace=MASK_ONLY), 1)]
     stacked = jax.tree.map(lambda *x: np.stack(x), *(toy.traced(m, 32, seed) for m, seed in arms))
@@ -174,7 +175,7 @@ def test_runs_under_vmap_are_those_alone(overflow):
 
 
 @pytest.mark.parametrize("split", [(0.8, 0.1, 0.1), (0.5, 0.5, 0.0), (0.0, 0.2, 0.8)])
-def test_replacements_have_their_shares(split):
+def test_corrupt_batch_replaces_by_the_shares(split):
     """Counted from the tokens: a random token is the true token or [MASK] once in VOCAB."""
     b = toy.batch(512, 64, seed=7)
     out, ledger = toy.mask(b, Masking(rate=0.4, replace=split), seed=11)
@@ -191,7 +192,7 @@ def test_replacements_have_their_shares(split):
 
 
 @pytest.mark.parametrize(("rate", "nearest"), [(0.10, 3), (0.15, 4), (0.20, 6), (0.40, 12)])
-def test_short_rows_are_masked_at_the_rate(rate, nearest):
+def test_corrupt_batch_masks_short_rows_at_the_rate(rate, nearest):
     """Of 29 tokens: 15 % to the nearest is 13.8 %, and unbiased it is 15 %."""
     b = equal_rows(20_000, 31)
     found = []
@@ -209,20 +210,13 @@ def test_short_rows_are_masked_at_the_rate(rate, nearest):
 # --- views ----------------------------------------------------------------------------------------
 
 
-def repeat_views(b, count: int):
-    """Return each row in `count` views, one after the other."""
-    repeated = {key: np.repeat(value, count, axis=0) for key, value in b.items()}
-    numbers = np.tile(np.arange(count, dtype=np.int32), len(b["tokens"]))
-    return repeated | {"views": np.repeat(numbers[:, None], b["example_ids"].shape[1], axis=1)}
-
-
 @given(
     BATCHES,
     st.sampled_from([(0.15, 0.4), (0.15, 0.3), (0.2, 0.25)]),
     st.sampled_from(["unbiased", "nearest"]),
     st.integers(0, 2**31),
 )
-def test_views_are_disjoint_slices(b, pair, rounding, seed):
+def test_corrupt_batch_makes_views_disjoint(b, pair, rounding, seed):
     """View j has what (j + 1) times the quota selects of a batch without views, and j does not."""
     settings = Masking(rate=pair[0], prediction_rate=pair[1], replace=MASK_ONLY, rounding=rounding)
     count = math.ceil(pair[1] / pair[0])
@@ -244,7 +238,7 @@ def test_views_are_disjoint_slices(b, pair, rounding, seed):
 
 
 @pytest.mark.parametrize("longest", [1, 5])
-def test_slots_hold_every_view(longest):
+def test_corrupt_batch_fits_views_into_slots(longest):
     """A view may have tokens that the view before left, and more than its own quota."""
     unit = "token" if longest == 1 else "word"
     settings = Masking(rate=0.2, prediction_rate=0.6, unit=unit, max_unit=longest)

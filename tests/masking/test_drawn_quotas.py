@@ -11,51 +11,16 @@ import pytest
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import DivergedError
 from bert_jax.masking import corrupt, drawn_quotas, draws, quotas, rates
-from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
-from bert_jax.training.step import compute_inputs
 from tests import toy
-from tests.masking.test_rates import LAWS, read_law
-
-DIFFUSION = {
-    "pairs": "none",
-    "objectives__diffusion__weight": 1,
-    "masking__draw": "uniform",
-    "masking__replace": "(1,0,0)",
-    "sequence_length": 64,
-}
+from tests.masking.by_hand import BETA, LAWS, count_by_example, read_law
 
 
-@pytest.mark.parametrize(("runs", "step"), [(1, "jit"), (2, "jit"), (1, "pmap")])
-def test_tables_cross_to_the_devices_once(runs, step):
-    """The weights of the bound alone are 65 x 65 float32; batches are 8 rows of int32."""
-    config = toy.config(**DIFFUSION, batch_size=8, parallel__step=step, model__layers=1)
-    made = program.Program(
-        config, toy.SPECIAL, toy.VOCAB, program.mesh_for(config, runs), run_count=runs
-    )
-    state = made.place([made.hold(made.init(seed)) for seed in range(runs)])
-    seen, update = [], made._update
-
-    def record(state, batch, inputs):
-        seen.append(inputs)
-        return update(state, batch, inputs)
-
-    made._update = record
-    batch = toy.batch(8, 64)
-    for index in range(3):
-        inputs = [compute_inputs(config, index)] * runs
-        state, _ = made.update(state, batch, inputs)
-    host = [leaf.nbytes for leaf in jax.tree.leaves(seen[-1]) if not isinstance(leaf, jax.Array)]
-    assert sum(host) < 100 * runs
-    assert seen[-1].drawn.weights.shape[-2:] == (65, 65)
-    for first, last in zip(
-        *(jax.tree.leaves(one.drawn) for one in (seen[0], seen[-1])), strict=True
-    ):
-        assert first is last
-    expected = inputs[0].drawn.weights
-    np.testing.assert_array_equal(
-        np.asarray(seen[-1].drawn.weights).reshape(-1, 65, 65)[-1], expected
-    )
+def test_make_drawn_returns_the_same_arrays():
+    """Those of an update before, so that they cross to the device once."""
+    one = drawn_quotas.make_drawn(BETA, 24, 1.0)
+    again = drawn_quotas.make_drawn(dataclasses.replace(BETA), 24, 1.0)
+    assert all(first is second for first, second in zip(one, again, strict=True))
 
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
@@ -80,12 +45,6 @@ def test_draw_quotas_rounds_length_times_rate(name, rounding):
     decile = np.minimum((u * 10).astype(int), 9)
     by_hand = [selected[decile == d].sum() for d in range(10)]
     assert [ledger[f"masked_decile_{d}"][0] for d in range(10)] == by_hand
-
-
-def count_by_example(b, hit: np.ndarray) -> np.ndarray:
-    """Count the tokens that are hit in each example, [B, S]."""
-    slots = range(1, b["example_ids"].shape[1] + 1)
-    return np.stack([(hit & (b["segment_ids"] == slot)).sum(1) for slot in slots], axis=1)
 
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
@@ -158,7 +117,7 @@ def test_covers_quotas_up_to_the_length(settings, covered):
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
-def test_the_ledger_knows_the_law(name, rounding):
+def test_make_drawn_lets_the_ledger_know_the_law(name, rounding):
     """It accepts rates drawn by the law, and stops a run whose rates another law has drawn."""
     settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
     other = dataclasses.replace(settings, draw="cosine_high" if name == "uniform" else "uniform")

@@ -11,7 +11,7 @@ import pytest
 
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import quotas
-from tests.masking.test_rates import LAWS, PHASES
+from tests.masking.by_hand import LAWS, PHASES
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.15, 0.15000001, 0.3, 0.4, 0.5, 0.8, 1.0])

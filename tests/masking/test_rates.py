@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 
 import numpy as np
@@ -12,35 +11,7 @@ from scipy import stats
 from bert_jax.config import data_knobs
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import rates
-
-PHASES = Masking(
-    rate=0.3, phases=((0.25, 0.15, "step"), (0.5, 0.45, "linear"), (1.0, 0.05, "cosine"))
-)
-LAWS = {  # settings, distribution function, mean
-    "uniform": (
-        Masking(draw="uniform", draw_low=0.1, draw_high=0.5),
-        stats.uniform(0.1, 0.4).cdf,
-        0.3,
-    ),
-    "beta": (Masking(draw="beta", draw_alpha=3.0, draw_beta=9.0), stats.beta(3, 9).cdf, 0.25),
-    "cosine_low": (
-        Masking(draw="cosine_low"),
-        lambda r: 2 / np.pi * np.arccos(1 - r),
-        1 - 2 / math.pi,
-    ),
-    "cosine_high": (
-        Masking(draw="cosine_high"),
-        lambda r: 1 - 2 / np.pi * np.arccos(r),
-        2 / math.pi,
-    ),
-}
-
-
-def read_law(settings: Masking, u: np.ndarray) -> np.ndarray:
-    """Return the rates at u, by the table of cells."""
-    cell = np.asarray(u) * rates.CELLS
-    start, end = np.moveaxis(rates.law_table(settings)[cell.astype(int)], -1, 0)
-    return start + cell % 1 * (end - start)
+from tests.masking.by_hand import LAWS, PHASES, read_law
 
 
 def test_laws_are_the_choices_of_the_knob():

@@ -12,16 +12,8 @@ from hypothesis import strategies as st
 
 from bert_jax.masking import selection
 from tests import toy
+from tests.masking.by_hand import BATCHES, list_units, mark, take_as_the_original, take_fairly
 
-Unit = list[int]  # its columns
-BATCHES = st.builds(
-    toy.batch,
-    rows=st.just(3),
-    length=st.just(32),
-    seed=st.integers(0, 10_000),
-    examples=st.just(2),
-    longest_unit=st.integers(1, 6),
-)
 QUOTAS = st.lists(st.integers(0, 16), min_size=6, max_size=6)
 
 
@@ -31,16 +23,6 @@ def draw_scores(b, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     shape = b["tokens"].shape
     scores = rng.integers(0, 40, shape).astype(np.uint32) << 20
     return scores, rng.integers(0, 2**32, shape, dtype=np.uint32)
-
-
-def list_units(b, scores: np.ndarray) -> list[tuple[int, int, list[Unit]]]:
-    """Return (row, example, units in the order of their scores)."""
-    found = []
-    for row, slot in np.ndindex(b["example_ids"].shape):
-        ids = np.where(b["segment_ids"][row] == slot + 1, b["unit_ids"][row], -1)
-        begins = sorted({*ids[ids >= 0].tolist()}, key=lambda c: (scores[row, c], c))
-        found.append((row, slot, [np.flatnonzero(ids == c).tolist() for c in begins]))
-    return found
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -53,37 +35,6 @@ def run_rule(rule, b, scores, boundary, *quotas):
         among = chosen.taken
         hits.append(selection.spread_over_tokens(units, chosen.taken, b["unit_ids"]))
     return hits, chosen.quota, chosen.shortfall
-
-
-def take_fairly(units: list[Unit], quota: int, boundary: np.ndarray) -> list[Unit]:
-    """Take units in order; one that crosses the quota by the chance of the part that fits."""
-    taken, before = [], 0
-    for unit in units:
-        u = (int(boundary[unit[0]]) >> 16) / 2**16
-        if before + u * len(unit) < quota:
-            taken.append(unit)
-        before += len(unit)
-    return taken
-
-
-def take_as_the_original(candidates: list[Unit], quota: int) -> list[Unit]:
-    """The loop of create_masked_lm_predictions, for candidates that do not overlap."""
-    masked, taken = 0, []
-    for unit in candidates:
-        if masked >= quota:
-            break
-        if masked + len(unit) > quota:
-            continue
-        masked += len(unit)
-        taken.append(unit)
-    return taken
-
-
-def mark(b, taken: list[tuple[int, list[Unit]]]) -> np.ndarray:
-    hit = np.zeros(b["tokens"].shape, bool)
-    for row, units in taken:
-        hit[row, [*chain(*units)]] = True
-    return hit
 
 
 @given(BATCHES, QUOTAS)
@@ -101,7 +52,7 @@ def test_select_fairly_is_the_loop(b, quotas):
 
 
 @given(BATCHES, QUOTAS, QUOTAS)
-def test_select_skipping_is_the_originals_loop(b, quotas, fewer):
+def test_select_skipping_is_the_original_loop(b, quotas, fewer):
     """Twice: the predictions are selected among the units that are corrupted."""
     asked = [np.array(each, np.int32).reshape(3, 2) for each in (quotas, fewer)]
     scores, boundary = draw_scores(b)
@@ -132,7 +83,7 @@ def test_select_slice_is_a_difference(b, quotas, more):
     assert (np.asarray(found.quota) == more).all()
 
 
-def test_select_fairly_is_exact_in_the_longest_row():
+def test_select_fairly_is_exact_in_a_long_row():
     """65,533 tokens: by themselves, or 40,000 of them in one unit."""
     b = toy.batch(1, 65_535, seed=5)
     b["segment_ids"][:] = 1

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import shutil
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -12,26 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax import train
 from bert_jax.batch import HOST_KEYS
-from bert_jax.config import load_file, resolve
 from bert_jax.config.knobs import Masking
 from bert_jax.data import pipeline
-from bert_jax.errors import ConfigError
 from bert_jax.masking import selection, units
-from bert_jax.studies.groups import find_signature
-from bert_jax.studies.spec import Cell
-from tests import corpora, outcomes, texts, toy
+from tests import corpora, toy
+from tests.masking.by_hand import BATCHES
 
 COUNTS = np.round(20_000 / (1 + np.arange(toy.VOCAB))).astype(np.int64)  # as words of a language
-unit_rows = st.builds(
-    toy.batch,
-    rows=st.just(4),
-    length=st.just(32),
-    seed=st.integers(0, 10_000),
-    examples=st.just(2),
-    longest_unit=st.integers(1, 6),
-)
 
 
 def weighted(b, power: float, counts=COUNTS):
@@ -42,24 +28,24 @@ def weighted(b, power: float, counts=COUNTS):
 # --- times and weights ----------------------------------------------------------------------------
 
 
-def test_times_are_exponential_and_never_fall():
+def test_sort_units_draws_exponential_times():
     """Of scores in order: -log(1 - s), but for the last of 4,096 cells, which has no end."""
     edges = np.arange(1, 2**12, dtype=np.int64) << 20
     near = [edges + offset for offset in (-513, -257, -256, -1, 0, 1, 255, 256, 512)]
     scores = np.unique(np.concatenate([*near, [0, 255, 256, 2**32 - 1]])) % 2**32
     scores = np.sort(scores).astype(np.uint32)
-    times = np.asarray(jax.jit(selection._times)(scores))
+    times = np.asarray(jax.jit(selection._draw_times)(scores))
     assert times.dtype == np.float32
     assert (np.diff(times) >= 0).all()
     assert times[0] > 0
     inside = scores < 2**32 - 2**20
     later = 1 - (scores[inside] + 0.5) / 2**32  # share of the scores above
     assert np.abs(np.exp(-times[inside].astype(np.float64)) - later).max() < 3e-5
-    last = np.asarray(selection._times(np.arange(2**32 - 2**20, 2**32, 64, dtype=np.uint32)))
+    last = np.asarray(selection._draw_times(np.arange(2**32 - 2**20, 2**32, 64, dtype=np.uint32)))
     assert last.mean() == pytest.approx(np.log(4096) + 1, rel=1e-3)
 
 
-def test_times_are_those_of_a_plain_sum(monkeypatch):
+def test_sort_units_rounds_times_once():
     """No rounding but that of the last addition: fused or not, it is the same number."""
     scores = np.random.default_rng(0).integers(0, 2**32, 100_000, dtype=np.uint32)
     start, rise = selection._make_table().astype(np.float64).T
@@ -67,11 +53,11 @@ def test_times_are_those_of_a_plain_sum(monkeypatch):
     product = rise[cell] * (2 * step + 1)
     np.testing.assert_array_equal(product, product.astype(np.float32))
     exact = (start[cell] + product).astype(np.float32)
-    np.testing.assert_array_equal(np.asarray(jax.jit(selection._times)(scores)), exact)
+    np.testing.assert_array_equal(np.asarray(jax.jit(selection._draw_times)(scores)), exact)
 
 
-@given(unit_rows, st.sampled_from([-1.0, -0.5, 0.5]))
-def test_a_unit_has_the_mean_of_its_tokens_weights(b, power):
+@given(BATCHES, st.sampled_from([-1.0, -0.5, 0.5]))
+def test_unit_scales_are_means_of_token_weights(b, power):
     found = weighted(b, power)["unit_scales"]
     for row, (tokens, unit_ids) in enumerate(zip(b["tokens"], b["unit_ids"], strict=True)):
         for column in range(32):
@@ -80,7 +66,7 @@ def test_a_unit_has_the_mean_of_its_tokens_weights(b, power):
             assert found[row, column] * expected == pytest.approx(float(len(own) > 0), rel=1e-6)
 
 
-def test_a_token_that_training_has_never_seen_weighs_what_one_seen_once_does():
+def test_frequency_weights_of_unseen_tokens():
     weights = units.frequency_weights(np.array([0, 1, 7]), -1.0)
     np.testing.assert_allclose(weights, [8, 8, 8 / 7])
 
@@ -88,8 +74,8 @@ def test_a_token_that_training_has_never_seen_weighs_what_one_seen_once_does():
 # --- the order ------------------------------------------------------------------------------------
 
 
-@given(unit_rows, st.sampled_from([0.15, 0.4]), st.sampled_from(["fair", "skip"]))
-def test_equal_weights_are_no_weights_to_the_bit(b, rate, overflow):
+@given(BATCHES, st.sampled_from([0.15, 0.4]), st.sampled_from(["fair", "skip"]))
+def test_equal_weights_leave_masks_as_they_are(b, rate, overflow):
     settings = Masking(rate=rate, unit="word", overflow=overflow)
     plain, _ = toy.mask(b, settings, 3)
     for power, counts in ((0.0, COUNTS), (-0.5, np.full(toy.VOCAB, 32))):
@@ -101,8 +87,8 @@ def test_equal_weights_are_no_weights_to_the_bit(b, rate, overflow):
         assert share == pytest.approx(selected, rel=1e-5)
 
 
-@given(unit_rows, st.integers(0, 2**31))
-def test_weighted_units_are_whole_and_nested_over_rates(b, seed):
+@given(BATCHES, st.integers(0, 2**31))
+def test_weighted_units_are_whole_and_nested(b, seed):
     b = weighted(b, -0.7)
     before = np.zeros(b["tokens"].shape, bool)
     for rate in (0.05, 0.15, 0.4, 0.8, 1.0):
@@ -113,24 +99,6 @@ def test_weighted_units_are_whole_and_nested_over_rates(b, seed):
                 assert len(set(hit[row][unit_ids == unit])) == 1
         before = hit
     assert (before == (b["unit_ids"] >= 0)).all()
-
-
-@pytest.mark.slow
-def test_a_packed_row_is_masked_as_its_examples_alone():
-    packed = weighted(toy.batch(6, 48, seed=3, examples=3, longest_unit=3), -0.5)
-    settings = Masking(rate=0.3, unit="word")
-    together, _ = toy.mask(packed, settings)
-    for row in range(2):
-        for slot in range(3):
-            own = packed["segment_ids"][row] == slot + 1
-            alone = {k: v[row : row + 1, own] for k, v in packed.items() if v.shape[1] == 48}
-            start = int(np.argmax(own))
-            alone["segment_ids"] = np.ones_like(alone["segment_ids"])
-            alone["unit_ids"] = np.where(alone["unit_ids"] >= 0, alone["unit_ids"] - start, -1)
-            rest = ("example_ids", "copies", "places", "cls_positions", "labels")
-            alone |= {k: packed[k][row : row + 1, slot : slot + 1] for k in rest}
-            out, _ = toy.mask(alone, settings)
-            np.testing.assert_array_equal(out["inputs"][0], together["inputs"][row, own])
 
 
 def simulated(b, rate: float, power: float, draws: int, seed: int) -> np.ndarray:
@@ -164,7 +132,7 @@ def simulated(b, rate: float, power: float, draws: int, seed: int) -> np.ndarray
         pytest.param(-0.5, 0.4, 3, marks=pytest.mark.slow),
     ],
 )
-def test_rates_by_decile_are_those_of_a_simulation(power, rate, longest):
+def test_weighted_rates_are_those_of_a_simulation(power, rate, longest):
     """Within three standard errors, of draws by another generator and numpy's logarithm."""
     draws = 200
     b = toy.batch(24, 40, seed=7, longest_unit=longest)
@@ -209,7 +177,7 @@ WEIGHTED = {"masking__weights": "frequency"}
     [{}, {"packing": 3}, {"masking__dupe_factor": 2}, {"masking__unit": "word", "packing": 2}],
     ids=str,
 )
-def test_a_batch_holds_the_scales_of_its_units_by_the_counts_of_the_corpus(prepared, kind):
+def test_batch_holds_the_scales_of_its_units(prepared, kind):
     shape = {"sequence_length": 32, "pairs": "none", "batch_size": 8} | kind
     plain, ours = (
         pipeline.Source(prepared, "train", toy.config(**shape | more)) for more in ({}, WEIGHTED)
@@ -223,71 +191,3 @@ def test_a_batch_holds_the_scales_of_its_units_by_the_counts_of_the_corpus(prepa
     assert ours.fingerprint != plain.fingerprint
     held = pipeline.Source(prepared, "train", toy.config(**shape | WEIGHTED), seed=0)
     assert "unit_scales" not in held.evaluation_batch(0, 4)  # evaluations select all alike
-
-
-def test_a_bound_on_the_likelihood_needs_all_orders_alike():
-    knobs = {"masking__draw": "uniform", "masking__replace": "(1,0,0)", "pairs": "none"}
-    gamma = {"objectives__diffusion__gamma": 1.0}
-    with pytest.raises(ConfigError, match=r"all orders of masks as equally likely"):
-        toy.config(**knobs | gamma | WEIGHTED)
-    assert toy.config(**knobs | {"objectives__diffusion__gamma": 0.0} | WEIGHTED)
-
-
-def test_runs_of_one_weighting_share_a_program_and_others_do_not():
-    def cell(**knobs):
-        return Cell("x", toy.config(**knobs), {}, {}, 0)
-
-    ours = find_signature(cell(**WEIGHTED))
-    assert find_signature(cell(**WEIGHTED, masking__rate=0.4, seed=2)) == ours
-    assert find_signature(cell(**WEIGHTED, masking__weights_power=-1.0)) != ours
-    assert find_signature(cell()) != ours
-
-
-# --- whole runs -----------------------------------------------------------------------------------
-
-
-SMALL = {"steps": 8, "batch_size": 16, "logging__every": 1, "checkpoints__every": 4}
-SMALL |= {"pairs": "none", "evals__validation__every": 0, **WEIGHTED}
-LEDGER = ("masked_fraction", "predicted_fraction", "weight_fraction", "mask_token_fraction")
-
-
-def trained(config, workdir: Path) -> Path:
-    train.run(config, workdir, command=[])
-    return workdir
-
-
-@pytest.mark.slow
-def test_a_run_with_weights_goes_on_where_it_was_stopped(base, tmp_path):
-    config = texts.configure(base, **SMALL)
-    with texts.one_device():
-        whole = trained(config, tmp_path / "whole")
-        shutil.copytree(whole, tmp_path / "parts")
-        shutil.rmtree(tmp_path / "parts" / "checkpoints" / "8")
-        trained(config, tmp_path / "parts")
-    outcomes.assert_same(tmp_path / "parts", whole, 8)
-    shares = (
-        np.mean(outcomes.logged(whole, name)) for name in ("weight_fraction", "masked_fraction")
-    )
-    assert next(shares) > 1.05 * next(shares)  # the rare ones, of more weight
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("changes", [{}, {"packing": 3}, {"masking__unit": "span"}], ids=str)
-def test_fused_runs_with_weights_are_those_alone_on_any_devices(base, tmp_path, changes):
-    arms = [{"masking__rate": 0.3}, {"seed": 3}]
-    configs = [texts.configure(base, **SMALL | changes | arm) for arm in arms]
-    together = [tmp_path / f"fused{i}" for i in range(2)]
-    with texts.one_device():
-        train.train(list(zip(configs, together, strict=True)), command=[])
-    for config, fused in zip(configs, together, strict=True):
-        alone = trained(config, fused.with_name(f"{fused.name}_alone"))  # on eight devices
-        for name in LEDGER:  # a sum of weights is rounded, others are of whole numbers
-            rounding = 1e-5 if name == "weight_fraction" else 0
-            np.testing.assert_allclose(
-                outcomes.logged(fused, name), outcomes.logged(alone, name), rtol=rounding
-            )
-
-
-def test_the_ablation_has_weights():
-    config = resolve(load_file("configs/ablations.py:weighted_masks,-1,tiny"))
-    assert (config.masking.weights, config.masking.weights_power) == ("frequency", -1.0)

@@ -354,7 +354,6 @@ def test_costs_are_the_matmuls_of_an_update(share, width):
         alone, toy.VOCAB, 4
     )
     assert (more > 0) == (share > 0)
-    assert (costs.attention_flops(settings) > costs.attention_flops(alone)) == (share > 0)
     tree = jax.eval_shape(lambda seed: network.init(settings, toy.VOCAB, seed), np.uint32(0))
     held = sum(leaf.size * 4 for leaf in jax.tree.leaves(tree)) * costs.STATES
     assert costs.state_bytes(settings, toy.VOCAB) == pytest.approx(held, rel=0.06)

@@ -358,7 +358,7 @@ REFUSED = [
     (varies("masking.rte", 0.1), "has no knob 'rte'", "did you mean 'rate'"),
     ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section", "set one of: rate"),
     (varies("masking.rate", "much"), "masking.rate much: .* got 'much'", ""),
-    (varies("masking.rate", 1.5), "out of range", "from 0.0 to 1.0"),
+    (varies("masking.rate", 1.5), "out of range", "0..1: "),
     (varies("masking.unit", "wrd"), "not a choice", "did you mean 'word'"),
     (varies("model.heads", 7), "model.heads 7: .*divisible", ""),
     ({"base": make_base(masking__rate=2.0), "axes": ()}, "the base: .*out of range", ""),

@@ -6,9 +6,11 @@ import errno
 
 import jax
 import pytest
+from jax._src import clusters
 
 from bert_jax import cli, config
 from bert_jax.checkpoints import saving
+from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, PeerLost, UserError
 from bert_jax.training import processes
 
@@ -94,3 +96,29 @@ def test_failed_process_does_not_wait_for_its_peers(monkeypatch, capsys):
         cli.main(["train"])
     assert ended == [2, 1]
     assert "ZeroDivisionError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("variables", "visible"),
+    [
+        ({"SLURM_STEP_TASKS_PER_NODE": "1(x2)"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1"}, None),
+        ({"SLURM_STEP_TASKS_PER_NODE": "8(x2)"}, [3]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1", "OMPI_COMM_WORLD_LOCAL_SIZE": "8"}, [3]),
+        ({"SLURM_STEP_TASKS_PER_NODE": "1", "JAX_LOCAL_DEVICE_IDS": "0,1"}, [0, 1]),
+    ],
+)
+def test_process_alone_on_its_node_takes_all_devices(variables, visible, monkeypatch):
+    """Left to itself, jax takes the device of the process's place on the node: one of eight."""
+    slurm = {"JOB_ID": "7", "STEP_NODELIST": "a,b", "NTASKS": "16", "PROCID": "3", "LOCALID": "3"}
+    for name, text in {**{f"SLURM_{n}": t for n, t in slurm.items()}, **variables}.items():
+        monkeypatch.setenv(name, text)
+    given: dict = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda **settings: given.update(settings))
+    processes.start_processes(knobs.Parallel(distributed=True))
+    # As jax.distributed.initialize goes on with what it was given.
+    ids = given["local_device_ids"]
+    if ids is None and "JAX_LOCAL_DEVICE_IDS" in variables:
+        ids = [int(part) for part in variables["JAX_LOCAL_DEVICE_IDS"].split(",")]
+    found = clusters.ClusterEnv.auto_detect_unset_distributed_params(None, None, None, ids, None, 1)
+    assert (found[3] or None) == visible

@@ -568,27 +568,6 @@ def test_train_refuses_what_no_memory_can_hold(base, tmp_path, monkeypatch, caps
     assert not (tmp_path / "w").exists()
 
 
-@pytest.mark.parametrize(
-    ("freeze", "kept"),
-    [
-        *(("", 2), ("^encoder/", 1), ("^encoder/(embeddings|layer_.*)/", 1)),
-        *(("^encoder/embeddings/", 2), ("^encoder/layer_", 2), ("kernel$", 2)),
-    ],
-)
-def test_room_of_a_frozen_encoder_is_one_layer(base, monkeypatch, freeze, kept):
-    """The device has room for the state and for inputs of so many layers, by hand."""
-    shape = {"batch_size": 2**20, "sequence_length": 512, "model__layers": 2}
-    config = configure(base, **shape, optim__freeze=freeze)
-    assert config.model.hidden == 64
-    of_layer = 2 * 2**20 * 512 * 64
-    monkeypatch.setattr(jax, "device_count", lambda: 1)
-    monkeypatch.setattr(memory, "device_bytes", lambda: 2**30 + kept * of_layer)
-    memory.check_room(config, 0)
-    monkeypatch.setattr(memory, "device_bytes", lambda: kept * of_layer)
-    with pytest.raises(ConfigError, match="tokens take"):
-        memory.check_room(config, 0)
-
-
 @pytest.mark.fault(23)
 @pytest.mark.parametrize("share", [0.5, 2])
 def test_room_for_each_of_several_runs_is_said(base, monkeypatch, share):

@@ -1,0 +1,133 @@
+"""Rules between knobs: each refuses what would spoil a run, before anything is made.
+
+What the commonest refusals say is held by tests/net/transcripts/train_config.txt.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from bert_jax import config
+from bert_jax.config import validation
+from bert_jax.errors import ConfigError
+from tests.config.settings import CLASSIFY, ENTRIES, MASK_ONLY, NSP, task, write
+
+ALONE = {"pairs": "none"}
+DIFFUSION, HYBRID = ENTRIES["diffusion"], ENTRIES["hybrid"]
+REPLACED = {"objectives.replaced.weight": 50.0, "pairs": "none"}
+GENERATOR = REPLACED | MASK_ONLY | {"objectives.replaced.generator": 0.25}
+RULES = [  # settings, and what is said of them
+    ({"optim.freeze": "(x"}, "no regular expression"),
+    ({"init_from": "s3://bucket/run"}, "object store"),
+    ({"branch_from": "run"}, "is not RUN@STEP"),
+    ({"branch_from": "run@200", "steps": 200}, "not before the last"),
+    ({"checkpoints.at": (11,), "steps": 10}, "checkpoints.at = 11"),
+    ({"init_from": "run", "init_fresh_layers": 13}, "exceeds model.layers = 12"),
+    ({"optim.accumulation": 3}, "not divisible by optim.accumulation"),
+    ({"parallel.step": "pmap", "parallel.fsdp": 2}, "splits only data"),
+    ({"parallel.data": 0}, "leaves no device"),
+    ({"tokenizer.kind": "bpe", "tokenizer.vocab_size": 261}, "no piece of two bytes"),
+    (CLASSIFY | {"task.source": "data.tsv"}, "no kind of source"),
+    (CLASSIFY | {"objectives": {"mlm": {}}}, "one objective over labels"),
+    (CLASSIFY | {"task.values": ("0",)}, "1 and objectives.classify.labels 2 entries"),
+    (task("choice") | {"task.options": ()}, "task.options is empty"),
+    ({"objectives": {"classify": {}}, "checkpoints.best": ""}, "no labelled data says them"),
+    ({"objectives.causal_lm.weight": 1.0}, "would see the tokens it predicts"),
+    ({"model.heads": 7}, "not divisible by model.heads = 7"),
+    ({"model.position": "rotary", "model.hidden": 36}, "even head width"),
+    (CLASSIFY | {"model.features": 13}, "model.features = 13"),
+    ({"model.scan": True, "model.layer_weights": True}, "layers differ"),
+    ({"model.attention": "splash", "model.position": "alibi"}, "takes no bias"),
+    ({"model.attention": "cudnn", "model.dtype": "float32"}, "computes in bfloat16"),
+    ({"model.position": "relative", "model.position_buckets": 1024}, "reach model.max_positions"),
+    ({"sequence_length": 513}, "exceeds model.max_positions = 512"),
+    ({"evals": {"a b": {}, "validation": {}}}, "config.evals has 'a b'"),
+    ({"evals": {"other": {}}}, "needs evals.validation"),
+    ({"checkpoints.best": "sop_loss"}, "no metric of evals.validation"),
+    ({"corpus.validation_fraction": 0.0}, "nothing to read"),
+    ({"masking.replace": (1.0, 0.0, 0.5)}, "sums to 1.5"),
+    ({"evals.validation.rate": 0.0}, "selects nothing"),
+    ({"masking.phases": ((0.5, 0.1, "step"), (0.5, 0.2, "step"))}, "masking.phases end at"),
+    ({"masking.phases": ((1.0, 0.1, "step"),)}, "a step at the end"),
+    ({"masking.draw": "uniform", "masking.draw_low": 0.5, "masking.draw_high": 0.1}, "draw_low"),
+    ({"masking.unit": "span", "masking.span_mean": 6.0}, "cannot be reached"),
+    (DIFFUSION | {"masking.replace": (0.8, 0.1, 0.1)}, "replaces by"),
+    (DIFFUSION | {"masking.unit": "word"}, "counts tokens"),
+    (DIFFUSION | {"masking.weights": "frequency"}, "equally likely"),
+    (DIFFUSION | {"masking.draw_high": 0.5}, "cannot occur"),
+    (DIFFUSION | {"sequence_length": 2049, "model.position": "rotary"}, "a table of"),
+    (DIFFUSION | {"objectives.hybrid.weight": 1.0}, "has both"),
+    (HYBRID | {"pairs": "nsp"}, "single texts"),
+    (HYBRID | {"model.causal": True}, "decides by example"),
+    (HYBRID | {"masking.prediction_rate": 0.3}, "once"),
+    (HYBRID | {"model.attention": "splash"}, "its blocks are causal"),
+    (REPLACED | DIFFUSION | ALONE, "replaced beside objectives.diffusion"),
+    (REPLACED | MASK_ONLY, "no random tokens"),
+    (GENERATOR | {"masking.replace": (0.8, 0.1, 0.1)}, "fills in what is hidden"),
+    (GENERATOR | {"masking.prediction_rate": 0.1}, "leaves some"),
+    (GENERATOR | {"objectives.replaced.generator": 0.15}, "heads of a width"),
+    (GENERATOR | {"objectives": {"replaced": {"generator": 0.25}}}, "which is left out"),
+]
+
+
+@pytest.mark.fault(20)
+@pytest.mark.parametrize(("settings", "said"), RULES, ids=[said for _, said in RULES])
+def test_rule_refuses_what_would_spoil_a_run(settings, said):
+    if "objectives" in settings:  # the entry first, then what others set in it
+        settings = {"checkpoints.best": ""} | settings
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        config.resolve(write(settings))
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"objectives": {}, "checkpoints.best": ""}, "objectives is empty"),
+        (NSP | {"objectives": {"nsp": {"weight": 0.0}}}, "the weight of every objective is 0"),
+        ({"objectives": CLASSIFY["objectives"], "checkpoints.best": ""}, "needs labelled data"),
+        (CLASSIFY | {"init_from": ""}, "no vocabulary of its own"),
+        ({"model.attention": "cudnn", "model.dtype": "bfloat16"}, "cannot drop probabilities"),
+        ({"parallel.arms": "vmap", "parallel.prng": "rbg"}, "would drop other elements"),
+    ],
+)
+def test_trainable_refuses_what_cannot_learn(settings, said):
+    found = config.settle(write(settings))[0]
+    with pytest.raises(ConfigError, match=said):
+        validation.trainable(found)
+
+
+@pytest.mark.parametrize(
+    ("settings", "change"),
+    [
+        ({"optim.weight_decay": 0.0, "optim.no_decay": "bias$"}, "optim.weight_decay=0.01"),
+        ({"masking.phases": ((0.5, 0.1, "step"),), "masking.draw": "beta"}, "masking.draw=fixed"),
+        (DIFFUSION | ALONE | {"masking.replace": (0.8, 0.1, 0.1)}, "masking.replace=1,0,0"),
+        (REPLACED | MASK_ONLY | {"evals": {}, "checkpoints.best": ""}, "masking.replace=0,1,0"),
+    ],
+)
+def test_hint_mends_the_config_when_pasted(settings, change):
+    tree = write(settings)
+    with pytest.raises(ConfigError) as caught:
+        config.resolve(tree)
+    assert f"--config.{change}" in caught.value.hint
+    config.override(tree, *change.split("="))
+    config.resolve(tree)
+
+
+def test_in_evaluation_refuses_knobs_of_training():
+    for path in ("corpus.path", "evals.validation.rate", "masking.span_max"):
+        validation.in_evaluation(path)
+    for path in ("masking.rate", "model.hidden", "batch_size"):
+        with pytest.raises(ConfigError, match="does nothing in an evaluation"):
+            validation.in_evaluation(path)
+
+
+def test_warn_says_that_a_run_ends_in_its_warm_up(capsys):
+    found = config.resolve(write({"steps": 5, "optim.warmup_steps": 100}))
+    validation.warn(found, found, config.resolve(config.default()))
+    said = capsys.readouterr().err
+    assert said.count("warmup_steps = 100 exceeds steps = 5") == 1
+    assert "ends at 0.04 of its peak" in said

@@ -1,0 +1,98 @@
+"""Selection of one example in plain loops, and settings whose rates are known by hand."""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import numpy as np
+from hypothesis import strategies as st
+from scipy import stats
+
+from bert_jax.config.knobs import Masking
+from bert_jax.masking import rates
+from tests import toy
+
+Unit = list[int]  # its columns
+BATCHES = st.builds(
+    toy.batch,
+    rows=st.just(3),
+    length=st.just(32),
+    seed=st.integers(0, 10_000),
+    examples=st.just(2),
+    longest_unit=st.integers(1, 6),
+)
+PHASES = Masking(
+    rate=0.3, phases=((0.25, 0.15, "step"), (0.5, 0.45, "linear"), (1.0, 0.05, "cosine"))
+)
+UNIFORM = Masking(draw="uniform", draw_low=0.1, draw_high=0.5)
+BETA = Masking(draw="beta", draw_alpha=3.0, draw_beta=9.0)
+COSINE_LOW, COSINE_HIGH = Masking(draw="cosine_low"), Masking(draw="cosine_high")
+LAWS = {  # settings, distribution function, mean
+    "uniform": (UNIFORM, stats.uniform(0.1, 0.4).cdf, 0.3),
+    "beta": (BETA, stats.beta(3, 9).cdf, 0.25),
+    "cosine_low": (COSINE_LOW, lambda r: 2 / np.pi * np.arccos(1 - r), 1 - 2 / math.pi),
+    "cosine_high": (COSINE_HIGH, lambda r: 1 - 2 / np.pi * np.arccos(r), 2 / math.pi),
+}
+
+
+def read_law(settings: Masking, u: np.ndarray) -> np.ndarray:
+    """Return the rates at u, by the table of cells."""
+    cell = np.asarray(u) * rates.CELLS
+    start, end = np.moveaxis(rates.law_table(settings)[cell.astype(int)], -1, 0)
+    return start + cell % 1 * (end - start)
+
+
+def list_units(b, scores: np.ndarray) -> list[tuple[int, int, list[Unit]]]:
+    """Return (row, example, units in the order of their scores)."""
+    found = []
+    for row, slot in np.ndindex(b["example_ids"].shape):
+        ids = np.where(b["segment_ids"][row] == slot + 1, b["unit_ids"][row], -1)
+        begins = sorted({*ids[ids >= 0].tolist()}, key=lambda c: (scores[row, c], c))
+        found.append((row, slot, [np.flatnonzero(ids == c).tolist() for c in begins]))
+    return found
+
+
+def take_fairly(units: list[Unit], quota: int, boundary: np.ndarray) -> list[Unit]:
+    """Take units in order; one that crosses the quota by the chance of the part that fits."""
+    taken, before = [], 0
+    for unit in units:
+        u = (int(boundary[unit[0]]) >> 16) / 2**16
+        if before + u * len(unit) < quota:
+            taken.append(unit)
+        before += len(unit)
+    return taken
+
+
+def take_as_the_original(candidates: list[Unit], quota: int) -> list[Unit]:
+    """The loop of create_masked_lm_predictions, for candidates that do not overlap."""
+    masked, taken = 0, []
+    for unit in candidates:
+        if masked >= quota:
+            break
+        if masked + len(unit) > quota:
+            continue
+        masked += len(unit)
+        taken.append(unit)
+    return taken
+
+
+def mark(b, taken: list[tuple[int, list[Unit]]]) -> np.ndarray:
+    """Mark the tokens of units by row, bool [B, L]."""
+    hit = np.zeros(b["tokens"].shape, bool)
+    for row, units in taken:
+        hit[row, [*chain(*units)]] = True
+    return hit
+
+
+def count_by_example(b, hit: np.ndarray) -> np.ndarray:
+    """Count the tokens that are hit in each example, [B, S]."""
+    slots = range(1, b["example_ids"].shape[1] + 1)
+    return np.stack([(hit & (b["segment_ids"] == slot)).sum(1) for slot in slots], axis=1)
+
+
+def repeat_views(b, count: int):
+    """Return each row in `count` views, one after the other."""
+    repeated = {key: np.repeat(value, count, axis=0) for key, value in b.items()}
+    numbers = np.tile(np.arange(count, dtype=np.int32), len(b["tokens"]))
+    return repeated | {"views": np.repeat(numbers[:, None], b["example_ids"].shape[1], axis=1)}
