@@ -23,11 +23,12 @@ import numpy as np
 
 from bert_jax import config as configs
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError, DataError, suggest
 from bert_jax.interop import runs
 from bert_jax.system.arguments import Parser
 
 Text = str | Sequence[str] | dict[str, Any]  # a text; a pair, or several fields; fields by name
+Answers = list[dict[str, Any]]
 HEIGHT = 640  # pixels of a page in a notebook
 
 
@@ -43,10 +44,9 @@ class Page:
 
     def _repr_html_(self) -> str:
         style = f"width:100%;height:{HEIGHT}px;border:0"
-        title = escape(self.title)
         # Without a base of its own, links to sections would load the notebook into the frame.
         html = escape(self.html.replace("<head>", '<head><base href="about:srcdoc">', 1))
-        return f'<iframe srcdoc="{html}" title="{title}" style="{style}"></iframe>'
+        return f'<iframe srcdoc="{html}" title="{escape(self.title)}" style="{style}"></iframe>'
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the page into a file, which needs no network."""
@@ -62,47 +62,46 @@ class Model:
         self._networks: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
-        cfg, heads = self.opened.config.model, ", ".join(self.opened.config.objectives)
-        name = self.opened.meta.get("foreign", self.opened.folder)
-        step = "" if "foreign" in self.opened.meta else f", step {self.opened.step:,}"
-        size = f"{cfg.layers} layers of {cfg.hidden}, {self.opened.tokenizer.size:,} tokens"
-        return f"<Model {name}{step}: {size}, {f'heads {heads}' if heads else 'no head'}>"
+        model = self.opened.config.model
+        heads = ", ".join(self.opened.config.objectives) or "none"
+        name = self.opened.meta.get("foreign", f"{self.opened.folder}, step {self.opened.step:,}")
+        size = f"{model.layers} layers of {model.hidden}, {self.opened.tokenizer.size:,} tokens"
+        return f"<Model {name}: {size}, heads {heads}>"
 
     # --- what `bert-jax predict` answers ----------------------------------------------------------
 
-    def fill_mask(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-        """Return the likeliest tokens of each [MASK] of each text."""
-        return self._answers("fill-mask", texts, options)
+    def fill_mask(self, texts: Sequence[Text], **options: Any) -> Answers:
+        """Find the likeliest tokens of each [MASK] of each text."""
+        return self._answer("fill-mask", texts, options)
 
-    def nsp(self, pairs: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-        """Return the probability that the second text of each pair follows the first."""
-        return self._answers("nsp", pairs, options)
+    def nsp(self, pairs: Sequence[Text], **options: Any) -> Answers:
+        """Compute the probability that the second text of each pair follows the first."""
+        return self._answer("nsp", pairs, options)
 
-    def classify(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-        """Return the label of each text or pair, and the probability of each."""
-        return self._answers("classify", texts, options)
+    def classify(self, texts: Sequence[Text], **options: Any) -> Answers:
+        """Find the label of each text or pair, and the probability of each."""
+        return self._answer("classify", texts, options)
 
-    def tag(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-        """Return the label of each word of each text."""
-        return self._answers("tag", texts, options)
+    def tag(self, texts: Sequence[Text], **options: Any) -> Answers:
+        """Find the label of each word of each text."""
+        return self._answer("tag", texts, options)
 
-    def answer(self, questions: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-        """Return the answer of each (question, context)."""
-        return self._answers("answer", questions, options)
+    def answer(self, questions: Sequence[Text], **options: Any) -> Answers:
+        """Find the answer of each (question, context)."""
+        return self._answer("answer", questions, options)
 
-    def generate(self, texts: Sequence[Text], **options: Any) -> list[dict[str, Any]]:
-        """Return each text continued, or its masks filled, as the model was trained to."""
-        return self._answers("generate", texts, options)
+    def generate(self, texts: Sequence[Text], **options: Any) -> Answers:
+        """Continue each text, or fill its masks, as the model was trained to."""
+        return self._answer("generate", texts, options)
 
     def embed(self, texts: Sequence[Text], **options: Any) -> np.ndarray:
-        """Return one vector for each text, float32 [N, D]."""
-        found = [answer["embedding"] for answer in self._answers("embed", texts, options)]
-        hidden = self.opened.config.model.hidden
-        return np.array(found, np.float32).reshape(len(found), hidden or 0)
+        """Compute one vector for each text, float32 [N, D]."""
+        vectors = [answer["embedding"] for answer in self._answer("embed", texts, options)]
+        return np.array(vectors, np.float32).reshape(
+            len(vectors), self.opened.config.model.hidden or 0
+        )
 
-    def _answers(
-        self, task: str, texts: Sequence[Text], options: dict[str, Any]
-    ) -> list[dict[str, Any]]:
+    def _answer(self, task: str, texts: Sequence[Text], options: dict[str, Any]) -> Answers:
         from bert_jax.predictors import TASKS, stream
         from bert_jax.predictors.base import Model as Asked
         from bert_jax.predictors.options import FIELDS, Options
@@ -110,15 +109,16 @@ class Model:
         _check_names(task, options, [field.name for field in FIELDS])
         chosen = Options(**options)
         if (task, chosen) not in self._predictors:
-            _check("predict", [task], options)
+            _check_options("predict", [task], options)
             if chosen.on_bad_row != "fail":
                 raise ConfigError(
                     f"on_bad_row = {chosen.on_bad_row!r} does nothing: each text has an answer",
                     "leave out texts that cannot be read",
                 )
             self._predictors[task, chosen] = TASKS[task].make(Asked(self.opened, chosen))
-        predictor, answers = self._predictors[task, chosen], []
-        rows = _rows(predictor, texts)
+        predictor = self._predictors[task, chosen]
+        rows = _read_rows(predictor, texts)
+        answers: Answers = []
         window = chosen.batch_size * stream.AHEAD
         for start in range(0, len(rows), window):
             work = predictor.encode(rows[start : start + window])
@@ -128,23 +128,23 @@ class Model:
     # --- arrays (here [MASK] in a text is the special token) --------------------------------------
 
     def hidden_states(self, texts: Sequence[Text]) -> list[np.ndarray]:
-        """Return the vectors of each text's tokens, float32 [layers + 1, tokens, D] each.
+        """Compute the vectors of each text's tokens, float32 [layers + 1, tokens, D] each.
 
         The embeddings come first, and the last layer stands after a final norm, as in transformers;
         [CLS] and [SEP] are tokens.
         """
-        return self._captured(texts, "hidden", lambda every, n: every[:, :n])
+        return self._look_inside(texts, "hidden", lambda every, n: every[:, :n])
 
     def attention(self, texts: Sequence[Text]) -> list[np.ndarray]:
-        """Return the attention of each text, float32 [layers, heads, tokens, tokens] each."""
-        return self._captured(texts, "attention", lambda weights, n: weights[..., :n, :n])
+        """Compute the attention of each text, float32 [layers, heads, tokens, tokens] each."""
+        return self._look_inside(texts, "attention", lambda weights, n: weights[..., :n, :n])
 
     def logits(self, texts: Sequence[Text], head: str = "") -> list[np.ndarray]:
         """Compute the outputs of a head for each text, by default of the model's first head.
 
-        They are [tokens, vocabulary] of `mlm` and `causal_lm`, [tokens, labels] of `tag`, [tokens]
-        of `replaced`, [options] of `choice`, whose texts are {"text", "options"}, and of the others
-        what a text has one of.
+        Heads over tokens give [tokens, classes], where `mlm` and `causal_lm` have the vocabulary as
+        classes; `replaced` gives [tokens]. Heads over a text give [classes]. The texts of `choice`
+        are {"text", "options"}, and it gives [options].
         """
         from bert_jax.objectives import TABLE, network
         from bert_jax.predictors.base import Model as Asked
@@ -156,27 +156,26 @@ class Model:
         size = self.opened.tokenizer.size
         build = network.build(self.opened.config, size, only=name)
         params = {p: self.opened.params[p] for p in network.parts(self.opened.config, name)}
-        by_token = not TABLE[name].pooled
 
         def apply(params: Any, batch: dict[str, Any]) -> Any:
             found = network.outputs(build, params, batch)[name]
             return getattr(found, "logits", found)
 
-        def own(row: np.ndarray, count: int) -> np.ndarray:
-            row = row[:count] if by_token else row[0]
+        def cut(row: np.ndarray, count: int) -> np.ndarray:
+            row = row[0] if TABLE[name].pooled else row[:count]
             return row[..., :size] if name in ("mlm", "causal_lm") else row
 
         title = f"logits of {name}"
         if name != "choice":
-            return self._computed(texts, title, apply, params, own)
+            return self._compute(texts, title, apply, params, cut)
         reader = Classify(asked)
-        questions = [reader.example_of(row) for row in _rows(reader, texts)]
+        questions = [reader.example_of(row) for row in _read_rows(reader, texts)]
         pairs = [(question.text, option) for question in questions for option in question.options]
-        scores = iter(self._computed(pairs, title, apply, params, own))
+        scores = iter(self._compute(pairs, title, apply, params, cut))
         return [np.concatenate([next(scores) for _ in q.options]) for q in questions]
 
-    def _captured(
-        self, texts: Sequence[Text], field: str, own: Callable[[Any, int], Any]
+    def _look_inside(
+        self, texts: Sequence[Text], field: str, cut: Callable[[Any, int], Any]
     ) -> list[np.ndarray]:
         import jax.numpy as jnp
 
@@ -187,17 +186,17 @@ class Model:
             inside = read_layers(self.opened.config.model, size, params, batch)
             return jnp.moveaxis(getattr(inside, field).astype(jnp.float32), 1, 0)
 
-        return self._computed(texts, field, apply, self.opened.params["encoder"], own)
+        return self._compute(texts, field, apply, self.opened.params["encoder"], cut)
 
-    def _computed(
+    def _compute(
         self,
         texts: Sequence[Text],
         name: str,
         function: Callable[[Any, dict[str, Any]], Any],
         params: Any,
-        own: Callable[[Any, int], Any],
+        cut: Callable[[Any, int], Any],
     ) -> list[np.ndarray]:
-        """Compute something of each text, in batches of one length; `own` leaves padding out."""
+        """Compute something of each text, in batches of one length; `cut` leaves padding out."""
         import jax
 
         from bert_jax.predictors.base import Model as Asked
@@ -206,11 +205,10 @@ class Model:
         from bert_jax.views.texts import Texts
 
         reader = Texts(Asked(self.opened, Options()))
-        rows = _rows(reader, texts)
-        parts, _ = reader.parts(rows)
+        parts, _ = reader.parts(_read_rows(reader, texts))
         counts = reader.count_tokens(parts)
         if name not in self._networks:
-            self._networks[name] = jax.jit(function), jax.device_put(params)
+            self._networks[name] = (jax.jit(function), jax.device_put(params))
         apply, placed = self._networks[name]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
@@ -222,24 +220,23 @@ class Model:
                 return apply(placed, batch)
 
         found = Work(counts, compute, iter).compute_rows(Options().batch_size)
-        return [own(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
+        return [cut(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
 
     # --- pages ------------------------------------------------------------------------------------
 
     def inspect(self, page: str, texts: Sequence[Text], **settings: Any) -> Page:
-        """Return a page of `bert-jax inspect`: attention, embeddings or generation of texts."""
+        """Make a page of `bert-jax inspect`: attention, embeddings or generation of texts."""
         from bert_jax.predictors.base import Model as Asked
         from bert_jax.predictors.options import Options
         from bert_jax.views import PAGES
 
         if page not in PAGES:
-            raise ConfigError(f"no page {page!r}", configs.suggest(page, PAGES))
+            raise ConfigError(f"no page {page!r}", suggest(page, PAGES))
         kind, make = PAGES[page]
-        _check("inspect", [page], settings)
+        _check_options("inspect", [page], settings)
         reader = kind(Asked(self.opened, Options()))
-        rows = _rows(reader, texts)
-        title = f"{page} of {len(rows)} text{'s' * (len(rows) != 1)}"
-        return Page(make(reader, rows, **settings), title)
+        rows = _read_rows(reader, texts)
+        return Page(make(reader, rows, **settings), f"{page} of {len(rows)} texts")
 
 
 class Run:
@@ -248,24 +245,21 @@ class Run:
     def __init__(self, workdir: str | os.PathLike):
         from bert_jax.reporting import run_record
 
-        self.workdir = Path(_named(workdir, "workdir"))
+        self.workdir = _read_path(workdir, "workdir")
         run_record.check(self.workdir)
 
     def __repr__(self) -> str:
-        from bert_jax.reporting.metric_names import is_result
-
         metrics = self.metrics()
         last = max((int(steps[-1]) for steps, _ in metrics.values()), default=0)
-        found = {n: values[-1] for n, (_, values) in metrics.items() if n.startswith("eval/")}
-        names = [n for n in found if n.endswith("_loss")] or [n for n in found if is_result(n)]
-        shown = [f"{name} {found[name]:.3f}" for name in names]
-        return f"<Run {self.workdir}: {', '.join([f'step {last:,}', *shown[:2]])}>"
+        scores = [name for name in metrics if name.startswith("eval/")]
+        shown = [f"{name} {metrics[name][1][-1]:.3f}" for name in scores[:2]]
+        return f"<Run {self.workdir}: {', '.join([f'step {last:,}', *shown])}>"
 
     def _repr_html_(self) -> str:
         return self.report()._repr_html_()
 
     def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Return the steps and values of each number in metrics.jsonl, by name."""
+        """Read the steps and values of each number in metrics.jsonl, by name."""
         from bert_jax.reporting import records
 
         found: dict[str, tuple[list[int], list[float]]] = {}
@@ -279,7 +273,7 @@ class Run:
         return {name: (np.array(steps), np.array(v)) for name, (steps, v) in found.items()}
 
     def report(self) -> Page:
-        """Return the run's report as it is now; the run may still train."""
+        """Make the run's report as it is now; the run may still train."""
         from bert_jax.checkpoints import steps
         from bert_jax.reporting import run_record, run_report
 
@@ -299,11 +293,12 @@ def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
         or a hub name.
       tokenizer: the vocabulary of a foreign model that has none beside it.
     """
-    return Model(runs.open_run(_named(path, "path"), tokenizer=tokenizer))
+    _read_path(path, "path")
+    return Model(runs.open_run(os.fspath(path), tokenizer=tokenizer))
 
 
 def default_config(preset: str = "") -> Any:
-    """Return the default config as a ConfigDict; `preset` is a published recipe's name."""
+    """Make the default config as a ConfigDict; `preset` is a published recipe's name."""
     return configs.default(preset)
 
 
@@ -315,80 +310,75 @@ def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
     from bert_jax import train
 
     settled = config if isinstance(config, knobs.Config) else configs.resolve(config)
-    folder = Path(_named(workdir, "workdir"))
+    folder = _read_path(workdir, "workdir")
     train.run(settled, folder, **({"command": ["bert_jax.run"]} | options))
     return None if options.get("dry_run") else Run(folder)
 
 
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
-    """Return the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
+    """Compute the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
 
     `options` are those of the suite, by the names of the flags; a config may be a ConfigDict.
     """
     from bert_jax import suites
 
     opened = model.opened if isinstance(model, Model) else load(model).opened
-    # 0 leaves a number to the suite.
-    given = {name: value for name, value in options.items() if value != 0 or value is False}
     _check_names(suite, options, ("config", "changes", *suites.list_flags()))
-    _check("evaluate", [], {n: v for n, v in given.items() if n not in ("config", "changes")})
     config = options.pop("config", None)
+    # 0 leaves a number to the suite.
+    given = {name: x for name, x in options.items() if name != "changes" and (x or x is False)}
+    _check_options("evaluate", [], given)
     if config is not None and not isinstance(config, knobs.Config):
         config = configs.resolve(config)
     return suites.evaluate(opened, suite, config, **options)
 
 
 def show(folder: str | os.PathLike) -> Page:
-    """Return the report of a run or of a study."""
-    path = Path(_named(folder, "folder")) / "report.html"
+    """Open the report of a run or of a study."""
+    path = _read_path(folder, "folder") / "report.html"
     if not path.is_file():
         raise DataError(f"no report in {folder}", "the folder of a run or of a study")
     return Page(path.read_text(encoding="utf-8"), f"report of {folder}")
 
 
-def _named(path: str | os.PathLike, what: str) -> str:
-    """Return a path as text; refuse an empty one, which would be the current folder."""
+def _read_path(path: str | os.PathLike, what: str) -> Path:
+    """Refuse an empty path, which would be the current folder."""
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
-    return os.fspath(path)
+    return Path(path)
 
 
 def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> None:
     """Refuse an unknown option, with the nearest known one."""
     for name in options:
         if name not in known:
-            raise TypeError(f"{asked} has no option {name!r}: {configs.suggest(name, known)}")
+            raise TypeError(f"{asked} has no option {name!r}: {suggest(name, known)}")
 
 
-def _check(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
+def _check_options(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
     """Refuse the options that the command's own parser refuses: misplaced, or out of range."""
     parser = Parser(prog=f"bert-jax {command}")
-    module = importlib.import_module(f"bert_jax.{command}")
-    module.flags(parser)
+    importlib.import_module(f"bert_jax.{command}").flags(parser)
     parser.check(part, options)
 
 
-def _rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
+def _read_rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
     """Read texts as a predictor reads the lines of the command, by the same checks."""
     if isinstance(texts, (str, dict)):  # which would be read letter by letter
         raise TypeError(f"one text where several are expected: write [{texts!r}]")
-    return [reader.read(n, _line(n, text, reader.forms)) for n, text in enumerate(texts, 1)]
+    return [reader.read(n, _write_line(n, text, reader.forms)) for n, text in enumerate(texts, 1)]
 
 
-def _line(number: int, text: Text, forms: Sequence[Sequence[str]]) -> str:
-    """Write a text as a line of JSON."""
+def _write_line(number: int, text: Text, forms: Sequence[Sequence[str]]) -> str:
+    """Write a text as a line of JSON; `forms` are the fields that a line may have."""
+    if isinstance(text, dict):
+        return json.dumps(text)
     if isinstance(text, str):
         names = next((form for form in forms if len(form) == 1 and form != ("words",)), forms[0])
-        text = {names[0]: text}
-    elif not isinstance(text, dict):
-        if not isinstance(text, Iterable):
-            raise TypeError(f"line {number} is {text!r}, no text, pair or dict")
-        parts = list(text)
-        names = next((form for form in forms if len(form) == len(parts)), ())
-        if not names:
-            taken = " or ".join(", ".join(form) for form in forms)
-            raise DataError(
-                f"line {number}: {len(parts)} parts, not {taken}", "name them in a dict"
-            )
-        text = dict(zip(names, parts, strict=True))
-    return json.dumps(text)
+        return json.dumps({names[0]: text})
+    parts = list(text)
+    names = next((form for form in forms if len(form) == len(parts)), ())
+    if not names:
+        taken = " or ".join(", ".join(form) for form in forms)
+        raise DataError(f"line {number}: {len(parts)} parts, not {taken}", "name them in a dict")
+    return json.dumps(dict(zip(names, parts, strict=True)))

@@ -14,18 +14,17 @@ import platform
 import sys
 import textwrap
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import bert_jax
 from bert_jax import cli
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError, DataError, suggest
 from bert_jax.reporting.text_table import table
 from bert_jax.system import jsons, machine
 
 EXAMPLE = "--json"
-
 NEEDED = (
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy"),
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
@@ -33,16 +32,13 @@ NEEDED = (
 )
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")
-# What reading a corpus may raise: its files may have any content.
-UNREADABLE = (DataError, OSError, ValueError, KeyError, TypeError, AttributeError)
 LOW_DISK, LOW_MEMORY = 5 * 2**30, 3 * 2**30
-ENVIRONMENT = {  # variable, what it must contain none of, and why
-    "XLA_FLAGS onednn": "oneDNN fails to compile some of our graphs",
-    "XLA_FLAGS force_host_platform_device_count": "the devices are fake and share the same cores",
-    "JAX_ENABLE_X64 1 true": "64-bit numbers double the memory and are not tested",
-    "JAX_DISABLE_JIT 1 true": "nothing is compiled, so training is hundreds of times slower",
-    "JAX_DEBUG_NANS 1 true": "a single non-finite gradient, which training would skip, "
-    "ends the run",
+ENVIRONMENT = {  # variable and a part of its value -> why it is trouble
+    ("XLA_FLAGS", "onednn"): "oneDNN fails to compile some of our graphs",
+    ("XLA_FLAGS", "force_host_platform_device_count"): "the devices are fake and share cores",
+    ("JAX_ENABLE_X64", "1"): "64-bit numbers double the memory and are not tested",
+    ("JAX_DISABLE_JIT", "1"): "nothing is compiled, so training is hundreds of times slower",
+    ("JAX_DEBUG_NANS", "1"): "a single non-finite gradient, which would be skipped, ends the run",
 }
 
 
@@ -60,69 +56,71 @@ def main(call: cli.Call) -> None:
 
 def run(as_json: bool, presets: Sequence[str]) -> None:
     """Print the facts, or the differences between two presets, as lines or one JSON object."""
-    report = compare(*presets) if presets else examine()
-    text = compared if presets else as_text
-    print(json.dumps(report, indent=2) if as_json else text(report))
+    report = compare_presets(*presets) if presets else examine()
+    if as_json:
+        print(json.dumps(report, indent=2))
+    else:
+        print(format_comparison(report) if presets else format_report(report))
 
 
 def examine() -> dict[str, Any]:
-    """Return all facts and warnings in plain JSON types."""
+    """Collect all facts and warnings in plain JSON types."""
     own = {"python": platform.python_version(), "bert_jax": bert_jax.__version__}
     report: dict[str, Any] = {
         "versions": own | machine.versions(NEEDED),
         "optional": machine.versions(OPTIONAL),
         "machine": machine.machine(),
         "devices": machine.devices(),
-        "corpora": corpora(machine.cache_folder()),
+        "corpora": list_corpora(machine.cache_folder()),
     }
-    return report | {"warnings": warnings(report, os.environ)}
+    return report | {"warnings": list_warnings(report, os.environ)}
 
 
-# --- facts --------------------------------------------------------------------------------------
-
-
-def corpora(cache: Path) -> list[dict[str, Any]]:
+def list_corpora(cache: Path) -> list[dict[str, Any]]:
     """List every finished corpus below the cache as its manifest describes it, or its error."""
-    try:
-        from bert_jax.data import corpus as prepared
-    except ImportError as error:
-        problem = {"folder": str(cache), "error": f"cannot be read: {error}"}
-        return [problem] if cache.is_dir() else []
     entries: list[dict[str, Any]] = []
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
         try:
-            manifest = prepared.read_manifest(file.parent)
+            from bert_jax.data import corpus
+
+            manifest = corpus.read_manifest(file.parent)
             audit = jsons.read(file.parent / "audit.json", DataError)
             entry |= {key: audit[key] for key in FACTS}
             entry["splits"] = manifest["splits"]
-        except UNREADABLE as error:
+        except (DataError, KeyError, ImportError) as error:
             entry["error"] = f"{type(error).__name__}: {error}"
         entries.append(entry)
     return entries
 
 
-# --- trouble ------------------------------------------------------------------------------------
-
-
-def warnings(report: dict[str, Any], environment: Any) -> list[str]:
-    """Return the known trouble of this machine, one sentence each."""
-    texts = [
-        f"{name} is not installed: run make venv"
-        for name, version in report["versions"].items()
-        if version is None
-    ]
-    for rule, why in ENVIRONMENT.items():
-        variable, *parts = rule.split()
-        if any(part in environment.get(variable, "").lower() for part in parts):
-            texts.append(f"{variable}={environment[variable]}: {why}")
-    host, device = report["machine"], report["devices"]
+def list_warnings(report: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
+    """List the known trouble of this machine, one sentence each."""
+    texts = []
+    for name, version in report["versions"].items():
+        if version is None:
+            texts.append(f"{name} is not installed: run make venv")
+    for (variable, part), why in ENVIRONMENT.items():
+        value = environment.get(variable, "")
+        if part in value.lower().replace("true", "1"):
+            texts.append(f"{variable}={value}: {why}")
+    host = report["machine"]
     for place in ("cache", "workdir"):
         if host[f"{place}_free_bytes"] < LOW_DISK:
             texts.append(f"{host[place]} has only {_size(host[f'{place}_free_bytes'])} free")
     if host["memory_bytes"] < LOW_MEMORY:
         remedy = "lower batch_size, or raise optim.accumulation"
         texts.append(f"only {_size(host['memory_bytes'])} of memory: {remedy}")
+    texts += _list_trouble(report["devices"])
+    for corpus in report["corpora"]:
+        problems = [corpus["error"]] if "error" in corpus else corpus["warnings"]
+        texts += [f"{corpus['folder']}: {problem}" for problem in problems]
+    return texts
+
+
+def _list_trouble(device: dict[str, Any]) -> list[str]:
+    """List the known trouble of the devices."""
+    texts = []
     if "error" in device:
         texts.append(f"jax finds no device: {device['error']}")
     elif not device["matmul"]["correct"]:
@@ -133,23 +131,17 @@ def warnings(report: dict[str, Any], environment: Any) -> list[str]:
     if device["backend"] == "gpu" and device["count"] > 1 and not _has_nccl():
         trouble = "they cannot work together; install the extra cuda"
         texts.append(f"{device['count']} GPUs but no NCCL: {trouble}")
-    for corpus in report["corpora"]:
-        problems = [corpus["error"]] if "error" in corpus else corpus["warnings"]
-        texts += [f"{corpus['folder']}: {problem}" for problem in problems]
     return texts
 
 
 def _has_nccl() -> bool:
-    wheels = (distribution.name or "" for distribution in importlib.metadata.distributions())
-    wheel = any(name.startswith("nvidia-nccl") for name in wheels)
-    return wheel or ctypes.util.find_library("nccl") is not None
+    wheels = (wheel.name or "" for wheel in importlib.metadata.distributions())
+    has_wheel = any(name.startswith("nvidia-nccl") for name in wheels)
+    return has_wheel or ctypes.util.find_library("nccl") is not None
 
 
-# --- text ---------------------------------------------------------------------------------------
-
-
-def as_text(report: dict[str, Any]) -> str:
-    """Return the report as lines for a terminal."""
+def format_report(report: dict[str, Any]) -> str:
+    """Format the report as lines for a terminal."""
     host, device = report["machine"], report["devices"]
     rows = [(name, version or "absent") for name, version in report["versions"].items()]
     rows += [(name, version or "absent (optional)") for name, version in report["optional"].items()]
@@ -165,14 +157,16 @@ def as_text(report: dict[str, Any]) -> str:
         verdict = "exact" if product["correct"] else "WRONG"
         speed = f"{product['gigaflops']} GFLOP/s at {product['size']} x {product['size']}"
         rows.append(("float32", f"{verdict}, {speed}"))
-    for corpus in (c for c in report["corpora"] if "error" not in c):
+    for corpus in report["corpora"]:
+        if "error" in corpus:
+            continue
         entropy = f"{corpus['unigram_entropy']:.2f} nats of unigram entropy"
         about = f"{corpus['vocab_size']:,} tokens of vocabulary, {entropy}"
         rows.append(("corpus", f"{corpus['folder']} ({corpus['source']}): {about}"))
         for split, counts in corpus["splits"].items():
             listing = ", ".join(f"{count:,} {name}" for name, count in counts.items())
             rows.append(("corpus", f"{corpus['folder']} {split}: {listing}"))
-    rows += [("warning", text) for text in report["warnings"]] or [("warning", "none")]
+    rows += [("warning", text) for text in report["warnings"] or ["none"]]
     return "\n".join(f"{name:22} {value}" for name, value in rows)
 
 
@@ -180,11 +174,11 @@ def _size(count: float) -> str:
     return f"{count / 2**30:.1f} GiB"
 
 
-# --- presets ------------------------------------------------------------------------------------
+# --- presets --------------------------------------------------------------------------------------
 
 
-def compare(*names: str) -> dict[str, Any]:
-    """Return the knobs whose values differ between two presets; `defaults` is a preset too.
+def compare_presets(*names: str) -> dict[str, Any]:
+    """List the knobs whose values differ between two presets; `defaults` is a preset too.
 
     A knob is `named` by a preset that sets it; other knobs are at their defaults.
     """
@@ -197,7 +191,7 @@ def compare(*names: str) -> dict[str, Any]:
     abouts = presets.ABOUT | {"defaults": "The project's defaults."}
     for name in names:
         if name not in known:
-            raise ConfigError(f"no preset {name!r}", config.suggest(name, known))
+            raise ConfigError(f"no preset {name!r}", suggest(name, known))
     sides = [known[name] for name in names]
     differences: dict[str, Any] = {}
     for path in dict.fromkeys([*defaults, *sides[0], *sides[1]]):
@@ -211,23 +205,23 @@ def compare(*names: str) -> dict[str, Any]:
     }
 
 
-def compared(report: dict[str, Any]) -> str:
-    """Return the comparison for a terminal: one line a knob, defaults in brackets."""
+def format_comparison(report: dict[str, Any]) -> str:
+    """Format the comparison for a terminal: one line a knob, defaults in brackets."""
     if not report["knobs"]:
         return f"{' and '.join(report['presets'])} do not differ"
     rows = [("[default]", *report["presets"])]
     for path, knob in report["knobs"].items():
-        cells = []
-        for value, named in zip(knob["values"], knob["named"], strict=True):
-            quoted = isinstance(value, (list, bool)) or value in ("", None)
-            text = json.dumps(value) if quoted else str(value)
-            cells.append(text if named else f"[{text}]")
+        texts = [
+            value if value and type(value) is str else json.dumps(value) for value in knob["values"]
+        ]
+        cells = [
+            text if named else f"[{text}]" for text, named in zip(texts, knob["named"], strict=True)
+        ]
         rows.append((path, *cells))
     lines = [table(rows)]
     for name, about in zip(report["presets"], report["about"], strict=True):
         lines += ["", *textwrap.wrap(f"{name}: {about}", 100, subsequent_indent="  ")]
-    lines += ["", "docs/presets.md lists what presets do not reproduce."]
-    return "\n".join(lines)
+    return "\n".join([*lines, "", "docs/presets.md lists what presets do not reproduce."])
 
 
 if __name__ == "__main__":

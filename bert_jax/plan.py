@@ -36,23 +36,14 @@ def flags(parser: ArgumentParser) -> None:
     names = ", ".join(targets.TARGETS)
     parser.add_argument("--target", required=True, metavar="TARGET", help=names)
     price = "of a device and hour, for the cost of the run"
-    parser.add_argument("--price", type=_read_price, metavar="$", help=price)
+    parser.add_argument("--price", type=cli.amount, metavar="$", help=price)
     share = f"share of the peak FLOP/s that the run reaches ({MFU})"
-    parser.add_argument("--mfu", type=_read_share, default=MFU, metavar="SHARE", help=share)
+    parser.add_argument("--mfu", type=read_share, default=MFU, metavar="SHARE", help=share)
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there")
 
 
-def _read_price(text: str) -> float:
-    try:
-        price = float(text)
-    except ValueError:
-        price = -1.0
-    if not 0 <= price < float("inf"):
-        raise ArgumentTypeError(f"{text!r} is not a number of 0 or more")
-    return price
-
-
-def _read_share(text: str) -> float:
+def read_share(text: str) -> float:
+    """Read a number above 0, up to 1."""
     share = cli.amount(text)
     if share > 1:
         raise ArgumentTypeError(f"{text!r} is more than 1, the peak")
@@ -84,23 +75,22 @@ def run(
     from bert_jax.interop import vocabulary
     from bert_jax.planning.update import compile_update
 
-    found = targets.find(target)
+    found = targets.find_target(target)
     if config.parallel.step == "pmap" and target in targets.ELSEWHERE:
         hint = "--config.parallel.step=jit, or --target=cpu:8"
         raise ConfigError("parallel.step = 'pmap' is compiled for devices that are here", hint)
     with found.chosen():
         validation.trainable(config)
     plan = compile_update(config, found, vocabulary.assumed_size(config))
-    report = as_json(plan, price, mfu)
+    report = write_report(plan, price, mfu)
     print(format_table(plan, report, mfu))
     return report
 
 
-def as_json(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
-    """Return the JSON object of a plan."""
+def write_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
+    """Write the JSON object of a plan."""
     count = len(plan.target.devices)
-    hours = plan.hours(mfu)
-    cost = None if hours is None or price is None else hours * count * price
+    hours = plan.count_hours(mfu)
     return {
         "target": plan.target.name,
         "devices": count,
@@ -118,9 +108,9 @@ def as_json(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
         "attention": plan.attention,
         "dtype": plan.dtype,
         "remat": plan.remat,
-        "roofline_ms": plan.roofline(),
+        "roofline_ms": plan.find_roofline(),
         "hours": hours,
-        "cost": cost,
+        "cost": None if hours is None or price is None else hours * count * price,
         "largest_batch": plan.largest_batch,
         "reason": plan.reason,
     }
@@ -128,66 +118,47 @@ def as_json(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
 
 def format_table(plan: Plan, report: dict[str, Any], mfu: float) -> str:
     """Format a plan for a terminal."""
+    from bert_jax.training.memory import readable
+
     target, config = plan.target, plan.config
     mesh = " x ".join(f"{name} {size}" for name, size in plan.mesh.items() if size > 1)
-    devices = f"{target.name}: {len(target.devices)} x {target.chip.name}"
-    update = (
-        f"{config.batch_size:,} rows of {config.sequence_length} tokens, "
-        f"{plan.parameters:,} parameters, {plan.dtype}, attention {plan.attention}, "
-        f"remat {plan.remat}"
-    )
+    shape = f"{config.batch_size:,} rows of {config.sequence_length} tokens"
+    computed = f"{plan.dtype}, attention {plan.attention}, remat {plan.remat}"
+    limit = readable(target.chip.memory_bytes)
+    memory = f"does NOT fit in {limit}: {plan.reason}"
+    if plan.peak_bytes is not None:
+        verdict = "fits in" if plan.fits else "does NOT fit in"
+        parts = f"state and batch {readable(plan.argument_bytes)}"
+        parts += f", temporaries {readable(plan.temp_bytes)}"
+        memory = f"{readable(plan.peak_bytes)} a device, {verdict} {limit}: {parts}"
     lines = [
-        ("target", f"{devices}, {mesh or 'one device'}"),
-        ("update", update),
-        ("memory", _describe_memory(plan)),
+        (
+            "target",
+            f"{target.name}: {report['devices']} x {target.chip.name}, {mesh or 'one device'}",
+        ),
+        ("update", f"{shape}, {plan.parameters:,} parameters, {computed}"),
+        ("memory", memory),
     ]
     if plan.largest_batch:
         lines.append(("", f"the largest batch that fits: about {plan.largest_batch:,} rows a step"))
     if not plan.fits:
         lines.append(("", f"smaller: {SMALLER}"))
     lines.append(("compute", f"{rounded(plan.flops / 1e12)} TFLOP a device and update"))
-    lines += _describe_collectives(plan)
-    lines += _describe_time(plan, report, mfu)
-    return "\n".join(f"{name:<12} {text}" for name, text in lines)
-
-
-def _describe_memory(plan: Plan) -> str:
-    from bert_jax.training.memory import readable
-
-    limit = readable(plan.target.chip.memory_bytes)
-    if plan.peak_bytes is None:
-        return f"does NOT fit in {limit}: {plan.reason}"
-    verdict = "fits in" if plan.fits else "does NOT fit in"
-    parts = f"state and batch {readable(plan.argument_bytes)}"
-    parts += f", temporaries {readable(plan.temp_bytes)}"
-    return f"{readable(plan.peak_bytes)} a device, {verdict} {limit}: {parts}"
-
-
-def _describe_collectives(plan: Plan) -> list[tuple[str, str]]:
-    if plan.peak_bytes is None:
-        return []
-    sums = plan.sum_collectives()
-    if not sums:
-        return [("collectives", "none")]
-    kinds = sorted(sums, key=lambda kind: -sums[kind]["bytes"])
-    texts = [f"{k}: {sums[k]['bytes'] / 1e6:,.1f} MB in {sums[k]['count']:,}" for k in kinds]
-    texts.append(f"activations of at most {plan.largest_rows:,} rows")
-    return [("collectives", texts[0]), *(("", text) for text in texts[1:])]
-
-
-def _describe_time(plan: Plan, report: dict[str, Any], mfu: float) -> list[tuple[str, str]]:
-    known = {name: ms for name, ms in plan.roofline().items() if ms is not None}
-    rows = []
+    heading = "collectives"
+    for kind, sums in sorted(report["collectives"].items(), key=lambda row: -row[1]["bytes"]):
+        lines.append((heading, f"{kind}: {sums['bytes'] / 1e6:,.1f} MB in {sums['count']:,}"))
+        heading = ""
+    if plan.peak_bytes is not None:
+        lines.append((heading, f"activations of at most {plan.largest_rows:,} rows"))
+    known = {name: ms for name, ms in report["roofline_ms"].items() if ms is not None}
     if known:
         least = ", ".join(f"{name} {ms:,.1f} ms" for name, ms in known.items())
-        rows.append(("at least", least))
+        lines.append(("at least", least))
     if report["hours"] is not None:
-        text = f"{plan.config.steps:,} steps take {duration(3600 * report['hours'])} at {mfu:.0%}"
-        text += " of the peak"
-        if report["cost"] is not None:
-            text += f", ${report['cost']:,.0f}"
-        rows.append(("run", text))
-    return rows
+        text = f"{config.steps:,} steps take {duration(3600 * report['hours'])} at {mfu:.0%}"
+        cost = "" if report["cost"] is None else f", ${report['cost']:,.0f}"
+        lines.append(("run", f"{text} of the peak{cost}"))
+    return "\n".join(f"{name:<12} {text}" for name, text in lines)
 
 
 if __name__ == "__main__":

@@ -126,7 +126,7 @@ def _read_heads(
         )
     lacking = promised - present
     if lacking and not allow_missing:
-        absent = [family.mark_head(head) for head in lacking]
+        absent = [family.mark_head(head) for head in sorted(lacking)]
         raise ConfigError(
             f"architectures = {classes} and the file lacks {list_names(absent)}",
             "bert-jax import --allow-missing takes the model without",

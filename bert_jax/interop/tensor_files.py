@@ -120,7 +120,9 @@ def _refuse_folder(path: Path) -> CheckpointError:
             f"{path} holds its weights as a pickle, {shown}: not opened", CONVERT
         )
     others = [jsons.show(name) for name in names if name.endswith(".safetensors")]
-    hint = f"give one of its files: {', '.join(others[:5])}" if others else "the folder of a model"
+    hint = "a model that has only pytorch_model.bin has to be converted first"
+    if others:
+        hint = f"give one of its files: {', '.join(others[:5])}"
     return CheckpointError(f"{path} holds neither {SINGLE} nor {INDEX}", hint)
 
 

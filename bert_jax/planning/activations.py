@@ -1,4 +1,4 @@
-"""Tell how many examples the activations hold that collectives move: 0 means none moves."""
+"""Count how many examples the activations hold that collectives move: 0 means none moves."""
 
 from __future__ import annotations
 
@@ -32,10 +32,9 @@ def count_moved_rows(
     model asks to move, are no activations either.
     """
     ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
-    known = set()
+    known: set[Dims] = set()
     for leaf in jax.tree.leaves(parameters):
-        # A scan stacks the parameters of all layers.
-        for shape in (leaf.shape, (config.model.layers or 1, *leaf.shape)):
+        for shape in (leaf.shape, (config.model.layers or 1, *leaf.shape)):  # a scan stacks layers
             known |= {_sort(form) for form in _list_forms(shape, ways)}
     sizes = _list_model_sizes(config, vocab_size)
     most = 0
@@ -44,18 +43,30 @@ def count_moved_rows(
             continue
         for array in collective.arrays:
             is_joined = collective.kind == "all-reduce" and len(array.dims) == 1
-            if not array.dims or not array.is_floating or is_joined:
-                continue
-            if not _is_parameter(_sort(array.dims), known):
-                most = max(most, _count_rows(array.dims, sizes, config, mesh))
+            if array.dims and array.is_floating and not is_joined:
+                dims = _join_parts(array.dims, collective.parts, sizes)
+                if not _is_parameter(array.dims, known) and not _is_parameter(dims, known):
+                    most = max(most, _count_rows(dims, sizes, config, mesh))
     return most
+
+
+def _join_parts(dims: Dims, parts: int, sizes: list[int]) -> Dims:
+    """Find the shape of a scattered array, of which a device gets one of `parts`.
+
+    An axis whose whole length is a size of the model was cut; else the rows were.
+    """
+    for axis, size in reversed([*enumerate(dims)]):
+        if parts > 1 and size * parts in sizes:
+            return (*dims[:axis], size * parts, *dims[axis + 1 :])
+    return (*dims, parts)
 
 
 def _list_model_sizes(config: knobs.Config, vocab_size: int) -> list[int]:
     """List the dimensions that an activation may have besides its rows."""
     model = config.model
+    assert model.hidden is not None
     sizes = [model.hidden, model.mlp, pad_vocabulary(model, vocab_size), model.heads]
-    sizes += [(model.hidden or 1) // (model.heads or 1), config.sequence_length]
+    sizes += [model.hidden // (model.heads or 1), config.sequence_length]
     sizes += [costs.own_slots(config), model.embedding, costs.distances(model)]
     if small := config.generator:
         sizes += [small.hidden, small.mlp, small.heads]
@@ -73,21 +84,18 @@ def _count_rows(dims: Dims, sizes: list[int], config: knobs.Config, mesh: Mesh) 
     count = math.prod(rest)
     per_example = (1, config.sequence_length, costs.own_slots(config))
     candidates = [count // per for per in per_example if count % per == 0]
-    is_joined = len(dims) == 1
-    default = 0 if is_joined else min(candidates)
-    return max((rows for rows in candidates if rows <= config.batch_size), default=default)
+    return max((rows for rows in candidates if rows <= config.batch_size), default=min(candidates))
 
 
 def _is_parameter(dims: Dims, known: set[Dims]) -> bool:
     """Tell whether an array has the shape of a parameter, which XLA may have padded by 1 %."""
-    if dims in known:
-        return True
-    for shape in known:
-        if len(shape) == len(dims):
-            pairs = [(own, size) for own, size in zip(shape, dims, strict=True) if own != size]
-            if len(pairs) == 1 and pairs[0][0] < pairs[0][1] <= 1.01 * pairs[0][0]:
-                return True
-    return False
+    own = _sort(dims)
+    return any(
+        len(shape) == len(own)
+        and sum(a != b for a, b in zip(shape, own, strict=True)) <= 1
+        and math.prod(shape) <= math.prod(own) <= 1.01 * math.prod(shape)
+        for shape in known
+    )
 
 
 def _sort(dims: Dims) -> Dims:
@@ -103,6 +111,6 @@ def _list_forms(shape: Dims, ways: set[int]) -> Iterator[Dims]:
         merged.append((*shape[:i], shape[i] * shape[i + 1], *shape[i + 2 :]))
     for form in merged:
         for cuts in itertools.product(sorted(ways), repeat=min(len(form), 3)):
-            pairs = list(zip(form, cuts, strict=False))
-            if all(size % cut == 0 for size, cut in pairs):
-                yield (*(size // cut for size, cut in pairs), *form[len(cuts) :])
+            parts = [*cuts, *[1] * (len(form) - len(cuts))]
+            if all(size % part == 0 for size, part in zip(form, parts, strict=True)):
+                yield tuple(size // part for size, part in zip(form, parts, strict=True))

@@ -23,35 +23,36 @@ def make_random_text(config: knobs.Config, sizes: np.ndarray, vocab_size: int) -
     Examples of a config with pairs have a separator in the middle too. A config that packs has
     room for several examples in a row, and all but the first stay empty.
     """
-    rng = np.random.default_rng(0)
-    columns = np.arange(config.sequence_length)[None, :]
-    lengths = sizes[:, None]
-    real, middle = columns < lengths, lengths // 2
-    paired = config.pairs != "none"
-    separators = (columns == lengths - 1) | ((columns == middle) & paired)
-    words = rng.integers(len(SPECIAL), vocab_size, real.shape)
-    tokens = np.where(columns == 0, SPECIAL.cls, np.where(separators, SPECIAL.sep, words))
-    is_word = real & (columns > 0) & ~separators
-    examples = np.zeros((len(sizes), config.packing), np.int32)  # [B, S]
-    numbers, labels = examples.copy(), examples - 1
+    columns = np.arange(config.sequence_length)[None, :]  # [1, L]
+    lengths = sizes[:, None]  # [B, 1]
+    is_real = columns < lengths  # [B, L]
+    middle = lengths // 2
+    is_paired = config.pairs != "none"
+    is_separator = (columns == lengths - 1) | ((columns == middle) & is_paired)
+    words = np.random.default_rng(0).integers(len(SPECIAL), vocab_size, is_real.shape)
+    tokens = np.where(columns == 0, SPECIAL.cls, np.where(is_separator, SPECIAL.sep, words))
+    is_word = is_real & (columns > 0) & ~is_separator
+    zeros = np.zeros((len(sizes), config.packing), np.int32)  # [B, S]
+    numbers = zeros.copy()
     numbers[:, 0] = np.arange(len(sizes))
-    if paired:
+    labels = zeros - 1
+    if is_paired:
         labels[:, 0] = numbers[:, 0] % 2
     batch = {
-        "tokens": np.where(real, tokens, SPECIAL.pad),
-        "type_ids": real & (columns > middle) & paired,
-        "positions": np.where(real, columns, 0),
-        "segment_ids": real,
+        "tokens": np.where(is_real, tokens, SPECIAL.pad),
+        "type_ids": is_real & (columns > middle) & is_paired,
+        "positions": np.where(is_real, columns, 0),
+        "segment_ids": is_real,
         "unit_ids": np.where(is_word, columns, -1),
         "example_ids": numbers,
-        "copies": examples,
+        "copies": zeros,
         "places": numbers,
-        "cls_positions": examples,
+        "cls_positions": zeros,
         "labels": labels,
     }
     if rates.count_views(config.masking) > 1:
-        batch["views"] = examples
+        batch["views"] = zeros
     arrays = {key: np.asarray(value, np.int32) for key, value in batch.items()}
     if config.masked and config.masking.weights != "none":
-        arrays["unit_scales"] = np.ones(real.shape, np.float32)
+        arrays["unit_scales"] = np.ones(is_real.shape, np.float32)
     return arrays

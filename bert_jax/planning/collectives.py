@@ -43,13 +43,13 @@ class Array(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """Return the size of the array."""
+        """The size of the array."""
         bits = re.search(r"\d+", self.dtype)  # none in pred
         return math.prod(self.dims) * max(1, int(bits.group()) // 8 if bits else 1)
 
     @property
     def is_floating(self) -> bool:
-        """Return whether the type is a floating-point type."""
+        """Whether the type is a floating-point type."""
         return self.dtype.startswith(("f", "bf"))
 
 
@@ -61,6 +61,7 @@ class Collective(NamedTuple):
     bytes: int  # of the whole array: the larger side of a gather or a scatter
     times: int
     line: str
+    parts: int = 1  # of a scattered array; the results are one of them
 
 
 def find_collectives(text: str, devices: int) -> list[Collective]:
@@ -85,13 +86,13 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
             if not match or group == 1:
                 continue
             arrays = _list_results(match)
-            size = sum(array.bytes for array in arrays)
-            if match["kind"] == "reduce-scatter":
-                size *= group
+            parts = group if match["kind"] == "reduce-scatter" else 1
+            size = parts * sum(array.bytes for array in arrays)
             channel = re.search(r"channel_id=\d+", line)
-            is_step = channel is not None and name in fused
-            key = (match["kind"], channel.group() if channel and is_step else f"{name} {line}")
-            found[key] = Collective(match["kind"], arrays, size, times, line)
+            place = channel.group() if channel and name in fused else f"{name} {line}"
+            found[match["kind"], place] = Collective(
+                match["kind"], arrays, size, times, line, parts
+            )
     return list(found.values())
 
 

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bert_jax.errors import ConfigError, first_line
+from bert_jax.errors import ConfigError, first_line, suggest
 from bert_jax.system import extras
 
 GIB = 2**30
@@ -35,35 +35,23 @@ class Chip:
     gpu: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # differences from an H100
 
 
+H200 = {"memory_bandwidth": 4_800_000_000_000}
+A100 = {
+    "core_count": 108,
+    "fpus_per_core": 64,
+    "shared_memory_per_core": 167_936,
+    "shared_memory_per_block_optin": 166_912,
+    "memory_bandwidth": 2_039_000_000_000,
+    "l2_cache_size": 41_943_040,
+    "clock_rate_ghz": 1.41,
+    "cuda_compute_capability": "{ major: 8 }",
+}
 CHIPS = {
     "v5e": Chip("TPU v5e", "tpu", int(15.75 * GIB), 197e12, 4 * 45e9),
     "v5p": Chip("TPU v5p", "tpu", int(95.74 * GIB), 459e12, 6 * 90e9),
     "h100": Chip("H100 SXM 80 GB", "cuda", 85_520_809_984, 989e12, 450e9),
-    "h200": Chip(
-        "H200 SXM 141 GB",
-        "cuda",
-        150_754_820_096,
-        989e12,
-        450e9,
-        {"memory_bandwidth": 4_800_000_000_000},
-    ),
-    "a100": Chip(
-        "A100 SXM 80 GB",
-        "cuda",
-        85_097_971_712,
-        312e12,
-        300e9,
-        {
-            "core_count": 108,
-            "fpus_per_core": 64,
-            "shared_memory_per_core": 167_936,
-            "shared_memory_per_block_optin": 166_912,
-            "memory_bandwidth": 2_039_000_000_000,
-            "l2_cache_size": 41_943_040,
-            "clock_rate_ghz": 1.41,
-            "cuda_compute_capability": "{ major: 8 }",
-        },
-    ),
+    "h200": Chip("H200 SXM 141 GB", "cuda", 150_754_820_096, 989e12, 450e9, H200),
+    "a100": Chip("A100 SXM 80 GB", "cuda", 85_097_971_712, 312e12, 300e9, A100),
 }
 ELSEWHERE = (  # described by the compiler of an accelerator
     *("v5e:2x4", "v5e:4x4", "v5e:16x16", "v5p:2x2x1"),
@@ -71,6 +59,10 @@ ELSEWHERE = (  # described by the compiler of an accelerator
 )
 TARGETS = (*ELSEWHERE, "cpu:8", "here")  # what --target takes
 TPU_CORES = {"v5e": ("v5litepod", 1), "v5p": ("v5p", 2)}  # how a slice is named, cores of a chip
+COMPILERS = {  # kind -> the extra, the package and the modules of its compiler
+    "tpu": ("tpu", "jax[tpu]", ("libtpu",)),
+    "cuda": ("cuda", "jax[cuda12]", ("jax_cuda13_plugin", "jax_cuda12_plugin")),
+}
 H100 = {  # as XLA describes one
     "threads_per_block_limit": 1024,
     "threads_per_warp": 32,
@@ -100,11 +92,6 @@ class Target:
     chip: Chip
     devices: tuple[Any, ...]
 
-    @property
-    def platform(self) -> str:
-        """Return the platform that a program is lowered for."""
-        return self.chip.kind
-
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
         """Have all code that asks for devices meanwhile be told these."""
@@ -114,39 +101,16 @@ class Target:
             yield
 
 
-def prepare_process(name: str) -> None:
-    """Set what a target needs before jax looks for devices: fake ones, or the TPU compiler's."""
-    import jax
-
-    chip, _, shape = name.partition(":")
-    if chip == "cpu":
-        jax.config.update("jax_platforms", "cpu")
-        if os.environ.get("XLA_FLAGS", "").find("host_platform_device_count") < 0:
-            jax.config.update("jax_num_cpu_devices", int(shape))
-    elif name != "here":
-        jax.config.update("jax_platforms", "cpu")
-    if chip in TPU_CORES:
-        prefix, cores = TPU_CORES[chip]
-        count = math.prod(int(side) for side in shape.split("x"))
-        os.environ |= {
-            "TPU_SKIP_MDS_QUERY": "1",
-            "TPU_ACCELERATOR_TYPE": f"{prefix}-{count * cores}",
-            "TPU_WORKER_HOSTNAMES": "localhost",
-            "TPU_WORKER_ID": "0",
-            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
-        }
-
-
-def find(name: str) -> Target:
-    """Return the target of a name; refuse one whose compiler is not installed."""
+def find_target(name: str) -> Target:
+    """Find the target of a name; refuse one whose compiler is not installed."""
     if name not in TARGETS:
-        raise ConfigError(f"no target {name!r}", f"one of: {', '.join(TARGETS)}")
+        raise ConfigError(f"no target {name!r}", suggest(name, TARGETS))
     chip = re.split(r"[:x]", name)[0]
     if name in ELSEWHERE:
-        _check_compiler(CHIPS[chip].kind, name)
-    prepare_process(name)
+        _check_compiler(name, *COMPILERS[CHIPS[chip].kind])
+    _prepare_process(name)
     if name not in ELSEWHERE:
-        return _of_this_process(name)
+        return _find_here(name)
     from jax.experimental import topologies
 
     try:
@@ -155,7 +119,7 @@ def find(name: str) -> Target:
         else:
             count = name.rpartition("x")[2]
             topology = topologies.get_topology_desc(
-                "plan", platform="cuda", topology=f"1x1x{count}", target_config=described(chip)
+                "plan", platform="cuda", topology=f"1x1x{count}", target_config=describe_gpu(chip)
             )
     except Exception as error:  # whatever a compiler's plugin raises: there is no common type
         raise ConfigError(
@@ -165,45 +129,8 @@ def find(name: str) -> Target:
     return Target(name, CHIPS[chip], tuple(topology.devices))
 
 
-def _of_this_process(name: str) -> Target:
-    import jax
-
-    from bert_jax.config import devices
-    from bert_jax.training import clock, memory
-
-    present = tuple(jax.devices())
-    if name != "here" and (len(present) != int(name[4:]) or present[0].platform != "cpu"):
-        raise ConfigError(
-            f"target {name}: this process has {len(present)} {present[0].platform} devices already",
-            "plan in a process of its own",
-        )
-    kind = devices.device()
-    nominal = clock.peak(present[0].device_kind)
-    chip = Chip(present[0].device_kind, kind, memory.device_bytes(), nominal)
-    return Target(name, chip, present)
-
-
-def _check_compiler(kind: str, name: str) -> None:
-    """Refuse a target whose compiler is not installed, with the command that installs it."""
-    extra, package, modules = {
-        "tpu": ("tpu", "jax[tpu]", ("libtpu",)),
-        "cuda": ("cuda", "jax[cuda12]", ("jax_cuda13_plugin", "jax_cuda12_plugin")),
-    }[kind]
-    fake = "or --target=cpu:8, which compiles for fake devices"
-    if sys.version_info < (3, 12):
-        raise ConfigError(
-            f"target {name} needs Python 3.12 or newer, and this is 3.{sys.version_info[1]}",
-            f"make venv PYTHON=python3.13, then {extras.command(extra, package)}; {fake}",
-        )
-    if not any(importlib.util.find_spec(module) for module in modules):
-        raise ConfigError(
-            f"target {name} needs a compiler that is not installed",
-            f"{extras.command(extra, package)}; {fake}",
-        )
-
-
-def described(chip: str) -> str:
-    """Return the description of a GPU that XLA compiles for, as a text protocol buffer."""
+def describe_gpu(chip: str) -> str:
+    """Describe a GPU that XLA compiles for, as a text protocol buffer."""
     figures = {**H100, "device_memory_size": CHIPS[chip].memory_bytes, **CHIPS[chip].gpu}
     lines = "\n".join(
         f"  {name} {value}" if str(value).startswith("{") else f"  {name}: {value}"
@@ -216,3 +143,58 @@ def described(chip: str) -> str:
         "runtime_version { major: 12 minor: 8 }\n"
         f'device_description_str: "{CHIPS[chip].name}"\n'
     )
+
+
+def _prepare_process(name: str) -> None:
+    """Set what a target needs before jax looks for devices: fake ones, or the TPU compiler's."""
+    import jax
+
+    if name == "here":
+        return
+    jax.config.update("jax_platforms", "cpu")
+    chip, _, shape = name.partition(":")
+    if chip == "cpu" and "host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+        jax.config.update("jax_num_cpu_devices", int(shape))
+    if chip in TPU_CORES:
+        prefix, cores = TPU_CORES[chip]
+        count = math.prod(int(side) for side in shape.split("x"))
+        os.environ |= {
+            "TPU_SKIP_MDS_QUERY": "1",
+            "TPU_ACCELERATOR_TYPE": f"{prefix}-{count * cores}",
+            "TPU_WORKER_HOSTNAMES": "localhost",
+            "TPU_WORKER_ID": "0",
+            "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        }
+
+
+def _find_here(name: str) -> Target:
+    """Find the devices of this process."""
+    import jax
+
+    from bert_jax.config import devices
+    from bert_jax.training import clock, memory
+
+    present = tuple(jax.devices())
+    if name != "here" and (len(present) != int(name[4:]) or present[0].platform != "cpu"):
+        raise ConfigError(
+            f"target {name}: this process has {len(present)} {present[0].platform} devices already",
+            "plan in a process of its own",
+        )
+    kind = present[0].device_kind
+    chip = Chip(kind, devices.device(), memory.device_bytes(), clock.peak(kind))
+    return Target(name, chip, present)
+
+
+def _check_compiler(name: str, extra: str, package: str, modules: tuple[str, ...]) -> None:
+    """Refuse a target whose compiler is not installed, with the command that installs it."""
+    fake = "or --target=cpu:8, which compiles for fake devices"
+    if sys.version_info < (3, 12):
+        raise ConfigError(
+            f"target {name} needs Python 3.12 or newer, and this is 3.{sys.version_info[1]}",
+            f"make venv PYTHON=python3.13, then {extras.command(extra, package)}; {fake}",
+        )
+    if not any(importlib.util.find_spec(module) for module in modules):
+        raise ConfigError(
+            f"target {name} needs a compiler that is not installed",
+            f"{extras.command(extra, package)}; {fake}",
+        )

@@ -6,7 +6,6 @@ import collections
 import dataclasses
 import math
 import re
-from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -42,14 +41,14 @@ class Plan:
     peak_bytes: int | None = None
     argument_bytes: int = 0
     temp_bytes: int = 0
-    collectives: Sequence[Collective] = ()
+    collectives: tuple[Collective, ...] = ()
     largest_rows: int = 0
     reason: str = ""
     largest_batch: int | None = None
 
     @property
     def fits(self) -> bool:
-        """Return whether the update fits in the memory of a device."""
+        """Tell whether the update fits in the memory of a device."""
         return self.peak_bytes is not None and self.peak_bytes <= self.target.chip.memory_bytes
 
     def sum_collectives(self) -> dict[str, dict[str, int]]:
@@ -60,24 +59,24 @@ class Plan:
             sums[collective.kind]["bytes"] += collective.bytes * collective.times
         return dict(sums)
 
-    def roofline(self) -> dict[str, float | None]:
-        """Return the least milliseconds that compute and network take; None if unknown.
+    def find_roofline(self) -> dict[str, float | None]:
+        """Compute the least milliseconds that compute and network take; None if unknown.
 
         Collectives run in rings, where a reduction is a scatter and a gather.
         """
         chip = self.target.chip
         count = len(self.target.devices)
         moved = 0.0
-        for collective in self.collectives:
-            rounds = 2 if collective.kind == "all-reduce" else 1
-            moved += rounds * collective.bytes * collective.times * (count - 1) / count
+        for kind, sums in self.sum_collectives().items():
+            rounds = 2 if kind == "all-reduce" else 1
+            moved += rounds * sums["bytes"] * (count - 1) / count
         return {
             "compute": 1e3 * self.flops / chip.flops if chip.flops else None,
             "network": 1e3 * moved / chip.network if chip.network else None,
         }
 
-    def hours(self, mfu: float) -> float | None:
-        """Return the hours of all steps at a share of the peak FLOP/s; None if unknown."""
+    def count_hours(self, mfu: float) -> float | None:
+        """Compute the hours of all steps at a share of the peak FLOP/s; None if unknown."""
         if not self.target.chip.flops or self.config.epochs is not None:
             return None  # with epochs, the steps follow from the data
         return self.config.steps * self.flops / (self.target.chip.flops * mfu) / 3600
@@ -92,11 +91,12 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
         model = devices.settled(config.model, train=True)
         with program.context():
             attention = backends.choose_backend(model, config.sequence_length, train=True)
+        parameters = program.shapes["params"]
         plan = Plan(
             config=config,
             target=target,
             mesh={name: size for name, size in mesh.shape.items() if name != "run"},
-            parameters=sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
+            parameters=sum(leaf.size for leaf in jax.tree.leaves(parameters)),
             flops=costs.flops_per_step(config, vocab_size) / mesh.size,
             attention=attention,
             dtype=model.dtype,
@@ -106,15 +106,17 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
             lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), make_batch(config, vocab_size)
         )
         try:
-            lowered = program.trace(batch).lower(lowering_platforms=(target.platform,))
-            compiled = lowered.compile()
+            traced = program.trace(batch)
+            compiled = traced.lower(lowering_platforms=(target.chip.kind,)).compile()
         except jax.errors.JaxRuntimeError as error:
             if EXHAUSTED not in str(error):
                 raise
-            plan = dataclasses.replace(plan, reason=_find_reason(str(error)))
-            return dataclasses.replace(plan, largest_batch=_estimate_from_less(plan, vocab_size))
+            return dataclasses.replace(
+                plan,
+                reason=_find_reason(str(error)),
+                largest_batch=_find_largest_by_less(plan, vocab_size),
+            )
     plan = _read_answer(plan, compiled)
-    parameters = program.shapes["params"]
     rows = count_moved_rows(plan.collectives, parameters, config, vocab_size, mesh)
     return dataclasses.replace(plan, largest_rows=rows, largest_batch=_estimate_largest(plan))
 
@@ -133,7 +135,7 @@ def _read_answer(plan: Plan, compiled: Any) -> Plan:
         peak_bytes=getattr(sizes, "total_allocation_bytes", 0) or together,
         argument_bytes=arguments,
         temp_bytes=sizes.temp_size_in_bytes,
-        collectives=find_collectives(text, len(plan.target.devices)),
+        collectives=tuple(find_collectives(text, len(plan.target.devices))),
     )
 
 
@@ -154,6 +156,12 @@ def _find_kernel(text: str, asked: str) -> str:
     return "einsum" if asked in ("cudnn", "splash") else asked
 
 
+def _count_shares(plan: Plan) -> int:
+    """Count the equal shares that a batch is split into: a batch has a multiple of them as rows."""
+    split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
+    return math.lcm(split, rates.count_views(plan.config.masking))
+
+
 def _estimate_largest(plan: Plan) -> int | None:
     """Estimate the largest global batch that fits, because memory is linear in the rows.
 
@@ -167,17 +175,17 @@ def _estimate_largest(plan: Plan) -> int | None:
     room = plan.target.chip.memory_bytes - fixed
     if growing <= 0 or room <= 0:
         return None
-    split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
-    unit = math.lcm(split, rates.count_views(plan.config.masking))
-    rows = plan.config.batch_size * room // growing
-    return rows // unit * unit or None
+    shares = _count_shares(plan)
+    return plan.config.batch_size * room // growing // shares * shares or None
 
 
-def _estimate_from_less(plan: Plan, vocab_size: int) -> int | None:
-    """Estimate the largest batch by an update of fewer rows; None if that does not fit either."""
+def _find_largest_by_less(plan: Plan, vocab_size: int) -> int | None:
+    """Compile the update of a batch a quarter as large, and estimate the largest batch from it.
+
+    It is None if a quarter cannot be split over the devices, or does not fit either.
+    """
     fewer = plan.config.batch_size // LESS
-    split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
-    if not fewer or fewer % math.lcm(split, rates.count_views(plan.config.masking)):
+    if not fewer or fewer % _count_shares(plan):
         return None
     smaller = dataclasses.replace(plan.config, batch_size=fewer)
     return compile_update(smaller, plan.target, vocab_size).largest_batch
