@@ -49,7 +49,7 @@ class Array(NamedTuple):
 
     @property
     def is_floating(self) -> bool:
-        """Whether the type is a floating-point type."""
+        """Tell whether the type is a floating-point type."""
         return self.dtype.startswith(("f", "bf"))
 
 
