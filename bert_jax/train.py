@@ -1,14 +1,13 @@
 """`bert-jax train`: prepare if needed, train, evaluate; the same command resumes.
 
 `main` reads the command line, `run` checks the config, and `train` is THE loop: pre-training,
-fine-tuning and the runs of a study all go through it. Its lines mostly call three
-objects:
+fine-tuning and the runs of a study all go through it. Its lines mostly call two objects:
 
-- `Program` (training/program.py): the compiled update and the placement of its state on devices.
-  Only a program knows how many runs it trains at once, and whether under jit or pmap.
-- `Runs` (training/runs.py): the runs that share the program, each with a workdir of its own. They
-  restore or initialise the state, give the inputs of an update, record its metrics, and save.
-- `Evaluations` (training/evaluations.py): the evaluations of the config, each at its own steps.
+- `Runs` (training/runs.py): the runs that train together, each with a workdir of its own. They
+  restore or initialise the state, give the inputs of an update, record its metrics, evaluate and
+  save.
+- `Runs.program` (training/program.py): the compiled update and the placement of its state on
+  devices. Only a program knows how many runs it trains at once, and whether under jit or pmap.
 
 `Runs.data` holds the batches and evaluators that all runs share (training/data.py).
 
@@ -121,37 +120,32 @@ def train(
       True if a stop signal came after the last update: the caller must not start more work.
     """
     from bert_jax.training import memory, stop
-    from bert_jax.training.evaluations import Evaluations
     from bert_jax.training.program import mesh_for
     from bert_jax.training.runs import Runs
 
     with contextlib.ExitStack() as resources:
-        # Before a corpus is prepared, which may take hours.
-        memory.check_room(jobs[0][0], vocab_size=0, runs=len(jobs))  # its size is not known yet
         mesh = mesh_for(jobs[0][0], len(jobs))
         resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
         stop_flag = resources.enter_context(stop.StopFlag())
-        runs = Runs(jobs, command, on_diverged, resources)
+        runs = Runs(jobs, mesh, slots, on_diverged, stop_flag, resources)
         config, data = runs.config, runs.data
         resources.enter_context(memory.explain_out_of_memory(config, data.tokenizer.size, mesh))
-        program = runs.build_program(mesh, slots)
-        state, start = runs.restore_or_init(program, allow_change)
-        evaluations = Evaluations(runs, program, stop_flag)
-        evaluations.run_owed(state, start)
+        state, start = runs.restore_or_init(allow_change, command)
+        runs.evaluate_owed(state, start)
         batches = resources.enter_context(data.batches(start, mesh))
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
-            state, metrics = program.update(state, batch, runs.inputs(step))
+            state, metrics = runs.program.update(state, batch, runs.compute_inputs(step))
             # `record` reads the metrics of the update before this one, so that the device never
             # waits for the host; evaluations and saves read those of this one too. A stop signal
             # saves at once: the same command makes up for the evaluations that are owed.
-            runs.record(program, step, metrics, batch)
-            due = evaluations.list_due(step)
+            runs.record(step, metrics, batch)
+            due = runs.list_due(step)
             stopping = stop_flag.should_stop(step)
-            owed = due if stopping else evaluations.run(due, state, step)
+            owed = due if stopping else runs.evaluate(due, state, step)
             stopping = stopping or bool(owed)  # a signal cut an evaluation off
             if stopping or runs.save_is_due(step):
-                runs.save(program, state, step, owed)
+                runs.save(state, step, owed)
             if runs.stop_early and not owed:
                 break
             # After the last update, with nothing owed, a signal lets the run end as it would.

@@ -68,13 +68,13 @@ def plant(module: ModuleType, reach: Reach, replace: Callable[..., None] = setat
     """Have a module of the package reach its point: training.runs or evaluation.inference."""
     changed: Any = module
     if module.__name__.endswith("runs"):
-        inputs = changed.Runs.inputs
+        inputs = changed.Runs.compute_inputs
 
         def inputs_or_fault(self: Any, step: int) -> Any:
             reach("step", step)
             return inputs(self, step)
 
-        replace(changed.Runs, "inputs", inputs_or_fault)
+        replace(changed.Runs, "compute_inputs", inputs_or_fault)
         return
     compute_all = changed.run
 

@@ -20,7 +20,7 @@ from tests import texts
 # Time and rates, which no two runs share.
 VOLATILE = ("time", *(f"train/{name}_seconds" for name in ("step", *clock.BUCKETS)))
 VOLATILE += ("train/tokens_per_second", "train/data_wait", "train/model_flops_per_second")
-VOLATILE += tuple(f"train/{name}" for name in clock.MEMORY)
+VOLATILE += ("train/host_memory_bytes", "train/device_memory_bytes")
 WALL = ("seconds", "clock")  # sums of them, in the record of a checkpoint
 
 

@@ -4,6 +4,7 @@ spoil.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,8 @@ import numpy as np
 
 from bert_jax.checkpoints import saving
 from bert_jax.config import knobs, to_dict
-from bert_jax.training import data, environment
+from bert_jax.training import data
+from bert_jax.training.run import Run
 from bert_jax.training.step import init_state
 
 
@@ -33,7 +35,9 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
         state = init(np.uint32(step))
         made.save(step, state, meta, metric)
     made.close()
-    environment.describe_run(given.config, given, state["params"], workdir, ["bert-jax", "train"])
+    with contextlib.ExitStack() as resources:
+        run = Run(given.config, given, workdir, resources)
+        run.describe(state["params"], ["bert-jax", "train"])
     return workdir
 
 

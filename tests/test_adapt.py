@@ -128,21 +128,3 @@ def test_adapt_refuses_a_missing_text_or_model(arg):
     with pytest.raises(ConfigError, match=r"adapt\.py has no (text|model)") as caught:
         config.load_file(f"{ADAPT}:{arg}")
     assert "adapt.py:my_texts,init_from=" in caught.value.hint
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of other libraries
-@pytest.mark.parametrize("family", ["roberta", "modernbert"])
-def test_transformers_gives_the_logits_of_the_adapted(family, words, tmp_path):
-    """Where torch and transformers are installed."""
-    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
-    model = families.vocabulary(families.folder(tmp_path / "m", family, "model"), family)
-    run = adapted(words, model, tmp_path / "run", optim__learning_rate="1e-3")
-    exported(run, tmp_path / "out")
-    text = "w5 w6 [MASK] w8"
-    ours = bert_jax.load(str(run.folder)).logits([text], head="mlm")[0]
-    theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "out").eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
-    with torch.no_grad():
-        found = theirs(**tokenizer(text, return_tensors="pt")).logits[0].numpy()
-    assert np.abs(ours - found).max() <= 1e-5 * np.abs(found).max()

@@ -10,7 +10,6 @@ import functools
 import gc
 import json
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import pytest
 from bert_jax import cli
 from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.steps import list_steps
-from bert_jax.data import encode, prepare, spool, worker
+from bert_jax.data import encode, prepare, spool
 from bert_jax.evaluation import inference
 from bert_jax.system import disk
 from bert_jax.training import runs
@@ -199,24 +198,6 @@ def test_prepare_with_a_cache_that_fills_up(
         assert (made / file.relative_to(wanted)).read_bytes() == file.read_bytes(), file
 
 
-def test_pool_passes_the_system_errors_of_its_workers_on(tmp_path):
-    """Of a full disk above all, whose number is what tells it from a damaged file."""
-    with worker.Workers(2) as workers:
-        found = workers.run(spool.read_records, [(tmp_path, "missing")] * 2)
-        with pytest.raises(FileNotFoundError) as error:
-            next(found)
-    assert error.value.errno == errno.ENOENT
-    assert error.value.filename == str(tmp_path / "missing.npy")
-
-
-@pytest.mark.fault(4)
-def test_prepare_does_not_need_the_folder_for_temporary_files(base, mount, tmp_path, monkeypatch):
-    folder = mount("1m")
-    fault_points.fill(folder)
-    monkeypatch.setattr("tempfile.tempdir", str(folder))
-    assert cli.execute(["prepare", f"--config={base}", f"--config.corpus.cache={tmp_path}"]) == 0
-
-
 @pytest.fixture(scope="module")
 def run(base, tmp_path_factory) -> Path:
     config = texts.configure(base, batch_size=8, model__hidden=16)
@@ -268,21 +249,6 @@ def test_write_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError, OSError(errno.EIO, "x")])
-def test_a_draft_is_removed_whatever_happens(tmp_path, error):
-    file = tmp_path / "file"
-    disk.write(file, b"one")
-
-    def spoil() -> None:
-        with disk.replacing(file) as draft:
-            draft.write(b"two")
-            raise error
-
-    with pytest.raises(error if isinstance(error, type) else OSError):
-        spoil()
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
-
-
 @pytest.mark.parametrize(
     ("error", "answer"),
     [
@@ -303,50 +269,3 @@ def test_is_full_knows_a_full_disk_by_number_text_and_cause(error, answer):
 
 
 # --- a study --------------------------------------------------------------------------------------
-
-STUDY = """
-from bert_jax.config import load_file
-from bert_jax.studies.definition import Study, Suite, axis
-
-
-def get_study(scale="cpu"):
-    base = load_file({config!r})
-    base.steps = 10
-    base.checkpoints.every = 5
-    return Study(
-        question="Is there room?",
-        base=base,
-        axes=(axis("masking.rate", (0.15, 0.3)),),
-        seeds=(0,),
-        evaluations={{"validation": Suite("pretrain")}},
-    )
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.fault(4)
-@pytest.mark.parametrize("point", ["step:2", "evaluation:0"])
-def test_study_with_a_disk_that_fills_up(point, base, mount, tmp_path, monkeypatch, capfd):
-    folder = mount("12m")
-    (tmp_path / "room").mkdir()
-    (tmp_path / "room/study.py").write_text(STUDY.format(config=str(base)))
-    words = [
-        "study",
-        "run",
-        str(tmp_path / "room"),
-        f"--workdir={folder / 'w'}",
-        "--jobs=1",
-        "--fuse=never",
-    ]
-    monkeypatch.setenv(fault_points.VARIABLE, f"{point}:fill={folder}")
-    monkeypatch.setenv("PYTHONPATH", f"{fault_points.FAULTY}:{texts.ROOT}")
-    assert cli.execute(words) == 4
-    said = capfd.readouterr().err
-    assert "error: disk full: the study needs more than" in said
-    assert "Traceback" not in said
-    assert cli.execute(words) == 4
-    monkeypatch.delenv(fault_points.VARIABLE)
-    (folder / "filler").unlink()
-    assert cli.execute(words) == 0
-    assert "2 done of 2 cells" in capfd.readouterr().err
-    shutil.rmtree(folder / "w")

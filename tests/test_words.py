@@ -9,11 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import train
 from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError
 from bert_jax.training.data import Facts, finalize, gather, steps_of_words
-from bert_jax.training.dry_run import summary
 from tests import texts
 
 TEXT = "the cat's well-known 3rd hat , and the 2 dogs !\n\nmany other people saw them -- twice\n"
@@ -119,31 +117,6 @@ def test_epochs_of_text_are_at_most_as_many_as_asked_for(base, read, kind):
     with pytest.raises(ConfigError, match="the run has not read so many"):
         gather(with_words(asked, 3 * read))
     assert gather(config).config == config
-
-
-def test_a_dry_run_says_that_epochs_are_counted_later(base):
-    said = summary(dataclasses.replace(configure(base, batch_size=8), epochs=2.5))
-    assert "steps           those of 2.5 epochs, counted when the text is prepared\n" in said + "\n"
-
-
-@pytest.mark.slow
-def test_a_run_keeps_the_steps_by_which_words_are_read(base, tmp_path, read):
-    config = configure(
-        base,
-        steps=14,
-        batch_size=16,
-        checkpoints__every=5,
-        checkpoints__keep=1,
-        checkpoints__at=3,
-        checkpoints__at_words=f"({read // 4},{read // 2})",
-    )
-    prepared, stream = source(config)
-    steps = steps_of_words(config, prepared, stream)
-    assert 0 < steps[0] < steps[1] < 14
-    with texts.one_device():
-        train.run(config, tmp_path / "run", command=[])
-    kept = {int(path.name) for path in (tmp_path / "run" / "checkpoints").iterdir()}
-    assert kept == {3, *steps, 14}
 
 
 def test_words_that_are_never_read_are_refused(base, read):

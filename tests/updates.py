@@ -3,65 +3,64 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import jax
-import numpy as np
 
 from bert_jax import sharding
-from bert_jax.training import program as steps
-from bert_jax.training.step import compute_inputs, init_state
+from bert_jax.batch import Batch
+from bert_jax.config import knobs
+from bert_jax.training import program as programs
+from bert_jax.training.step import State, compute_inputs
 from tests import toy
 
-
-def prepare(config, devices=8):
-    """Mesh, initial state and compiled update of a config."""
-    mesh, init, update = program(config, devices)
-    return mesh, init(np.uint32(config.seed)), update
+PROGRAMS: dict[Any, programs.Program] = {}
 
 
-PROGRAMS = {}
-
-
-def program(config, devices):
-    """What configs share that differ in traced numbers alone."""
-    objectives = {
+def build_program(config: knobs.Config, devices: int = 8) -> programs.Program:
+    """Build the program of a config; configs that differ only in traced numbers share it."""
+    traced = {"learning_rate": 1e-3, "weight_decay": 0.01, "schedule": "linear"}
+    weightless = {
         name: dataclasses.replace(one, weight=1.0) for name, one in config.objectives.items()
     }
-    optim = dataclasses.replace(
-        config.optim, learning_rate=1e-3, weight_decay=0.01, schedule="linear"
+    plain = dataclasses.replace(
+        config,
+        objectives=weightless,
+        optim=dataclasses.replace(config.optim, **traced),
+        steps=100,
+        seed=0,
     )
-    plain = dataclasses.replace(config, objectives=objectives, optim=optim, steps=100, seed=0)
-    key = repr((plain, devices)), steps.make_update  # which a test may replace
+    key = repr((plain, devices)), programs.make_update  # which a test may replace
     if key not in PROGRAMS:
-        mesh = sharding.make_mesh(config.parallel) if devices == 8 else mesh_of(devices)
-        shapes = jax.eval_shape(lambda seed: init_state(plain, toy.VOCAB, seed), np.uint32(0))
-        layout = steps.lay_out_state(shapes, mesh, config.parallel)
-        init = jax.jit(lambda seed: init_state(plain, toy.VOCAB, seed), out_shardings=layout)
-        update = steps.compile_update(plain, toy.SPECIAL, toy.VOCAB, mesh, layout)
-        PROGRAMS[key] = mesh, init, update
+        mesh = sharding.make_mesh(config.parallel) if devices == 8 else make_mesh(devices)
+        PROGRAMS[key] = programs.Program(plain, toy.SPECIAL, toy.VOCAB, mesh)
     return PROGRAMS[key]
 
 
-def mesh_of(devices):
+def make_mesh(devices: int) -> jax.sharding.Mesh:
+    """Make a mesh of the first devices, which splits rows over all of them."""
     kinds = (jax.sharding.AxisType.Auto,) * 3
     return jax.make_mesh(
         (1, devices, 1), sharding.AXES, axis_types=kinds, devices=jax.devices()[:devices]
     )
 
 
-def advance(config, batches, devices=8):
-    """Losses and gradient norms of some updates, and the final state."""
-    mesh, state, update = prepare(config, devices)
+def advance(
+    config: knobs.Config, batches: list[Batch], devices: int = 8
+) -> tuple[list[dict[str, float]], State]:
+    """Return the metrics of some updates, and the final state."""
+    program = build_program(config, devices)
+    state = program.init(config.seed)
     history = []
-    for index, b in enumerate(batches):
-        placed = sharding.place(b, config.batch_size, mesh) if config.parallel.step == "jit" else b
-        state, metrics = update(state, placed, compute_inputs(config, index))
-        found = {k: float(a) / max(float(n), 1) for k, (a, n) in sharding.to_host(metrics).items()}
-        history.append(found)
+    for index, batch in enumerate(batches):
+        state, metrics = program.update(state, batch, [compute_inputs(config, index)])
+        (found,) = program.fetch_metrics(metrics)
+        history.append({name: total / max(count, 1) for name, (total, count) in found.items()})
     return history, state
 
 
-def batches(config, count=2, **settings):
+def make_batches(config: knobs.Config, count: int = 2, **settings: Any) -> list[Batch]:
+    """Make batches of a config's shape."""
     return [
         toy.batch(config.batch_size, config.sequence_length, seed, **settings)
         for seed in range(count)

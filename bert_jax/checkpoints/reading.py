@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,8 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax.checkpoints import steps
+from bert_jax.checkpoints.steps import choose_step
 from bert_jax.errors import CheckpointError
-from bert_jax.system import jsons
 
 PyTree = Any
 Meta = dict[str, Any]
@@ -27,30 +27,27 @@ def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
 
     The arrays of the optimizer are neither read nor hashed.
     """
-
-    def read(source: Path) -> tuple[PyTree, Meta]:
-        params = source / "params"
-        return _read_arrays(params, _read_shapes(params)), _read_meta(source)
-
-    found = steps.choose_step(folder, step, ("params", "meta"), read, best_first=True)
-    if found is None:
+    chosen = choose_step(folder, step, ("params", "meta"), best_first=True)
+    if chosen is None:
         raise CheckpointError(
             f"no checkpoint in {folder.absolute()}",
             "give the folder of a run, or of one of its steps",
         )
-    return found[1]
+    source = folder.absolute() / str(chosen)
+    params = source / "params"
+    return _read_arrays(params, _read_shapes(params)), _load_meta(source)
 
 
 def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
     """Read the meta of the newest step, or of `step`, and the step; arrays are not even hashed."""
     chosen = choose_together(folder, step, ("meta",))
-    return None if chosen is None else (_read_meta(folder / str(chosen)), chosen)
+    return None if chosen is None else (_load_meta(folder / str(chosen)), chosen)
 
 
 def read_state(
     folder: Path, like: dict[str, PyTree], step: int | None = None
 ) -> tuple[dict[str, PyTree], Meta, int] | None:
-    """Read the newest sound state, or that of `step`, placed as in `like`; its meta and its step.
+    """Read the newest sound state, or the state of `step`, placed as in `like`; meta and step.
 
     None means that there is no step.
     """
@@ -62,7 +59,7 @@ def read_state(
     for name, tree in groups.items():
         _refuse_other_arrays(tree, source / name)
         groups[name] = _read_arrays(source / name, tree)
-    return {**groups.pop("rest", {}), **groups}, _read_meta(source), chosen
+    return {**groups.pop("rest", {}), **groups}, _load_meta(source), chosen
 
 
 def split_state(state: dict[str, PyTree]) -> dict[str, PyTree]:
@@ -79,8 +76,8 @@ def choose_together(
     number, error = nothing, CheckpointError("process 0 found no sound checkpoint")
     if jax.process_index() == 0:
         try:
-            found = steps.choose_step(folder, step, groups, lambda source: None)
-            number = nothing if found is None else found[0]
+            found = choose_step(folder, step, groups)
+            number = nothing if found is None else found
         except CheckpointError as problem:
             number, error = refused, problem
     if jax.process_count() > 1:
@@ -91,7 +88,7 @@ def choose_together(
 
 
 def _read_shapes(folder: Path) -> PyTree:
-    """Read the shape and the dtype of each array that was saved."""
+    """Return the shape and the dtype of each array that was saved."""
     saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), saved)
 
@@ -105,15 +102,16 @@ def _read_arrays(folder: Path, like: PyTree) -> PyTree:
 
 def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
     """Refuse a checkpoint with other arrays than the run's, naming the first that differs."""
-    ours, theirs = (
-        {jax.tree_util.keystr(path, simple=True, separator="/"): leaf for path, leaf in leaves}
-        for leaves in map(jax.tree_util.tree_leaves_with_path, (like, _read_shapes(folder)))
-    )
-    for name in [*ours, *theirs]:
-        here, there = (
-            f"{arrays[name].dtype}{[*arrays[name].shape]}" if name in arrays else "absent"
-            for arrays in (ours, theirs)
-        )
+
+    def describe(tree: PyTree) -> dict[str, str]:
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="/"): f"{x.dtype}{[*x.shape]}"
+            for path, x in jax.tree_util.tree_leaves_with_path(tree)
+        }
+
+    ours, theirs = describe(like), describe(_read_shapes(folder))
+    for name in ours | theirs:
+        here, there = ours.get(name, "absent"), theirs.get(name, "absent")
         if here != there:
             raise CheckpointError(
                 f"{folder} does not fit: {name} is {there} in the checkpoint "
@@ -122,5 +120,6 @@ def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
             )
 
 
-def _read_meta(folder: Path) -> Meta:
-    return jsons.read(folder / "meta" / "metadata", CheckpointError)
+def _load_meta(folder: Path) -> Meta:
+    meta: Meta = json.loads((folder / "meta" / "metadata").read_bytes())
+    return meta

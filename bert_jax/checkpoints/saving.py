@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax.checkpoints import manifest, reading, steps
+from bert_jax.checkpoints import reading, steps
 from bert_jax.errors import CheckpointError, DivergedError, PeerLost
 from bert_jax.system import disk, trees
 
@@ -41,7 +41,7 @@ class Checkpoints:
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
         self.folder, self._keep, self._keep_best = Path(folder).absolute(), keep, keep_best
-        self._at = frozenset(at)
+        self._at = at
         self._manager: Manager | None = None  # opened by the first save
         self._step = -1  # the step that was restored or saved last
         self._metric: float | None = None  # of that step, if it is being saved
@@ -60,9 +60,10 @@ class Checkpoints:
         if jax.default_backend() == "cpu":
             state = _copy(state)  # Orbax keeps views, and the caller's next update is in place
         check_finite(state["params"])
-        groups = reading.split_state(state)
-        items: dict[str, Any] = {name: ocp.args.PyTreeSave(tree) for name, tree in groups.items()}
         meta = json.loads(json.dumps({"step": step, **meta}))  # a copy: the caller changes it
+        items: dict[str, Any] = {"meta": ocp.args.JsonSave(meta)}
+        for name, tree in reading.split_state(state).items():
+            items[name] = ocp.args.PyTreeSave(tree)
         previous, self._step = self._step, step
         self._metric = metric if metric is not None and math.isfinite(metric) else None
         self._needed = bytes_needed(state)
@@ -70,8 +71,7 @@ class Checkpoints:
             if self._manager is None:
                 self._manager = self._open_manager(previous)
             disk.check_space(self.folder, self._needed, WHAT)
-            everything = ocp.args.Composite(**items, meta=ocp.args.JsonSave(meta))
-            self._manager.save(step, args=everything, force=True)
+            self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
     def restore(
         self, like: dict[str, PyTree], step: int | None = None
@@ -81,17 +81,13 @@ class Checkpoints:
         restored = reading.read_state(self.folder, like, step)
         if restored is not None:
             self._step = restored[2]
-            # A kill may have come before the steps that are not kept were deleted.
-            metrics, _ = steps.read_metrics(self.folder)
-            older = {step: metrics[step] for step in metrics if step <= self._step}
-            self._remove(str(step) for step in older.keys() - self._choose_kept(older))
         return restored
 
     def rank(self, step: int, metric: float) -> None:
         """Give a saved step the metric of an evaluation that came after the save."""
         self.wait()
         if jax.process_index() == 0:
-            manifest.write_metric(self.folder / str(step), metric)
+            steps.write_metric(self.folder / str(step), metric)
 
     def wait(self) -> None:
         """Block until the last save is on the disk; raise its error if it failed."""
@@ -112,22 +108,18 @@ class Checkpoints:
         """Tell Orbax, as its preservation policy, which steps stay once a save has ended."""
         metrics, damaged = steps.read_metrics(self.folder)
         metrics[self._step] = self._metric
-        kept = self._choose_kept(metrics)
+        best = steps.sort_best_first(metrics)[: int(self._keep_best)]
+        kept = {*sorted(metrics)[-self._keep :], *best, *self._at}
         for step in {*damaged} - kept:
-            path = self.folder / str(step) / manifest.NAME
+            path = self.folder / str(step) / steps.MANIFEST
             logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
         return [checkpoint.step in kept for checkpoint in checkpoints]
-
-    def _choose_kept(self, metrics: steps.Metrics) -> set[int]:
-        """Choose the latest steps, the best and those `at`."""
-        best = steps.sort_best_first(metrics)[: int(self._keep_best)]
-        return {*sorted(metrics)[-self._keep :], *best, *self._at}
 
     def _open_manager(self, previous: int) -> Manager:
         """Delete steps after the `previous` one, of an abandoned attempt; open Orbax's manager."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove(str(step) for step in steps.list_steps(self.folder) if step > previous)
-        self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))
+        self._remove_drafts()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("nothing is left to delete")
         together = ocp.options.MultiprocessingOptions(
@@ -145,7 +137,10 @@ class Checkpoints:
     def _write_manifest(self) -> None:
         """Write the manifest of a save that is complete, before Orbax renames its folder."""
         (draft,) = self.folder.glob(f"{self._step}{DRAFT}*")
-        manifest.write_manifest(draft, self._step, self._metric)
+        steps.write_manifest(draft, self._step, self._metric)
+
+    def _remove_drafts(self) -> None:
+        self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))
 
     def _remove(self, names: Iterable[str]) -> None:
         if jax.process_index() == 0:
@@ -158,7 +153,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # Orbax raises what its storage, threads or barriers raise
-            self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))
+            self._remove_drafts()
             if disk.is_full(error):
                 raise disk.full(self.folder, self._needed, WHAT) from error
             if jax.process_count() > 1 and PeerLost.explains(error):  # hosts wait for each other

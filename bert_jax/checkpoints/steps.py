@@ -1,26 +1,110 @@
-"""The saved steps of a run: which there are, which is the best, and which can be trusted."""
+"""The saved steps of a run: what is in them, which of them are sound, and which is the best.
+
+    20/params/ rest/ meta/   the parameters, the other arrays, plain JSON, all written by Orbax
+    20/manifest.json         size and sha256 of those files, and the metric that ranks the step
+
+Groups of files, such as `params`, are verified apart: a reader of the parameters reads no others.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
-from collections.abc import Callable
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from bert_jax.checkpoints import manifest
 from bert_jax.errors import CheckpointError
+from bert_jax.system import disk
 
 logger = logging.getLogger(__name__)
 
-SMALL = 1 << 20  # bytes of a file that is hashed before anything is read
+MANIFEST = "manifest.json"
 Metrics = dict[int, float | None]
 
 
 def list_steps(folder: Path) -> list[int]:
     """List the saved steps, oldest first; a save that was killed leaves no step."""
-    names = (path.name for path in folder.glob("[0-9]*/"))
+    names = [path.name for path in folder.glob("[0-9]*/")]
     return sorted(int(name) for name in names if name.isdecimal())
+
+
+# --- the manifest of a step -----------------------------------------------------------------------
+
+
+def write_manifest(folder: Path, step: int, metric: float | None) -> None:
+    """Flush and hash every file of a step, then write the manifest."""
+    files = {}
+    for path in sorted(folder.glob("*/**/*")):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+            name = path.relative_to(folder).as_posix()
+            files[name] = {"bytes": path.stat().st_size, "sha256": _hash_file(path)}
+    _write(folder, {"step": step, "metric": metric, "files": files})
+
+
+def write_metric(folder: Path, metric: float) -> None:
+    """Replace the metric of a step."""
+    _write(folder, {**read_manifest(folder), "metric": metric})
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a step; refuse a manifest that was changed."""
+    path = folder / MANIFEST
+    try:
+        manifest = json.loads(path.read_bytes())
+        digest = manifest.pop("digest")
+    except OSError as error:
+        raise CheckpointError(f"{path} ({error.strerror})") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} (not the manifest of a checkpoint)") from error
+    if digest != _hash_manifest(manifest):
+        raise CheckpointError(f"{path} (its digest differs)")
+    return manifest
+
+
+def find_problem(folder: Path, groups: tuple[str, ...]) -> str:
+    """Return the first file of the groups that is not as it was written, and why; else ""."""
+    try:
+        files = read_manifest(folder)["files"]
+    except CheckpointError as error:
+        return str(error)
+
+    def check_file(name: str) -> str:
+        path = folder / name
+        try:
+            size = path.stat().st_size
+            if size != files[name]["bytes"]:
+                return f"{path} ({size} bytes, {files[name]['bytes']} were written)"
+            if _hash_file(path) != files[name]["sha256"]:
+                return f"{path} (its sha256 differs)"
+        except OSError as error:
+            return f"{path} ({error.strerror})"
+        return ""
+
+    names = [name for name in files if name.split("/")[0] in groups]
+    with ThreadPoolExecutor(4) as pool:  # hashing releases Python's lock
+        return next(filter(None, pool.map(check_file, names)), "")
+
+
+def _write(folder: Path, manifest: dict[str, Any]) -> None:
+    whole = {**manifest, "digest": _hash_manifest(manifest)}
+    disk.write(folder / MANIFEST, json.dumps(whole, indent=1))
+
+
+def _hash_manifest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _hash_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- which step -----------------------------------------------------------------------------------
 
 
 def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
@@ -29,7 +113,7 @@ def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
     damaged = []
     for step in list_steps(folder):
         try:
-            metrics[step] = manifest.read_manifest(folder / str(step))["metric"]
+            metrics[step] = read_manifest(folder / str(step))["metric"]
         except CheckpointError:
             damaged.append(step)
     return metrics, damaged
@@ -47,38 +131,33 @@ def list_metrics(run: Path) -> list[tuple[int, float | None]]:
 
 
 def choose_step(
-    folder: Path,
-    step: int | None,
-    groups: tuple[str, ...],
-    read: Callable[[Path], Any],
-    best_first: bool = False,
-) -> tuple[int, Any] | None:
-    """Return the newest step, the best or `step`, and what `read` makes of its sound folder.
+    folder: Path, step: int | None, groups: tuple[str, ...], best_first: bool = False
+) -> int | None:
+    """Choose the newest sound step, the best, or `step`; verify the groups of files only.
 
     A damaged step costs a warning, and the next one is tried. None means that there is no step; it
-    is an error if all steps, or `step`, are damaged. Only the groups of files are verified.
+    is an error if all steps, or `step`, are damaged.
     """
     folder = folder.absolute()
-    saved = list_steps(folder)
-    if step is not None and step not in saved:
-        known = ", ".join(map(str, saved)) or "none"
-        raise CheckpointError(
-            f"no finished checkpoint of step {step} in {folder}", f"steps there: {known}"
-        )
-    candidates = saved[::-1] if step is None else [step]
-    if step is None and best_first:
+    candidates = list_steps(folder)[::-1]
+    if step is not None:
+        if step not in candidates:
+            known = ", ".join(map(str, reversed(candidates))) or "none"
+            raise CheckpointError(
+                f"no finished checkpoint of step {step} in {folder}", f"steps there: {known}"
+            )
+        candidates = [step]
+    elif best_first:
         metrics, damaged = read_metrics(folder)
         candidates = damaged[::-1] + sort_best_first(metrics)  # any damaged step may be the best
-    problems = []
-    for place, candidate in enumerate(candidates, 1):
-        problem, value = _read_verified(folder / str(candidate), groups, read)
+    problems: list[str] = []
+    for candidate in candidates:
+        if problems:
+            logger.warning(f"checkpoint corrupt: {problems[-1]}; falling back to step {candidate}")
+        problem = find_problem(folder / str(candidate), groups)
         if not problem:
-            return candidate, value
+            return candidate
         problems.append(problem)
-        if place < len(candidates):
-            logger.warning(
-                f"checkpoint corrupt: {problem}; falling back to step {candidates[place]}"
-            )
     if problems:
         raise CheckpointError(
             f"checkpoint corrupt: {problems[0]}",
@@ -86,20 +165,3 @@ def choose_step(
             "to start anew, use another workdir",
         )
     return None
-
-
-def _read_verified(
-    folder: Path, groups: tuple[str, ...], read: Callable[[Path], Any]
-) -> tuple[str, Any]:
-    """Read a step while its large files are hashed; return a problem, or "" and what was read."""
-    if problem := manifest.find_problem(folder, groups, most=SMALL):
-        return problem, None
-    with ThreadPoolExecutor(1) as pool:
-        hashing = pool.submit(manifest.find_problem, folder, groups)
-        try:
-            value = read(folder)
-        except Exception:  # whatever Orbax makes of damaged files
-            if not hashing.result():
-                raise
-            value = None
-        return hashing.result(), value

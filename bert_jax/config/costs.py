@@ -134,17 +134,6 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     return 4 * STATES * numbers
 
 
-def least_bytes(config: knobs.Config, vocab_size: int) -> tuple[int, int]:
-    """Return the fewest bytes that a run can take over all devices: of its state, of its batches.
-
-    The state is parameters and two moments; of a batch, the vectors of one layer.
-    """
-    read = max((each.batch_size or 1 for each in config.evals.values()), default=0)
-    rows = max(config.batch_size // config.optim.accumulation, read)
-    vectors = rows * config.sequence_length * config.model.shape[1]
-    return state_bytes(config, vocab_size) * 3 // STATES, 2 * vectors
-
-
 def activation_bytes(
     config: knobs.Config, vocab_size: int, rows: int, slots: int = 0, *, fused: bool = False
 ) -> int:

@@ -18,7 +18,6 @@ from bert_jax.config import costs, knobs
 
 WARM = 10  # steps left out of the rates: compilation, caches, the first batches of the loader
 BUCKETS = ("compile", "data", "evaluation", "saving")  # the rest of the time goes to updates
-MEMORY = ("host_memory_bytes", "device_memory_bytes")  # the most that was held at once
 
 # Words in the name of a kind of device -> nominal FLOP/s of one, for dense matmuls in bfloat16
 # (V100: float16). The first entry that fits counts.
@@ -47,27 +46,20 @@ def peak(kind: str) -> float | None:
 
 
 class Clock:
-    """The wall time of a run by its use, and the rates of updates after the warm-up."""
+    """The wall time of runs by its use, and the rates of updates after the warm-up."""
 
     def __init__(
         self,
         config: knobs.Config,
         vocab_size: int,
         runs: int = 1,
-        nominal: float | None = None,
         saved: Mapping[str, Any] | None = None,
     ):
-        """Start the clock of a run.
-
-        `nominal` is the peak FLOP/s of all devices together; `saved` the `state` of an earlier
-        attempt, from its checkpoint.
-        """
-        self._config, self._vocab_size = config, vocab_size
-        self._runs, self._nominal = runs, nominal
-        self._spent = dict.fromkeys(BUCKETS, 0.0)
+        """Start the clock; `saved` is the `state` of an earlier attempt."""
+        self._config, self._vocab_size, self._runs = config, vocab_size, runs
         earlier = saved or {"seconds": {}, "most": {}}
-        self._before = dict.fromkeys(BUCKETS, 0.0) | dict(earlier["seconds"])
-        self._most: dict[str, float] = dict(earlier["most"])  # by the names in MEMORY
+        self._seconds = dict.fromkeys(BUCKETS, 0.0) | dict(earlier["seconds"])
+        self._most: dict[str, float] = dict(earlier["most"])
         self._began = time.perf_counter()
         self._count = 0
         self._tokens = self._flops = self._waited = self._left_out = 0.0
@@ -78,7 +70,7 @@ class Clock:
         began = time.perf_counter()
         yield
         taken = time.perf_counter() - began
-        self._spent[bucket] += taken
+        self._seconds[bucket] += taken
         if bucket == "data":
             self._waited += taken
         else:
@@ -88,61 +80,51 @@ class Clock:
         """Count an update that was dispatched."""
         self._count += 1
         tokens, flops = work(self._config, self._vocab_size, batch)
-        processes = jax.process_count()
-        self._tokens += processes * tokens
-        self._flops += processes * flops
+        self._tokens += jax.process_count() * tokens
+        self._flops += jax.process_count() * flops
         if self._count == 1:  # the first call returns once the update is compiled
-            self._spent["compile"] += time.perf_counter() - self._began - self._waited
+            self._seconds["compile"] += time.perf_counter() - self._began - self._waited
         if self._count == WARM:
             self._tokens = self._flops = self._waited = self._left_out = 0.0
             self._began = time.perf_counter()
 
     def values(self) -> dict[str, float]:
-        """Return the rates since the warm-up, seconds by bucket, and the most memory held.
-
-        Seconds and memory are over all attempts of the run.
-        """
-        out = {f"{name}_seconds": seconds for name, seconds in self._seconds().items()}
+        """Return the rates since the warm-up; seconds and memory are over all attempts."""
+        state = self.state()
+        out = {f"{name}_seconds": seconds for name, seconds in state["seconds"].items()}
         wall = time.perf_counter() - self._began - self._left_out
         if self._count > WARM and wall > 0:
             rate = self._runs * self._flops / wall
-            out |= {
-                "step_seconds": wall / (self._count - WARM),
-                "tokens_per_second": self._tokens / wall,
-                "data_wait": self._waited / wall,
-                "model_flops_per_second": rate,
-            }
-            out |= {"mfu": rate / self._nominal} if self._nominal else {}
-        return out | self._peaks()
+            out["step_seconds"] = wall / (self._count - WARM)
+            out["tokens_per_second"] = self._tokens / wall
+            out["data_wait"] = self._waited / wall
+            out["model_flops_per_second"] = rate
+            if nominal := peak(jax.devices()[0].device_kind):
+                out["mfu"] = rate / (nominal * jax.device_count())
+        return out | state["most"]
 
     def state(self) -> dict[str, Any]:
         """Return the record for a checkpoint: seconds by bucket and the most memory held."""
-        return {"seconds": self._seconds(), "most": self._peaks()}
-
-    def _seconds(self) -> dict[str, float]:
-        return {name: self._before[name] + spent for name, spent in self._spent.items()}
-
-    def _peaks(self) -> dict[str, float]:
-        now = memory()
-        most = self._most
-        return {name: max(most.get(name, 0.0), now.get(name, 0.0)) for name in most | now}
+        for name, size in memory().items():
+            self._most[name] = max(size, self._most.get(name, 0.0))
+        return {"seconds": dict(self._seconds), "most": dict(self._most)}
 
 
 def memory() -> dict[str, float]:
     """Return the most bytes this process has held, and any of its devices that reports it."""
     unit = 1 if sys.platform == "darwin" else 1024
-    host = float(unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    peaks = [values["peak_bytes_in_use"] for values in stats if "peak_bytes_in_use" in values]
-    device = {"device_memory_bytes": float(max(peaks))} if peaks else {}
-    return {"host_memory_bytes": host} | device
+    held = {"host_memory_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
+    for device in jax.local_devices():
+        most = (device.memory_stats() or {}).get("peak_bytes_in_use")
+        if most is not None:
+            held["device_memory_bytes"] = max(most, held.get("device_memory_bytes", 0))
+    return {name: float(size) for name, size in held.items()}
 
 
 def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:
     """Count the real tokens of a batch, and the FLOPs an update needs for them, without padding."""
-    ids = batch["segment_ids"]
-    slots = range(1, batch["cls_positions"].shape[1] + 1)
-    sizes = np.stack([np.count_nonzero(ids == slot, axis=1) for slot in slots])  # [S, B]
-    tokens, examples = int(sizes.sum()), int(np.count_nonzero(sizes))
+    examples = np.arange(1, batch["cls_positions"].shape[1] + 1)
+    sizes = np.stack([np.count_nonzero(batch["segment_ids"] == n, axis=1) for n in examples])
+    tokens = int(sizes.sum())
     pairs = costs.pairs(config.model, sizes, costs.causal(config))
-    return tokens, costs.flops(config, vocab_size, tokens, pairs, examples)
+    return tokens, costs.flops(config, vocab_size, tokens, pairs, int(np.count_nonzero(sizes)))

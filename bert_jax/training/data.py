@@ -21,7 +21,7 @@ from bert_jax.data import corpus as corpora
 from bert_jax.data import examples, features, pipeline, prepare, task_stream
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError, need
+from bert_jax.errors import DataError, need
 from bert_jax.evaluation import corpus, inference, mistakes, samples, scores, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.objectives import diffusion, hybrid
@@ -67,6 +67,11 @@ class TrainingData:
         return contextlib.closing(pipeline.prefetch(make, start, self.config.steps, ahead))
 
 
+def gather(config: knobs.Config) -> TrainingData:
+    """Read all that a run needs besides parameters; prepare the corpus if that is still to do."""
+    return _gather_task(config) if config.task.source else _gather_text(config)
+
+
 def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
     """Fill in what follows from the data: names of classes, steps in place of epochs and words."""
     if facts.labels is not None:
@@ -77,15 +82,37 @@ def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
         saves = config.checkpoints
         saves = dataclasses.replace(saves, at=tuple(sorted({*saves.at, *facts.at})))
         config = dataclasses.replace(config, checkpoints=saves)
-    return config if facts.rows is None else _in_epochs(config, facts.rows)
+    return config if facts.rows is None else _convert_epochs(config, facts.rows)
 
 
-def gather(config: knobs.Config) -> TrainingData:
-    """Read all that a run needs besides parameters; prepare the corpus if that is still to do."""
-    return _of_task(config) if config.task.source else _of_text(config)
+def _convert_epochs(config: knobs.Config, rows: int) -> knobs.Config:
+    """Convert what the config has in epochs of `rows` rows to steps."""
+
+    def steps(epochs: float | None, default: int) -> int:
+        if epochs is None:
+            return default
+        updates = rows * epochs / config.batch_size
+        whole = math.ceil(updates - 1e-9) if config.task.source else math.floor(updates + 1e-9)
+        return max(1, whole)  # all rows of a task, and no text more often than asked
+
+    evals = {
+        name: dataclasses.replace(settings, every=steps(settings.epochs, settings.every))
+        for name, settings in config.evals.items()
+    }
+    saves = config.checkpoints
+    changed = dataclasses.replace(
+        config,
+        steps=steps(config.epochs, config.steps),
+        evals=evals,
+        checkpoints=dataclasses.replace(saves, every=steps(saves.epochs, saves.every)),
+    )
+    return derive(changed)  # the warm-up follows from the steps; everything is validated again
 
 
-def _of_text(config: knobs.Config) -> TrainingData:
+# --- text -----------------------------------------------------------------------------------------
+
+
+def _gather_text(config: knobs.Config) -> TrainingData:
     prepared = prepare.prepare_corpus(config, log=log.line)
     source = pipeline.Source(prepared, "train", config)
     if config.packing > 1:
@@ -95,31 +122,35 @@ def _of_text(config: knobs.Config) -> TrainingData:
             f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with each in a row of its own"
         )
 
-    def read(evaluate: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        if "diffusion" not in config.objectives:
-            return evaluate
-        mask = prepared.tokenizer.special.mask
-        return lambda params: evaluate(diffusion.forbid_mask_token(config, params, mask))
-
     def evaluator(name: str, mesh: Mesh) -> Evaluate:
-        rest = prepared, config.evals[name], mesh
-        masked = score = read(corpus.Evaluator(config.as_read, *rest))
+        settings = config.evals[name]
+        masked = corpus.Evaluator(config.as_read, prepared, settings, mesh)
+        causal = sample = None
         if "hybrid" in config.objectives:
-            causal = corpus.Evaluator(hybrid.read_causally(config), *rest)
+            causal = corpus.Evaluator(hybrid.read_causally(config), prepared, settings, mesh)
+        if name == "validation":
+            sample = samples.build(config.as_read, prepared, mesh)
 
-            def both(params: Any) -> Any:
-                return corpus.both(masked(params), causal(hybrid.rename_head(params)))
+        def evaluate(params: Any) -> Any:
+            params = diffusion.forbid_mask_token(config, params, prepared.tokenizer.special.mask)
+            metrics = masked(params)
+            if causal:
+                metrics = corpus.both(metrics, causal(hybrid.rename_head(params)))
+            return metrics, sample(params) if sample else []
 
-            score = both
-        built = samples.build(config.as_read, prepared, mesh) if name == "validation" else None
-        sample = read(built) if built else lambda params: []
-        return lambda params: (score(params), sample(params))
+        return evaluate
 
-    tokenizer, fingerprint = prepared.tokenizer, prepared.fingerprint
-    facts = Facts(rows=None if config.epochs is None else source.rows_per_epoch * source.views)
-    config = finalize(config, facts)
-    facts = dataclasses.replace(facts, at=steps_of_words(config, prepared, source))
-    return TrainingData(finalize(config, facts), facts, tokenizer, fingerprint, source, evaluator)
+    rows = None if config.epochs is None else source.rows_per_epoch * source.views
+    config = finalize(config, Facts(rows=rows))
+    facts = Facts(rows=rows, at=steps_of_words(config, prepared, source))
+    return TrainingData(
+        finalize(config, facts),
+        facts,
+        prepared.tokenizer,
+        prepared.fingerprint,
+        source,
+        evaluator,
+    )
 
 
 def steps_of_words(
@@ -154,9 +185,12 @@ def steps_of_words(
     return tuple(steps)
 
 
-def _of_task(config: knobs.Config) -> TrainingData:
+# --- labelled tasks -------------------------------------------------------------------------------
+
+
+def _gather_task(config: knobs.Config) -> TrainingData:
     kind = next(iter(config.objectives))
-    tokenizer = vocabulary(config)
+    tokenizer = load_vocabulary(config)
     config = with_labels(config)
     labels = config.objectives[kind].labels
     _check_metrics(config, kind)
@@ -202,11 +236,11 @@ def _check_metrics(config: knobs.Config, kind: str) -> None:
     requested = {"checkpoints.best": config.checkpoints.best or "loss"}
     requested |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
     for knob, name in requested.items():
-        if name not in reported:
-            raise ConfigError(
-                f"{knob} = {name!r} is not reported for the classes of this task",
-                f"one of: {', '.join(reported)}",
-            )
+        need(
+            name in reported,
+            f"{knob} = {name!r} is not reported for the classes of this task",
+            f"one of: {', '.join(reported)}",
+        )
 
 
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
@@ -216,7 +250,7 @@ def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
     return examples.load_examples(config.task, kind, labels, split, log.line)
 
 
-def vocabulary(config: knobs.Config) -> Tokenizer:
+def load_vocabulary(config: knobs.Config) -> Tokenizer:
     """Load the tokenizer of a task: the one the config names, or that of the model in init_from."""
     if config.tokenizer.path:
         return corpora.load_vocabulary(config.tokenizer)
@@ -232,27 +266,3 @@ def with_labels(config: knobs.Config) -> knobs.Config:
         config.objectives[kind], labels=examples.find_labels(config.task, kind, log.line)
     )
     return dataclasses.replace(config, objectives={kind: objective})
-
-
-def _in_epochs(config: knobs.Config, rows: int) -> knobs.Config:
-    """Convert what the config has in epochs of `rows` rows to steps."""
-
-    def steps(epochs: float | None, default: int) -> int:
-        if epochs is None:
-            return default
-        updates = rows * epochs / config.batch_size
-        whole = math.ceil(updates - 1e-9) if config.task.source else math.floor(updates + 1e-9)
-        return max(1, whole)  # all rows of a task, and no text more often than asked
-
-    evals = {
-        name: dataclasses.replace(settings, every=steps(settings.epochs, settings.every))
-        for name, settings in config.evals.items()
-    }
-    saves = config.checkpoints
-    changed = dataclasses.replace(
-        config,
-        steps=steps(config.epochs, config.steps),
-        evals=evals,
-        checkpoints=dataclasses.replace(saves, every=steps(saves.epochs, saves.every)),
-    )
-    return derive(changed)  # the warm-up follows from the steps; everything is validated again

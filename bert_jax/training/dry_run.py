@@ -44,15 +44,16 @@ def summary(config: knobs.Config, with_config: bool = True) -> str:
         f"steps           {length}",
     ]
     if (views := rates.count_views(config.masking)) > 1:
-        read = (
-            f"an update reads {config.batch_size // views} rows, the run {tokens // views:,} tokens"
+        lines.append(
+            f"views           {views} of each example: an update reads "
+            f"{config.batch_size // views} rows, the run {tokens // views:,} tokens of text"
         )
-        lines.append(f"views           {views} of each example: {read} of text")
     run, fork = config.trunk
     if fork:
         left = config.steps - fork
         lines.append(f"branch          of {run} at step {fork:,}: {left:,} updates to make")
-    knobs_of_run = json.dumps(to_dict(config), indent=2)
-    left_out = "config          left out on a terminal; `... --dry-run | less` shows it"
-    lines.append(knobs_of_run if with_config else left_out)
+    if with_config:
+        lines.append(json.dumps(to_dict(config), indent=2))
+    else:
+        lines.append("config          left out on a terminal; `... --dry-run | less` shows it")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """The ledger of realised masks: sums over all updates, checked against the config.
 
-A run stops if its masks are not what the config says. `Ledger.list_checks` states each promise as a
-sum that the updates made, the sum that the config makes of them, and how far chance may move it.
+A run stops if its masks are not what the config says. Each check states a promise as a sum that the
+updates made, the sum that the config makes of them, and how far chance may move it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ class Check(NamedTuple):
     slack: float = 0.0  # how far it may be off for certain, such as by rounding
     shortfall: float = 0.0  # how far it may be below for certain
 
-    def find_fault(self) -> str:
-        """Describe a difference that chance cannot explain; return "" if there is none."""
-        allowed = LIMIT * self.deviation + self.slack  # a sum that is NaN is a fault
-        error = self.realised - self.expected
-        if -allowed - self.shortfall <= error <= allowed:
-            return ""
-        return f"{self.what} sum to {self.realised:.0f}, and {self.expected:.0f} are expected"
+    @property
+    def holds(self) -> bool:
+        """Tell whether chance explains the difference; a sum that is NaN is a fault."""
+        allowed = LIMIT * self.deviation + self.slack
+        return -allowed - self.shortfall <= self.realised - self.expected <= allowed
 
 
 class Ledger:
@@ -67,27 +65,24 @@ class Ledger:
         if self.views > 1:  # the prediction rate is selected in all views together
             assert self.settings.prediction_rate is not None
             rate = self.settings.prediction_rate / self.views
-        row = {
-            name.removesuffix("_fraction"): float(total)
-            for name, (total, _) in metrics.items()
-            if name.endswith("_fraction") or "_decile_" in name
-        }
-        row["eligible"] = float(metrics["masked_fraction"][1])
-        row["nominal"] = rate * float(metrics["asked_fraction"][1])
-        row["examples"] = examples
+        row = {"eligible": metrics["masked_fraction"][1], "examples": examples}
+        row["nominal"] = rate * metrics["asked_fraction"][1]
         if self.share is not None:
-            row["read"] = float(metrics["causal_fraction"][1])
-        if self.settings.draw != "fixed":
-            for decile in range(DECILES):
-                expected = float(metrics[f"asked_decile_{decile}"][1])
-                row[f"expected_decile_{decile}"] = expected
-        self.totals.update(row)
-        fault = next(filter(None, (check.find_fault() for check in self.list_checks())), "")
-        if fault:
-            raise DivergedError(
-                f"step {step}: the realised masks are not what the config says: {fault}",
-                "this is a defect, not bad luck: the counts are over six standard deviations off",
-            )
+            row["read"] = metrics["causal_fraction"][1]
+        for name, (total, count) in metrics.items():
+            if name.endswith("_fraction") or "_decile_" in name:
+                row[name.removesuffix("_fraction")] = total
+            if name.startswith("asked_decile_"):
+                row[name.replace("asked", "expected")] = count
+        self.totals.update({name: float(value) for name, value in row.items()})
+        for check in self.list_checks():
+            if not check.holds:
+                raise DivergedError(
+                    f"step {step}: the realised masks are not what the config says: {check.what} "
+                    f"sum to {check.realised:.0f}, and {check.expected:.0f} are expected",
+                    "this is a defect, not bad luck: the counts are over six standard deviations "
+                    "off",
+                )
 
     def list_checks(self) -> Iterator[Check]:
         """Yield what must hold of the totals."""
@@ -112,13 +107,15 @@ class Ledger:
         # A unit across the edge of a quota is all in or all out, with mean error 0 and a deviation
         # of at most half its size. Skipping never exceeds a quota, and lacks less of it than the
         # smallest unit left out: both are certain.
-        exact = settings.unit == "token" or settings.overflow == "skip"
-        deviation = 0.0 if exact else 0.5 * settings.max_unit * math.sqrt(examples * repeats)
+        skips = settings.overflow == "skip"
+        deviation = 0.5 * settings.max_unit * math.sqrt(examples * repeats)
+        if settings.unit == "token" or skips:
+            deviation = 0.0
         for what, name, prefix in (
             ("tokens selected", "masked", ""),
             ("tokens predicted", "predicted", "predict_"),
         ):
-            short = sums[f"{prefix}shortfall"] if settings.overflow == "skip" else 0.0
+            short = sums[f"{prefix}shortfall"] if skips else 0.0
             yield Check(what, sums[name], sums[f"{prefix}quota"], deviation, 0.5, short)
 
         selected = sums["masked"]

@@ -1,9 +1,10 @@
-"""The device memory of an update: estimated before training, and explained where it runs out."""
+"""The device memory of an update: estimated, and explained where it runs out."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,57 +32,30 @@ def estimate(
     is gathered, and so is its gradient before it is split; a CPU adds the gradients of its two uses
     from arrays of their own.
     """
-    config = dataclasses.replace(config, model=devices.settled(config.model, train=True))
+    model = devices.settled(config.model, train=True)
+    config = dataclasses.replace(config, model=model)
     if shapes is None:
         shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
     layout = lay_out_state(shapes, mesh, config.parallel)
-    state = _count_bytes(shapes, layout)
-    gradients = _count_bytes(shapes["params"], layout["params"])
+
+    def count_bytes(leaf: Any, where: Any) -> int:
+        return math.prod(where.shard_shape(leaf.shape)) * leaf.dtype.itemsize
+
+    held = jax.tree.map(count_bytes, shapes, layout)
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
-    device = devices.device()
-    model, fsdp = config.model, mesh.shape["fsdp"] > 1
+    fsdp = mesh.shape["fsdp"] > 1
     table = 4 * pad_vocabulary(model, vocab_size) * model.table_width
-    tables = 2 + fsdp if device == "cpu" else 2 * fsdp
+    tables = 2 + fsdp if devices.device() == "cpu" else 2 * fsdp
     with in_mesh(config.parallel, mesh):
-        length = config.sequence_length
-        backend = backends.choose_backend(model, length, train=True)
-    fused = backend != "einsum"
-    activations = costs.activation_bytes(config, vocab_size, rows, fused=fused)
-    return state, gradients + tables * table, activations
-
-
-def _count_bytes(shapes: Any, layout: Any) -> int:
-    """Return the bytes that a device holds of arrays of some shapes and shardings."""
-    return sum(
-        int(np.prod(where.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
-        for leaf, where in zip(jax.tree.leaves(shapes), jax.tree.leaves(layout), strict=True)
-    )
-
-
-def check_room(config: knobs.Config, vocab_size: int, runs: int = 1) -> None:
-    """Refuse a config whose state or batches exceed all memory, before anything is allocated."""
-    state, batches = costs.least_bytes(config, vocab_size)
-    available = device_bytes() * jax.device_count()
-    if runs * state + batches <= available:
-        return
-    m = config.model
-    large, hint = f"{m.layers:,} layers of {m.hidden:,}", "lower model.layers or model.hidden"
-    if state + batches <= available:
-        large, hint = f"{runs} runs that train together", "--fuse=never trains each on its own"
-    elif runs * state < batches:
-        large = f"batches of {config.batch_size:,} x {config.sequence_length:,} tokens"
-        hint = "lower batch_size and evals.NAME.batch_size, or raise optim.accumulation"
-    raise ConfigError(
-        f"{large} take {readable(runs * state + batches)} or more, "
-        f"and the memory of all devices is {readable(available)}",
-        hint,
-    )
+        backend = backends.choose_backend(model, config.sequence_length, train=True)
+    activations = costs.activation_bytes(config, vocab_size, rows, fused=backend != "einsum")
+    gradients = sum(jax.tree.leaves(held["params"]))
+    return sum(jax.tree.leaves(held)), gradients + tables * table, activations
 
 
 @contextlib.contextmanager
 def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
     """Turn a lack of device memory into an error whose hint makes the same batch fit."""
-    check_room(config, vocab_size)
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

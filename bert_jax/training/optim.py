@@ -58,39 +58,35 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
 # --- which parameters -----------------------------------------------------------------------------
 
 
-def find_decayed(params: Any, no_decay: str) -> Any:
-    """Return a tree of bools: whether a parameter decays.
-
-    A pattern `no_decay` must match something; without one, everything decays.
-    """
-    pattern = re.compile(no_decay) if no_decay else None
+def find_matches(params: Any, knob: str, pattern: str) -> Any:
+    """Return a tree of bools: whether a pattern, which must match something, matches the name."""
     named = names(params)
-    mask = jax.tree.map(lambda name: pattern is None or pattern.search(name) is None, named)
-    if pattern is not None and all(jax.tree.leaves(mask)):
-        examples = ", ".join(jax.tree.leaves(named)[:6])
-        raise ConfigError(
-            f"optim.no_decay = {no_decay!r} matches no parameter", f"names look like: {examples}"
-        )
+    mask = jax.tree.map(lambda name: bool(pattern) and bool(re.search(pattern, name)), named)
+    if pattern and not any(jax.tree.leaves(mask)):
+        _refuse_pattern(knob, pattern, "no parameter", named)
     return mask
+
+
+def find_decayed(params: Any, no_decay: str) -> Any:
+    """Return a tree of bools: whether a parameter decays; without a pattern, everything does."""
+    spared = find_matches(params, "no_decay", no_decay)
+    return jax.tree.map(lambda matches: not matches, spared)
 
 
 def find_frozen(params: Any, pattern: str) -> Any:
-    """Return a tree of bools: whether a parameter stays as it is.
-
-    A pattern must match some parameters and leave some.
-    """
-    named = names(params)
-    mask = jax.tree.map(lambda name: bool(pattern) and re.search(pattern, name) is not None, named)
-    found = jax.tree.leaves(mask)
-    if pattern and (not any(found) or all(found)):
-        examples = ", ".join(
-            sorted({name.rsplit("/", 1)[0] for name in jax.tree.leaves(named)})[:6]
-        )
-        what = "every parameter" if any(found) else "no parameter"
-        raise ConfigError(
-            f"optim.freeze = {pattern!r} matches {what}", f"names look like: {examples}"
-        )
+    """Return a tree of bools: whether a parameter stays as it is; some must not."""
+    mask = find_matches(params, "freeze", pattern)
+    if all(jax.tree.leaves(mask)):
+        _refuse_pattern("freeze", pattern, "every parameter", names(params))
     return mask
+
+
+def _refuse_pattern(knob: str, pattern: str, what: str, named: Any) -> None:
+    modules = sorted({name.rsplit("/", 1)[0] for name in jax.tree.leaves(named)})
+    raise ConfigError(
+        f"optim.{knob} = {pattern!r} matches {what}",
+        f"names look like: {', '.join(modules[:6])}",
+    )
 
 
 def share_rates(params: Any, decay: float) -> Any:
@@ -100,15 +96,13 @@ def share_rates(params: Any, decay: float) -> Any:
     and their projection, and relative positions, decay ** (n + 1).
     """
     named = names(params)
-    numbers = [int(match[1]) for name in jax.tree.leaves(named) if (match := LAYER.search(name))]
-    layers = max(numbers) + 1
+    matches = [LAYER.search(name) for name in jax.tree.leaves(named)]
+    layers = 1 + max(int(match[1]) for match in matches if match)
 
     def share(name: str) -> float:
         if match := LAYER.search(name):
             return decay ** (layers - int(match[1]))
-        if BELOW.search(name):
-            return decay ** (layers + 1)
-        return 1.0
+        return decay ** (layers + 1) if BELOW.search(name) else 1.0
 
     return jax.tree.map(share, named)
 

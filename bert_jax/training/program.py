@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -20,10 +20,10 @@ from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models.backends import settle_for_vmap
-from bert_jax.training import pmap
 from bert_jax.training.step import State, Update, compute_inputs, init_state, make_update
 
 RUNS = PartitionSpec("run")
+PMAP_AXIS = "data"  # the mapped axis under pmap, over which the update sums
 
 
 class Program:
@@ -31,7 +31,6 @@ class Program:
 
     Runs share the program and the batch. They differ in their states and step inputs. With more
     than one run, every leaf of the state, the step inputs and the metrics has a leading run axis.
-    No caller sees that axis: `place` adds it, `run_state`, `run_params` and `metrics` take it off.
     """
 
     def __init__(
@@ -47,10 +46,9 @@ class Program:
 
         `config` is the first run's. `slots` is the least number of prediction slots of a row.
         """
-        self.config, self.mesh, self.vocab_size = config, mesh, vocab_size
-        self._run_count = run_count
-        self._alone = run_count == 1
-        self._tables: DeviceTables | None = None
+        self.config, self.mesh = config, mesh
+        self._run_count, self._alone = run_count, run_count == 1
+        self._tables: Any = None  # of drawn rates, on the devices
 
         def init(seed: jax.Array) -> State:
             return init_state(config, vocab_size, seed)
@@ -58,11 +56,28 @@ class Program:
         # Shapes and shardings of the state of one run; `_layout` has those of the whole state.
         self.shapes = jax.eval_shape(init, np.uint32(0))
         self.layout = lay_out_state(self.shapes, mesh, config.parallel)
-        self._layout = self.layout if self._alone else add_run_axis(self.layout, mesh)
-        self._inputs_layout = lay_out_inputs(mesh, config.parallel, not self._alone)
+        self._layout = self.layout if self._alone else _add_run_axis(self.layout, mesh)
         self._init = jax.jit(init, out_shardings=self.layout)
-        self._update = compile_update(
-            config, special, vocab_size, mesh, self._layout, run_axis=not self._alone, slots=slots
+        if config.parallel.step == "pmap":
+            self._inputs_layout = _replicate_locally()
+            update = make_update(config, special, vocab_size, PMAP_AXIS, slots)
+            self._update: Any = MappedUpdate(update, mesh)
+            return
+        self._inputs_layout = NamedSharding(mesh, PartitionSpec() if self._alone else RUNS)
+        mapping = _choose_mapping(config.parallel)
+        if mapping == "vmap" and not self._alone:
+            config = dataclasses.replace(config, model=settle_for_vmap(config.model))
+        update = make_update(config, special, vocab_size, slots=slots)
+        self._update = jax.jit(
+            update if self._alone else _map_over_runs(update, mesh, mapping),
+            in_shardings=(
+                self._layout,
+                NamedSharding(mesh, sharding.BATCH),
+                self._inputs_layout,
+            ),
+            out_shardings=(self._layout, sharding.replicated(mesh)),
+            donate_argnums=0,
+            compiler_options=devices.compiler_options(),
         )
 
     def like(self) -> Any:
@@ -77,21 +92,18 @@ class Program:
         """Initialise the state of one run."""
         return self._init(np.uint32(seed))
 
-    def hold(self, state: State) -> State:
-        """Keep the state of one run until `place`; on the host if several runs train together."""
-        return state if self._alone else jax.device_get(state)
-
     def place(self, states: Sequence[State]) -> State:
         """Place the states of all runs on the devices, as the update takes them."""
         if self._alone:
             return states[0]
-        return stack_states(states, self._layout)
+        return jax.tree.map(
+            lambda where, *leaves: jax.device_put(np.stack(leaves), where), self._layout, *states
+        )
 
     def trace(self, batch: Any) -> Any:
         """Trace the update of one run for a batch of shapes, to compile it ahead of time."""
-        update: Any = self._update
         with self.context():
-            return update.trace(self.shapes, batch, compute_inputs(self.config, 0))
+            return self._update.trace(self.shapes, batch, compute_inputs(self.config, 0))
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
         """Have the mesh in context: see `in_mesh`."""
@@ -104,19 +116,13 @@ class Program:
         on_device = batch
         if self.config.parallel.step == "jit":
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
-        small = [one._replace(drawn=None) for one in inputs]
-        tables = self._place_tables([one.drawn for one in inputs])
-        numbers = self._join(small)._replace(drawn=tables)
+        if self._tables is None:
+            # They are large, and the same at every update.
+            drawn = self._join([one.drawn for one in inputs])
+            self._tables = jax.device_put(drawn, self._inputs_layout)
+        numbers = self._join([one._replace(drawn=None) for one in inputs])
         with self.context():
-            return self._update(state, on_device, numbers)
-
-    def _place_tables(self, drawn: list[Any]) -> Any:
-        """Place tables of drawn rates, which are large and the same at every update, once."""
-        known = self._tables
-        if known is None or [*map(id, known.on_host)] != [*map(id, drawn)]:
-            placed = jax.device_put(self._join(drawn), self._inputs_layout)
-            self._tables = known = DeviceTables(drawn, placed)
-        return known.on_device
+            return self._update(state, on_device, numbers._replace(drawn=self._tables))
 
     def _join(self, trees: Sequence[Any]) -> Any:
         """Stack what each run has into one tree with a run axis, if there are several runs."""
@@ -124,80 +130,27 @@ class Program:
             return trees[0]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
-    def metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
+    def fetch_metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
         """Fetch the metrics of an update, a dict of (sum, count) for each run."""
-        fetched = sharding.to_host(on_device)
-        if self._alone:
-            return [{name: (float(total), float(n)) for name, (total, n) in fetched.items()}]
-        return [
-            {name: (float(total[i]), float(n[i])) for name, (total, n) in fetched.items()}
-            for i in range(self._run_count)
-        ]
+        runs: list[dict[str, tuple[float, float]]] = [{} for _ in range(self._run_count)]
+        for name, (sums, counts) in sharding.to_host(on_device).items():
+            pairs = zip(np.atleast_1d(sums), np.atleast_1d(counts), strict=True)
+            for run, (total, count) in zip(runs, pairs, strict=True):
+                run[name] = float(total), float(count)
+        return runs
 
-    def run_state(self, state: State, index: int) -> State:
-        """Take the state of one run out of the state of all."""
-        return state if self._alone else pick_run(state, index, self.layout)
+    def pick_state(self, state: State, index: int) -> State:
+        """Take the state of one run out of the state of all, placed as it would be alone."""
+        return self._pick(state, index, self.layout)
 
-    def run_params(self, state: State, index: int) -> Any:
+    def pick_params(self, state: State, index: int) -> Any:
         """Take the parameters of one run out of the state of all."""
-        params = state["params"]
-        return params if self._alone else pick_run(params, index, self.layout["params"])
+        return self._pick(state["params"], index, self.layout["params"])
 
-
-class DeviceTables(NamedTuple):
-    """Tables of drawn rates: the objects of the host, a run each, and their copy on the devices."""
-
-    on_host: list[Any]
-    on_device: Any
-
-
-# --- layouts --------------------------------------------------------------------------------------
-
-
-def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
-    """Return the shardings of the train state: split as the mesh says; replicated under pmap."""
-    if settings.step == "jit":
-        return sharding.state_shardings(state, mesh)
-    # Evaluation and checkpoints of several processes need arrays of all devices.
-    several = jax.process_count() > 1
-    where = sharding.replicated(mesh) if several else pmap.find_state_sharding()
-    return jax.tree.map(lambda _: where, state)
-
-
-def lay_out_inputs(mesh: Mesh, settings: knobs.Parallel, run_axis: bool) -> NamedSharding:
-    """Return the sharding of step inputs: whole on every device, or split along their run axis."""
-    if settings.step == "pmap":
-        return pmap.replicate_locally()
-    return NamedSharding(mesh, RUNS if run_axis else PartitionSpec())
-
-
-def add_run_axis(layout: Any, mesh: Mesh) -> Any:
-    """Return the shardings of the stacked states of several runs, whose first axis is the runs."""
-
-    def add(where: NamedSharding) -> NamedSharding:
-        return NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec))
-
-    return jax.tree.map(add, layout)
-
-
-def stack_states(states: Sequence[State], layout: Any) -> State:
-    """Stack the states of several runs into one and place it."""
-    return jax.tree.map(
-        lambda where, *leaves: jax.device_put(np.stack(leaves), where), layout, *states
-    )
-
-
-def pick_run(tree: Any, index: int, layout: Any) -> Any:
-    """Return the tree of one run out of a stacked one, placed as it would be alone."""
-    return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
-
-
-# --- compilation ----------------------------------------------------------------------------------
-
-
-def in_mesh(settings: knobs.Parallel, mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
-    """Have a mesh in context, by which the model splits activations; none under pmap."""
-    return jax.set_mesh(mesh) if settings.step == "jit" else contextlib.nullcontext()
+    def _pick(self, tree: Any, index: int, layout: Any) -> Any:
+        if self._alone:
+            return tree
+        return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
 
 
 def mesh_for(config: knobs.Config, run_count: int = 1) -> Mesh:
@@ -212,34 +165,30 @@ def mesh_for(config: knobs.Config, run_count: int = 1) -> Mesh:
     return mesh
 
 
-def compile_update(
-    config: knobs.Config,
-    special: Special,
-    vocab_size: int,
-    mesh: Mesh,
-    layout: Any,
-    *,
-    run_axis: bool = False,
-    slots: int = 0,
-) -> Update:
-    """Build the update over all devices, jitted over the mesh or pmapped: the numbers are the same.
+def in_mesh(settings: knobs.Parallel, mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
+    """Have a mesh in context, by which the model splits activations; none under pmap."""
+    return jax.set_mesh(mesh) if settings.step == "jit" else contextlib.nullcontext()
 
-    With `run_axis`, the leaves of state, step inputs and metrics have a leading axis of runs.
-    """
-    if config.parallel.step == "pmap":
-        return pmap.MappedUpdate(make_update(config, special, vocab_size, pmap.AXIS, slots), mesh)
-    mapping = _choose_mapping(config.parallel)
-    if run_axis and mapping == "vmap":
-        config = dataclasses.replace(config, model=settle_for_vmap(config.model))
-    update = make_update(config, special, vocab_size, slots=slots)
-    batch_layout = NamedSharding(mesh, sharding.BATCH)
-    inputs_layout = lay_out_inputs(mesh, config.parallel, run_axis)
-    return jax.jit(
-        _map_over_runs(update, mesh, mapping) if run_axis else update,
-        in_shardings=(layout, batch_layout, inputs_layout),
-        out_shardings=(layout, sharding.replicated(mesh)),
-        donate_argnums=0,
-        compiler_options=devices.compiler_options(),
+
+def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
+    """Return the shardings of the train state: split as the mesh says; replicated under pmap."""
+    if settings.step == "jit":
+        return sharding.state_shardings(state, mesh)
+    where = sharding.replicated(mesh)
+    if jax.process_count() == 1:
+        # The very sharding of pmap's results: with any other the second update compiles again.
+        mapped = jax.pmap(lambda x: jax.lax.psum(x, "i"), axis_name="i", out_axes=None)
+        where = mapped(np.zeros(jax.local_device_count(), np.float32)).sharding
+    return jax.tree.map(lambda _: where, state)
+
+
+# --- several runs ---------------------------------------------------------------------------------
+
+
+def _add_run_axis(layout: Any, mesh: Mesh) -> Any:
+    """Return the shardings of the stacked states of several runs, whose first axis is the runs."""
+    return jax.tree.map(
+        lambda where: NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec)), layout
     )
 
 
@@ -266,3 +215,54 @@ def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:
         return updates
     specs = {"in_specs": (RUNS, PartitionSpec(), RUNS), "out_specs": RUNS}
     return jax.shard_map(updates, mesh=mesh, axis_names={"run"}, check_vma=False, **specs)
+
+
+# --- pmap -----------------------------------------------------------------------------------------
+
+
+class MappedUpdate:
+    """A pure `update(state, batch, inputs)` under pmap, with the interface of a jitted one.
+
+    The state is whole on every device, and the rows of a batch are split in order.
+    """
+
+    def __init__(self, update: Callable, mesh: Mesh):
+        axes: dict[str, Any] = {"in_axes": (None, 0, None), "out_axes": None}
+        self._mapped: Any = jax.pmap(update, axis_name=PMAP_AXIS, donate_argnums=0, **axes)
+        self._everywhere = sharding.replicated(mesh)
+
+    def __call__(self, state: Any, batch: Batch, inputs: Any) -> Any:
+        # With several processes pmap takes arrays of local devices, all other code those of all.
+        several = jax.process_count() > 1
+        state = _spread(state, _replicate_locally()) if several else state
+        state, metrics = self._mapped(state, _split_rows(batch), inputs)
+        return (_spread(state, self._everywhere) if several else state), metrics
+
+    def trace(self, *shapes: Any) -> Any:
+        """Trace the update for shapes, to compile it for the devices that are here."""
+
+        def update(state: Any, batch: Any, inputs: Any) -> Any:
+            return self._mapped(state, _split_rows(batch), inputs)
+
+        return jax.jit(update, donate_argnums=0).trace(*shapes)
+
+
+def _split_rows(batch: Batch) -> Batch:
+    """Split rows over the devices of this process: [B, ...] becomes [devices, B / devices, ...]."""
+    parts = jax.local_device_count()
+    return jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
+
+
+def _replicate_locally() -> NamedSharding:
+    """Return the sharding of an array that every device of this process holds whole."""
+    return NamedSharding(Mesh(np.array(jax.local_devices()), (PMAP_AXIS,)), PartitionSpec())
+
+
+def _spread(tree: Any, where: NamedSharding) -> Any:
+    """Return replicated arrays under a sharding over more or fewer devices; nothing is copied."""
+
+    def spread(x: jax.Array) -> jax.Array:
+        parts = [shard.data for shard in x.addressable_shards]
+        return jax.make_array_from_single_device_arrays(x.shape, where, parts)
+
+    return jax.tree.map(spread, tree)

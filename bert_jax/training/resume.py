@@ -9,11 +9,15 @@ from bert_jax.config import differences, free_on_resume, recorded, to_dict
 from bert_jax.config.table import write_flag
 from bert_jax.errors import ConfigError
 
-DATA_KNOBS = ("corpus.", "task.", "evals.validation.split")
-BATCH_KNOBS = (
-    *("corpus.", "task.", "examples.", "masking."),
-    *("pairs", "data_seed", "batch_size", "sequence_length"),
-)
+# The knobs that may change each fingerprint of the data; a tokenizer has none.
+CAUSES = {
+    "corpus": ("corpus.", "task.", "evals.validation.split"),
+    "tokenizer": (),
+    "batches": (
+        *("corpus.", "task.", "examples.", "masking."),
+        *("pairs", "data_seed", "batch_size", "sequence_length"),
+    ),
+}
 RANKING = (  # what says how good a step is
     "checkpoints.best",
     *(f"evals.validation.{name}" for name in ("split", "rate", "replace", "unit", "seed")),
@@ -46,9 +50,19 @@ def check_same(
             f"{flags}; or another --workdir, with --config.init_from if the "
             "parameters are to be kept",
         )
-    _check_config(changed, allowed, workdir)
-    causes = {"corpus": DATA_KNOBS, "tokenizer": (), "batches": BATCH_KNOBS}
-    for key, prefixes in causes.items():
+    followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
+    refused = {
+        knob: values
+        for knob, values in changed.items()
+        if not free_on_resume(knob) and knob not in (*allowed, *followers)
+    }
+    if refused:
+        flags = " ".join(f"--allow-change={key}" for key in refused)
+        raise ConfigError(
+            f"{workdir} was trained with another config: {list_changes(refused)}",
+            f"another --workdir, or {flags}",
+        )
+    for key, prefixes in CAUSES.items():
         explained = any(knob in allowed and knob.startswith(prefixes) for knob in changed)
         if saved[key] != current[key] and not explained:
             raise ConfigError(
@@ -59,22 +73,6 @@ def check_same(
     if any(key.startswith(("masking.", "objectives.hybrid.share")) for key in changed):
         saved["ledger"] = None  # other masks have other counts
     return saved
-
-
-def _check_config(
-    changed: dict[str, tuple[Any, Any]], allowed: tuple[str, ...], workdir: Path
-) -> None:
-    """Refuse changes of knobs that are neither free on resume nor allowed."""
-    followers = [to for knob in allowed for to in FOLLOW.get(knob, ())]
-    refused = {
-        knob: values
-        for knob, values in changed.items()
-        if not free_on_resume(knob) and knob not in (*allowed, *followers)
-    }
-    if not refused:
-        return
-    hint = "another --workdir, or " + " ".join(f"--allow-change={key}" for key in refused)
-    raise ConfigError(f"{workdir} was trained with another config: {list_changes(refused)}", hint)
 
 
 def list_changes(changed: dict[str, tuple[Any, Any]]) -> str:

@@ -1,7 +1,7 @@
 """One run while it trains: how it resumes, its step inputs, and the record of what it learned.
 
-Runs that differ in step inputs alone train together, in one program and on one batch. Each keeps a
-folder of its own, the same that it would have made alone: checkpoints, ledger, metrics, best step.
+Runs that differ only in step inputs train together, in one program and on one batch (`runs.py`).
+Each keeps a folder of its own, the same that it would have made alone.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import jax
 import numpy as np
 
 from bert_jax.batch import StepInputs
@@ -23,6 +25,7 @@ from bert_jax.errors import DivergedError, need
 from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
 from bert_jax.masking import rates
+from bert_jax.system import jsons, machine, trees
 from bert_jax.training import branch, program, resume
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
@@ -31,11 +34,14 @@ from bert_jax.training.writer import Writer
 
 logger = logging.getLogger(__name__)
 
+# The packages that results depend on.
+PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy")
+
 
 class Run:
     """One run while it trains.
 
-    `failed` holds the error of a run that diverged: it is frozen, and the others go on undisturbed.
+    `failed` holds the error of a run that diverged: it is frozen, and other runs go on undisturbed.
     """
 
     def __init__(
@@ -44,24 +50,23 @@ class Run:
         data: TrainingData,
         workdir: Path,
         resources: contextlib.ExitStack,
-        shared: bool = False,
     ):
-        """Open the checkpoints of a workdir; `shared` says that other runs train with this one."""
+        """Open the checkpoints of a workdir, until `resources` is closed."""
+        self._data = data
         self._fingerprints = {
             "corpus": data.fingerprint,
             "tokenizer": data.tokenizer.hash,
             "batches": data.source.fingerprint,
         }
         self.trunk, self.fork = config.trunk
-        config = branch.recorded(config, self._fingerprints)
+        config = branch.with_digest(config, self._fingerprints)
         self.config, self.workdir = config, Path(workdir)
-        self.meta: dict[str, Any] = {"config": to_dict(config), **self._fingerprints}
-        settings = config.checkpoints
-        folder, best = self.workdir / "checkpoints", bool(settings.best)
-        checkpoints = Checkpoints(folder, settings.keep, best, settings.at)
+        self._meta: dict[str, Any] = {"config": to_dict(config), **self._fingerprints}
+        saves = config.checkpoints
+        folder = self.workdir / "checkpoints"
+        checkpoints = Checkpoints(folder, saves.keep, bool(saves.best), saves.at)
         self.checkpoints = resources.enter_context(contextlib.closing(checkpoints))
         self.failed: DivergedError | None = None
-        self.shared = shared
         self.rank: tuple[int, float] | None = None  # the last ranked step, and its metric
         self.saved: dict[str, Any] = {}  # the record in the checkpoint that the run resumes from
 
@@ -82,16 +87,14 @@ class Run:
             f"{self.config.steps}",
             f"{longer}; or take another --workdir",
         )
-        self.saved = resume.check_same(record, self.meta, allowed, self.workdir)
+        self.saved = resume.check_same(record, self._meta, allowed, self.workdir)
         return True
 
-    def state_at(
-        self, compiled: program.Program, data: TrainingData, step: int | None
-    ) -> tuple[State, int]:
+    def restore_or_init(self, compiled: program.Program, step: int | None) -> tuple[State, int]:
         """Return the state at a step, and the step.
 
-        Step None is the last sound checkpoint; step 0, or no checkpoint, is a new state, or that of
-        the trunk of a branch.
+        Step None is the last sound checkpoint. Step 0, or no checkpoint, is a new state, or the
+        fork of a branch.
         """
         restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
         if restored is not None:
@@ -100,38 +103,63 @@ class Run:
                 self.saved = meta
             return state, restored_step
         if self.fork:
-            where = self._fingerprints, Path(self.trunk)
-            state, self.saved = branch.start(self.config, *where, compiled.like())
+            trunk = Path(self.trunk)
+            state, self.saved = branch.start(
+                self.config, self._fingerprints, trunk, compiled.like()
+            )
             return state, self.fork
         state = compiled.init(self.config.seed)
         if self.config.init_from:
-            state["params"] = initial.start_from(self.config, state["params"], data.tokenizer)
+            state["params"] = initial.start_from(self.config, state["params"], self._data.tokenizer)
         return state, 0
 
-    def begin(
-        self, start: int, distinct: float, quiet: bool, resources: contextlib.ExitStack
-    ) -> None:
-        """Take up the record at step `start`; open the files of metrics, which `resources` closes.
+    def describe(self, params: Any, command: Sequence[str]) -> None:
+        """Write config.json, environment.json and tokenizer/, which make the folder complete."""
+        host, devices = machine.host(), jax.devices()
+        installed = machine.versions(PACKAGES)
+        versions = {name: version or "not installed" for name, version in installed.items()}
+        description = {
+            "command": list(command),
+            "git_commit": machine.git_commit(),
+            "versions": {"python": platform.python_version(), **versions},
+            "machine": {
+                "platform": host["system"],
+                "cores": host["cores"],
+                "memory_bytes": host["memory_bytes"],
+                "backend": jax.default_backend(),
+                "devices": [f"{len(devices)} x {devices[0].device_kind}"],
+                "processes": jax.process_count(),
+            },
+            "parameters": sum(leaf.size for leaf in trees.flat(params).values()),
+            "corpus": self._data.fingerprint,
+            "vocabulary": self._data.tokenizer.size,
+            "tokenizer": self._data.tokenizer.hash,
+        }
+        jsons.write(self.workdir / "config.json", to_dict(self.config))
+        jsons.write(self.workdir / "environment.json", description)
+        self._data.tokenizer.save(self.workdir / "tokenizer")
 
-        So many examples as are `distinct` have masks of their own; see `Writer` for `quiet`.
-        """
+    def begin(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
+        """Take up the record at step `start`; open the files of metrics; see `Writer`."""
         saved = self.saved = self.saved if start else {}
-        masking, length = self.config.masking, self.config.sequence_length
         hybrid = self.config.objectives.get("hybrid")
-        share = hybrid.share if hybrid else None
-        self.ledger = Ledger(masking, distinct, saved.get("ledger"), length, share)
+        self.ledger = Ledger(
+            self.config.masking,
+            self._data.distinct(),
+            saved.get("ledger"),
+            self.config.sequence_length,
+            hybrid.share if hybrid else None,
+        )
         self.best: float | None = saved.get("best")
         self.misses: int = saved.get("misses", 0)  # evaluations in a row without a better one
         self.window = Totals(saved.get("window"))
         writer = Writer(
             self.workdir,
-            self.config.steps,
+            self.config,
             start,
-            self.config.logging.trackers,
-            quiet,
-            saved.get("seconds", 0.0),
-            self.config.branch_from if 0 < start == self.fork else "",
-            self.meta["config"],
+            quiet=quiet,
+            seconds=saved.get("seconds", 0.0),
+            branches=0 < start == self.fork,
         )
         self.writer = resources.enter_context(contextlib.closing(writer))
 
@@ -142,7 +170,7 @@ class Run:
 
     # --- one update after the other ---------------------------------------------------------------
 
-    def inputs(self, step: int) -> StepInputs:
+    def compute_inputs(self, step: int) -> StepInputs:
         """Return the inputs of update `step`, from 1; a frozen run has a learning rate of 0."""
         inputs = compute_inputs(self.config, find_index(step))
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
@@ -151,12 +179,27 @@ class Run:
         self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, step: int
     ) -> None:
         """Add the metrics of an update; refuse those of a run that diverged."""
-        check_learned(metrics, ids, step, self.config, str(self.workdir) if self.shared else "")
+        self._check_learned(int(metrics["skipped_in_row"][0]), ids, step)
         if self.config.masked:
             rate = rates.rate_at(self.config.masking, find_index(step), self.config.steps)
             examples = metrics.get("examples_per_row", (self.config.batch_size,))[0]
             self.ledger.add(dict(metrics), rate, int(examples), step)
         self.window.add(metrics)
+
+    def _check_learned(self, in_row: int, ids: np.ndarray, step: int) -> None:
+        """Warn of an update that was skipped; give up after too many in a row."""
+        if in_row:
+            logger.warning(
+                f"step {step} of {self.workdir} skipped: its gradient is not finite "
+                f"({in_row} in a row)"
+            )
+        if in_row >= self.config.optim.nonfinite_limit:
+            raise DivergedError(
+                f"{in_row} updates in a row had a non-finite gradient; the last, step {step}, "
+                f"held examples {ids.ravel()[:8].tolist()} and more",
+                "lower --config.optim.learning_rate or lengthen the warm-up, "
+                "and resume from the last checkpoint",
+            )
 
     def log(self, step: int, speed: Mapping[str, float]) -> None:
         """Write the sums and means of the updates since the last line."""
@@ -167,9 +210,12 @@ class Run:
         self.writer.write(step, values)
         self.window.sums.clear()
 
-    def evaluated(self, name: str, metrics: Mapping[str, float], step: int) -> None:
+    def record_evaluation(
+        self, name: str, metrics: Mapping[str, float], samples: Sequence[Any], step: int
+    ) -> None:
         """Write an evaluation; rank the step by it, if it is the validation."""
         self.writer.write(step, {f"eval/{name}/{key}": value for key, value in metrics.items()})
+        self.writer.write_samples(step, samples)
         best = self.config.checkpoints.best
         if name != "validation" or not best:
             return
@@ -177,19 +223,17 @@ class Run:
         if not math.isfinite(metric):  # nothing was counted, or no correlation is defined
             self.misses += self.best is not None
             return
-        self.misses = 0 if self.best is None or metric < self.best else self.misses + 1
-        self.best = metric if self.best is None else min(self.best, metric)
+        if self.best is None or metric < self.best:
+            self.best, self.misses = metric, 0
+        else:
+            self.misses += 1
         self.rank = (step, metric)
 
     def save(
-        self,
-        step: int,
-        state: State,
-        clock: Mapping[str, Any],
-        owed: Sequence[str] = (),
+        self, step: int, state: State, clock: Mapping[str, Any], owed: Sequence[str] = ()
     ) -> None:
         """Begin to save the state of the run and its record, with the evaluations that it owes."""
-        self.writer.flush()  # a checkpoint never knows more than the metrics beside it
+        self.writer.flush()  # a checkpoint never knows more than the metrics next to it
         record = {
             "ledger": self.ledger.totals,
             "best": self.best,
@@ -200,30 +244,9 @@ class Run:
             "owed": list(owed),
         }
         metric = self.rank[1] if self.rank and self.rank[0] == step else None
-        self.checkpoints.save(step, state, {**self.meta, **record}, metric)
+        self.checkpoints.save(step, state, {**self._meta, **record}, metric)
 
 
 def find_index(step: int) -> int:
     """Return the 0-based index of the update that leads to a step: the updates before it."""
     return step - 1
-
-
-def check_learned(
-    metrics: Mapping[str, tuple[float, float]],
-    ids: np.ndarray,
-    step: int,
-    config: knobs.Config,
-    workdir: str = "",
-) -> None:
-    """Warn of an update that was skipped; give up after too many in a row."""
-    in_row = int(metrics["skipped_in_row"][0])
-    if in_row:
-        run = f" of {workdir}" if workdir else ""
-        logger.warning(f"step {step}{run} skipped: its gradient is not finite ({in_row} in a row)")
-    if in_row >= config.optim.nonfinite_limit:
-        raise DivergedError(
-            f"{in_row} updates in a row had a non-finite gradient; the last, step {step}, "
-            f"held examples {ids.ravel()[:8].tolist()} and more",
-            "lower --config.optim.learning_rate or lengthen the warm-up, "
-            "and resume from the last checkpoint",
-        )

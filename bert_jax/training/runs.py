@@ -20,11 +20,11 @@ from bert_jax.errors import CheckpointError, DivergedError, Stopped
 from bert_jax.masking import quotas
 from bert_jax.reporting import run_report
 from bert_jax.training import data as training_data
-from bert_jax.training import environment, trackers
-from bert_jax.training.clock import Clock, peak
-from bert_jax.training.data import finalize
+from bert_jax.training import trackers
+from bert_jax.training.clock import Clock
 from bert_jax.training.program import Program, State
 from bert_jax.training.run import Run
+from bert_jax.training.stop import Interrupted, StopFlag
 
 logger = logging.getLogger(__name__)
 
@@ -35,34 +35,41 @@ OnDiverged = Callable[[Path, DivergedError], None]
 class Runs:
     """The runs that one program trains, on the same batches."""
 
-    clock: Clock  # of all runs together
-
     def __init__(
         self,
         jobs: Sequence[Job],
-        command: Sequence[str],
+        mesh: Mesh,
+        slots: int,
         on_diverged: OnDiverged,
+        stop_flag: StopFlag,
         resources: contextlib.ExitStack,
     ):
-        """Read the data that the jobs share; open each workdir, until `resources` is closed."""
+        """Read the data that the jobs share; open each workdir, until `resources` is closed.
+
+        The program has at least `slots` prediction slots a row.
+        """
         if jax.process_index() == 0:
             trackers.check_trackers(
                 {name for config, _ in jobs for name in config.logging.trackers}
             )
         self.data = training_data.gather(jobs[0][0])
-        shared = len(jobs) > 1
         self._runs = [
-            Run(finalize(config, self.data.facts), self.data, workdir, resources, shared)
+            Run(training_data.finalize(config, self.data.facts), self.data, workdir, resources)
             for config, workdir in jobs
         ]
-        self.config = self._runs[0].config
-        self._command, self._on_diverged, self._resources = list(command), on_diverged, resources
+        self._on_diverged, self._stop_flag, self._resources = on_diverged, stop_flag, resources
         self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
+        self.config = config = self._runs[0].config
         if jax.process_index() == 0:
             validation.warn(*(run.config for run in self._runs))
-
-    def __len__(self) -> int:
-        return len(self._runs)
+        for run in self._runs:
+            own = quotas.count_slots(run.config.masking, config.sequence_length, config.packing)
+            slots = max(slots, own)
+        tokenizer = self.data.tokenizer
+        self.program = Program(
+            config, tokenizer.special, tokenizer.size, mesh, len(self._runs), slots
+        )
+        self._evaluators = {name: self.data.evaluator(name, mesh) for name in config.evals}
 
     def active(self) -> Iterator[tuple[int, Run]]:
         """Yield the runs that have not diverged, each with its index in the program."""
@@ -73,82 +80,51 @@ class Runs:
         """Tell whether all runs had too many evaluations in a row without a better one."""
         return all(run.ended for _, run in self.active())
 
-    @property
-    def owed(self) -> list[str]:
-        """The evaluations that the last attempt left out when it stopped."""
-        return self._runs[0].saved.get("owed", [])
-
-    # --- state ------------------------------------------------------------------------------------
-
-    def build_program(self, mesh: Mesh, slots: int = 0) -> Program:
-        """Build the program that trains the runs, with at least `slots` prediction slots a row."""
-        length, packing = self.config.sequence_length, self.config.packing
-        needed = (quotas.count_slots(run.config.masking, length, packing) for run in self._runs)
-        special, vocab_size = self.data.tokenizer.special, self.data.tokenizer.size
-        return Program(self.config, special, vocab_size, mesh, len(self), max(slots, *needed))
+    # --- the beginning ----------------------------------------------------------------------------
 
     def restore_or_init(
-        self, program: Program, allow_change: tuple[str, ...] = ()
+        self, allow_change: tuple[str, ...] = (), command: Sequence[str] = ()
     ) -> tuple[State, int]:
         """Return the state of all runs at the last step that all of them have saved, and the step.
 
-        Where nothing is saved, the state is initialised and the step is 0, or that of the fork of
-        branches.
+        Where nothing is saved, the state is initialised and the step is 0, or the fork of branches.
         """
+        several = len(self._runs) > 1
         resumed = [run.check_resume(allow_change) for run in self._runs]
-        restored_step: int | None = 0  # begin anew; None: a run's own last sound step
-        if all(resumed):
-            restored_step = last_common_step(self._runs) if len(self) > 1 else None
+        restored_step: int | None = None  # a run's own last sound step
+        if several:
+            restored_step = last_common_step(self._runs)
+        elif not resumed[0]:
+            restored_step = 0  # begin anew
         states = []
         for run in self._runs:
-            state, start = run.state_at(program, self.data, restored_step)
+            state, start = run.restore_or_init(self.program, restored_step)
             if jax.process_index() == 0:
-                params = state["params"]
-                environment.describe_run(run.config, self.data, params, run.workdir, self._command)
-            states.append(program.hold(state))
+                run.describe(state["params"], command)
+            # Of several runs, the devices hold no state until all of them are there.
+            states.append(jax.device_get(state) if several else state)
+        subject = f"{len(self._runs)} runs" if several else self._runs[0].workdir
         if restored_step != 0:
-            subject = f"{len(self)} runs" if len(self) > 1 else self._runs[0].workdir
             logger.info(f"resuming {subject} at step {start}")
         elif any(resumed):
-            logger.warning(f"{len(self)} runs begin anew: {self._nothing_shared(resumed)}")
-        if restored_step == 0 and start:
-            logger.info(
-                f"branching off {', '.join(run.trunk for run in self._runs)} at step {start}"
-            )
+            logger.warning(f"{subject} begin anew: no step is saved by all of them")
+        elif start:
+            trunks = ", ".join(run.trunk for run in self._runs)
+            logger.info(f"branching off {trunks} at step {start}")
         for run in self._runs:
-            run.begin(start, self.data.distinct(), run is not self._runs[0], self._resources)
-        nominal = peak(jax.devices()[0].device_kind)
-        self.clock = Clock(
-            self.config,
-            program.vocab_size,
-            len(self),
-            nominal and nominal * program.mesh.size,
-            self._runs[0].saved.get("clock"),
-        )
-        return program.place(states), start
+            run.begin(start, run is not self._runs[0], self._resources)
+        saved = self._runs[0].saved.get("clock")
+        self.clock = Clock(self.config, self.data.tokenizer.size, len(self._runs), saved)
+        return self.program.place(states), start
 
-    def _nothing_shared(self, resumed: Sequence[bool]) -> str:
-        """Say why runs of which some are saved cannot go on together."""
-        unsaved = [
-            str(run.workdir) for run, found in zip(self._runs, resumed, strict=True) if not found
-        ]
-        if unsaved:
-            return f"nothing is saved in {', '.join(unsaved)}"
-        return "no step is saved by all of them"
-
-    def save_is_due(self, step: int) -> bool:
-        """Tell whether to save after an update: every so many steps, at some, and at the end."""
-        saves = self.config.checkpoints
-        due = step % saves.every == 0 or step in saves.at
-        return due or self.stop_early or step == self.config.steps
-
-    def save(self, program: Program, state: State, step: int, owed: Sequence[str] = ()) -> None:
-        """Begin to save each run that has not diverged, and which evaluations it owes."""
-        with self.clock.on("saving"):
-            self.settle(program)
-            for index, run in self.active():
-                with self._freeze_if_diverged(run):
-                    run.save(step, program.run_state(state, index), self.clock.state(), owed)
+    def evaluate_owed(self, state: State, step: int) -> None:
+        """Make the evaluations that a stop signal had left out, and rank the saved step by them."""
+        owed = self._runs[0].saved.get("owed", [])
+        if self.evaluate(owed, state, step):
+            self.interrupt(step)
+        for _, run in self.active():
+            if owed and run.rank and run.rank[0] == step:
+                run.checkpoints.rank(*run.rank)
 
     # --- one update after the other ---------------------------------------------------------------
 
@@ -161,31 +137,77 @@ class Runs:
         with self.clock.on("data"):
             return next(batches)
 
-    def inputs(self, step: int) -> list[StepInputs]:
+    def compute_inputs(self, step: int) -> list[StepInputs]:
         """Return the step inputs of each run for an update."""
-        return [run.inputs(step) for run in self._runs]
+        return [run.compute_inputs(step) for run in self._runs]
 
-    def record(self, program: Program, step: int, metrics: Metrics, batch: Batch) -> None:
+    def record(self, step: int, metrics: Metrics, batch: Batch) -> None:
         """Settle the update before this one, and keep the metrics of this one on the device.
 
         While the host takes in the metrics of one update, the device computes the next.
         """
-        self.settle(program)
+        self.settle()
         self._pending = (step, metrics, batch["example_ids"])
         self.clock.tick(batch)
 
-    def settle(self, program: Program) -> None:
+    def settle(self) -> None:
         """Take in the metrics that are still on the device, if there are any."""
         if self._pending is None:
             return
         step, on_device, ids = self._pending
         self._pending = None
-        metrics = program.metrics(on_device)
+        metrics = self.program.fetch_metrics(on_device)
         for index, run in self.active():
             with self._freeze_if_diverged(run):
                 run.record(metrics[index], ids, step)
                 if step % self.config.logging.every == 0 or step == self.config.steps:
                     run.log(step, self.clock.values())
+
+    def list_due(self, step: int) -> list[str]:
+        """List the evaluations to run after an update; `every` 0 means after the last one only."""
+        due = []
+        for name, settings in self.config.evals.items():
+            regular = settings.every and step % settings.every == 0
+            if regular or step == self.config.steps:
+                due.append(name)
+        return due
+
+    def evaluate(self, names: list[str], state: State, step: int) -> list[str]:
+        """Evaluate each run that has not diverged; return what a stop signal left out."""
+        if names:
+            self.settle()
+        for position, name in enumerate(names):
+            results = []
+            try:
+                # With the mesh in context each device keeps its own rows. Without it XLA may follow
+                # the split of parameters under fsdp, and gather the activations of all rows.
+                with (
+                    self._stop_flag.interrupting(),
+                    self.clock.on("evaluation"),
+                    self.program.context(),
+                ):
+                    for index, run in self.active():
+                        params = self.program.pick_params(state, index)
+                        results.append((run, *self._evaluators[name](params)))
+            except Interrupted:
+                return names[position:]
+            for run, metrics, samples in results:
+                run.record_evaluation(name, metrics, samples, step)
+        return []
+
+    def save_is_due(self, step: int) -> bool:
+        """Tell whether to save after an update: every so many steps, at some, and at the end."""
+        saves = self.config.checkpoints
+        due = step % saves.every == 0 or step in saves.at
+        return due or self.stop_early or step == self.config.steps
+
+    def save(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
+        """Begin to save each run that has not diverged, and which evaluations it owes."""
+        with self.clock.on("saving"):
+            self.settle()
+            for index, run in self.active():
+                with self._freeze_if_diverged(run):
+                    run.save(step, self.program.pick_state(state, index), self.clock.state(), owed)
 
     @contextlib.contextmanager
     def _freeze_if_diverged(self, run: Run) -> Iterator[None]:
@@ -219,11 +241,12 @@ class Runs:
         for _, run in self.active():
             if self.stop_early:
                 best = run.config.checkpoints.best
-                text = f"ended early: {run.misses} evaluations in a row without a better {best}"
-                logger.info(text)
+                logger.info(
+                    f"ended early: {run.misses} evaluations in a row without a better {best}"
+                )
             run.writer.finished = True
             report = run_report.write(run.workdir, list_metrics)
-            if len(self) == 1:
+            if len(self._runs) == 1:
                 logger.info(f"report: {report}")
 
 

@@ -173,22 +173,20 @@ def apply_gradient(
 
 def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
     """Compute the numbers of the update that follows `step` updates, on the host in float64."""
-    masking, length = config.masking, config.sequence_length
-    selected = predicted = drawn = None
+    masking, length, chosen = config.masking, config.sequence_length, config.objectives
+    selected = predicted = drawn = share = None
     if masking.draw == "fixed":
         rate = rates.rate_at(masking, step, config.steps)
         selected = quotas.selection_quotas(masking, rate, length)
         predicted = quotas.prediction_quotas(masking, rate, length)
     else:
-        diffusion = config.objectives.get("diffusion")
-        drawn = drawn_quotas.make_drawn(masking, length, diffusion.gamma if diffusion else 0.0)
-    weights = {name: o.weight or 0.0 for name, o in config.objectives.items()}
-    share = None
+        gamma = chosen["diffusion"].gamma if "diffusion" in chosen else 0.0
+        drawn = drawn_quotas.make_drawn(masking, length, gamma)
+    weights = {name: objective.weight or 0.0 for name, objective in chosen.items()}
     if "hybrid" in weights:  # its loss has two parts, each with a weight of its own
-        whole = weights["hybrid"]
-        causal = config.objectives["hybrid"].share
-        share = np.float32(causal)
+        whole, causal = weights["hybrid"], chosen["hybrid"].share
         weights = {"mlm": whole * (1 - causal), "causal_lm": whole * causal}
+        share = np.float32(causal)
     return StepInputs(
         quotas=selected,
         predict_quotas=predicted,

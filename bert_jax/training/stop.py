@@ -57,12 +57,11 @@ class StopFlag(signals.Handler):
     """A flag that stop signals raise and that the loop reads after each step.
 
     The same signal again ends the process at once; the module `signals` says which signals count.
-
     Before the loop first reads the flag there is nothing to save, and preparing or compiling may
     take hours: a signal then interrupts, as Ctrl-C does.
 
-    In a run of more than one process, the preemption service of jax must keep SIGTERM: it makes
-    all processes stop at the same step. Other signals are passed on to it as SIGTERM.
+    In a run of several processes, the preemption service of jax must keep SIGTERM: it makes all
+    processes stop at the same step. Other signals are passed on to it as SIGTERM.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the metrics of a run go beside metrics.jsonl: TensorBoard, Weights & Biases, MLflow.
+"""Where the metrics of a run go next to metrics.jsonl: TensorBoard, Weights & Biases, MLflow.
 
 Each is written by its own library, which sends in the background. A tracker that fails costs one
 warning, and the run goes on without it: metrics.jsonl has everything.
@@ -16,40 +16,19 @@ import os
 import re
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from bert_jax.config import flat
 from bert_jax.config.run_knobs import TRACKERS
-from bert_jax.errors import CheckpointError, first_line
-from bert_jax.system import disk, extras, jsons
+from bert_jax.errors import first_line
+from bert_jax.system import disk, extras
 
 logger = logging.getLogger(__name__)
 
 RECORD = "trackers.json"  # in the folder of a run: {name: id of its tracked run}
 PROJECT = "bert_jax"  # unless a tracker's own environment variables name another
-
-
-class Origin(NamedTuple):
-    """The run that is tracked."""
-
-    workdir: Path
-    start: int  # the step that it goes on from
-    config: Mapping[str, Any]
-    run: str  # the id of the tracked run that it continues; "" begins another
-
-
-class Tracker(Protocol):
-    """A tracked run; every method may raise."""
-
-    run: str  # its id, if it has any
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Take the numbers of a line."""
-
-    def close(self, finished: bool) -> None:
-        """End the tracked run; `finished` says that training came to its end."""
 
 
 class TensorBoard:
@@ -59,20 +38,19 @@ class TensorBoard:
     traceback; whoever adds to its queue from then on waits for ever.
     """
 
-    run = ""
-
-    def __init__(self, origin: Origin):
+    def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
         from tensorboardX.summary import scalar
 
+        self.run = ""
         self._event, self._scalar, self._next_flush = Event, scalar, 0.0
-        folder = origin.workdir / "tensorboard"
+        folder = workdir / "tensorboard"
         folder.mkdir(exist_ok=True)
         # Names have whole seconds: without the suffix a quick restart overwrites a file.
-        self._file = EventsWriter(str(folder / "events"), f".from-{origin.start}")
+        self._file = EventsWriter(str(folder / "events"), f".from-{start}")
         begun = SessionLog(status=SessionLog.START)  # hides the later steps of a killed attempt
-        self._file.write_event(Event(step=origin.start + 1, session_log=begun))
+        self._file.write_event(Event(step=start + 1, session_log=begun))
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Write the scalars of one step."""
@@ -95,18 +73,17 @@ class WeightsAndBiases:
     With WANDB_MODE=offline it stays in the folder of the run, and `wandb sync` sends it later.
     """
 
-    def __init__(self, origin: Origin):
+    def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
         import wandb
 
-        settings = wandb.Settings(console="off", silent=True, reinit="create_new")
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
-            id=origin.run or None,
+            id=run or None,
             resume="allow",
-            name=origin.workdir.resolve().name,
-            dir=origin.workdir,
-            config=dict(origin.config),
-            settings=settings,
+            name=workdir.resolve().name,
+            dir=workdir,
+            config=dict(config),
+            settings=wandb.Settings(console="off", silent=True, reinit="create_new"),
         )
         self.run = self._run.id
         logger.info(f"wandb: run {self.run}, {self._run.url or self._run.dir}")
@@ -123,18 +100,18 @@ class WeightsAndBiases:
 class MLflow:
     """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where."""
 
-    def __init__(self, origin: Origin):
+    def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # else it tries for minutes
         import mlflow
 
         self._mlflow, self._client = mlflow, mlflow.MlflowClient()
-        self.run = origin.run
-        if not self.run:
+        self.run = run
+        if not run:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
             experiment = mlflow.set_experiment(name).experiment_id
-            made = self._client.create_run(experiment, run_name=origin.workdir.resolve().name)
+            made = self._client.create_run(experiment, run_name=workdir.resolve().name)
             self.run = made.info.run_id
-            for knob, value in flat(dict(origin.config)).items():
+            for knob, value in flat(dict(config)).items():
                 self._client.log_param(self.run, knob, str(value)[:500], synchronous=False)
         self._client.update_run(self.run, status="RUNNING")
         logger.info(f"mlflow: run {self.run}, {mlflow.get_tracking_uri()}")
@@ -150,11 +127,7 @@ class MLflow:
         self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
 
 
-CLASSES: dict[str, Callable[[Origin], Tracker]] = {
-    "tensorboard": TensorBoard,
-    "wandb": WeightsAndBiases,
-    "mlflow": MLflow,
-}
+CLASSES: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases, "mlflow": MLflow}
 
 
 def check_trackers(names: Iterable[str]) -> None:
@@ -164,22 +137,21 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 class Trackers:
-    """The trackers of a run, each until it fails."""
+    """The trackers of a run, each until it fails.
+
+    A tracked run has an id, `run`, by which it is continued from step `start`.
+    """
 
     def __init__(self, names: Iterable[str], workdir: Path, start: int, config: Mapping[str, Any]):
-        """Open the trackers; a run that goes on from a step continues its tracked runs."""
-        self._open: dict[str, Tracker] = {}
+        self._open: dict[str, Any] = {}
         file = workdir / RECORD
-        known = {}
-        if start and file.exists():
-            known = jsons.read(file, CheckpointError, {str: str}, hint="delete it")
+        runs = json.loads(file.read_bytes()) if start and file.exists() else {}
         for name in names:
             with self._warn_of_failure(name):
-                origin = Origin(workdir, start, config, known.get(name, ""))
-                self._open[name] = CLASSES[name](origin)
-        runs = {name: tracker.run for name, tracker in self._open.items() if tracker.run}
-        if runs:
-            disk.write(file, json.dumps({**known, **runs}) + "\n")
+                self._open[name] = CLASSES[name](workdir, start, config, runs.get(name, ""))
+                runs[name] = self._open[name].run
+        if runs := {name: run for name, run in runs.items() if run}:
+            disk.write(file, json.dumps(runs) + "\n")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Hand the finite numbers of a line to each tracker."""
@@ -188,7 +160,7 @@ class Trackers:
                 tracker.add(step, values)
 
     def close(self, finished: bool) -> None:
-        """End the tracked runs."""
+        """End the tracked runs; `finished` says that training came to its end."""
         for name, tracker in [*self._open.items()]:
             with self._warn_of_failure(name):
                 tracker.close(finished)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.config import costs, devices, knobs, validation
+from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends
 from bert_jax.models.attention_mask import make_attention_mask
@@ -184,40 +183,6 @@ def taken(monkeypatch):
     return take
 
 
-def loss_and_gradient(config, b):
-    params, built = toy.init(toy.config(**NARROW)), network.build(config, toy.VOCAB)
-
-    def loss(params):
-        logits = network.outputs(built, params, b)["mlm"]
-        return jnp.sum(
-            jnp.sin(logits[..., :2]) * b["predict_weights"][..., None]
-        )  # spare slots may lie on padding
-
-    return jax.tree.leaves(jax.jit(jax.value_and_grad(loss))(params))
-
-
-NARROW = {"sequence_length": 128, "model__layers": 2, "model__position": "rotary"}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cudnn", "splash"])
-def test_a_model_is_the_same_with_any_backend(name, taken):
-    """Rotated, packed, with a window that the first layer sees past, its layers computed again."""
-    config = toy.config(
-        **NARROW,
-        model__window=9,
-        model__global_every=2,
-        model__remat="full",
-        pairs="none",
-    )
-    b, _ = toy.mask(toy.batch(4, 128, seed=1, examples=3), config.masking, slots=8)
-    taken("einsum")
-    expected = loss_and_gradient(config, b)
-    taken(name)
-    for ours, theirs in zip(loss_and_gradient(config, b), expected, strict=True):
-        np.testing.assert_allclose(ours, theirs, atol=2e-5 * max(1.0, np.abs(theirs).max()))
-
-
 @pytest.mark.parametrize(("every", "far"), [(0, []), (2, [0, 2]), (3, [0])])
 def test_every_nth_layer_sees_past_the_window(every, far):
     settings = {"model__layers": 3, "model__window": 4, "model__global_every": every}
@@ -229,19 +194,6 @@ def test_every_nth_layer_sees_past_the_window(every, far):
             may = seen(segments, False, 0 if layer in far else 4)
             for head in probabilities[row]:
                 np.testing.assert_array_equal((head > 0)[segments > 0], may[segments > 0])
-
-
-def test_costs_of_a_window_reach_as_far_as_it():
-    sizes = np.array([[3, 12, 0, 24]])
-    for (every, far), causal in itertools.product(((0, 0), (2, 2), (3, 1)), (False, True)):
-        m = toy.config(model__layers=3, model__window=4, model__global_every=every).model
-        m = dataclasses.replace(m, causal=causal)
-        of_layers = [
-            sum(seen(np.ones(n), causal, 0 if layer < far else 4).sum() for n in sizes[0] if n)
-            for layer in range(3)
-        ]
-        assert costs.pairs(m, sizes) == pytest.approx(sum(of_layers) / 3)
-    assert costs.pairs(toy.config().model, sizes) == (sizes**2).sum()
 
 
 # --- which one ------------------------------------------------------------------------------------
@@ -357,41 +309,6 @@ def test_a_named_backend_binds_only_training(on):
         resolved(model__attention="splash")
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            {"model__attention": "cudnn", "model__dtype": "float32"},
-            "'cudnn': it computes in bfloat16",
-        ),
-        ({**NAMED, "model__hidden": 48}, "'cudnn': heads of width 12"),
-        ({"model__attention": "splash", "model__position": "alibi"}, "'splash': it takes no bias"),
-        ({"model__attention": "splash", "model__position": "relative"}, "'splash': it has no scor"),
-        ({**NAMED, "model__position": "relative"}, "'cudnn': it has no scores of distances"),
-    ],
-)
-def test_a_config_that_no_backend_fits_is_refused(overrides, message):
-    with pytest.raises(ConfigError, match=message):
-        toy.config(**overrides)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        ({**NAMED, "model__attention_dropout": 0.1}, "'cudnn': it cannot drop probabilities"),
-        (
-            {"model__attention": "splash", "model__attention_dropout": 0.1},
-            "'splash': it cannot drop",
-        ),
-        ({"model__attention": "splash"}, "'splash': rows of 24 tokens"),
-    ],
-)
-def test_what_stops_training_leaves_a_model_readable(overrides, message):
-    config = toy.config(**overrides)
-    with pytest.raises(ConfigError, match=message):
-        validation.trainable(config)
-
-
 def test_cudnn_is_not_given_runs_under_vmap(on):
     """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
     on("cuda")
@@ -402,27 +319,6 @@ def test_cudnn_is_not_given_runs_under_vmap(on):
     assert "arms=map" in error.value.hint
     on("tpu")
     assert backends.settle_for_vmap(half).attention == "auto"
-
-
-def test_splash_under_vmap_is_splash_of_each_run():
-    cfg, batch = model(window=20), layout(True)
-    query, key, value, _ = (jnp.stack([x, x[::-1]]) for x in operands())
-
-    def sums(*x):
-        return jnp.sum(
-            jnp.sin(
-                BACKENDS["splash"](
-                    *x, make_attention_mask(batch, cfg, cfg.window), cfg, cfg.window
-                )[0]
-            )
-        )
-
-    of_one = jax.grad(sums, (0, 1, 2))
-    together = jax.jit(jax.vmap(of_one))(query, key, value)
-    for arm in range(2):
-        alone = jax.jit(of_one)(query[arm], key[arm], value[arm])
-        for ours, theirs in zip(together, alone, strict=True):
-            np.testing.assert_allclose(ours[arm], theirs, atol=1e-5)
 
 
 # --- what a GPU is given --------------------------------------------------------------------------

@@ -4,12 +4,10 @@ outputs and gradients from the same weights, and each of them written out.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -18,9 +16,7 @@ from bert_jax.config import costs, knobs
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError
 from bert_jax.models import gpt_bert as parts
-from bert_jax.models.attention_mask import make_attention_mask
-from bert_jax.models.encoder import Attention, Encoder, FeedForward, read_layers
-from bert_jax.models.layers import make_norm
+from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
 from bert_jax.system.trees import flat
 from experiments.performance.matmuls import count_matmuls
@@ -104,80 +100,6 @@ def test_buckets_with_none_to_share_are_refused():
 
 
 # --- one by one -----------------------------------------------------------------------------------
-
-
-def test_add_distances_adds_what_is_written_out():
-    random = np.random.default_rng(0)
-    settings = {"model__position_buckets": 4, "model__max_positions": 6}
-    cfg = toy.config(model__position="relative", **settings).model
-    query, key = random.normal(size=(2, 2, 9, 3, 8)).astype(np.float32)
-    distance_query, distance_key = random.normal(size=(2, 7, 3, 8)).astype(np.float32)
-    columns = np.broadcast_to(np.arange(9, dtype=np.int32), (2, 9))
-    mask = make_attention_mask({"segment_ids": columns * 0 + 1, "positions": columns}, cfg)
-    near = {-2: 1, -1: 2, 0: 3, 1: 4, 2: 5}
-    bucket = np.array([[near.get(i - j, 6 if i > j else 0) for j in range(9)] for i in range(9)])
-    expected = np.einsum("bihd,ijhd->bhij", query, distance_key[bucket])
-    expected += np.einsum("bjhd,ijhd->bhij", key, distance_query[bucket])
-    vectors = (query, key, distance_query, distance_key)
-    scaled, found = jax.jit(parts.add_distances, static_argnums=0)(cfg, *vectors, mask)
-    np.testing.assert_allclose(scaled, query / np.sqrt(3), atol=1e-6)
-    np.testing.assert_allclose(found.bias, expected / np.sqrt(3 * 8), atol=1e-5)
-
-
-def test_norms_of_distances_keep_their_parameters():
-    config = toy.config(model__position="relative", model__norm_parameters="false")
-    shapes = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
-    assert {n for n in flat(shapes) if "norm/" in n} == {
-        f"encoder/relative_positions/norm/{name}" for name in ("scale", "bias")
-    }
-    x = np.random.default_rng(0).normal(3, 2, (2, 5, 32)).astype(np.float32)
-    plain = reference.norm(np.float64(x), {"scale": 1, "bias": 0})
-    np.testing.assert_allclose(make_norm(config.model).apply({}, x), plain, atol=1e-5)
-
-
-@pytest.mark.parametrize(("biases", "own", "there"), [(1, None, 1), (1, 0, 0), (0, 1, 1)])
-def test_the_feed_forward_may_have_its_own_biases(biases, own, there):
-    config = toy.config(model__biases=bool(biases), model__gated="true", model__inner_norm="true")
-    model = dataclasses.replace(config.model, mlp_biases=own if own is None else bool(own))
-    shapes = flat(jax.eval_shape(FeedForward(model).init, jax.random.key(0), jnp.zeros((2, 3, 32))))
-    dense = {f"params/{name}/bias" for name in ("up", "gate", "down")}
-    assert (dense & shapes.keys() == dense) == bool(there)
-    assert ("params/norm/bias" in shapes) == bool(biases)  # no dense layer's
-
-
-def test_a_gate_multiplies_what_attention_summed():
-    """With a gate that is the same at every token, as if it were in the last matrix."""
-    b, x = toy.batch(2, 24), np.random.default_rng(1).normal(size=(2, 24, 32)).astype(np.float32)
-    gated, plain = (
-        Attention(toy.config(model__attention_gate=gate).model, train=False, backend="einsum")
-        for gate in (True, False)
-    )
-    mask = make_attention_mask(b, plain.cfg)
-    params = toy.draw_parameters(gated, x, mask)
-    params["gate"]["kernel"][:] = 0
-    found = jax.jit(lambda p: gated.apply({"params": p}, x, mask))(params)
-    share = reference.gelu(np.float64(params.pop("gate")["bias"]))[..., None]
-    params["out"]["kernel"] = params["out"]["kernel"] * share.astype(np.float32)  # a new array
-    expected = jax.jit(lambda p: plain.apply({"params": p}, x, mask))(params)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
-
-
-def test_layers_read_the_sum_that_weights_say():
-    """At first the latest output: a model with layer weights is then the one without."""
-    b = toy.batch(2, 24)
-    weighted, plain = (toy.config(model__layer_weights=on).model for on in ("true", "false"))
-    fresh = toy.init(toy.config(model__layer_weights="true"))["encoder"]
-    before = fresh["layer_weights"]["weights"]
-    rest = {name: value for name, value in fresh.items() if name != "layer_weights"}
-    run = jax.jit(lambda p: read_layers(weighted, toy.VOCAB, p, b).hidden)
-    without = jax.jit(lambda p: read_layers(plain, toy.VOCAB, p, b).hidden)(rest)
-    np.testing.assert_array_equal(run(fresh), without)
-    assert before.shape == (2 + 3 + 4 + 5,)
-    for layer, first, count in ((1, 2, 3), (2, 9, 5)):
-        chosen = np.array(before)
-        chosen[first : first + count] = [2, *[0] * (count - 1)]  # the embeddings alone, doubled
-        states = run(fresh | {"layer_weights": {"weights": chosen}})
-        np.testing.assert_array_equal(states[layer], 2 * states[0])
 
 
 def test_flops_are_the_matmuls_but_for_buckets():

@@ -13,7 +13,7 @@ from bert_jax.batch import Encoded
 from bert_jax.config import knobs
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.heads import LabelHead, MlmHead
-from bert_jax.objectives import TABLE, network
+from bert_jax.objectives import network
 from tests import reference, toy
 
 OUTPUTS = {"classify": 3, "tag": 3, "regress": 1, "choice": 1, "span": 2, "nsp": 2, "sop": 2}
@@ -115,21 +115,3 @@ def test_features_are_read_without_a_pooler():
     means = [row[ids > 0].mean(0) for row, ids in zip(features, b["segment_ids"], strict=True)]
     found = head.apply({"params": params}, encoded, b)[:, 0]
     np.testing.assert_allclose(found, reference.dense(np.array(means), params["logits"]), atol=1e-5)
-
-
-def test_heads_over_one_vector_are_named_in_knobs():
-    assert {name for name, objective in TABLE.items() if objective.pooled} == set(knobs.POOLED)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["bfloat16_products", "bfloat16", "float32"])
-def test_kernels_rounded_once_give_the_same_outputs(dtype):
-    config = toy.config(model__dtype=dtype)
-    params = toy.init(config)
-    ready = params | {"encoder": network.with_rounded_kernels(config.model, params["encoder"])}
-    small = [leaf.dtype.itemsize == 2 for leaf in jax.tree.leaves(ready)]
-    assert any(small) == (dtype != "float32")
-    b, _ = toy.mask(toy.batch(4, 24, seed=1), config.masking)
-    model = network.build(config, toy.VOCAB)
-    read = jax.jit(lambda params: network.outputs(model, params, b))
-    jax.tree.map(np.testing.assert_array_equal, read(ready), read(params))

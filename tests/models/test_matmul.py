@@ -13,8 +13,6 @@ import pytest
 
 from bert_jax.config import devices
 from bert_jax.models.matmul import KINDS, matmul
-from bert_jax.objectives import network
-from tests import toy
 
 # M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in
 # parts.
@@ -73,34 +71,6 @@ def test_matmul_of_accelerators_is_one_product():
         assert found.dtype == of_cpu.dtype
         largest = float(np.abs(np.float32(of_cpu)).max())
         np.testing.assert_allclose(np.float32(found), np.float32(of_cpu), atol=1e-2 * largest)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("scan", [False, True])
-def test_models_of_accelerators_have_forward_derivatives(scan):
-    """A Jacobian J is one linear map: v . (J u) by jvp is (J' v) . u by vjp."""
-    config = toy.config(model__dtype="float32", model__attention="einsum", model__scan=scan)
-    batch, _ = toy.mask(toy.batch(2, 16, seed=1), config.masking)
-    rng = np.random.default_rng(0)
-
-    def draw(tree):
-        return jax.tree.map(lambda x: rng.normal(size=x.shape).astype(np.float32), tree)
-
-    params = toy.init(config)
-    with devices.traced_for("tpu"):
-        model = network.build(config, toy.VOCAB)
-
-        def outputs(params):
-            return network.outputs(model, params, batch)["mlm"]
-
-        along = draw(params)
-        out, forward = jax.jvp(outputs, (params,), (along,))
-        _, pull = jax.vjp(outputs, params)
-        across = draw(out)
-        (back,) = pull(across)
-    left = np.vdot(across, np.asarray(forward))
-    pairs = zip(jax.tree.leaves(along), jax.tree.leaves(jax.device_get(back)), strict=True)
-    assert left == pytest.approx(sum(np.vdot(a, b) for a, b in pairs), rel=1e-3)
 
 
 ODD = """

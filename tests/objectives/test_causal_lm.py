@@ -4,10 +4,7 @@ statements.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import json
-import math
 from pathlib import Path
 
 import jax
@@ -17,18 +14,16 @@ import pytest
 
 from bert_jax import config as configs
 from bert_jax import objectives, suites, train
-from bert_jax.config import costs, knobs
+from bert_jax.config import knobs
 from bert_jax.data import pipeline, prepare
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError
-from bert_jax.interop import export, runs
+from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.studies import definition
 from bert_jax.suites.token_scores import TokenScorer
-from bert_jax.training import resume
-from bert_jax.training.step import compute_inputs, init_state, make_update
+from bert_jax.training.step import init_state
 from tests import toy
-from tests.suites.masked import LONGEST, PIECES, TEXTS, make_model
+from tests.suites.masked import LONGEST, PIECES, TEXTS
 
 CAUSAL = {
     "model__layers": 1,
@@ -112,32 +107,6 @@ def test_no_loss_depends_on_a_later_token():
     assert np.array_equal(reads, np.tri(23, 24, dtype=bool))
 
 
-def test_what_hugging_face_expresses_of_it():
-    def name(settings: knobs.Config) -> str:
-        return export.find_class(settings, export.find_family(settings, toy.SPECIAL))[0]
-
-    assert name(config()) == "BertLMHeadModel"
-    masked = toy.config(model__causal="true", pairs="none")
-    assert name(masked) == "BertForMaskedLM"  # which would be taken in again as mlm
-    with pytest.raises(
-        ConfigError, match=r"cannot express model\.causal = True, of a text's vector"
-    ):
-        name(toy.config(model__causal="true", pairs="nsp"))
-
-
-def test_end_counts_in_the_name_of_a_run():
-    without = config(objectives__causal_lm__end="false")
-    assert definition.identity(without) != definition.identity(config())
-    saved = {"config": configs.to_dict(without)}
-    with pytest.raises(ConfigError, match=r"end: False -> True"):
-        resume.check_same(saved, {"config": configs.to_dict(config())}, (), Path("w"))
-    tagged = dataclasses.replace(
-        toy.config(), objectives={"tag": knobs.Objective(labels=("a", "b"))}
-    )
-    named = json.dumps(definition.trained_knobs(tagged))
-    assert '.end"' not in named  # cells from before keep their names
-
-
 # --- configs --------------------------------------------------------------------------------------
 
 
@@ -157,30 +126,7 @@ def test_it_takes_the_place_of_mlm_and_needs_a_causal_model():
     assert configs.resolve(configs.to_dict(again)) == again
 
 
-def test_memory_counts_logits_of_every_token():
-    causal, masked = config(), toy.config(pairs="none", model__layers=1)
-    rows, length = 8, causal.sequence_length
-    one, more = (costs.activation_bytes(causal, size, rows) for size in (toy.VOCAB, 2 * toy.VOCAB))
-    assert more - one == 3 * 4 * rows * length * toy.VOCAB
-    assert one > costs.activation_bytes(masked, toy.VOCAB, rows)
-
-
 # --- updates and evaluations ----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_an_update_reads_the_text_as_it_is_and_masks_are_nothing_to_it():
-    settings = config(masking__rate=0.8)
-    batch = toy.batch(settings.batch_size, settings.sequence_length, 4)
-    state = _init(settings)
-    _, metrics = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))(
-        state, batch, compute_inputs(settings, 0)
-    )
-    assert not [name for name in metrics if "fraction" in name]
-    logits = _logits(network.build(settings, toy.VOCAB), state["params"], batch)
-    total, count = objectives.TABLE["causal_lm"].loss(logits, batch)["causal_lm_loss"]
-    assert metrics["causal_lm_loss"] == (pytest.approx(float(total), rel=1e-5), float(count))
-    assert metrics["loss"][0] == pytest.approx(float(total / count), rel=1e-5)
 
 
 @pytest.fixture(scope="module")
@@ -220,16 +166,6 @@ def test_the_unigram_knows_how_often_a_text_ends(trained):
     found = suites.evaluate(run, "pretrain")
     assert found["unigram_loss"] == pytest.approx(np.mean(losses), rel=1e-5)
     assert found["causal_lm_predictions"] == len(losses)
-
-
-def test_a_run_learns_and_is_evaluated_beside_the_unigram(trained):
-    found = suites.evaluate(runs.open_run(str(trained)), "pretrain")
-    assert found["causal_lm_loss"] < found["unigram_loss"]  # the text says the same over and over
-    assert found["causal_lm_accuracy"] > found["unigram_accuracy"]
-    assert found["causal_lm_predictions"] > 100
-    assert "mlm_loss" not in found
-    lines = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
-    assert lines[-1]["eval/validation/causal_lm_loss"] == pytest.approx(found["causal_lm_loss"])
 
 
 # --- scores of texts ------------------------------------------------------------------------------
@@ -283,36 +219,3 @@ def test_each_token_has_the_probability_that_a_plain_loop_finds(run):
         for ids, values in zip([*encoded, []], found, strict=True):
             np.testing.assert_allclose(values, plainly(run, ids), rtol=1e-5)
         np.testing.assert_array_equal(found[0], found[4])
-
-
-def test_suites_score_a_causal_model_left_to_right(run, tmp_path):
-    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    encoded = run.tokenizer.encode_batch(TEXTS)
-    sums = [sum(plainly(run, ids)) for ids in encoded]
-    found = suites.evaluate(run, "pll", source=f"files:{tmp_path / 'texts.txt'}")
-    assert found["log_likelihood"] == pytest.approx(np.mean(sums), rel=1e-5)
-    assert found["perplexity"] == pytest.approx(
-        math.exp(-sum(sums) / sum(map(len, encoded))), rel=1e-5
-    )
-    pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
-    lines = [
-        json.dumps({"sentence_good": TEXTS[a], "sentence_bad": TEXTS[b]}) + "\n" for a, b in pairs
-    ]
-    (tmp_path / "pairs.jsonl").write_text("".join(lines))
-    found = suites.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}")
-    assert found["accuracy"] == np.mean([sums[a] > sums[b] for a, b in pairs])
-    with pytest.raises(ConfigError, match="a causal model masks nothing"):
-        suites.evaluate(run, "blimp", source=f"files:{tmp_path / 'pairs.jsonl'}", within_word=True)
-    with pytest.raises(ConfigError, match="needs the mlm head; model has causal_lm"):
-        suites.evaluate(run, "cross_rate")
-
-
-@pytest.mark.parametrize("suite", ["pll", "blimp"])
-def test_a_hybrid_model_corrects_masks_alone(run, tmp_path, suite):
-    rows = {"text": TEXTS[0], "sentence_good": TEXTS[0], "sentence_bad": TEXTS[1]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(rows) + "\n")
-    hybrid = dataclasses.replace(make_model(run.tokenizer_path), from_left=run)
-    source = f"files:{tmp_path / 'rows.jsonl'}"
-    found = suites.evaluate(hybrid, suite, source=source, within_word=True)
-    assert any("_word_l2r" in name for name in found)
-    assert found["left_to_right"] == suites.evaluate(run, suite, source=source)

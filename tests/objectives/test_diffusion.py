@@ -10,16 +10,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax import cli, objectives, suites, train
 from bert_jax import config as configs
+from bert_jax import objectives
 from bert_jax.config import knobs, resolve
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import ConfigError
-from bert_jax.interop import runs
 from bert_jax.masking import corrupt, drawn_quotas
 from bert_jax.objectives import network
-from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import markov, texts, toy
+from tests import markov, toy
 from tests.markov import CHANCES, ENTROPY, LENGTH, TEXTS
 
 MASK_ONLY = (1.0, 0.0, 0.0)
@@ -202,26 +200,6 @@ def test_the_gradient_is_that_of_finite_differences(gamma):
     assert (up - down) / (2 * step) == pytest.approx(slope, rel=2e-2)
 
 
-@pytest.mark.slow
-def test_with_gamma_0_an_update_is_that_of_mlm():
-    """To the bit: parameters, moments, loss and accuracy."""
-    common = {"masking__draw": "uniform", "masking__replace": (1, 0, 0), "pairs": "none"}
-    states = {}
-    for name, changes in {
-        "mlm": {},
-        "diffusion": {"objectives__diffusion__weight": 1.0, "objectives__diffusion__gamma": 0.0},
-    }.items():
-        config = toy.config(**common, **changes)
-        assert tuple(config.objectives) == (name,)
-        state = jax.jit(lambda seed, c=config: init_state(c, toy.VOCAB, seed))(np.uint32(0))
-        update = jax.jit(make_update(config, toy.SPECIAL, toy.VOCAB))
-        batch = toy.batch(config.batch_size, config.sequence_length)
-        state, metrics = update(state, batch, compute_inputs(config, 0))
-        measured = [metrics[key] for key in ("loss", f"{name}_loss", f"{name}_accuracy")]
-        states[name] = jax.device_get((state, measured))
-    jax.tree.map(np.testing.assert_array_equal, states["mlm"], states["diffusion"])
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -251,65 +229,3 @@ def test_what_gives_no_bound_is_refused(changes, said):
         resolve(tree)
     tree.objectives.diffusion = {"weight": 1.0, "gamma": 0.0}
     assert resolve(tree).heads[0] == "mlm"
-
-
-# --- whole runs -----------------------------------------------------------------------------------
-
-
-def trained(base, folder, **changes):
-    small = {"steps": 30, "batch_size": 16, "pairs": "none", "evals__validation__every": 0}
-    with texts.one_device():
-        train.run(texts.configure(base, **small | changes), folder, command=[])
-    return runs.open_run(str(folder))
-
-
-@pytest.fixture(scope="module")
-def run(base, tmp_path_factory):
-    return trained(
-        base,
-        tmp_path_factory.mktemp("runs") / "diffusion",
-        masking__draw="uniform",
-        masking__replace="(1,0,0)",
-        objectives__diffusion__weight=1.0,
-    )
-
-
-@pytest.mark.slow
-def test_a_diffusion_model_is_read_by_its_mlm_head(run, tmp_path, capsys):
-    assert tuple(run.config.objectives) == ("mlm",)
-    assert suites.evaluate(run, "pretrain")["mlm_loss"] > 0
-    assert run.params["mlm"]["bias"][run.tokenizer.special.mask] == np.float32(-1e9)
-    text = tmp_path / "text.txt"
-    text.write_text("the [MASK] of it\n")
-    assert cli.execute(["predict", "fill-mask", f"--model={run.folder}", f"--input={text}"]) == 0
-    assert '"masks"' in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_the_bound_does_not_depend_on_draws_or_batches(run):
-    few, many = (suites.evaluate(run, "nelbo", draws=draws) for draws in (4, 32))
-    error = math.hypot(few["standard_error"], many["standard_error"])
-    assert abs(few["nats_per_token"] - many["nats_per_token"]) < 3 * error
-    assert few["tokens"] == many["tokens"]
-    assert many["perplexity"] == pytest.approx(math.exp(many["nats_per_token"]))
-    again = suites.evaluate(run, "nelbo", draws=4, batch_size=3)
-    assert again == pytest.approx(few, rel=1e-5)
-
-
-@pytest.mark.slow
-def test_of_a_left_to_right_model_it_is_exact(base, tmp_path):
-    model = trained(
-        base,
-        tmp_path / "causal",
-        objectives__causal_lm__weight=1.0,
-        model__causal=True,
-        checkpoints__best="",
-    )
-    found = suites.evaluate(model, "nelbo")
-    config = dataclasses.replace(
-        model.config, objectives={"causal_lm": knobs.Objective(weight=1.0, end=False)}
-    )
-    wanted = suites.evaluate(dataclasses.replace(model, config=config), "pretrain")
-    assert found["nats_per_token"] == pytest.approx(wanted["causal_lm_loss"], rel=1e-6)
-    assert found["tokens"] == wanted["causal_lm_predictions"]
-    assert found["draws"] == 1

@@ -7,8 +7,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -16,19 +14,14 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from bert_jax import api, cli, objectives, suites, train
 from bert_jax import config as configs
+from bert_jax import objectives
 from bert_jax.batch import Encoded
-from bert_jax.config import costs, knobs, load_file, resolve
-from bert_jax.data import tokenizer as tokenizers
+from bert_jax.config import knobs, load_file, resolve
 from bert_jax.errors import ConfigError
-from bert_jax.interop import export, huggingface, runs
-from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flat
-from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import outcomes, reference, texts, toy, updates
-from tests.flops import count_flops
+from tests import reference, toy
 
 LENGTH = 24
 HIDDEN = {"masking__replace": "(0.85,0,0.15)", "evals__validation__replace": "(0.85,0,0.15)"}
@@ -337,270 +330,11 @@ def test_what_it_cannot_be_trained_with_is_refused(changes, said):
     assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("share", "width"),
-    [(0.5, 32), *(pytest.param(*x, marks=pytest.mark.slow) for x in ((0, 32), (1, 32), (0.5, 24)))],
-)
-def test_costs_are_the_matmuls_of_an_update(share, width):
-    settings = config(float(share), batch_size=4, model__embedding=width)
-    kinds = settings.model.type_vocab * width  # read by either encoder
-    wanted = costs.flops_per_step(settings, pad_vocabulary(settings.model, toy.VOCAB))
-    wanted += (2 if share else 1) * 2 * 2.0 * 4 * LENGTH * kinds
-    assert count_flops(settings) == wanted
-    alone = dataclasses.replace(settings, objectives={"mlm": settings.objectives["mlm"]})
-    for ask in (costs.state_bytes, costs.flops_per_step):
-        assert ask(settings, toy.VOCAB) > ask(alone, toy.VOCAB)
-    more = costs.activation_bytes(settings, toy.VOCAB, 4) - costs.activation_bytes(
-        alone, toy.VOCAB, 4
-    )
-    assert (more > 0) == (share > 0)
-    tree = jax.eval_shape(lambda seed: network.init(settings, toy.VOCAB, seed), np.uint32(0))
-    held = sum(leaf.size * 4 for leaf in jax.tree.leaves(tree)) * costs.STATES
-    assert costs.state_bytes(settings, toy.VOCAB) == pytest.approx(held, rel=0.06)
-
-
-# --- given to transformers ------------------------------------------------------------------------
-
-
-def trained(folder: Path, **settings: object) -> runs.TrainedModel:
-    """A model of random parameters with its generator, as if it was opened from a folder."""
-    pieces = [*tokenizers.SPECIALS, *(f"w{i}" for i in range(toy.VOCAB - 5))]
-    (folder / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    vocabulary, found = tokenizers.load(folder / "vocab.txt"), config(**settings)
-    b = toy.batch(2, LENGTH) | {"predict_positions": np.zeros((2, 1), np.int32)}
-    params = toy.draw_parameters(network.build(found, toy.VOCAB), b)
-    params["encoder"]["embeddings"]["token"][toy.VOCAB :] = params["mlm"]["bias"][toy.VOCAB :] = 0
-    return runs.TrainedModel(
-        folder, found, vocabulary, folder, params, 7, {"foreign": "a/discriminator"}
-    )
-
-
-def exported(opened: runs.TrainedModel, folder: Path, generator: bool = False) -> str:
-    """Write a part of it, and name the class that loads the folder."""
-    folder.mkdir()
-    export.write_folder(export.split_generator(opened, generator), folder)
-    return json.loads((folder / "config.json").read_text())["architectures"][0]
-
-
-def test_it_is_exported_as_a_discriminator_and_its_generator_as_a_masked_model(tmp_path):
-    """Two models there, each with the embeddings; read again, they are what was trained."""
-    opened = trained(tmp_path, model__embedding=24)
-    params = opened.params
-    assert exported(opened, tmp_path / "d") == "ElectraForPreTraining"
-    assert exported(opened, tmp_path / "g", generator=True) == "ElectraForMaskedLM"
-    large, small = (huggingface.read_model(tmp_path / name) for name in ("d", "g"))
-    for found, wanted in (
-        (large.params, {name: params[name] for name in ("encoder", "replaced")}),
-        (
-            small.params,
-            {
-                "encoder": {"embeddings": params["encoder"]["embeddings"], **params["generator"]},
-                "mlm": params["mlm"],
-            },
-        ),
-    ):
-        jax.tree.map(np.testing.assert_array_equal, flat(found), flat(wanted))
-    widths = [(m.config.model.hidden, m.config.model.embedding) for m in (large, small)]
-    assert widths == [(32, 24), (16, 24)]
-    assert (large.config.model.mlp, small.config.model.mlp) == (128, 64)
-    assert large.config.objectives["replaced"].weight == 50.0
-    alone = export.split_generator(opened)
-    assert export.split_generator(alone) is alone
-    with pytest.raises(ConfigError, match="has no generator"):
-        export.split_generator(alone, generator=True)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")  # of other libraries
-@pytest.mark.parametrize("width", [24, 32])
-def test_transformers_makes_the_same_of_both(width, tmp_path):
-    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
-    opened = trained(tmp_path, model__embedding=width)
-    b = toy.batch(3, LENGTH)
-    b["predict_positions"] = np.broadcast_to(np.arange(LENGTH), (3, LENGTH))
-    outputs = network.outputs(network.build(opened.config, toy.VOCAB), opened.params, b)
-    real = b["segment_ids"] > 0
-    names = {"input_ids": "tokens", "token_type_ids": "type_ids", "attention_mask": "segment_ids"}
-    given = {name: torch.tensor(b[key]) for name, key in names.items()}
-    for generator in (False, True):
-        folder = tmp_path / str(generator)
-        model = getattr(transformers, exported(opened, folder, generator))
-        with torch.no_grad():
-            found = model.from_pretrained(folder).eval()(**given).logits.numpy()[real]
-        mine = outputs["mlm"][..., : toy.VOCAB] if generator else outputs["replaced"].logits
-        np.testing.assert_allclose(np.asarray(mine)[real], found, atol=1e-5 * np.abs(found).max())
-
-
 # --- one program, several devices -----------------------------------------------------------------
 
 SAME = ("masked_fraction", "replaced_fraction", "replaced_accuracy", "mlm_accuracy")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "layout", [{}, {"parallel__step": "pmap"}, {"optim__accumulation": 2}, {"parallel__fsdp": 4}]
-)
-def test_an_update_is_the_same_on_any_devices(layout):
-    settings = config(optim__clip_norm=0)
-    data = toy.batch(16, LENGTH, seed=6, examples=2)
-    (alone,), first = updates.advance(settings, [data], devices=1)
-    (found,), other = updates.advance(config(optim__clip_norm=0, **layout), [data])
-    for key in ("loss", "mlm_loss", "replaced_loss", "grad_norm"):
-        assert found[key] == pytest.approx(alone[key], rel=1e-5), key
-    for key in SAME:
-        assert found[key] == alone[key], key
-    ours_, theirs = (flat(toy.find_moments(state).mu) for state in (first, other))
-    for name, moment in ours_.items():
-        a, b = np.asarray(moment), np.asarray(theirs[name])
-        np.testing.assert_allclose(b, a, atol=2e-5 * max(np.abs(a).max(), 1e-3), err_msg=name)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mapping", ["map", "vmap"])
-def test_runs_of_several_rates_and_weights_in_one_program_are_those_alone(mapping):
-    b = toy.batch(16, LENGTH, seed=1)
-    arms = [
-        config(masking__rate=0.15),
-        config(masking__rate=0.3, objectives__replaced__weight=10.0, seed=3),
-    ]
-    state = jax.jit(lambda seed: init_state(arms[0], toy.VOCAB, seed))(np.uint32(0))
-    slots = max(map(costs.own_slots, arms))
-    update = jax.jit(make_update(arms[0], toy.SPECIAL, toy.VOCAB, slots=slots))
-    stacked = jax.tree.map(lambda *x: np.stack(x), *(compute_inputs(c, 0) for c in arms))
-    if mapping == "map":
-        both = jax.jit(lambda i: jax.lax.map(lambda own: update(state, b, own), i))(stacked)
-    else:
-        both = jax.jit(jax.vmap(lambda own: update(state, b, own)))(stacked)
-    for number, arm in enumerate(arms):
-        _, alone = update(state, b, compute_inputs(arm, 0))
-        for key, (total, count) in alone.items():
-            mine = [float(part[number]) for part in both[1][key]]
-            assert mine == pytest.approx([float(total), float(count)], rel=1e-5), key
-    assert update._cache_size() == 1
-
-
 # --- whole runs -----------------------------------------------------------------------------------
 
 SMALL = {"steps": 12, "batch_size": 16, "logging__every": 1, "checkpoints__every": 6}
-SMALL |= {"pairs": "none", "evals__validation__every": 0, "checkpoints__best": ""}
-SMALL |= {"objectives__replaced__generator": 0.5} | HIDDEN
-
-
-@pytest.fixture(scope="module")
-def run(base, tmp_path_factory):
-    """A model and its generator after 60 updates, with pictures of what it predicts."""
-    folder = tmp_path_factory.mktemp("runs") / "replaced"
-    changes = SMALL | {"steps": 60, "logging__samples": 3, "pairs": "nsp"}
-    with texts.one_device():
-        train.run(texts.configure(base, **changes), folder, command=[])
-    return runs.open_run(str(folder))
-
-
-@pytest.mark.slow
-def test_it_is_evaluated_beside_the_base_rate(run):
-    """In training and afterwards; the report says so too."""
-    last = outcomes.metrics(run.folder)[-1]
-    found = suites.evaluate(run, "pretrain", batch_size=7)
-    share = found["replaced_fraction"]
-    assert 0.02 < share < 0.2
-    assert found["replaced_majority_accuracy"] == 1 - share
-    entropy = scipy.stats.entropy([share, 1 - share])
-    assert found["replaced_base_rate_loss"] == pytest.approx(entropy)
-    assert found["mlm_loss"] < found["unigram_loss"]
-    for name, value in found.items():  # of none taken for replaced, no share is right
-        written = last[f"eval/validation/{name}"]
-        assert written == (None if np.isnan(value) else pytest.approx(value, rel=1e-5)), name
-    page = (run.folder / "report.html").read_text()
-    for words in ("a generator of 50.0", "the base rate", "the majority", "Replaced accuracy"):
-        assert words in page
-    logged = outcomes.logged(run.folder, "replaced_fraction")
-    assert 0.02 < np.mean(logged) < 0.2
-    _, arrays = suites.score(run, *suites.build(["pretrain"]))
-    assert len(arrays["replaced_loss.sum"]) == found["examples"]
-
-
-@pytest.mark.slow
-def test_the_generator_answers_what_asks_for_words(run, tmp_path, capsys):
-    """Masks, bounds and pseudo-likelihoods are its own; the encoder tells what is replaced."""
-    text = tmp_path / "text.txt"
-    text.write_text("the cat [MASK] the old tree .\n")
-    assert cli.execute(["predict", "fill-mask", f"--model={run.folder}", f"--input={text}"]) == 0
-    assert '"masks"' in capsys.readouterr().out
-    rates = suites.evaluate(run, "cross_rate")
-    loss = suites.evaluate(run, "pretrain")["mlm_loss"]
-    assert rates["0.15"]["mlm_loss"] == pytest.approx(loss, rel=1e-5)
-    assert suites.evaluate(run, "nelbo", draws=2)["nats_per_token"] > 0
-    text.write_text("the cat sees a small dog near the sea.\n")
-    assert suites.evaluate(run, "pll", source=f"files:{text}")["pll"] < 0
-    model = api.load(str(run.folder))
-    (logits,) = model.logits(["the cat sees a small dog"], head="replaced")
-    (words,) = model.logits(["the cat sees a small dog"])
-    assert logits.shape == words.shape[:1]
-    assert words.shape[1] == run.tokenizer.size
-
-
-@pytest.mark.slow
-def test_its_encoder_is_fine_tuned_and_with_nsp_it_is_not_exported(run, tmp_path, capsys, caplog):
-    out = tmp_path / "out"
-    assert cli.execute(["export", f"--checkpoint={run.folder}", f"--output={out}"]) == 2
-    said = capsys.readouterr().err
-    assert "objectives.replaced = no head of BERT" in said
-    assert "--config.init_from" in said
-    rows = [("good", "the cat sees"), ("bad", "a small dog")] * 12
-    data = tmp_path / "data.tsv"
-    data.write_text("label\ttext\n" + "".join(f"{a}\t{b} {i}\n" for i, (a, b) in enumerate(rows)))
-    from bert_jax import recipes
-
-    changes = {"task.source": f"files:{data}", "epochs": 1.0, "batch_size": 8}
-    tuned = resolve(recipes.finetuning("classify", str(run.folder), changes))
-    with texts.one_device(), caplog.at_level("INFO"):
-        train.run(tuned, tmp_path / "tuned", command=[])
-    assert "generator/layer_0/" in caplog.text
-    assert "is not used" in caplog.text
-    found = runs.open_run(str(tmp_path / "tuned"))
-    assert set(found.params) == {"encoder", "classify"}
-    assert cli.execute(["export", f"--checkpoint={tmp_path / 'tuned'}", f"--output={out}"]) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overrides", [{}, {"packing": 3}])
-def test_runs_that_train_together_are_those_alone(base, tmp_path, overrides):
-    arms = [{"masking__rate": 0.15}, {"masking__rate": 0.4, "seed": 3}]
-    several = [texts.configure(base, **SMALL | overrides | arm) for arm in arms]
-    together = [tmp_path / f"fused{i}" for i in range(2)]
-    with texts.one_device():
-        train.train(list(zip(several, together, strict=True)), command=[])
-        for settings, fused in zip(several, together, strict=True):
-            alone = fused.with_name(f"{fused.name}_alone")
-            train.run(settings, alone, command=[])
-            for name in ("loss", "mlm_loss", "replaced_loss"):
-                mine, theirs = (outcomes.logged(at, name) for at in (fused, alone))
-                np.testing.assert_allclose(mine, theirs, rtol=1e-3)
-            masked = [outcomes.logged(at, "masked_fraction") for at in (fused, alone)]
-            assert masked[0] == masked[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("overrides", [{}, {"packing": 3, "masking__draw": "uniform"}])
-def test_a_run_goes_on_where_it_was_stopped(base, tmp_path, overrides):
-    settings = texts.configure(base, **SMALL | {"model__dropout": 0.1} | overrides)
-    outcomes.assert_goes_on(settings, tmp_path, 12)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("generator", "share"), [(0.0, 0.8), (0.5, 0.98)])
-def test_it_learns_to_tell(base, tmp_path, generator, share):
-    """In nats below what the share of replaced tokens gives away, and random ones in accuracy too.
-
-    Much of what a generator draws fits this text as well as the original, and cannot be told.
-    """
-    replace = HIDDEN if generator else dict.fromkeys(HIDDEN, "(0,1,0)")
-    changes = {"steps": 400, "objectives__replaced__generator": generator} | replace
-    settings = texts.configure(base, **SMALL | {"logging__every": 100} | changes)
-    with texts.one_device():
-        train.run(settings, tmp_path / "run", command=[])
-    found = suites.evaluate(runs.open_run(str(tmp_path / "run")), "pretrain")
-    assert found["replaced_loss"] < share * found["replaced_base_rate_loss"]
-    if not generator:
-        assert found["replaced_accuracy"] > found["replaced_majority_accuracy"]
-        assert found["replaced_recall"] > 0.2

@@ -174,11 +174,11 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
     names = ("masked", "mask_token", "random", "kept", "quota", "asked", "expected", "predicted")
     zeros = (*(f"{name}_fraction" for name in (*names, "predict_quota")), "skipped_in_row", "loss")
 
-    def update(state: Any, batch: Any, inputs: Any) -> Any:
-        made.update(zip(inputs.seed.tolist(), inputs.quotas.whole[:, -1].tolist(), strict=True))
-        return state, dict.fromkeys(zeros, (np.zeros(len(inputs.seed)), np.ones(len(inputs.seed))))
+    def update(_: Any, state: Any, batch: Any, inputs: Any) -> Any:
+        made.update((int(one.seed), int(one.quotas.whole[-1])) for one in inputs)
+        return state, dict.fromkeys(zeros, (np.zeros(len(inputs)), np.ones(len(inputs))))
 
-    monkeypatch.setattr(program, "compile_update", lambda *_, **__: update)
+    monkeypatch.setattr(program.Program, "update", update)
     monkeypatch.setattr(ledger.Ledger, "list_checks", lambda self: ())  # of masks that nobody made
     base = load_file(str(texts.config_file(tmp_path)))
     base.model.hidden = 16

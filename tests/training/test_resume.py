@@ -1,10 +1,4 @@
-"""A run that is killed, stopped or damaged and started again ends as if nothing had happened, in
-every bit.
-
-The command runs in processes of its own, with all that could make a difference: dropout, NSP, masks
-drawn anew or repeated, a rate schedule, two microbatches, batches made ahead by threads,
-asynchronous saves, an epoch boundary.
-"""
+"""A run that goes on is the run it was: what may change, and the same bits whatever kills it."""
 
 from __future__ import annotations
 
@@ -21,11 +15,70 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.checkpoints.steps import list_steps
-from bert_jax.config import load_file, override, resolve
-from bert_jax.data import pipeline, prepare
+from bert_jax.config import knobs, to_dict
+from bert_jax.errors import ConfigError
 from bert_jax.system import signals
-from tests import outcomes, texts
+from bert_jax.training import resume
+from tests import outcomes, texts, toy
 from tests.checkpoints import interrupts
+from tests.checkpoints.states import flip_bit
+
+PRINTS = {"corpus": "a" * 64, "tokenizer": "b" * 64, "batches": "c" * 64}
+
+
+def check(
+    now: knobs.Config, *allowed: str, best: float | None = None, prints: dict | None = None
+) -> dict:
+    """Resume a run of the toy config, at whose best step the loss was `best`, as another one."""
+    before = {"config": to_dict(toy.config()), **PRINTS, "best": best, "ledger": {"masked": 1}}
+    after = {"config": to_dict(now), **PRINTS, **(prints or {})}
+    return resume.check_same(before, after, allowed, Path("run"))
+
+
+@pytest.mark.fault(7)
+def test_resume_refuses_another_config_by_name():
+    with pytest.raises(ConfigError, match=r"masking.rate: 0.15 -> 0.4") as caught:
+        check(toy.config(masking__rate=0.4))
+    assert "--allow-change=masking.rate" in caught.value.hint
+    other = {"batches": "d" * 64}
+    assert check(toy.config(masking__rate=0.4), "masking.rate", prints=other)["ledger"] is None
+    assert check(toy.config(logging__every=3))["ledger"] == {"masked": 1}  # free to change
+    longer = toy.config(steps=200, optim__warmup_fraction=0.1)
+    assert check(longer, "steps", "optim.warmup_fraction")
+
+
+@pytest.mark.fault(7)
+@pytest.mark.parametrize(
+    ("kind", "allowed", "refused"),
+    [
+        ("corpus", (), True),
+        ("tokenizer", ("steps",), True),
+        ("batches", ("masking.rate",), False),
+        ("corpus", ("masking.rate",), True),
+    ],
+)
+def test_resume_refuses_other_data(kind, allowed, refused):
+    prints = {kind: "d" * 64}
+    now = toy.config(masking__rate=0.4) if "masking.rate" in allowed else toy.config()
+    if not refused:
+        check(now, *allowed, prints=prints)
+        return
+    with pytest.raises(ConfigError, match=f"another {kind}: .* -> dddddddddddd"):
+        check(now, *allowed, prints=prints)
+
+
+@pytest.mark.fault(7)
+@pytest.mark.parametrize(("knob", "value"), [("rate", 0.3), ("unit", "word"), ("seed", 1)])
+def test_resume_refuses_another_measure_of_the_best(knob, value):
+    """The best step would be chosen among numbers of two measures."""
+    now = toy.config(**{f"evals__validation__{knob}": value})
+    with pytest.raises(ConfigError, match=rf"evals\.validation\.{knob}: .* are ranked by") as error:
+        check(now, f"evals.validation.{knob}", best=1.0)
+    assert error.value.hint.startswith(f"--config.evals.validation.{knob}=")
+    assert check(toy.config(evals__validation__batch_size=16), best=1.0)["best"] == 1.0
+
+
+# --- processes that are killed --------------------------------------------------------------------
 
 STEPS, SAVE = 24, 5
 KNOBS = {
@@ -41,175 +94,95 @@ KNOBS = {
     "logging.every": 4,
     "logging.samples": 12,
 }
-MODES = {"dynamic": 0, "static": 2}
-OF_A_USER = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "false", "JAX_ENABLE_COMPILATION_CACHE": "false"}
+KINDS = ("first step", "step", "saving", "evaluation", "any moment")
 
 
 class Case:
-    """One config, its command line, and the run that nothing interrupts, which starts at once.
+    """One config with all that could make a difference, and the run that nothing interrupts."""
 
-    That one compiles for itself; the others take what was compiled by those before them.
-    """
-
-    def __init__(
-        self, folder: Path, pool: ThreadPoolExecutor, knobs: dict[str, object], **variables: str
-    ):
+    def __init__(self, folder: Path, pool: ThreadPoolExecutor, **changes: object):
         corpus = texts.write(folder / "corpus", documents=50)
         (folder / "config.py").write_text(texts.CONFIG.format(path=str(corpus)))
-        self.variables = variables
-        self.words = [
-            "train",
-            f"--config={folder / 'config.py'}",
-            *(f"--config.{k}={v}" for k, v in knobs.items()),
-        ]
-        tree = load_file(str(folder / "config.py"))
-        for key, value in knobs.items():
-            override(tree, key, str(value))
-        config = resolve(tree)
-        assert (config.model.dropout, config.model.attention_dropout, config.pairs) == (
-            0.1,
-            0.1,
-            "nsp",
-        )
-        stream = prepare.prepare_corpus(config, log=lambda _: None)
-        source = pipeline.Source(stream, "train", config)
-        read = config.steps * config.batch_size
-        assert source.examples_per_epoch < read, "an epoch ends inside the run"
-        self.reference = folder / "reference"
-        self._undisturbed: Future = pool.submit(
-            self.go, self.reference, JAX_ENABLE_COMPILATION_CACHE="false"
-        )
+        flags = [f"--config.{knob}={value}" for knob, value in (KNOBS | changes).items()]
+        self.words = ["train", f"--config={folder / 'config.py'}", *flags]
+        self.reference, self.workdir = folder / "reference", folder / "run"
+        self._undisturbed: Future = pool.submit(self.go, workdir=self.reference)
 
     def go(
-        self, workdir: Path, fault: str = "", killed_at: str = "", **variables: str
+        self, fault: str = "", killed_at: str = "", workdir: Path | None = None
     ) -> tuple[int, str]:
-        """Exit code and standard error of the command, with a fault or a kill inside a save."""
-        code, _, err = texts.run(
-            *self.words,
-            f"--workdir={workdir}",
-            killed_at=killed_at,
-            BERT_JAX_FAULT=fault,
-            **{**self.variables, **variables},
-        )
+        """Return exit code and standard error of the command, with a fault or a kill in a save."""
+        flag = f"--workdir={workdir or self.workdir}"
+        code, _, err = texts.run(*self.words, flag, killed_at=killed_at, BERT_JAX_FAULT=fault)
         return code, err
 
     @contextlib.contextmanager
-    def started(self, workdir: Path, fault: str = "") -> Iterator[subprocess.Popen]:
-        """The command as a process that is not waited for; it does not outlive the block."""
-        process = texts.start(
-            *self.words, f"--workdir={workdir}", BERT_JAX_FAULT=fault, **self.variables
-        )
+    def started(self, fault: str = "") -> Iterator[subprocess.Popen]:
+        """Start the command as a process that does not outlive the block."""
+        process = texts.start(*self.words, f"--workdir={self.workdir}", BERT_JAX_FAULT=fault)
         try:
             yield process
         finally:
             process.kill()
             process.communicate()
 
-    def finish(self, workdir: Path) -> str:
-        """Lets the run end, and compares it with the one that nothing interrupted; returns its
-        standard error.
-        """
-        code, err = self.go(workdir)
+    def wait_for(self, step: int, process: subprocess.Popen) -> None:
+        """Wait until a step is saved."""
+        while step not in self.list_saved():
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.02)
+
+    def list_saved(self) -> list[int]:
+        """List the saved steps."""
+        return list_steps(self.workdir / "checkpoints")
+
+    def finish(self) -> str:
+        """Let the run end, and compare it with the one that nothing interrupted."""
+        code, err = self.go()
         assert code == 0, err
         code, reference_err = self._undisturbed.result()
         assert code == 0, reference_err
-        outcomes.assert_same(workdir, self.reference, STEPS)
+        outcomes.assert_same(self.workdir, self.reference, STEPS)
         return err
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(2) as made:
         yield made
 
 
-def saved(workdir: Path) -> list[int]:
-    return list_steps(workdir / "checkpoints")
-
-
-def wait_for_step(workdir: Path, step: int, process: subprocess.Popen) -> None:
-    while step not in saved(workdir):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-
-
-def flip_a_bit(folder: Path, seed: int) -> Path:
-    """In a file of the arrays, chosen by size, as cosmic rays do."""
-    random = np.random.default_rng(seed)
-    files = sorted(p for p in folder.glob("*/**/*") if p.is_file())
-    sizes = np.array([p.stat().st_size for p in files])
-    file = files[random.choice(len(files), p=sizes / sizes.sum())]
-    data = bytearray(file.read_bytes())
-    data[random.integers(len(data))] ^= 1 << int(random.integers(8))
-    file.write_bytes(data)
-    return file
-
-
-# --- quick: one kill anywhere, one during a save --------------------------------------------------
-
-
 @pytest.mark.fault(1, 5, 9)
 @pytest.mark.slow
-def test_killed_anywhere_then_damaged(tmp_path, pool, capsys):
-    """Dynamic masks. A second run is refused meanwhile; the lock dies with its holder; one flipped
-    bit is survived.
-    """
-    case = Case(tmp_path, pool, KNOBS)
-    workdir = tmp_path / "run"
-    with case.started(workdir, "step:14:sleep=600") as first:
-        wait_for_step(workdir, 10, first)
-        assert cli.execute([*case.words, f"--workdir={workdir}"]) == 2
+def test_killed_then_damaged_run_ends_the_same(tmp_path, pool, capsys):
+    """A second run is refused meanwhile, and one flipped bit is survived."""
+    case = Case(tmp_path, pool)
+    with case.started("step:14:sleep=600") as first:
+        case.wait_for(10, first)
+        assert cli.execute([*case.words, f"--workdir={case.workdir}"]) == 2
         said = capsys.readouterr().err
-        assert said.startswith(f"error: another run uses {workdir}: host ")
+        assert said.startswith(f"error: another run uses {case.workdir}: host ")
         assert f"pid {first.pid}, started " in said
-    assert first.returncode == -signal.SIGKILL, "killed somewhere between steps 10 and 14"
-
-    *_, older, last = saved(workdir)
-    damaged = flip_a_bit(workdir / "checkpoints" / str(last), seed=0)
-    err = case.finish(workdir)
+    older, last = case.list_saved()[-2:]
+    files = (case.workdir / "checkpoints" / str(last)).glob("*/**/*")
+    damaged = max((p for p in files if p.is_file()), key=lambda path: path.stat().st_size)
+    flip_bit(damaged)
+    err = case.finish()
     assert f"warning: checkpoint corrupt: {damaged}" in err
-    assert f"falling back to step {older}" in err
-    assert f"resuming {workdir} at step {older}" in err
+    assert f"resuming {case.workdir} at step {older}" in err
 
 
-@pytest.mark.slow
-@pytest.mark.fault(1)
-def test_killed_during_a_save_then_stopped_by_a_signal(tmp_path, pool):
-    """Static masks."""
-    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES["static"]})
-    workdir = tmp_path / "run"
-    code, err = case.go(workdir, killed_at="arrays:10")
-    assert code == -signal.SIGKILL, err
-    assert max(saved(workdir)) in (5, 10)
-
-    code, err = case.go(workdir, "step:17:term")
-    assert code == 75, err
-    assert "SIGTERM: saving after this step, then stopping" in err
-    assert "error: stopped at step 17 of 24, saved" in err
-    assert "hint: the same command continues" in err
-    assert max(saved(workdir)) == 17
-
-    err = case.finish(workdir)
-    assert f"resuming {workdir} at step 17" in err
-
-
-# --- slow: a run that is hardly ever left alone ---------------------------------------------------
-
-KINDS = ("first step", "step", "saving", "evaluation", "any moment")
-
-
-def disturb(case: Case, workdir: Path, kind: str, random: np.random.Generator) -> None:
-    """Starts the run again, and kills it at a place of that kind."""
-    at = max(saved(workdir), default=0)
-    next_save = min(at - at % SAVE + SAVE, STEPS)
+def disturb(case: Case, kind: str, random: np.random.Generator) -> None:
+    """Start the run again, and kill it at a place of that kind."""
+    at = max(case.list_saved(), default=0)
     if kind == "any moment":  # importing, compiling, restoring, training
-        with case.started(workdir) as process:
+        with case.started() as process:
             time.sleep(random.uniform(0.5, 15))
         assert process.returncode in (-signal.SIGKILL, 0)
         return
     if kind == "saving":
         place = str(random.choice([*interrupts.PLACES]))
-        code, err = case.go(workdir, killed_at=f"{place}:{next_save}")
+        code, err = case.go(killed_at=f"{place}:{min(at - at % SAVE + SAVE, STEPS)}")
         # Nothing was deleted, so nothing was killed, if all that is saved is kept.
         assert code == -signal.SIGKILL or place.startswith("delet"), (place, err)
         return
@@ -218,69 +191,44 @@ def disturb(case: Case, workdir: Path, kind: str, random: np.random.Generator) -
         "step": f"step:{random.integers(at + 1, min(at + 8, STEPS) + 1)}",
         "evaluation": f"evaluation:{random.integers(3)}",
     }[kind]
-    code, err = case.go(workdir, f"{fault}:kill")
+    code, err = case.go(f"{fault}:kill")
     assert code == -signal.SIGKILL, (fault, err)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("copies", [0, 2])
 @pytest.mark.fault(1)
-def test_ten_kills_leave_no_trace(mode, tmp_path, pool):
-    """As compiled for use; places at random, but each kind twice, and one kill twice in a row at
-    the same place.
-    """
-    case = Case(tmp_path, pool, {**KNOBS, "masking.dupe_factor": MODES[mode]}, **OF_A_USER)
-    random = np.random.default_rng(MODES[mode])
-    kinds = [str(kind) for kind in random.permutation([*KINDS, *KINDS[1:]])]
-    kinds.insert(int(random.integers(len(kinds))), "first step")
-    assert len(kinds) == 10
-    for kind in kinds:
-        if max(saved(tmp_path / "run"), default=0) == STEPS:  # "any moment" was after the end
-            break
-        disturb(case, tmp_path / "run", kind, random)
-    case.finish(tmp_path / "run")
+def test_ten_kills_leave_no_trace(copies, tmp_path, pool):
+    """Places at random, but each kind twice."""
+    case = Case(tmp_path, pool, **{"masking.dupe_factor": copies})
+    random = np.random.default_rng(copies)
+    for kind in random.permutation([*KINDS, *KINDS]):
+        if max(case.list_saved(), default=0) < STEPS:  # else "any moment" was after the end
+            disturb(case, str(kind), random)
+    case.finish()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "names",
-    [("SIGUSR1",), ("SIGUSR2",), ("SIGINT",), ("SIGUSR1", "SIGTERM"), ("SIGTERM", "SIGTERM")],
-    ids="-".join,
+    "names", [("SIGUSR1",), ("SIGINT",), ("SIGUSR1", "SIGTERM"), ("SIGTERM", "SIGTERM")]
 )
 @pytest.mark.fault(2)
-def test_signals_save_and_a_second_one_does_not_wait(names, tmp_path, pool):
+def test_signals_save_and_a_second_does_not_wait(names, tmp_path, pool):
     """A second of another kind adds nothing: schedulers send both; the same again stops at once."""
-    case = Case(tmp_path, pool, KNOBS)
-    workdir = tmp_path / "run"
-    with case.started(workdir, "step:14:sleep=20") as process:
-        wait_for_step(workdir, 10, process)
+    case = Case(tmp_path, pool)
+    with case.started("step:14:sleep=20") as process:
+        case.wait_for(10, process)
         time.sleep(1)  # the steps up to the nap take milliseconds
         for name in names:
             process.send_signal(signal.Signals[name])
             time.sleep(signals.SAME + 0.1)
-        begun = time.monotonic()
         _, err = process.communicate()
     assert process.returncode == 75, err
     assert f"{names[0]}: saving after this step, then stopping" in err
     if names[1:] == names[:1]:
         assert "second SIGTERM: stopping without saving" in err
-        assert time.monotonic() - begun < 10
-        assert max(saved(workdir)) == 10
+        assert max(case.list_saved()) == 10
     else:
-        assert max(saved(workdir)) == 14
         assert "error: stopped at step 14 of 24, saved" in err
-    case.finish(workdir)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.fault(5)
-def test_any_flipped_bit_is_found(seed, tmp_path, pool):
-    case = Case(tmp_path, pool, KNOBS)
-    code, err = case.go(tmp_path / "run", "step:22:kill")
-    assert code == -signal.SIGKILL, err
-    *_, older, newest = saved(tmp_path / "run")  # 15 and 20, or what was saved before them
-    damaged = flip_a_bit(tmp_path / "run" / "checkpoints" / str(newest), seed)
-    err = case.finish(tmp_path / "run")
-    assert f"warning: checkpoint corrupt: {damaged}" in err
-    assert f"resuming {tmp_path / 'run'} at step {older}" in err
+        assert max(case.list_saved()) == 14
+    case.finish()

@@ -1,21 +1,119 @@
-"""Runs of one program go on from the last step that is sound in all of them."""
+"""Runs that train together are the runs they would be alone, and one's failure is its own."""
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
-from bert_jax.errors import CheckpointError
+from bert_jax import sharding, train
+from bert_jax.checkpoints import saving
+from bert_jax.config import knobs, resolve, to_dict
+from bert_jax.errors import CheckpointError, ConfigError, DivergedError
+from bert_jax.training import program, run
+from bert_jax.training.run import Run
 from bert_jax.training.runs import last_common_step
+from bert_jax.training.step import compute_inputs, init_state, make_update
+from tests import outcomes, texts, toy
 from tests.checkpoints.states import flip_bit, save_steps
+from tests.texts import configure
+
+SMALL = {"steps": 8, "logging__every": 1, "checkpoints__every": 4, "evals__validation__every": 4}
+VARIED: tuple[dict[str, object], ...] = (
+    {"masking__rate": 0.15, "seed": 3},
+    {"masking__rate": 0.3, "masking__replace": "(1,0,0)", "optim__learning_rate": 2e-3},
+    {"masking__phases": "((1.0,0.1,'linear'),)", "objectives__nsp__weight": 0.2},
+)
+
+
+def make_jobs(base: Path, folder: Path, **changes: object) -> list[tuple[knobs.Config, Path]]:
+    return [
+        (configure(base, **SMALL | changes | one), folder / str(index))
+        for index, one in enumerate(VARIED)
+    ]
+
+
+@pytest.fixture(scope="module")
+def fused(base, tmp_path_factory) -> Path:
+    """Train all runs in one program, and count how often it was compiled."""
+    folder = tmp_path_factory.mktemp("fused")
+    made: list[program.Program] = []
+    real = program.Program.__init__
+
+    def note(self: Any, *args: Any, **settings: Any) -> None:
+        made.append(self)
+        real(self, *args, **settings)
+
+    with pytest.MonkeyPatch.context() as patch, texts.one_device():
+        patch.setattr(program.Program, "__init__", note)
+        train.train(make_jobs(base, folder))
+    assert [one._update._cache_size() for one in made] == [1], "one program for all runs and steps"
+    losses = [outcomes.logged(folder / str(index), "mlm_loss")[-1] for index in range(3)]
+    assert len(set(losses)) == 3
+    return folder
+
+
+@pytest.mark.fault(1)
+def test_killed_runs_go_on_from_a_common_step(base, fused, tmp_path, monkeypatch, one_device):
+    """The first run has saved step 8, and the kill comes before the second has."""
+    save = saving.Checkpoints.save
+
+    def die(self: Any, step: int, *args: Any, **settings: Any) -> None:
+        if step == 8 and self.folder.parent.name == "1":
+            raise KeyboardInterrupt
+        save(self, step, *args, **settings)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(saving.Checkpoints, "save", die)
+        with pytest.raises(KeyboardInterrupt):
+            train.train(make_jobs(base, tmp_path))
+    train.train(make_jobs(base, tmp_path))
+    for index in range(len(VARIED)):
+        outcomes.assert_same(tmp_path / str(index), fused / str(index), 8)
+
+
+@pytest.mark.fault(6)
+def test_diverged_run_is_frozen_and_others_go_on(base, fused, tmp_path, monkeypatch, one_device):
+    def poison(config: knobs.Config, step: int) -> Any:
+        found = compute_inputs(config, step)
+        if config.seed != 3 or step < 2:
+            return found
+        return found._replace(weights={**found.weights, "mlm": np.float32(np.nan)})
+
+    monkeypatch.setattr(run, "compute_inputs", poison)
+    told: list[tuple[str, str]] = []
+    train.train(
+        make_jobs(base, tmp_path, optim__nonfinite_limit=3),
+        on_diverged=lambda workdir, error: told.append((workdir.name, str(error)[:24])),
+    )
+    assert told == [("0", "3 updates in a row had a")]
+    assert max(line["step"] for line in outcomes.metrics(tmp_path / "0")) == 4
+    for index in (1, 2):
+        ours, whole = (folder / str(index) for folder in (tmp_path, fused))
+        assert outcomes.metrics(ours) == outcomes.metrics(whole)
+    with pytest.raises(DivergedError):  # nobody is left
+        train.train(make_jobs(base, tmp_path / "alone", optim__nonfinite_limit=3)[:1])
+
+
+def test_runs_begin_anew_where_they_share_no_step(base, tmp_path, capfd, one_device):
+    train.train(make_jobs(base, tmp_path)[:1])
+    capfd.readouterr()
+    train.train(make_jobs(base, tmp_path)[:2])
+    said = capfd.readouterr().err
+    assert "2 runs begin anew: no step is saved by all of them" in said
+    assert len(outcomes.logged(tmp_path / "0", "loss")) == 8
 
 
 def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
     folders = [tmp_path / name / "checkpoints" for name in "ab"]
     save_steps(folders[0], 4, 8, 12)
     save_steps(folders[1], 4, 8)
-    runs = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
+    runs: Any = [SimpleNamespace(checkpoints=SimpleNamespace(folder=folder)) for folder in folders]
     assert last_common_step(runs) == 8
     flip_bit(folders[1] / "8" / "rest" / "_METADATA")
     assert last_common_step(runs) == 4
@@ -25,4 +123,77 @@ def test_last_common_step_is_sound_in_all_runs(tmp_path, capsys):
     flip_bit(folders[0] / "4" / "manifest.json")
     with pytest.raises(CheckpointError, match=r"checkpoint corrupt: .*a/checkpoints/4/manifest"):
         last_common_step(runs)
-    assert last_common_step([SimpleNamespace(checkpoints=SimpleNamespace(folder=tmp_path))]) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "count"), [("map", 8), ("vmap", 2), ("vmap", 8)])
+def test_runs_lie_on_devices_of_their_own(how, count):
+    """The update over a mesh of runs and rows equals the update of each run by itself."""
+    config = toy.config(parallel__arms=how, masking__rate=0.4, batch_size=8)
+    several = [resolve(to_dict(config) | {"seed": seed}) for seed in range(count)]
+    mesh = sharding.make_mesh(config.parallel, count)
+    assert dict(mesh.shape) == {"run": count, "data": 8 // count, "fsdp": 1}
+    together = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, count)
+    states = [together.init(one.seed) for one in several]
+    inputs = [compute_inputs(one, 6) for one in several]
+    batch = toy.batch(8, 24)
+    stacked, metrics = together.update(together.place(states), batch, inputs)
+    used = {s.device for leaf in jax.tree.leaves(stacked) for s in leaf.addressable_shards}
+    assert len(used) == 8
+    single = jax.jit(make_update(config, toy.SPECIAL, toy.VOCAB))
+    for index in (0, count - 1):
+        seed = np.uint32(several[index].seed)
+        state = jax.jit(lambda seed: init_state(config, toy.VOCAB, seed))(seed)
+        expected, found = single(state, batch, inputs[index])
+        ours = together.fetch_metrics(metrics)[index]
+        for name, (total, size) in found.items():
+            wanted = (float(total), float(size))
+            assert ours[name] == pytest.approx(wanted, rel=1e-4, abs=1e-6), name
+        mine = together.pick_state(stacked, index)["optimizer"]  # weights drift in Adam
+        pairs = zip(jax.tree.leaves(mine), jax.tree.leaves(expected["optimizer"]), strict=True)
+        for a, b in pairs:
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("prng", ["threefry2x32", "rbg"])
+def test_dropout_of_a_fused_run_follows_its_seed(prng):
+    """Under vmap the faster generators would draw other bits than alone."""
+
+    def update(state: Any, batch: Any, seed: Any) -> Any:
+        key = jax.random.fold_in(jax.random.key(seed, impl=prng), state)
+        return state + 1, jax.random.bernoulli(key, 0.5, (64,)) + batch
+
+    mesh = sharding.make_mesh(knobs.Parallel(data=8), 3)
+    mapping = program._choose_mapping(knobs.Parallel(arms="vmap", prng=prng))
+    several = program._map_over_runs(update, mesh, mapping)
+    _, drawn = jax.jit(several)(np.zeros(3, np.int32), np.int32(0), np.arange(3, dtype=np.uint32))
+    for seed in range(3):
+        alone = jax.jit(update)(np.int32(0), np.int32(0), np.uint32(seed))[1]
+        np.testing.assert_array_equal(drawn[seed], alone)
+
+
+def test_runs_under_pmap_do_not_train_together(base, tmp_path):
+    config = configure(base, parallel__step="pmap", batch_size=8)
+    with pytest.raises(ConfigError, match="train together under jit"):
+        train.train([(config, tmp_path / "a"), (config, tmp_path / "b")])
+
+
+def test_evaluation_of_nothing_is_never_the_best():
+    made: Any = SimpleNamespace(
+        config=SimpleNamespace(checkpoints=SimpleNamespace(best="mlm_loss")),
+        writer=SimpleNamespace(write=lambda *_: None, write_samples=lambda *_: None),
+        best=None,
+        misses=0,
+        rank=None,
+    )
+    seen = []
+    for step, loss in enumerate((math.nan, 2.0, math.nan, 1.0, math.nan)):
+        Run.record_evaluation(made, "validation", {"mlm_loss": loss}, [], step)
+        seen.append((made.rank, made.best, made.misses))
+    assert seen == [
+        (None, None, 0),
+        ((1, 2.0), 2.0, 0),
+        ((1, 2.0), 2.0, 1),
+        ((3, 1.0), 1.0, 0),
+        ((3, 1.0), 1.0, 1),
+    ]

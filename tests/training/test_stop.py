@@ -12,7 +12,8 @@ from bert_jax import train
 from bert_jax.checkpoints import steps
 from bert_jax.config import knobs
 from bert_jax.errors import Stopped
-from bert_jax.training import evaluations, stop
+from bert_jax.evaluation import corpus
+from bert_jax.training import stop
 from tests import outcomes, texts
 
 
@@ -33,9 +34,8 @@ def count_steps(workdir: Path) -> list[int]:
     ]
 
 
-@pytest.mark.fault(1)
-@pytest.mark.parametrize("when", ["before the evaluation", "in the evaluation"])
-@pytest.mark.parametrize("step", [3, 6])
+@pytest.mark.fault(1, 2)
+@pytest.mark.parametrize(("when", "step"), [("before it", 3), ("in it", 6)])
 def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, when, step):
     config = configure(tmp_path)
     train.run(config, tmp_path / "whole", command=[])
@@ -46,12 +46,12 @@ def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, wh
         if len(calls) == step // 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    evaluate = evaluations.Evaluations._evaluate
+    evaluate = corpus.Evaluator.__call__
     should_stop = stop.StopFlag.should_stop
 
-    def interrupt(evaluations, name, state):
+    def interrupt(evaluator, params, *rest):
         send_signal()
-        return evaluate(evaluations, name, state)
+        return evaluate(evaluator, params, *rest)
 
     def stop_at(flag, now):
         if now % 3 == 0:
@@ -59,8 +59,8 @@ def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, wh
         return should_stop(flag, now)
 
     with monkeypatch.context() as patch:
-        if when == "in the evaluation":
-            patch.setattr(evaluations.Evaluations, "_evaluate", interrupt)
+        if when == "in it":
+            patch.setattr(corpus.Evaluator, "__call__", interrupt)
         else:
             patch.setattr(stop.StopFlag, "should_stop", stop_at)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):

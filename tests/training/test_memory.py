@@ -1,0 +1,49 @@
+"""Memory: what no memory can hold is refused at once, and a lack of it names what fits."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import jax
+import pytest
+
+from bert_jax import cli, sharding, train
+from bert_jax.data import prepare
+from bert_jax.training import memory, program
+from tests.texts import configure
+
+
+@pytest.mark.fault(23)
+@pytest.mark.parametrize("room", ["enough for 4 rows", "none"])
+def test_out_of_memory_names_the_accumulation_that_fits(
+    base, tmp_path, monkeypatch, capsys, room, one_device
+):
+    """The estimate equals a dry run's, which with that accumulation is within what there is."""
+    config = configure(base)
+    size = prepare.prepare_corpus(config, log=lambda line: None).tokenizer.size
+    mesh = sharding.make_mesh(config.parallel)
+
+    def estimate(parts: int) -> int:
+        optim = dataclasses.replace(config.optim, accumulation=parts)
+        return sum(memory.estimate(dataclasses.replace(config, optim=optim), size, mesh))
+
+    def exhaust(*_: object) -> None:
+        raise jax.errors.JaxRuntimeError(
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.\nmore"
+        )
+
+    assert estimate(1) > estimate(2) > estimate(4)
+    available = estimate(4) if room != "none" else memory.estimate(config, size, mesh)[0] // 2
+    monkeypatch.setattr(memory, "device_bytes", lambda: available)
+    monkeypatch.setattr(program.Program, "update", exhaust)
+    words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
+    assert cli.execute(words) == 2
+    error, hint = capsys.readouterr().err.strip().splitlines()[-2:]
+    assert error.startswith("error: out of memory on a device: an update is estimated to take ")
+    assert "(RESOURCE_EXHAUSTED: Out of memory while trying to allocate 999 bytes.)" in error
+    if room == "none":
+        assert hint.startswith("hint: no optim.accumulation is enough")
+        return
+    assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
+    train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
+    assert f"memory/device   {memory.readable(estimate(4))}" in capsys.readouterr().out
