@@ -120,7 +120,7 @@ def test_summary_follows_from_the_tables(name, tmp_path):
     for picture in (FOLDER / name).glob("*.png"):  # the summary links to those that are there
         (tmp_path / picture.name).touch()
     build.write(StudyFolder(tmp_path))
-    for file in ("summary.md", "results.csv"):
+    for file in ("summary.md", "results.csv", "differences.csv"):
         assert (tmp_path / file).read_bytes() == (FOLDER / name / file).read_bytes()
 
 
@@ -186,11 +186,11 @@ def test_the_peak_of_the_longer_training_is_the_best_of_those_tried_for_the_mask
 
 def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
     copy_tables("masking_rate", tmp_path)
-    beside = ["cross_rate_2x128.png", "masking.rate_pos_accuracy.png"]
-    for name in beside:
+    for name in ("cross_rate_2x128.png", "masking.rate_pos_accuracy.png"):
         (tmp_path / name).touch()
     build.write(StudyFolder(tmp_path))
-    assert sorted(path.name for path in tmp_path.glob("*.png")) == beside  # and no others
+    beside = sorted(path.name for path in tmp_path.glob("*.png"))
+    assert len(beside) == 3  # these two and the figure of the answer
     for name in beside:
         assert b"masking_rate: 54 of 54 cells done" in (tmp_path / name).read_bytes()
 
@@ -338,13 +338,17 @@ def test_text_that_is_read_often_is_another_text(shared):
         *("next_sentence", "precision", "schedule", "static_vs_dynamic"),
     ],
 )
-def test_intervals_of_a_readme_are_in_its_summary(name):
-    """Each "(a to b)", whichever way round, as rounded there."""
+def test_intervals_of_a_readme_are_in_its_report(name):
+    """Each "(a to b)", whichever way round, as rounded there, or in its differences.csv."""
     number = r"([-+]?\d+(?:\.\d+)?)"
     readme = (FOLDER / name / "README.md").read_text()
     summary = (FOLDER / name / "summary.md").read_text().replace("\N{MINUS SIGN}", "-")
     summary = summary.replace(" nats", "").replace("\N{NO-BREAK SPACE}%", "")
     known = [tuple(map(float, ends)) for ends in re.findall(f"{number} to {number}", summary)]
+    with (FOLDER / name / "differences.csv").open(newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["low"]]
+    ends = [(float(row["low"]), float(row["high"])) for row in rows]
+    known += [*ends, *((100 * low, 100 * high) for low, high in ends)]  # shares in per cent
     known += [(-high, -low) for low, high in known]
     quoted = re.findall(rf"[(,]\s?{number}\s+to\s+{number}\)", readme)
     assert quoted

@@ -334,7 +334,9 @@ def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> No
     look: dict[str, Any] = {"markersize": 5, "markeredgewidth": 0}
     if single:
         look = {"markersize": 4, "fillstyle": "none", "alpha": 0.5}
-    axes.plot(*np.reshape(points, (-1, 2)).T, "o", clip_on=False, color=colour, **look)
+    # Without points the marks lie in the corner of the canvas, where the layout leaves them room.
+    if len(points):
+        axes.plot(*np.reshape(points, (-1, 2)).T, "o", clip_on=False, color=colour, **look)
 
 
 def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> list[Reading]:

@@ -37,7 +37,6 @@ from bert_jax.studies.engines.base import Capacity
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import find_groups
 from bert_jax.studies.launch import Launcher
-from bert_jax.studies.report import compare, power
 from bert_jax.studies.spec import Cell, Study
 from bert_jax.system import disk, folder_locks, machine
 from bert_jax.training import trackers
@@ -187,12 +186,14 @@ def _write_notes(
 
 def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> list[str]:
     """Return the power for the claims that the cells can judge, by runs that there are."""
+    from bert_jax.studies.report import compare, power  # scipy takes a while to load
+
     study = named.study
     points = {
         tuple(cell.labels.items()): (dict(cell.labels), {*cell.evaluations}) for cell in cells
     }
     known = [*points.values()]
-    asked = [claimed for claimed in study.claims if compare.claimed_places(claimed, known)]
+    asked = [claimed for claimed in study.claims if compare.find_claimed_places(claimed, known)]
     if not asked:
         return []
     comparisons = [dataclasses.asdict(comparison) for comparison in study.comparisons]

@@ -35,7 +35,11 @@ def write_report(name: str, folder: Path) -> Path:
     """Copy a committed study without its summary, and write its report again."""
     place = folder / name
     beside = ROOT / "experiments" / name
-    shutil.copytree(beside, place, ignore=shutil.ignore_patterns("*.png", "summary.md", "*.html"))
+    shutil.copytree(
+        beside,
+        place,
+        ignore=shutil.ignore_patterns("*.png", "summary.md", "differences.csv", "*.html"),
+    )
     with contextlib.redirect_stdout(io.StringIO()):
         code = execute(["study", "report", f"--workdir={place}"])
     assert code == 0, f"the report of {name} ended with exit code {code}"
@@ -54,10 +58,17 @@ def measure(name: str, folder: Path) -> Numbers:
 
 
 def read_table(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the rows of a results.csv by the name of their cell, numbers as numbers."""
+    """Return the rows of a table by their names, numbers as numbers.
+
+    The name is the cell of results.csv, or the metric, family and point of differences.csv.
+    """
     with path.open(newline="", encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
-    return {row["cell"]: {name: _value(text) for name, text in row.items()} for row in rows}
+    named = ("cell",) if "cell" in rows[0] else ("metric", "family", "point", "baseline")
+    return {
+        "; ".join(row[name] for name in named): {name: _value(row[name]) for name in row}
+        for row in rows
+    }
 
 
 def read_summary(text: str) -> Numbers:

@@ -17,12 +17,13 @@ SLOW = [name for name in report_rows.STUDIES if name not in report_rows.QUICK]
 
 
 def check(name: str, folder: Path) -> None:
-    """Compare a report with the frozen numbers, and its results.csv with the committed one."""
+    """Compare a report with the frozen numbers, and its tables with the committed ones."""
     found = report_rows.measure(name, folder)
     assert golden.find_differences(FROZEN[name], found, TOLERANCE) == []
-    tables = (ROOT / "experiments" / name / "results.csv", folder / name / "results.csv")
-    committed, written = map(report_rows.read_table, tables)
-    assert golden.find_differences(committed, written, TOLERANCE) == []
+    for table in ("results.csv", "differences.csv"):
+        files = (ROOT / "experiments" / name / table, folder / name / table)
+        committed, written = map(report_rows.read_table, files)
+        assert golden.find_differences(committed, written, TOLERANCE) == []
 
 
 def test_every_study_is_frozen():

@@ -7,9 +7,10 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import expit, logit
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.scaling import Run, at_equal, fit, fit_at_equal, inverse, logit
+from bert_jax.studies.scaling import Run, fit, fit_at_equal, read_at_equal
 
 SIZES, BUDGETS, SEEDS = (1e5, 4e5, 1.6e6), (1.5e6, 3e6, 6e6, 12e6), (0, 1, 2)
 VALUES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
@@ -46,15 +47,12 @@ def planted(
 def test_fit_finds_the_truth_without_noise():
     found = fit(planted(1e-6), draws=200)
     for optimum in found.optima:
-        right = inverse(best(optimum.size, optimum.budget))
+        right = expit(best(optimum.size, optimum.budget))
         assert optimum.value == pytest.approx(right, abs=1e-3)
         assert optimum.low < optimum.value < optimum.high
         assert optimum.inside == (0.1 <= right <= 0.6)
     assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=1e-3)
     assert found.over_size.estimate == pytest.approx(OVER_SIZE, abs=1e-3)
-    assert found.freedom == pytest.approx(
-        len(SIZES) * len(BUDGETS) * (len(VALUES) * 3 - 3 - 2), rel=0.1
-    )
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.7])
@@ -69,9 +67,8 @@ def test_fit_intervals_hold_the_planted_exponents(correlation):
         exponents = found.over_budget, found.over_size
         estimates.append([exponent.estimate for exponent in exponents])
         halves.append([(exponent.high - exponent.low) / 2 for exponent in exponents])
-        inside = [o.low <= inverse(best(o.size, o.budget)) <= o.high for o in found.optima]
+        inside = [o.low <= expit(best(o.size, o.budget)) <= o.high for o in found.optima]
         held[2] += np.mean(inside)
-        assert found.deviation == pytest.approx(0.01, rel=0.25)
     assert (held >= 90).all(), held
     assert held[2] <= 99.5, "an interval that always holds says nothing"
     wide = np.mean(halves, axis=0) / np.std(estimates, axis=0)
@@ -88,7 +85,6 @@ def test_fit_intervals_are_as_wide_as_the_noise():
     losses = np.array([run.loss for run in runs])
     coefficients, squares, *_ = np.linalg.lstsq(design, losses, rcond=None)
     variance = float(squares[0]) / (len(runs) - 5)
-    assert found.deviation == pytest.approx(math.sqrt(variance))
     b, c = coefficients[-2:]
     gradient = np.array([-1 / (2 * c), b / (2 * c * c)])
     covariance = variance * np.linalg.inv(design.T @ design)[-2:, -2:]
@@ -101,38 +97,12 @@ def test_fit_intervals_are_as_wide_as_the_noise():
     assert math.isnan(found.over_size.estimate)
 
 
-def test_fit_sees_the_noise_of_a_trunk():
-    assert fit(planted(0.01, 0.0), draws=50).correlation < 0.2
-    assert fit(planted(0.01, 0.8), draws=50).correlation > 0.6
-
-
-def test_fit_counts_runs_of_a_trunk_as_fewer():
-    """Four budgets that err as one are one."""
-    apart, alike = (fit(planted(0.01, rho), draws=50).freedom for rho in (0.0, 0.98))
-    assert alike == pytest.approx(apart / len(BUDGETS), rel=0.1)
-
-
 def test_fit_intervals_hold_for_budgets_of_a_trunk():
     held = []
     for seed in range(100):
         found = fit(planted(0.02, 0.8, seed, sizes=SIZES[1:2], seeds=(0,)), draws=200, seed=seed)
-        held += [o.low <= inverse(best(o.size, o.budget)) <= o.high for o in found.optima]
+        held += [o.low <= expit(best(o.size, o.budget)) <= o.high for o in found.optima]
     assert np.mean(held) >= 0.93
-
-
-@pytest.mark.parametrize(("sizes", "seeds"), [(SIZES[1:2], (0, 1)), (SIZES[:2], SEEDS)])
-def test_fit_warns_rightly_for_budgets_of_a_trunk(sizes, seeds):
-    """Shapes and courses that are right are called wrong in at most 10 of 100 studies."""
-    alarms = np.zeros(2)
-    for seed in range(100):
-        found = fit(planted(0.01, 0.85, seed, sizes=sizes, seeds=seeds), draws=100, seed=seed)
-        alarms += found.bent <= 0.05, found.misfit <= 0.05
-    assert (alarms <= 10).all(), alarms
-    shifted = [
-        run._replace(loss=run.loss + 0.006 * logit(run.value) * (run.budget == BUDGETS[1]))
-        for run in planted(0.01, 0.95)
-    ]
-    assert fit(shifted, draws=200).misfit < 1e-3  # by 0.06 in the logit; their errors are 0.05
 
 
 def test_fit_gives_a_flat_size_no_say_in_the_trend():
@@ -150,26 +120,6 @@ def test_fit_gives_a_flat_size_no_say_in_the_trend():
     assert shown <= 4
 
 
-def test_fit_reports_a_curved_trend():
-    bent = [
-        run._replace(loss=run.loss + 0.2 * logit(run.value) * (run.budget == BUDGETS[1]))
-        for run in planted(0.003)
-    ]
-    assert fit(bent, draws=200).misfit < 1e-3
-    assert fit(planted(0.003), draws=200).misfit > 0.01
-
-
-def test_fit_reports_a_loss_that_is_no_parabola():
-    bent = [
-        run._replace(loss=run.loss + 0.02 * abs(logit(run.value) - logit(0.3)) ** 3)
-        for run in planted(0.003)
-    ]
-    assert fit(bent, draws=50).bent < 1e-3
-    assert fit(planted(0.003), draws=50).bent > 0.01
-    single = [run for run in planted(0.003) if run.seed == 0]
-    assert math.isnan(fit(single, draws=50).bent), "one seed: no noise to judge the shape by"
-
-
 def test_fit_has_no_best_value_without_a_minimum():
     hill = [
         run._replace(loss=5 - (run.loss - 5) if run.size == SIZES[0] else run.loss)
@@ -180,16 +130,11 @@ def test_fit_has_no_best_value_without_a_minimum():
     assert found.over_budget.estimate == pytest.approx(OVER_BUDGET, abs=0.02)
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda run: run._replace(value=1.0), "parabola"),
-        (lambda run: run._replace(value=0.15 if run.value < 0.3 else 0.4), "parabola"),
-    ],
-)
-def test_fit_refuses_values_that_make_no_curve(change, said):
-    with pytest.raises(ConfigError, match=said):
-        fit([change(run) for run in planted(0.01)])
+@pytest.mark.parametrize("values", [(0.15, 0.3, 1.0), (0.15, 0.4)])
+def test_fit_refuses_values_that_make_no_curve(values):
+    runs = [Run(1e5, 1e6, value, seed, 5.0) for value in values for seed in SEEDS]
+    with pytest.raises(ConfigError, match="parabola"):
+        fit(runs)
 
 
 def test_fit_refuses_as_many_runs_as_parameters():
@@ -198,7 +143,7 @@ def test_fit_refuses_as_many_runs_as_parameters():
         fit(three)
 
 
-def test_at_equal_reads_lines_in_the_log_exactly():
+def test_read_at_equal_reads_lines_in_the_log_exactly():
     """Whatever a value makes its runs cost; sizes and seeds are each read by themselves."""
 
     def cost(run: Run) -> float:
@@ -208,7 +153,7 @@ def test_at_equal_reads_lines_in_the_log_exactly():
         return 9 - (0.1 + 0.05 * run.value) * math.log(at) + 0.3 * run.seed - 1e-7 * run.size
 
     runs = [run._replace(loss=loss(run, cost(run))) for run in planted(0.0)]
-    read, weights = at_equal(runs, [cost(run) for run in runs])
+    read, weights = read_at_equal(runs, [cost(run) for run in runs])
     assert len(read) == len(runs)
     assert weights @ [run.loss for run in runs] == pytest.approx([run.loss for run in read])
     for run in read:
@@ -223,31 +168,20 @@ def test_at_equal_reads_lines_in_the_log_exactly():
         assert costs[-1] == pytest.approx(size * BUDGETS[-1] * (1 + min(VALUES)))
 
 
-@pytest.mark.parametrize("far", [1.0, 30.0, 800.0, 1e6])
-def test_inverse_of_any_logit_is_a_share(far):
-    low, high = inverse(-far), inverse(far)
-    assert 0 <= low < 0.5 < high <= 1
-    assert low + high == pytest.approx(1, abs=1e-15)
-    assert (inverse(-math.inf), inverse(math.inf)) == (0, 1)
-    assert math.isnan(inverse(math.nan))
-    if far < 700:
-        assert math.log(low) - math.log1p(-low) == pytest.approx(-far)
-
-
-def test_at_equal_reads_nothing_without_common_costs():
+def test_read_at_equal_reads_nothing_without_common_costs():
     one = [run for run in planted(0.0) if run.budget == BUDGETS[0]]
-    assert at_equal(one, [run.budget for run in one])[0] == []
+    assert read_at_equal(one, [run.budget for run in one])[0] == []
     two = [run for run in planted(0.0) if run.budget in BUDGETS[:2]]
-    assert at_equal(two, [run.budget * 10 ** (10 * run.value) for run in two])[0] == []
+    assert read_at_equal(two, [run.budget * 10 ** (10 * run.value) for run in two])[0] == []
     with pytest.raises(ConfigError, match="no cost that all values have in common"):
         fit_at_equal(one, [run.budget for run in one])
 
 
-def test_at_equal_leaves_out_runs_without_all_budgets():
+def test_read_at_equal_leaves_out_runs_without_all_budgets():
     whole = planted(0.0)
     part = [r for r in whole if (r.size, r.value, r.seed) != (SIZES[0], 0.6, 1) or r.budget < 6e6]
     costs = [[run.budget * (1 + run.value) for run in runs] for runs in (whole, part)]
-    read = [set(at_equal(*each)[0]) for each in zip((whole, part), costs, strict=True)]
+    read = [set(read_at_equal(*each)[0]) for each in zip((whole, part), costs, strict=True)]
     left = {run for run in read[0] if (run.size, run.value, run.seed) == (SIZES[0], 0.6, 1)}
     assert read[1] == read[0] - left
 

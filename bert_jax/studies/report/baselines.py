@@ -7,12 +7,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import CHANCE, baselines, lower_is_better, pretty
-from bert_jax.studies.report import intervals
-from bert_jax.studies.report.collect import Axis, Family, Result
+from bert_jax.reporting.metric_names import CHANCE, baselines, lower_is_better
+from bert_jax.studies.report.collect import Family, Result
+from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View, find_values, get_metric
+from bert_jax.studies.report.wording import join_names, name_measure
 
 EVEN = 0.5  # accuracy of guessing which of two sentences is right
+LISTED = 6  # points of a warning, at most; more are counted
 
 
 def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
@@ -22,9 +24,9 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
     with_metric = [result for result in view.results if metric in result.metrics]
     levels = {}
     for result in with_metric:
-        known = [result.metrics.get(f"{evaluation}/{key}") for key in keys]
-        if (level := next((value for value in known if value is not None), None)) is not None:
-            levels[result.entry.id] = level
+        for key in (f"{evaluation}/{key}" for key in reversed(keys)):
+            if key in result.metrics:
+                levels[result.entry.id] = result.metrics[key]
     pairs = view.study.get("evaluations", {}).get(evaluation, {}).get("name") == "blimp"
     chance = EVEN if pairs and name == "accuracy" else CHANCE.get(name)
     if not levels and chance is not None:
@@ -32,14 +34,8 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
     return words, levels
 
 
-def format_levels(levels: Mapping[str, float], share: bool) -> str:
-    """Format a baseline's level, or its range where cells differ in it."""
-    ends = dict.fromkeys(number(end(levels.values()), share) for end in (min, max))
-    return " to ".join(ends)
-
-
-def draw_levels(view: View, metric: str) -> list[tuple[str, float]]:
-    """Return name and level of a metric's baseline; both ends of the range if cells differ."""
+def list_levels(view: View, metric: str) -> list[tuple[str, float]]:
+    """List name and level of a metric's baseline; both ends of the range if cells differ."""
     words, levels = find_baseline(view, metric)
     ends = sorted({round(level, 6) for level in levels.values()})
     if not ends:
@@ -50,7 +46,7 @@ def draw_levels(view: View, metric: str) -> list[tuple[str, float]]:
 def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
     """List the points that are not shown to be better than the baseline, and whether all are.
 
-    Each run is held against the baseline of its own evaluation. An interval over seeds and, if the
+    Each run is compared with the baseline of its own evaluation. An interval over seeds and, if the
     metric has one, over examples decides. With neither, the sign decides.
     """
     behind = []
@@ -64,11 +60,10 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
 
 
 def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
-    """Return whether the interval of some runs includes the baseline, or lies behind it."""
+    """Tell whether the interval of some runs includes the baseline, or lies behind it."""
     sign = 1 if lower_is_better(metric) else -1
-    mean = intervals.summarize_values(
-        [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
-    )
+    gaps = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
+    mean = summarize_values(gaps)
     seeds = mean.high - mean.mean if mean.n > 1 else 0.0
     # The same examples are read with each seed, so that more seeds do not narrow this part.
     examples = [
@@ -79,34 +74,30 @@ def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -
 
 def warn_of_behind(view: View, comparison: Mapping[str, Any]) -> list[str]:
     """Warn of points that are not shown to be better than reading no context."""
-    found = []
-    axis = view.axis(comparison["axis"])
+    warned = []
     families = view.families(comparison["axis"])
     for metric in comparison["metrics"]:
         words, levels = find_baseline(view, metric)
-        listed = []
-        all_are = bool(levels)
-        for family in families:
-            behind, whole = find_behind(family, metric, levels)
-            all_are &= whole
-            if behind:
-                where = f"{family.name}: " if family.name and len(families) > 1 else ""
-                listed.append(where + ", ".join(name_label(axis, label) for label in behind))
-        if listed:
-            level = format_levels(levels, view.is_percent(metric))
-            which = "every point" if all_are else "; ".join(listed)
-            measure = name_measure(metric)
-            found.append(f"Not shown to be better than {words} ({level}) by {measure}: {which}.")
-    return found
-
-
-def name_measure(metric: str) -> str:
-    """Write a metric's name inside a sentence."""
-    text = pretty(metric)
-    return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
-
-
-def name_label(axis: Axis, label: str) -> str:
-    """Write the label of a point; one that is no number stands in quotation marks."""
-    label = label.replace(" %", f"{SPACE}%")
-    return label if axis.numeric else f"“{label}”"
+        found = {family.name: find_behind(family, metric, levels) for family in families}
+        count = sum(len(labels) for labels, _ in found.values())
+        if not count:
+            continue
+        listed = [
+            f"{f'{name}: ' if name else ''}{join_names(*labels)}"
+            for name, (labels, _) in found.items()
+            if labels
+        ]
+        which = "; ".join(listed)
+        if all(whole for _, whole in found.values()):
+            which = "every point"
+        elif count > LISTED:
+            runs = (runs for family in families for runs in family.runs.values())
+            known = sum(bool(find_values(one, get_metric(metric))) for one in runs)
+            which = f"{count} of {known} points"
+        share = view.is_percent(metric)
+        ends = dict.fromkeys(number(end(levels.values()), share) for end in (min, max))
+        level = " to ".join(ends).replace(f"{SPACE}% to", " to")
+        warned.append(
+            f"Not shown to be better than {words} ({level}) by {name_measure(metric)}: {which}."
+        )
+    return warned

@@ -4,40 +4,32 @@
     render_markdown(blocks)
     render_html(blocks)
 
-Both renderings come from the same blocks, so they cannot differ. The summary leaves out sections
-that are details.
+Both renderings come from the same blocks, so they cannot differ. Details are folded on the page and
+left out of the summary.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from typing import TypeAlias
 
-from bert_jax.reporting import page, text_table
+from bert_jax.reporting import page
 from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.svg import draw
-from bert_jax.studies.report.wording import format_count
 
 
-@dataclass(frozen=True)
-class Bold:
+class Bold(str):
     """Words in bold, such as a significant difference."""
 
-    text: str
 
-
-@dataclass(frozen=True)
-class Code:
+class Code(str):
     """Words as they are typed."""
 
-    text: str
 
-
-Span: TypeAlias = str | Bold | Code
-Text: TypeAlias = Span | tuple[Span, ...]
+Text: TypeAlias = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -75,7 +67,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures by the names of their files."""
+    """Figures by the names of their files; the page shows each where it comes first."""
 
     figures: Mapping[str, Figure]
 
@@ -89,11 +81,10 @@ class Html:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading. The page may fold them; the summary leaves out `detail`."""
+    """Blocks under a heading."""
 
     title: str
     blocks: Sequence[Block] = field(default=())
-    folded: bool = False
     detail: bool = False
 
 
@@ -102,13 +93,8 @@ Block: TypeAlias = Title | Paragraph | Bullets | Table | Figures | Html | Sectio
 FindPicture: TypeAlias = Callable[[str], str | None]
 
 
-def add_detail(title: str, blocks: Sequence[Block]) -> Section:
-    """Make a folded section that only the page has."""
-    return Section(title, blocks, folded=True, detail=True)
-
-
 def find_figures(blocks: Iterable[Block]) -> dict[str, Figure]:
-    """Return all figures of a report by the names of their files."""
+    """Find all figures of a report by the names of their files."""
     found: dict[str, Figure] = {}
     for block in blocks:
         if isinstance(block, Section):
@@ -118,19 +104,8 @@ def find_figures(blocks: Iterable[Block]) -> dict[str, Figure]:
     return found
 
 
-def drop_repeated(blocks: Iterable[Block], shown: set[str]) -> list[Block]:
-    """Leave out figures that an earlier block shows; `shown` has their names and gets further."""
-    kept: list[Block] = []
-    for block in blocks:
-        if isinstance(block, Section):
-            kept.append(replace(block, blocks=drop_repeated(block.blocks, shown)))
-        elif isinstance(block, Figures):
-            new = {name: one for name, one in block.figures.items() if name not in shown}
-            shown.update(new)
-            kept.append(Figures(new))
-        else:
-            kept.append(block)
-    return kept
+def _render_spans(text: Text, style: Callable[[str], str]) -> str:
+    return "".join(map(style, text if isinstance(text, tuple) else (text,)))
 
 
 # --- Markdown -----------------------------------------------------------------------------------
@@ -139,13 +114,7 @@ def drop_repeated(blocks: Iterable[Block], shown: set[str]) -> list[Block]:
 def render_markdown(
     blocks: Iterable[Block], find_picture: FindPicture = lambda name: None, level: int = 2
 ) -> str:
-    """Render blocks as Markdown, paragraphs with a line for each.
-
-    Args:
-      blocks: of the report.
-      find_picture: gives the address of a figure's file.
-      level: of the heading of a section.
-    """
+    """Render blocks as Markdown; `level` is that of the heading of a section."""
     parts = [_render_block(block, find_picture, level) for block in blocks]
     return "\n\n".join(filter(None, parts))
 
@@ -153,45 +122,32 @@ def render_markdown(
 def _render_block(block: Block, find_picture: FindPicture, level: int) -> str:
     match block:
         case Title(name, question):
-            return "\n\n".join(
-                filter(None, [f"# {escape_markdown(name)}", escape_markdown(question)])
-            )
+            return "\n\n".join(filter(None, [f"# {_style(name)}", _style(question)]))
         case Paragraph(text):
-            return _markdown(text)
+            return _render_spans(text, _style)
         case Bullets(items):
-            return "\n".join(f"- {_markdown(item)}" for item in items)
+            return "\n".join(f"- {_render_spans(item, _style)}" for item in items)
         case Table(head, rows):
-            return _render_table(head, rows)
+            lines = [[_render_spans(cell, _style) for cell in row] for row in (head, *rows)]
+            first, *others = (f"| {' | '.join(line)} |" for line in lines)
+            return "\n".join([first, f"|---|{'---:|' * (len(head) - 1)}", *others])
         case Figures(figures):
             found = {name: find_picture(name) for name in figures}
-            shown = [
-                f"![{escape_markdown(figures[n].title)}]({at})" for n, at in found.items() if at
-            ]
+            shown = (f"![{_style(figures[n].title)}]({at})" for n, at in found.items() if at)
             return "\n\n".join(shown)
         case Section(title, inner, detail=False):
             body = render_markdown(inner, find_picture, level + 1)
-            return f"{'#' * level} {escape_markdown(title)}\n\n{body}" if body else ""
+            return f"{'#' * level} {_style(title)}\n\n{body}" if body else ""
     return ""
 
 
-def _render_table(head: Sequence[str], rows: Sequence[Sequence[Text]]) -> str:
-    lines = [
-        [escape_markdown(name) for name in head],
-        *([_markdown(cell) for cell in r] for r in rows),
-    ]
-    first, *others = (f"| {' | '.join(line)} |" for line in lines)
-    return "\n".join([first, f"|---|{'---:|' * (len(head) - 1)}", *others])
-
-
-def _markdown(text: Text) -> str:
-    match text:
-        case tuple():
-            return "".join(map(_markdown, text))
-        case Bold(words):
-            return f"**{escape_markdown(words)}**"
-        case Code(words):
-            return format_code(words)
-    return escape_markdown(text)
+def _style(text: str) -> str:
+    """Write a span as Markdown."""
+    if isinstance(text, Code):
+        fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+        return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
+    safe = escape_markdown(text)
+    return f"**{safe}**" if isinstance(text, Bold) else safe
 
 
 def escape_markdown(text: str) -> str:
@@ -205,106 +161,73 @@ def escape_markdown(text: str) -> str:
     )
 
 
-def format_code(text: str) -> str:
-    """Format a span of code, whatever backticks are in it."""
-    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
-    return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
-
-
-def render_text(table: Table) -> str:
-    """Render a table for a terminal."""
-    return text_table.table([table.head, *([str(cell) for cell in row] for row in table.rows)])
-
-
 # --- HTML ---------------------------------------------------------------------------------------
-
-LONG = 1_500  # characters of a section that is folded, though it has no figure and no table
 
 
 def render_html(blocks: Sequence[Block]) -> str:
-    """Render blocks as the body of a page, with its contents after the title."""
-    titles = [block for block in blocks if isinstance(block, Title)]
-    others = [block for block in blocks if not isinstance(block, Title)]
-    body = _render_all(others, 0)
-    return _render_all(titles, 0) + page.contents(body) + body
+    """Render blocks, the first of them a title, as the body of a page with its contents."""
+    shown: set[str] = set()
+    title, *others = (_render_part(block, 0, shown) for block in blocks)
+    body = "".join(others)
+    return title + page.contents(body) + body
 
 
-def _render_all(blocks: Sequence[Block], depth: int) -> str:
-    return "".join(_render(block, depth) for block in blocks)
-
-
-def _render(block: Block, depth: int) -> str:
+def _render_part(block: Block, depth: int, shown: set[str]) -> str:
+    """Render a block; `shown` names the figures so far and gets further ones."""
     match block:
         case Title(name, question):
             below = f'<p class="sub"><b>{escape(name)}</b></p>' if question else ""
             return f"<h1>{escape(question or name)}</h1>{below}"
         case Paragraph(text, lead):
-            return f'<p class="{"lead" if lead else "say"}">{_html(text)}</p>' if text else ""
+            said = _render_spans(text, _mark_up)
+            return f'<p class="{"lead" if lead else "say"}">{said}</p>' if text else ""
         case Bullets(items, warning):
-            listed = "".join(f"<li>{_html(item)}</li>" for item in items)
+            listed = "".join(f"<li>{_render_spans(item, _mark_up)}</li>" for item in items)
             return f'<ul class="{"warned" if warning else "facts"}">{listed}</ul>' if items else ""
         case Table():
-            return _render_card(block)
+            return _render_table(block)
         case Figures(figures):
-            drawn = "".join(draw(figure) for figure in figures.values())
-            return f'<div class="charts">{drawn}</div>' if drawn else ""
+            drawn = [draw(figure) for name, figure in figures.items() if name not in shown]
+            shown.update(figures)
+            return page.arrange_charts("".join(drawn))
         case Html(html):
             return html
         case Section():
-            return _render_section(block, depth)
+            return _render_section(block, depth, shown)
 
 
-def _render_section(section: Section, depth: int) -> str:
-    body = _render_all(section.blocks, depth + 1)
+def _render_section(section: Section, depth: int, shown: set[str]) -> str:
+    body = "".join(_render_part(block, depth + 1, shown) for block in section.blocks)
     if not body:
         return ""
-    title = escape(section.title)
+    heading = escape(section.title)
+    if not depth:
+        heading = f"<h2>{heading}</h2>"
+    elif not section.detail:
+        heading = f"<h3>{heading}</h3>"
+    content = page.fold(heading, body) if section.detail else heading + body
     if depth:
-        return _fold(title, body) if section.folded else f"<h3>{title}</h3>{body}"
-    heading = f"<h2>{title}</h2>"
-    long = "<table" in body or "<figure" in body or len(body) > LONG
-    content = _fold(heading, body) if section.folded and long else heading + body
+        return content
     return f'\n<section id="{page.anchor(section.title)}">{content}</section>'
 
 
-def _fold(heading: str, body: str) -> str:
-    """Fold a body under its heading and a count of the figures and tables that it holds."""
-    figures, tables = body.count("<figure"), body.count("<table")
-    counts = [format_count(figures, "figure")] if figures else []
-    if tables == 1 and not figures:
-        counts = [format_count(body.count("<tr") - body.count("<tr><th"), "row")]
-    elif tables:
-        counts.append(format_count(tables, "table"))
-    return page.fold(f'{heading} <span class="held">{", ".join(counts)}</span>', body)
-
-
-def _render_card(table: Table) -> str:
+def _render_table(table: Table) -> str:
     """Put a table on a card; each cell also names its column, for slim screens."""
     kind = "code" if table.prose else "n"
-    heads = [f' data-head="{escape(name)}"' for name in table.head[1:]]
-    top = "".join(
-        f"<th{' class=n' if i and not table.prose else ''}>{escape(name)}</th>"
-        for i, name in enumerate(table.head)
-    )
-    body = ""
+    first, *others = map(escape, table.head)
+    heads = "".join(f'<th class="{kind}">{name}</th>' for name in others)
+    body = f"<tr><th>{first}</th>{heads}</tr>"
     for name, *cells in table.rows:
-        numbers = "".join(
-            f'<td class="{kind}"{head}>{_html(cell)}</td>'
-            for cell, head in zip(cells, heads, strict=True)
-        )
-        body += f"<tr><td>{_html(name)}</td>{numbers}</tr>"
-    card = "box prose" if table.prose else "box"
-    return (
-        f'<div class="{card}"><div class="scroll"><table><tr>{top}</tr>{body}</table></div></div>'
-    )
+        body += f"<tr><td>{_render_spans(name, _mark_up)}</td>"
+        for head, cell in zip(others, cells, strict=True):
+            said = f"<span>{_render_spans(cell, _mark_up)}</span>" if cell else ""
+            body += f'<td class="{kind}" data-head="{head}">{said}</td>'
+        body += "</tr>"
+    box = "box prose" if table.prose else "box"
+    return f'<div class="{box}"><div class="scroll"><table>{body}</table></div></div>'
 
 
-def _html(text: Text) -> str:
-    match text:
-        case tuple():
-            return "".join(map(_html, text))
-        case Bold(words):
-            return f"<b>{escape(words)}</b>"
-        case Code(words):
-            return f"<code>{escape(words)}</code>"
-    return escape(text)
+def _mark_up(text: str) -> str:
+    """Write a span as HTML."""
+    tag = {Bold: "b", Code: "code"}.get(type(text))
+    return f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)

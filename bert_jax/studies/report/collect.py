@@ -1,4 +1,4 @@
-"""The results of a study's cells, and the axes and families that they are compared in."""
+"""Results of a study's cells, and the axes and families that they are compared in."""
 
 from __future__ import annotations
 
@@ -72,9 +72,23 @@ class Result:
         return self.clock(kind)(self.state.step if step is None else step)
 
     def clock(self, kind: str) -> Callable[[int], float]:
-        """Return the function from steps of this cell to the budget they spend."""
+        """Make the function from steps of this cell to the budget they spend."""
         config = self.entry.config
-        return clock(kind, config, self.vocabulary or config.tokenizer.vocab_size)
+        return make_clock(kind, config, self.vocabulary or config.tokenizer.vocab_size)
+
+
+def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
+    """Make the function from a number of steps to the budget they spend.
+
+    If the masking rate has phases, early steps predict another number of tokens than late ones.
+    """
+    per_step, masking = costs.per_step(kind, config, vocab_size), config.masking
+    fixed = not masking.phases or masking.prediction_rate is not None
+    if kind != "predictions" or fixed:
+        return lambda step: step * per_step
+    tokens = per_step / costs.predicted(config)
+    last = max(config.steps - 1, 1)
+    return lambda step: step * tokens * rates.mean_rate(masking, (step - 1) / last)
 
 
 @dataclass(frozen=True)
@@ -87,85 +101,66 @@ class Axis:
 
     @property
     def numeric(self) -> bool:
-        """Return whether all points are distinct numbers, which have places on a line."""
-        numbers = [
-            v for v in self.values if isinstance(v, (int, float)) and not isinstance(v, bool)
-        ]
-        return len(numbers) == len(self.values) > 1 and len(set(numbers)) == len(numbers)
+        """True if all points are distinct numbers, which have places on a line."""
+        numbers = {value for value in self.values if type(value) in (int, float)}
+        return len(numbers) == len(self.values) > 1
 
     @property
     def words(self) -> str:
-        """Return the name for readers."""
+        """The name for readers."""
         return KNOBS.get(self.name, (self.name.rpartition(".")[2].replace("_", " "),))[0]
 
     @property
     def title(self) -> str:
-        """Return the title of the axis in figures, with its unit."""
+        """The title of the axis in figures, with its unit."""
         unit = KNOBS.get(self.name, ("", ""))[1]
         return f"{self.words} ({unit})" if unit else self.words
 
-    def qualified(self, label: str) -> str:
-        """Return a label to stand beside those of other axes: a number says which knob it is."""
+    def qualify(self, label: str) -> str:
+        """Write a label to stand next to labels of other axes: a number says which knob it is."""
         return f"{self.words} {label}" if self.numeric else label
 
 
 @dataclass(frozen=True)
 class Family:
-    """Results that differ in one axis alone: label of a point -> its runs, one for each seed."""
+    """Results that differ in one axis only: label of a point -> its runs, one for each seed."""
 
     name: str  # labels of the other axes
     runs: Mapping[str, list[Result]]
 
 
-def clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
-    """Return the function from a number of steps to the budget they spend.
-
-    Where the masking rate has phases, early steps predict another number of tokens than late ones.
-    """
-    per_step, masking = costs.per_step(kind, config, vocab_size), config.masking
-    fixed = not masking.phases or masking.prediction_rate is not None
-    if kind != "predictions" or fixed:
-        return lambda step: step * per_step
-    tokens = per_step / costs.predicted(config)
-    last = max(config.steps - 1, 1)
-    return lambda step: step * tokens * rates.mean_rate(masking, (step - 1) / last)
-
-
-# --- families ----------------------------------------------------------------------------------
-
-
-def axes(study: Mapping[str, Any]) -> list[Axis]:
-    """Return the axes of a study.json."""
+def list_axes(study: Mapping[str, Any]) -> list[Axis]:
+    """List the axes of a study.json."""
     return [
         Axis(
             axis["name"],
-            *(tuple(point[key] for point in axis["points"]) for key in ("label", "value")),
+            tuple(point["label"] for point in axis["points"]),
+            tuple(point["value"] for point in axis["points"]),
         )
         for axis in study.get("axes", [])
     ]
 
 
-def placed(study: Mapping[str, Any], labels: Mapping[str, str]) -> str:
+def name_place(axes: Sequence[Axis], labels: Mapping[str, str]) -> str:
     """Name a place among the cells by its labels on some of the axes."""
-    named = [axis for axis in axes(study) if axis.name in labels]
-    return ", ".join(axis.qualified(labels[axis.name]) for axis in named)
+    return ", ".join(axis.qualify(labels[axis.name]) for axis in axes if axis.name in labels)
 
 
-def families(study: Mapping[str, Any], results: Sequence[Result], axis: str) -> list[Family]:
-    """Group results by all other axes, then by the points of `axis`, in the order of the points.
+def group_families(axes: Sequence[Axis], results: Sequence[Result], name: str) -> list[Family]:
+    """Group results by all other axes, then by the points of an axis, in the order of the points.
 
     Cells of several parts of a study may be listed in another order.
     """
-    others = [other for other in axes(study) if other.name != axis]
-    labels = next((known.labels for known in axes(study) if known.name == axis), ("",))
-    grouped: dict[str, dict[str, list[Result]]] = {}
-    order: dict[str, list[int]] = {}
+    others = [axis for axis in axes if axis.name != name]
+    labels = next((axis.labels for axis in axes if axis.name == name), ("",))
+    grouped: dict[tuple[int, ...], dict[str, list[Result]]] = {}
     for result in results:
         chosen = result.entry.labels
-        name = placed(study, {other.name: chosen[other.name] for other in others})
-        order[name] = [other.labels.index(chosen[other.name]) for other in others]
-        grouped.setdefault(name, {}).setdefault(chosen.get(axis, ""), []).append(result)
-    return [
-        Family(name, {label: grouped[name][label] for label in labels if label in grouped[name]})
-        for name in sorted(grouped, key=order.__getitem__)
-    ]
+        place = tuple(axis.labels.index(chosen[axis.name]) for axis in others)
+        grouped.setdefault(place, {}).setdefault(chosen.get(name, ""), []).append(result)
+    families = []
+    for place in sorted(grouped):
+        runs = {label: grouped[place][label] for label in labels if label in grouped[place]}
+        at = {axis.name: axis.labels[i] for axis, i in zip(others, place, strict=True)}
+        families.append(Family(name_place(others, at), runs))
+    return families

@@ -27,15 +27,8 @@ DRAWS = 5_000
 POOLED = 10_000  # more examples than these are resampled in groups of neighbours
 CHUNK = 2_000_000  # weights held at once
 
+Point = tuple[dict[str, str], Collection[str]]  # labels of the axes, names of evaluations
 Arrays = tuple[np.ndarray, np.ndarray, bytes]  # sums and counts of N examples, and their identity
-
-
-class Replicates(NamedTuple):
-    """Metric of one cell on each resample of the examples; cells of a group share examples."""
-
-    group: int
-    examples: int
-    values: np.ndarray  # [draws]
 
 
 @dataclass(frozen=True)
@@ -52,30 +45,209 @@ class Difference:
     mean: float = math.nan
     low: float = math.nan  # simultaneous interval, 95 %; infinite where there is none
     high: float = math.nan
-    p: float = math.nan  # level of all intervals of the study at which this one reaches zero
-    own: bool = False  # whether the spread of its own pairs widens the interval
     examples_error: float = 0.0  # standard error over examples, the same ones on both sides
     spread: float = math.nan  # of one run, by which the interval is made
+    own: bool = False  # whether that is the spread of its own pairs
     points: int = 0  # of the family that have the metric, with the baseline
     uneven: bool = False  # whether the spreads of the family differ more than chance allows
 
     @property
     def tested(self) -> bool:
-        """Return whether the difference has an interval."""
+        """True if the difference has an interval."""
         return math.isfinite(self.high)
 
     @property
-    def negated(self) -> Difference:
-        """Return the baseline minus the point."""
-        return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
-
-    @property
     def significant(self) -> bool:
-        """Return whether the simultaneous interval excludes zero."""
+        """True if the simultaneous interval excludes zero."""
         return self.tested and (self.low > 0 or self.high < 0)
 
+    def negate(self) -> Difference:
+        """Make the baseline minus the point."""
+        return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
-Point = tuple[dict[str, str], Collection[str]]  # labels of the axes, names of evaluations
+
+def compare_families(
+    place: StudyFolder, families: Sequence[Family], baseline: str, metric: str, count: int = 1
+) -> list[Difference]:
+    """Compare every point of every family that has the baseline with it.
+
+    Args:
+      place: the folder of the study.
+      families: of runs.
+      baseline: label of the point that the others are compared with.
+      metric: to compare by.
+      count: families of the study, among which the level is divided.
+    """
+    resampled = _resample_cells(place, families, metric)
+    listed: list[Difference] = []
+    for family in families:
+        if baseline in family.runs:
+            found = _gather_values(family, baseline, metric, resampled)
+            listed += _compare_values(metric, family.name, found, count)
+    return listed
+
+
+def compare_gains(
+    place: StudyFolder, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
+) -> list[Difference]:
+    """Compare what each point gains over the baseline in one family with its gain in another.
+
+    The values are those of the first family minus those of the second, seed by seed, so that their
+    spread is that of such pairs. Errors over examples are added as if they were independent, which
+    is a little too much for the same examples.
+    """
+    resampled = _resample_cells(place, sides, metric)
+    points = [point for point in sides[0].runs if point in sides[1].runs]
+    first, second = (
+        _gather_values(
+            Family(side.name, {point: side.runs[point] for point in points}),
+            baseline,
+            metric,
+            resampled,
+        )
+        for side in sides
+    )
+    seeds = [seed for seed in first.seeds if seed in second.seeds]
+    of_first, of_second = (
+        side.values[:, [side.seeds.index(seed) for seed in seeds]] for side in (first, second)
+    )
+    errors = [
+        math.hypot(a, b) if a and b else 0.0
+        for a, b in zip(first.errors, second.errors, strict=True)
+    ]
+    both = _Values(first.points, seeds, of_first - of_second, errors, first.examples)
+    return _compare_values(metric, sides[0].name, both, count)
+
+
+class _Values(NamedTuple):
+    """Values of one metric in one family; the baseline is the first point."""
+
+    points: list[str]
+    seeds: list[int]
+    values: np.ndarray  # [points, seeds], NaN where there is none
+    errors: list[float]  # of the difference of each further point, over examples; 0 if unknown
+    examples: list[int]  # number of these examples
+
+
+def _gather_values(
+    family: Family, baseline: str, metric: str, resampled: Mapping[str, Resampled]
+) -> _Values:
+    points = [baseline, *(point for point in family.runs if point != baseline)]
+    seeds = sorted({run.entry.seed for runs in family.runs.values() for run in runs})
+    runs = {(point, run.entry.seed): run for point in points for run in family.runs[point]}
+    values = np.full((len(points), len(seeds)), np.nan)
+    for row, point in enumerate(points):
+        for column, seed in enumerate(seeds):
+            if (run := runs.get((point, seed))) is not None:
+                values[row, column] = run.metrics.get(metric, np.nan)
+    found = _Values(points, seeds, values, [], [])
+    for row, point in enumerate(points[1:], 1):
+        both = np.isfinite(values[0]) & np.isfinite(values[row])
+        paired = [seed for seed, has in zip(seeds, both, strict=True) if has]
+        pairs = [(runs[point, seed], runs[baseline, seed]) for seed in paired]
+        examples, error = _find_examples_error(pairs, resampled)
+        found.examples.append(examples)
+        found.errors.append(error)
+    return found
+
+
+def _compare_values(metric: str, family: str, found: _Values, count: int) -> list[Difference]:
+    """Compare the points with the first; those without a pair have no numbers."""
+    compared = simultaneous.compare_points(found.values, count, found.errors)
+    known = int(np.isfinite(found.values).any(axis=1).sum())
+    return [
+        Difference(
+            metric,
+            family,
+            point,
+            found.points[0],
+            gap.pairs,
+            holes=len(found.seeds) - gap.pairs,
+            examples=found.examples[row],
+            mean=gap.mean,
+            low=gap.mean - gap.half,
+            high=gap.mean + gap.half,
+            examples_error=found.errors[row],
+            spread=gap.spread,
+            own=gap.own,
+            points=known,
+            uneven=compared.uneven,
+        )
+        for row, (point, gap) in enumerate(zip(found.points[1:], compared.gaps, strict=True))
+    ]
+
+
+# --- the bootstrap over examples ------------------------------------------------------------------
+
+
+class Resampled(NamedTuple):
+    """Metric of one cell on each resample of the examples; cells of a group share examples."""
+
+    group: int
+    examples: int
+    values: np.ndarray  # [draws]
+
+
+def _find_examples_error(
+    pairs: Sequence[tuple[Result, Result]], resampled: Mapping[str, Resampled]
+) -> tuple[int, float]:
+    """Return the number of examples and the standard error over them; zeros if unknown."""
+    drawn = [(resampled.get(a.entry.id), resampled.get(b.entry.id)) for a, b in pairs]
+    both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
+    if not both or len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
+        return 0, 0.0
+    gaps = np.stack([a.values - b.values for a, b in both])  # [seeds, draws]
+    return both[0][0].examples, float(np.nanstd(gaps.mean(axis=0)))
+
+
+def _resample_cells(
+    place: StudyFolder, families: Sequence[Family], metric: str
+) -> dict[str, Resampled]:
+    """Resample the examples of all cells of some families that recorded them."""
+    evaluation, _, name = metric.partition("/")
+    recorded = tables.Examples(place.workdir)
+    arrays: dict[str, Arrays] = {}
+    for family in families:
+        for run in (run for runs in family.runs.values() for run in runs):
+            found = recorded.read(run.entry.id, evaluation) if metric in run.metrics else {}
+            if {f"{name}.sum", f"{name}.count", EXAMPLES} <= found.keys():
+                identity = found[EXAMPLES].tobytes()
+                arrays[run.entry.id] = found[f"{name}.sum"], found[f"{name}.count"], identity
+    return resample_examples(arrays)
+
+
+def resample_examples(arrays: Mapping[str, Arrays]) -> dict[str, Resampled]:
+    """Compute each cell's metric on resamples, the same ones for all cells that share examples."""
+    groups: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
+    for cell, (_, counts, examples) in arrays.items():
+        groups[examples, counts.tobytes()].append(cell)
+    found = {}
+    for group, cells in enumerate(groups.values()):
+        counts = arrays[cells[0]][1]
+        columns = np.stack([*(arrays[cell][0] for cell in cells), counts])  # [cells + 1, N]
+        if len(counts) > POOLED:
+            edges = np.linspace(0, len(counts), POOLED, endpoint=False).astype(int)
+            columns = np.add.reduceat(columns, edges, axis=1)
+        drawn = np.concatenate([weights @ columns.T for weights in _draw_weights(columns.shape[1])])
+        with np.errstate(invalid="ignore"):  # a resample of examples without a single count
+            values = (drawn[:, :-1] / drawn[:, -1:]).T
+        for cell, row in zip(cells, values, strict=True):
+            found[cell] = Resampled(group, len(counts), row)
+    return found
+
+
+def _draw_weights(examples: int) -> Iterator[np.ndarray]:
+    """Yield how often each example is drawn: float64 [rows, examples], DRAWS rows in all."""
+    rng = np.random.default_rng(0)
+    most = max(1, CHUNK // examples)
+    for begin in range(0, DRAWS, most):
+        rows = min(most, DRAWS - begin)
+        drawn = rng.integers(examples, size=(rows, examples)) + examples * np.arange(rows)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=rows * examples)
+        yield counts.reshape(rows, examples).astype(np.float64)
+
+
+# --- the families of a study ----------------------------------------------------------------------
 
 
 def count_families(
@@ -92,23 +264,23 @@ def count_families(
     for comparison in comparisons:
         axis, baseline = comparison["axis"], comparison["baseline"]
         for metric in comparison["metrics"]:
-            places = [
-                frozenset((labels | {axis: baseline}).items())
-                for labels, evaluations in points
-                if labels.get(axis, baseline) != baseline
-                and _has(points, labels | {axis: baseline}, metric)
-                and metric.partition("/")[0] in evaluations
-            ]
-            families |= {(metric, axis, place, ()) for place in places}
+            for labels, evaluations in points:
+                base = labels | {axis: baseline}
+                if (
+                    labels.get(axis, baseline) != baseline
+                    and metric.partition("/")[0] in evaluations
+                    and _is_planned(points, base, metric)
+                ):
+                    families.add((metric, axis, frozenset(base.items()), ()))
     for claimed in claims:
-        for place in claimed_places(claimed, points):
-            labels = frozenset(place.items())
-            families.add((claimed.metric, claimed.axis, labels, claimed.more_at or ()))
+        for place in find_claimed_places(claimed, points):
+            at = frozenset(place.items())
+            families.add((claimed.metric, claimed.axis, at, claimed.more_at or ()))
     return max(1, len(families))
 
 
-def claimed_places(claimed: Claimed, points: Sequence[Point]) -> list[dict[str, str]]:
-    """Return the labels of each baseline that a claim is about and whose runs are all planned."""
+def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> list[dict[str, str]]:
+    """List the labels of each baseline that a claim is about and whose runs are all planned."""
     places = []
     for labels, _ in points:
         if not claimed.place <= set(labels.items()):
@@ -117,208 +289,11 @@ def claimed_places(claimed: Claimed, points: Sequence[Point]) -> list[dict[str, 
         if claimed.more_at is not None:
             axis, _, elsewhere = claimed.more_at
             corners += [corner | {axis: elsewhere} for corner in corners]
-        if all(_has(points, corner, claimed.metric) for corner in corners):
+        if all(_is_planned(points, corner, claimed.metric) for corner in corners):
             places.append(corners[1])
     return places
 
 
-def _has(points: Sequence[Point], labels: Mapping[str, str], metric: str) -> bool:
+def _is_planned(points: Sequence[Point], labels: Mapping[str, str], metric: str) -> bool:
     evaluation = metric.partition("/")[0]
     return any(known == labels and evaluation in evaluations for known, evaluations in points)
-
-
-def compare_families(
-    place: StudyFolder,
-    families: Sequence[Family],
-    baseline: str,
-    metrics: Sequence[str],
-    count: int = 1,
-    draws: int | None = None,
-) -> list[Difference]:
-    """Compare every point of every family with the baseline.
-
-    Args:
-      place: the folder of the study.
-      families: of runs.
-      baseline: label of the point that the others are compared with.
-      metrics: to compare by.
-      count: families of the study, among which the level is divided.
-      draws: of the bootstrap over examples.
-    """
-    listed = []
-    for metric in metrics:
-        known = _replicates(place, families, metric, draws or DRAWS)
-        for family in families:
-            if baseline in family.runs:
-                table = _tabulate(family, baseline, metric, known)
-                listed += _compare(metric, family.name, baseline, table, count)
-    return listed
-
-
-def compare_gains(
-    place: StudyFolder, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
-) -> list[Difference]:
-    """Compare what each point gains over the baseline in one family with its gain in another.
-
-    The values are those of the first family minus those of the second, seed by seed, so that their
-    spread is that of such pairs. Errors over examples are added as if they were independent, which
-    is a little too much for the same examples.
-    """
-    known = _replicates(place, sides, metric, DRAWS)
-    points = [point for point in sides[0].runs if point in sides[1].runs]
-    first, second = (
-        _tabulate(Family(side.name, {p: side.runs[p] for p in points}), baseline, metric, known)
-        for side in sides
-    )
-    seeds = sorted(set(first.seeds) & set(second.seeds))
-    table = _Table(
-        first.points,
-        seeds,
-        first.of(seeds) - second.of(seeds),
-        [
-            math.hypot(a, b) if a and b else 0.0
-            for a, b in zip(first.errors, second.errors, strict=True)
-        ],
-        first.examples,
-    )
-    return _compare(metric, sides[0].name, baseline, table, count)
-
-
-class _Table(NamedTuple):
-    """Values of one metric in one family; the baseline is the first point."""
-
-    points: list[str]
-    seeds: list[int]
-    values: np.ndarray  # [points, seeds], NaN where there is none
-    errors: list[float]  # of the difference of each further point, over examples; 0 if unknown
-    examples: list[int]  # number of these examples
-
-    def of(self, seeds: Sequence[int]) -> np.ndarray:
-        """Return the values of some of the seeds."""
-        return self.values[:, [self.seeds.index(seed) for seed in seeds]]
-
-
-def _tabulate(
-    family: Family, baseline: str, metric: str, known: Mapping[str, Replicates]
-) -> _Table:
-    points = [baseline, *(point for point in family.runs if point != baseline)]
-    seeds = sorted({run.entry.seed for runs in family.runs.values() for run in runs})
-    by_point = [{run.entry.seed: run for run in family.runs[point]} for point in points]
-    values = np.full((len(points), len(seeds)), np.nan)
-    for row, by_seed in enumerate(by_point):
-        for column, seed in enumerate(seeds):
-            if seed in by_seed:
-                values[row, column] = by_seed[seed].metrics.get(metric, np.nan)
-    errors = []
-    examples = []
-    for row, by_seed in enumerate(by_point[1:], 1):
-        both = np.isfinite(values[0]) & np.isfinite(values[row])
-        pairs = [(by_seed[s], by_point[0][s]) for s, has in zip(seeds, both, strict=True) if has]
-        number, error = _examples_error(pairs, known)
-        errors.append(error)
-        examples.append(number)
-    return _Table(points, seeds, values, errors, examples)
-
-
-def _compare(
-    metric: str, family: str, baseline: str, table: _Table, count: int
-) -> list[Difference]:
-    """Compare the points of a table with its first; those without a pair have no numbers."""
-    compared = simultaneous.compare_points(table.values, count, table.errors)
-    listed = []
-    for row, gap in enumerate(compared.gaps):
-        holes = len(table.seeds) - gap.pairs
-        empty = Difference(metric, family, table.points[row + 1], baseline, gap.pairs, holes)
-        if not gap.pairs:
-            listed.append(empty)
-            continue
-        listed.append(
-            replace(
-                empty,
-                examples=table.examples[row],
-                mean=gap.mean,
-                low=gap.mean - gap.half,
-                high=gap.mean + gap.half,
-                p=gap.p,
-                own=gap.own,
-                examples_error=table.errors[row],
-                spread=gap.spread,
-                points=int(np.isfinite(table.values).any(axis=1).sum()),
-                uneven=compared.uneven,
-            )
-        )
-    return listed
-
-
-def _examples_error(
-    pairs: Sequence[tuple[Result, Result]], known: Mapping[str, Replicates]
-) -> tuple[int, float]:
-    """Return the number of examples and the standard error over them; zeros if unknown."""
-    drawn = [(known.get(a.entry.id), known.get(b.entry.id)) for a, b in pairs]
-    both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
-    if not both or len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
-        return 0, 0.0
-    gaps = np.stack([a.values - b.values for a, b in both])  # [seeds, draws]
-    return both[0][0].examples, float(np.nanstd(gaps.mean(axis=0)))
-
-
-# --- resampling --------------------------------------------------------------------------------
-
-
-def resample_examples(
-    arrays: Mapping[str, Arrays], draws: int = DRAWS, seed: int = 0
-) -> dict[str, Replicates]:
-    """Compute each cell's metric on resamples, the same ones for all cells that share examples."""
-    groups: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
-    for cell, (_, counts, examples) in arrays.items():
-        groups[examples, counts.tobytes()].append(cell)
-    by_cell: dict[str, Replicates] = {}
-    for group, cells in enumerate(groups.values()):
-        sums, counts = np.stack([arrays[cell][0] for cell in cells]), arrays[cells[0]][1]
-        size = len(counts)
-        if size > POOLED:
-            edges = np.linspace(0, size, POOLED, endpoint=False).astype(int)
-            sums, counts = np.add.reduceat(sums, edges, axis=1), np.add.reduceat(counts, edges)
-        columns = np.concatenate([sums, counts[None]]).T  # [N, cells + 1]
-        chunks = [weights @ columns for weights in _weights(len(counts), draws, seed)]
-        drawn = np.concatenate(chunks)  # [draws, cells + 1]
-        with np.errstate(invalid="ignore"):  # a resample of examples without a single count
-            values = (drawn[:, :-1] / drawn[:, -1:]).T
-        by_cell |= {
-            cell: Replicates(group, size, row) for cell, row in zip(cells, values, strict=True)
-        }
-    return by_cell
-
-
-def _weights(examples: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield how often each example is drawn: float64 [rows, examples], `draws` rows in all."""
-    rng = np.random.default_rng(seed)
-    most = max(1, CHUNK // examples)
-    for begin in range(0, draws, most):
-        rows = min(most, draws - begin)
-        drawn = rng.integers(examples, size=(rows, examples)) + examples * np.arange(rows)[:, None]
-        counts = np.bincount(drawn.ravel(), minlength=rows * examples)
-        yield counts.reshape(rows, examples).astype(np.float64)
-
-
-def _replicates(
-    place: StudyFolder, families: Sequence[Family], metric: str, draws: int
-) -> dict[str, Replicates]:
-    """Resample the examples of all cells of some families."""
-    cells = [cell for family in families for runs in family.runs.values() for cell in runs]
-    return resample_examples(_arrays(place, cells, metric), draws)
-
-
-def _arrays(place: StudyFolder, cells: Sequence[Result], metric: str) -> dict[str, Arrays]:
-    """Read sums, counts and identity of the examples of all cells that recorded them."""
-    evaluation, _, name = metric.partition("/")
-    by_cell = {}
-    examples = tables.Examples(place.workdir)
-    for cell in cells:
-        if metric in cell.metrics:
-            arrays = examples.read(cell.entry.id, evaluation)
-            if {f"{name}.sum", f"{name}.count", EXAMPLES} <= arrays.keys():
-                identity = arrays[EXAMPLES].tobytes()
-                sums, counts = arrays[f"{name}.sum"], arrays[f"{name}.count"]
-                by_cell[cell.entry.id] = sums, counts, identity
-    return by_cell

@@ -5,18 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from bert_jax.config import to_dict
 from bert_jax.reporting.figures import Figure
-from bert_jax.reporting.formats import HOLE, SPACE
+from bert_jax.reporting.formats import HOLE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import config_box
 from bert_jax.studies import sameness, trunks
-from bert_jax.studies.report import answers, budgets, cell_tables, charts, matrices, verdicts
-from bert_jax.studies.report import result_tables as tables
+from bert_jax.studies.report import answers, figures, verdicts
 from bert_jax.studies.report.answers import Findings
 from bert_jax.studies.report.baselines import warn_of_behind
+from bert_jax.studies.report.best_value import KINDS
 from bert_jax.studies.report.blocks import (
     Block,
     Bullets,
@@ -28,193 +27,121 @@ from bert_jax.studies.report.blocks import (
     Table,
     Text,
     Title,
-    add_detail,
-    drop_repeated,
 )
-from bert_jax.studies.report.compare import Difference
-from bert_jax.studies.report.published import TABLES, Published
+from bert_jax.studies.report.published import TABLES
+from bert_jax.studies.report.result_tables import Comparison, tabulate_holes, tabulate_ledger
 from bert_jax.studies.report.view import View
+from bert_jax.studies.report.wording import format_large
 from bert_jax.system.durations import duration
 
-ROWS = 10  # most points of a comparison whose other measures are tabulated too
+METHODS = "docs/statistics.md"
 
 
 def compose(view: View, found: Findings) -> list[Block]:
     """Compose the report of a study in its present state."""
-    evaluated = matrices.draw_cross_rate(view)
-    crossed = matrices.draw_crossed(view)
-    notes = [Paragraph(text) for text in (str(view.study.get("notes") or ""), _note_order(view))]
-    published = view.study.get("published", [])
-    blocks: list[Block] = [
-        Title(view.name, str(view.study.get("question") or "")),
-        Section("Answer", _answer(view, found)),
-        *(_compare(view, found, number) for number in range(len(view.comparisons))),
-        Section("Published claims", verdicts.describe_claims(found.claims)),
-        add_detail("Two axes at once", [Figures(crossed)]),
-        add_detail("Trained at one rate, evaluated at others", [Figures(evaluated)]),
-        add_detail("What was masked", cell_tables.tabulate_ledger(view)),
-        add_detail("Downstream", cell_tables.tabulate_tasks(view)),
-        *(_show_published(TABLES[name]) for name in published if name in TABLES),
-        Section("Notes", notes, detail=True),
-        Section("Conditions", [_list_conditions(view), *_detail_conditions(view)]),
-        add_detail("Config", _show_config(view)),
+    compared = [
+        Comparison(view, spec, gaps)
+        for spec, gaps in zip(view.comparisons, found.gaps, strict=True)
     ]
-    return drop_repeated(blocks, set())
+    axis = view.axis(view.comparisons[0]["axis"])
+    return [
+        Title(view.name, str(view.study.get("question") or "")),
+        Section("Answer", _compose_answer(view, found, compared)),
+        *(_compose_comparison(one, found, i) for i, one in enumerate(compared)),
+        Section("Published claims", verdicts.describe_claims(view, found.claims)),
+        _add_detail("Two axes at once", Figures(figures.draw_crossed(view))),
+        _add_detail(
+            "Trained at one rate, evaluated at others",
+            Figures(figures.draw_cross_rates(view, axis)),
+        ),
+        _add_detail("During training", Figures(_draw_training(view))),
+        _add_detail("What was masked", *tabulate_ledger(view)),
+        *_show_published(view),
+        _add_detail("Cells without all their results", *tabulate_holes(view)),
+        Section("Conditions", [_list_conditions(view)]),
+        _add_detail("Notes", *_list_notes(view)),
+        _add_detail("Config", *_show_config(view)),
+    ]
 
 
-# --- the answer ---------------------------------------------------------------------------------
+def _add_detail(title: str, *blocks: Block) -> Section:
+    return Section(title, blocks, detail=True)
 
 
-def _answer(view: View, found: Findings) -> list[Block]:
-    """Answer in at most 60 words a comparison, with warnings, one figure, and the best points."""
-    if not any(result.metrics for result in view.results):
+def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison]) -> list[Block]:
+    """Answer in at most 60 words, with warnings, one figure, and the best points."""
+    if not view.metrics:
         none = Paragraph("No answer yet: no cell has results.", lead=True)
         return [none, Bullets(answers.list_warnings(view), warning=True)]
-    numbers = range(len(view.comparisons))
-    leads = [answers.name_best_cell(view), *(answers.write_lead(view, found, i) for i in numbers)]
     warned = answers.list_warnings(view)
-    best: list[Block] = []
-    for i, comparison in enumerate(view.comparisons):
+    for comparison in view.comparisons:
         warned += warn_of_behind(view, comparison)
-        if len(view.axis(comparison["axis"]).labels) > 1:
-            first = comparison["metrics"][:1]
-            best += tables.tabulate_best(view, comparison, first, found.gaps[i])
     return [
-        *(Paragraph(text, lead=True) for text in leads if text),
+        Paragraph(" ".join(answers.list_leads(view, found)), lead=True),
         Bullets(list(dict.fromkeys(warned)), warning=True),
-        Figures(_choose_figure(view, found)),
-        *best,
-        *_explain(view, found),
+        Figures(_choose_figure(view, found, compared)),
+        *(block for one in compared for block in one.tabulate_best()),
+        Paragraph(("Methods: ", Code(METHODS), "; bold differences are significant.")),
     ]
 
 
-def _choose_figure(view: View, found: Findings) -> dict[str, Figure]:
+def _choose_figure(
+    view: View, found: Findings, compared: Sequence[Comparison]
+) -> dict[str, Figure]:
     """Choose the figure of the answer: of the best values, of two axes, or of the first metric."""
-    choices = [best.figures() for several in found.best.values() for best in several]
-    if answers.name_best_cell(view):
-        choices.append(matrices.draw_crossed(view))
-    for comparison in view.comparisons:
-        choices += [
-            charts.draw_means(view, comparison, m) for m in _known_metrics(view, comparison)
-        ]
+    choices: list[Mapping[str, Figure]] = [one.draw() for several in found.best for one in several]
+    if len(compared) > 1:
+        choices.append(figures.draw_crossed(view))
+    choices += [figures.draw_means(view, one.spec, m) for one in compared for m in one.metrics]
     first = next(filter(None, choices), {})
     return dict(list(first.items())[:1])
 
 
-def _known_metrics(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    known = {metric for result in view.results for metric in result.metrics}
-    return [metric for metric in comparison["metrics"] if metric in known]
+def _compose_comparison(compared: Comparison, found: Findings, number: int) -> Section:
+    """Describe a comparison: best values and the first measure, then each measure in detail.
 
-
-def _explain(view: View, found: Findings) -> list[Block]:
-    """Explain the intervals of the tables."""
-    tested = [gap for listed in found.gaps.values() for gap in listed if gap.tested]
-    if not tested:
-        return []
-    metrics = dict.fromkeys(gap.metric for gap in tested)
-    both = dict.fromkeys(gap.metric for gap in tested if gap.examples)
-    over = "seeds"
-    if len(both) == len(metrics):
-        over = "seeds and examples"
-    elif both:
-        over = f"seeds, and over examples for {', '.join(map(pretty, both))}"
-    count = view.family_count
-    together = f"all {count} families" if count > 1 else "all"
-    said = (
-        f"Means are ± half their 95{SPACE}% t intervals over seeds. Differences pair runs of one "
-        f"seed, with simultaneous 95{SPACE}% intervals over {over}: {together} hold together if "
-        "spreads are alike. Bold differences are significant. The methods: "
-    )
-    return [Paragraph((said, Code("docs/statistics.md"), "."))]
-
-
-# --- comparisons --------------------------------------------------------------------------------
-
-
-def _compare(view: View, found: Findings, number: int) -> Section:
-    """Tabulate a comparison, with its further figures and tables as details."""
-    comparison, differences = view.comparisons[number], found.gaps[number]
-    axis = comparison["axis"]
+    The summary leaves out tables that need more than one figure.
+    """
+    axis, metrics = compared.spec["axis"], compared.metrics
+    several = len(compared.view.families(axis)) > 1
+    groups = [[metric] for metric in metrics] if several else [metrics] * bool(metrics)
     blocks = [block for best in found.best[number] for block in best.describe()]
-    blocks += _tabulate(view, comparison, differences, _known_before(view, number))
-    for metric in _known_metrics(view, comparison):
-        figures = Figures(charts.draw_means(view, comparison, metric))
-        blocks.append(add_detail(pretty(metric), [figures]))
-    if len(view.axis(axis).labels) > 1:
-        best = tables.tabulate_best(view, comparison, comparison["metrics"][1:], differences)
-        blocks.append(add_detail("Best points by other measures", best))
-    pairs: list[Block] = [Figures(charts.draw_gaps(view, comparison, differences))]
-    for metric in comparison["metrics"]:
-        chosen = [gap for gap in differences if gap.metric == metric]
-        pairs.append(add_detail(pretty(metric), tables.tabulate_gaps(view, axis, chosen)))
-    blocks.append(add_detail("Means of all measures", tables.tabulate_means(view, comparison)))
-    blocks.append(add_detail("Differences in pairs", pairs))
-    blocks.append(add_detail("Equal budgets", budgets.describe_budgets(view, axis)))
+    for group in groups[:1]:
+        few = len(compared.view.panels(axis)) == 1
+        blocks += compared.tabulate_gaps(group) if few else []
+        blocks += [compared.count_others()] * several
+        blocks.append(compared.name_uneven(group))
+    for group in groups:
+        drawn = [figures.draw_means(compared.view, compared.spec, metric) for metric in group]
+        inner: list[Block] = [Figures(one) for one in drawn]
+        for table in (*compared.tabulate_means(group), *compared.tabulate_gaps(group)):
+            if table not in (*blocks, *inner):
+                inner.append(table)
+        blocks.append(_add_detail("; ".join(map(pretty, group)), *inner))
     return Section(f"By {axis}" if axis else "Means", blocks)
 
 
-def _known_before(view: View, number: int) -> set[str]:
-    """Return the measures of earlier comparisons, whose means are the same."""
-    return {metric for earlier in view.comparisons[:number] for metric in earlier["metrics"]}
+def _draw_training(view: View) -> dict[str, Figure]:
+    """Describe losses during training and at equal FLOPs, over the axis of the first comparison."""
+    metric = figures.choose_loss(view.results)
+    if not metric:
+        return {}
+    axis = view.axis(view.comparisons[0]["axis"])
+    return figures.draw_at_equal(view, axis, metric) | figures.draw_curves(view, axis, metric)
 
 
-def _tabulate(
-    view: View, comparison: Mapping[str, Any], differences: Sequence[Difference], known: set[str]
-) -> list[Block]:
-    """Tabulate the main measures, then the other measures as a table or as counts.
-
-    Without an interval, differences only repeat the means: only these are shown, of all measures.
-
-    Args:
-      view: the study.
-      comparison: of the study.
-      differences: of the comparison.
-      known: measures whose means have been shown.
-    """
-    metrics, families = comparison["metrics"], view.families(comparison["axis"])
-    if not _known_metrics(view, comparison):
-        return []
-    tested = any(gap.tested for gap in differences)
-    main = _choose_main(view, comparison) if tested else list(metrics)
-    others = [metric for metric in metrics if metric not in main]
-    pairs = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
-    made = tables.ComparisonTables(view, comparison, pairs if tested else {})
-    panels = view.panels(comparison["axis"])
-    crossed = max(map(len, panels.values()), default=0) > 1 and (tested or len(main) == 1)
-    blocks: list[Block] = []
-    if not crossed:
-        blocks.append(made.list_points(families, main, True))
-    for metric in main if crossed else ():
-        for part, several in panels.items():
-            blocks += [] if metric in known else [made.cross_means(metric, part, several)]
-            blocks += [made.cross_gaps(metric, part, several)] if tested else []
-    tabulated = list(main)
-    if others and sum(len(family.runs) for family in families) <= ROWS:
-        tabulated += others
-        blocks.append(Paragraph(f"Other measures, minus {comparison['baseline']}:"))
-        blocks.append(made.list_points(families, others, False))
-    elif others:
-        counted = [answers.count_significant(view, comparison, m, differences) for m in others]
-        blocks.append(Bullets(list(filter(None, counted))))
-    uneven = tables.name_uneven([gap for gap in differences if gap.metric in tabulated])
-    return [*blocks, Paragraph(uneven)]
-
-
-def _choose_main(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    """Return the measures that the answer and the claims rest on."""
-    claimed = {claim.metric for claim in view.claims if claim.axis == comparison["axis"]}
-    return [m for i, m in enumerate(comparison["metrics"]) if i == 0 or m in claimed]
-
-
-def _show_published(source: Published) -> Section:
+def _show_published(view: View) -> list[Section]:
     """Tabulate published numbers of other models, data and budgets."""
-    rows = [
-        [label, *(f"{score:.1f}" if score == score else HOLE for score in row)]
-        for label, row in source.rows.items()
-    ]
-    said = Paragraph(f"Another scale: {source.what}. Compare only the shapes. {source.source}.")
-    title = f"Published, beside ours: {source.title}"
-    return add_detail(title, [said, Table([source.axis, *source.columns], rows)])
+    sections = []
+    for source in (TABLES[name] for name in view.study.get("published", []) if name in TABLES):
+        rows = [
+            [label, *(f"{score:.1f}" if score == score else HOLE for score in row)]
+            for label, row in source.rows.items()
+        ]
+        said = f"Another scale: {source.what}. Compare only the shapes. {source.source}."
+        table = Table([source.axis, *source.columns], rows)
+        sections.append(_add_detail(f"Published: {source.title}", Paragraph(said), table))
+    return sections
 
 
 # --- origin -------------------------------------------------------------------------------------
@@ -223,6 +150,7 @@ def _show_published(source: Published) -> Section:
 def _list_conditions(view: View) -> Bullets:
     """List command, commit, text, machine, date, size and costs."""
     study, results = view.study, view.results
+    seeds = study.get("seeds", [])
     facts: list[Text] = []
     if typed := write_command(study.get("command") or "", view.name):
         facts.append(Code(typed))
@@ -231,15 +159,17 @@ def _list_conditions(view: View) -> Bullets:
         short = [commit[:7] + "+" * commit.endswith("+") for commit in commits]
         facts.append(f"commit{'s' if len(short) > 1 else ''} {', '.join(short)}")
     facts += [("text: ", Code(text)) for text in sameness.list_texts(results)]
-    facts.append("; ".join(dict.fromkeys(r.hardware for r in results if r.hardware)))
-    facts.append(" to ".join(dict.fromkeys(time[:10] for time in view.span() if time)))
+    hardware = dict.fromkeys(result.hardware for result in results if result.hardware)
+    begun = min((result.begun for result in results if result.begun), default="")
+    ended = max((result.ended for result in results if result.ended), default="")
+    days = dict.fromkeys(time[:10] for time in (begun, ended) if time)
+    facts.append(", ".join(filter(None, ["; ".join(hardware), " to ".join(days)])))
     done = sum(result.state.name == "done" for result in results)
-    seeds = ", ".join(map(str, study.get("seeds", [])))
-    parts = ", ".join(study.get("parts") or [])
-    of_parts = f" of the parts {parts}" if parts else ""
-    facts.append(f"{done} of {len(results)} cells{of_parts} done, seeds {seeds}")
+    facts.append(f"{done} of {len(results)} cells done, seeds {', '.join(map(str, seeds))}")
     if budget := study.get("budget"):
-        facts.append(budgets.format_budget(budget))
+        amounts = budget["amount"] if isinstance(budget["amount"], list) else [budget["amount"]]
+        kind = KINDS.get(budget["kind"], budget["kind"])
+        facts.append(f"{' or '.join(map(format_large, amounts))} {kind} per cell")
     facts.append(trunks.described([result.entry for result in results]))
     training = duration(sum(result.seconds for result in results))
     evaluation = duration(sum(result.evaluation_seconds for result in results))
@@ -247,8 +177,20 @@ def _list_conditions(view: View) -> Bullets:
     return Bullets(list(filter(None, facts)))
 
 
+def _list_notes(view: View) -> list[Block]:
+    notes = [Paragraph(str(view.study.get("notes") or ""))]
+    orders = {result.entry.config.data_seed for result in view.results}
+    if len(orders) == 1 and len(view.study.get("seeds", [])) > 1:
+        notes.append(
+            Paragraph(
+                "Seeds share the order of the data: intervals exclude the variance of orders."
+            )
+        )
+    return list(notes)
+
+
 def write_command(recorded: Sequence[str] | str, name: str) -> str:
-    """Return the command of a study with folders under runs/ instead of those of its machine."""
+    """Write the command of a study with folders under runs/ instead of those of its machine."""
     if isinstance(recorded, str):
         return recorded
     kept: list[str] = []
@@ -261,39 +203,6 @@ def write_command(recorded: Sequence[str] | str, name: str) -> str:
         else:
             kept.append(word)
     return shlex.join(["bert-jax", *kept, f"--workdir=runs/{name}"]) if kept else ""
-
-
-def _detail_conditions(view: View) -> list[Block]:
-    """Tabulate what is missing, what the cells cost, and what would make the study again."""
-    study, (begun, ended) = view.study, view.span()
-    machine = (study.get("machine") or {}).items()
-    versions = (study.get("versions") or {}).items()
-    rows = {
-        "commit": study.get("git_commit"),
-        "from, to": f"{begun.replace('T', ' ')}, {ended.replace('T', ' ')}" if begun else "",
-        "launched on": ", ".join(_write_fact(key, value) for key, value in machine if value),
-        "versions": ", ".join(f"{key} {value}" for key, value in versions),
-        "study": " ".join(filter(None, [study.get("spec"), study.get("hash")])),
-    }
-    origin = [[key, str(value)] for key, value in rows.items() if value]
-    return [
-        *cell_tables.tabulate_holes(view),
-        add_detail("Cost", [cell_tables.tabulate_cost(view)]),
-        add_detail("Origin", [Table(["what", "value"], origin, prose=True)]),
-    ]
-
-
-def _write_fact(key: str, value: Any) -> str:
-    """Write a fact about a machine; sizes in GiB."""
-    size = key.endswith("bytes") and isinstance(value, int)
-    return f"{key.removesuffix('_bytes')} {f'{value / 2**30:.1f} GiB' if size else value}"
-
-
-def _note_order(view: View) -> str:
-    orders = {result.entry.config.data_seed for result in view.results}
-    if len(orders) == 1 and len(view.study.get("seeds", [])) > 1:
-        return "Seeds share the order of the data, so the intervals exclude the variance of orders."
-    return ""
 
 
 def _show_config(view: View) -> list[Block]:

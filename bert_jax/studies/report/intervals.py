@@ -24,8 +24,6 @@ class Summary(NamedTuple):
 def summarize_values(values: Sequence[float]) -> Summary:
     """Compute the mean of at least one value, with its spread and interval."""
     sample = np.asarray(values, np.float64)
-    if sample.ndim != 1 or not sample.size or not np.isfinite(sample).all():
-        raise ValueError(f"no finite numbers to sum up: {values!r}")
     count = len(sample)
     mean = float(sample.mean())
     if count == 1:

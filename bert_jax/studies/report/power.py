@@ -39,21 +39,19 @@ def describe_power(claims: Sequence[Claimed], plan: Plan, tables: Sequence[Path]
         that vary the axis of the claim come before others.
     """
     read = {table: read_rows(table) for table in tables}
-    return [_describe(claimed, plan, read) for claimed in claims]
+    return [_describe_claim(claimed, plan, read) for claimed in claims]
 
 
-def _describe(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> str:
+def _describe_claim(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> str:
     share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
+    room, other = claimed.effect - claimed.least, math.inf
     looked_for = f"a difference of {format_amount(claimed.effect, claimed.metric, share)}"
-    room = claimed.effect - claimed.least
-    other = math.inf
     if claimed.within is not None:  # found if nothing differs, both ends being as far
-        margin = format_amount(claimed.within, claimed.metric, share)
-        looked_for = f"no difference beyond {margin}"
         room = other = claimed.within
+        looked_for = f"no difference beyond {format_amount(claimed.within, claimed.metric, share)}"
     head = f"{claimed.claim}, {looked_for} by {pretty(claimed.metric)}"
-    alike = sorted(read, key=lambda table: not (read[table] and claimed.axis in read[table][0]))
-    known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in alike)
+    ordered = sorted(read, key=lambda table: not (read[table] and claimed.axis in read[table][0]))
+    known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in ordered)
     table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))
     if table is None:
         return f"{head}: no earlier run says how far seeds lie apart"
@@ -82,7 +80,7 @@ def read_rows(table: Path) -> Rows:
 
 
 def find_spread(rows: Rows, metric: str, axis: str) -> float:
-    """Return the pooled standard deviation of a cell about its point and its seed; 0 if unknown.
+    """Find the pooled standard deviation of a cell about its point and its seed; 0 if unknown.
 
     Points are those of `axis`. In a table without it they are those of the last axis but the
     budget.
@@ -90,18 +88,20 @@ def find_spread(rows: Rows, metric: str, axis: str) -> float:
     if not rows or not {metric, "seed", "state"} <= rows[0].keys():
         return 0.0
     names = list(rows[0])
-    axes = names[names.index("state") + 1 : names.index("seed")]
-    known = [name for name in axes if name != BUDGET and not name.endswith(".value")]
-    own = axis if axis in axes else (known or [""])[-1]
+    columns = names[names.index("state") + 1 : names.index("seed")]
+    axes = [name for name in columns if not name.endswith(".value")]
+    varied = [name for name in axes if name != BUDGET]
+    own = axis if axis in axes else (varied or [""])[-1]
     families: dict[tuple[str, ...], dict[tuple[str, str], float]] = {}
     for row in rows:
         if row[metric]:
-            place = tuple(row[name] for name in axes if name not in (own, f"{own}.value"))
+            place = tuple(row[name] for name in axes if name != own)
             at = row.get(own, ""), row["seed"]
             families.setdefault(place, {})[at] = float(row[metric])
     squares, freedom = 0.0, 0
     for runs in families.values():
-        points, seeds = (list(dict.fromkeys(at[i] for at in runs)) for i in (0, 1))
+        points = dict.fromkeys(point for point, _ in runs)
+        seeds = dict.fromkeys(seed for _, seed in runs)
         values = np.array([[runs.get((p, s), np.nan) for s in seeds] for p in points])
         compared = simultaneous.compare_points(values)
         if compared.freedom:

@@ -1,13 +1,13 @@
-"""Published claims about masking, and published tables to show beside a study's own.
+"""Published claims about masking, and published tables to show next to a study's own.
 
-Both are data, in published.toml beside this module.
+Both are data, in published.toml next to this module.
 """
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 
 class Claim(NamedTuple):
@@ -31,8 +31,6 @@ class Published(NamedTuple):
     rows: dict[str, list[float]]  # NaN if nothing was published
 
 
-_DATA: dict[str, Any] = tomllib.loads(
-    Path(__file__).with_suffix(".toml").read_text(encoding="utf-8")
-)
+_DATA = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 CLAIMS = {name: Claim(**row) for name, row in _DATA["claims"].items()}
 TABLES = {name: Published(**row) for name, row in _DATA["tables"].items()}

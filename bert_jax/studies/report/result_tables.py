@@ -1,220 +1,240 @@
-"""Tables of a study's results: best points, means, and differences from the baseline."""
+"""Tables of a study: best points, differences and means, what was masked, and what is missing."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any
+import csv
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from bert_jax.reporting.formats import HOLE, SPACE
+from bert_jax.masking import rates
+from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.studies.report.answers import find_leader
+from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
-from bert_jax.studies.report.blocks import Block, Bold, Table, Text
-from bert_jax.studies.report.collect import Axis, Family
+from bert_jax.studies.report.blocks import Block, Bold, Bullets, Paragraph, Table, Text
+from bert_jax.studies.report.collect import LEDGER, Family, Result
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.view import View, get_metric, summarize
 from bert_jax.studies.report.wording import (
     format_interval,
     format_mean,
     format_number,
-    format_p,
     join_names,
 )
 
-
-def tabulate_best(
-    view: View,
-    comparison: Mapping[str, Any],
-    metrics: Sequence[str],
-    differences: Sequence[Difference],
-) -> list[Block]:
-    """Tabulate the best point by some metrics in each family, minus the baseline."""
-    known = {(gap.metric, gap.family, gap.point): gap for gap in differences if gap.pairs}
-    rows: list[list[Text]] = []
-    base = comparison["baseline"]
-    for metric in metrics:
-        share = view.is_percent(metric)
-        words, levels = find_baseline(view, metric)
-        for family in view.families(comparison["axis"]):
-            best = find_leader(family, metric, base, differences)
-            if best is None:
-                continue
-            gap = known.get((metric, family.name, best))
-            difference: Text = "is the baseline" if best == base else HOLE
-            if gap is not None:
-                difference = _format_gap(gap, share)
-            mean = summarize(family.runs[best], get_metric(metric))
-            shown = format_mean(mean, len(family.runs[best]), share)
-            if find_behind(family, metric, levels)[1]:
-                best = f"none; nearest {best}"
-                difference = f"no point is shown to be better than {words}"
-            rows.append([join_names(pretty(metric), family.name), best, shown, difference])
-    minus = f"minus {base or 'baseline'} (simultaneous 95{SPACE}%)"
-    return [Table(["metric", "best point", "mean", minus], rows)] if rows else []
+COLUMNS = ("metric", "family", "point", "baseline", "pairs", "holes", "examples", "uneven")
+NUMBERS = ("mean", "low", "high", "spread")
+Columns = Sequence[tuple[str, Family]]  # of a table: metric and family of each
 
 
-def _format_gap(gap: Difference, share: bool) -> Text:
-    """Format a difference and its simultaneous interval; a significant one is bold."""
-    size = format_number(gap.mean, share, True)
-    interval = "no interval"
-    if gap.tested:
-        interval = format_interval(gap.low, gap.high, share)
-    return Bold(size) if gap.significant else size, f" ({interval})"
+def write_differences(found: Findings) -> str:
+    """Write all differences as CSV; a number without a value is empty."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*COLUMNS, *NUMBERS, "significant"])
+    for gap in (gap for gaps in found.gaps for gap in gaps):
+        values = [getattr(gap, name) for name in NUMBERS]
+        said = [f"{value:.6g}" if abs(value) < float("inf") else "" for value in values]
+        significant = gap.significant if gap.tested else ""
+        writer.writerow([*(getattr(gap, name) for name in COLUMNS), *said, significant])
+    return text.getvalue()
 
 
-def tabulate_means(view: View, comparison: Mapping[str, Any]) -> list[Block]:
-    """Tabulate means with half their intervals: points by measures of families, or the reverse.
-
-    The longer of the two goes down.
-    """
-    axis, families = view.axis(comparison["axis"]), view.families(comparison["axis"])
-    columns = [(metric, family) for metric in comparison["metrics"] for family in families]
-    if not columns:
-        return []
-    names = [join_names(pretty(metric), family.name) for metric, family in columns]
-    values = [
-        [_format_mean(view, metric, family, label) for metric, family in columns]
-        for label in axis.labels
-    ]
-    if len(columns) > len(axis.labels):
-        turned = zip(*values, strict=True)
-        rows = [[name, *cells] for name, cells in zip(names, turned, strict=True)]
-        return [Table(["metric", *axis.labels], rows)]
-    rows = [[label, *cells] for label, cells in zip(axis.labels, values, strict=True)]
-    return [Table([axis.name, *names], rows)]
-
-
-def _format_mean(view: View, metric: str, family: Family, label: str) -> str:
-    if label not in family.runs:
-        return ""
-    runs = family.runs[label]
-    return format_mean(summarize(runs, get_metric(metric)), len(runs), view.is_percent(metric))
-
-
-def tabulate_gaps(view: View, axis: str, differences: Sequence[Difference]) -> list[Block]:
-    """Tabulate the differences in one metric with all that is known of them."""
-    others = [other.name for other in view.axes if other.name != axis]
-    head = [join_names(*others, axis), "difference", f"simultaneous 95{SPACE}%", "p", ""]
-    head += ["spread", "pairs", "missing", "examples"]
-    rows = []
-    for gap in differences:
-        share = view.is_percent(gap.metric)
-        word = "significant" if gap.significant else "not significant"
-        spread = format_number(gap.spread, share)
-        rows.append(
-            [
-                join_names(gap.family, gap.point),
-                format_number(gap.mean, share, True),
-                format_interval(gap.low, gap.high, share),
-                format_p(gap.p),
-                word if gap.tested else HOLE,
-                f"{spread}, own" if gap.own else spread,
-                str(gap.pairs),
-                str(gap.holes) if gap.holes else "",
-                f"{gap.examples:,}" if gap.examples else HOLE,
-            ]
-        )
-    if not any(gap.pairs for gap in differences):
-        return []
-    # Without columns that are not known.
-    kept = [i for i in range(len(head)) if {row[i] for row in rows} - {"", HOLE}]
-    return [Table([head[i] for i in kept], [[row[i] for i in kept] for row in rows])]
-
-
-def name_uneven(differences: Sequence[Difference]) -> str:
-    """Say in which families the spreads of the points differ; empty if in none."""
-    names = dict.fromkeys(
-        join_names(pretty(gap.metric), gap.family) for gap in differences if gap.uneven
-    )
-    if not names:
-        return ""
-    return (
-        "Seeds scatter more at some points than at others, beyond chance. There, each interval "
-        f"rests on its own pairs only: {'; '.join(names)}."
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class ComparisonTables:
-    """Tables of one comparison: means, and differences from the baseline."""
+class Comparison(NamedTuple):
+    """One comparison of a study with its differences, to be tabulated."""
 
     view: View
-    comparison: Mapping[str, Any]
-    gaps: Mapping[tuple[str, str, str], Difference]  # that have pairs, by metric, family and point
+    spec: Mapping[str, Any]  # as study.json has it
+    gaps: Sequence[Difference]
 
     @property
-    def axis(self) -> Axis:
-        return self.view.axis(self.comparison["axis"])
+    def base(self) -> str:
+        """The label of the baseline."""
+        return self.spec["baseline"]
 
-    def list_points(
-        self, families: Sequence[Family], metrics: Sequence[str], with_means: bool
-    ) -> Table:
-        """Tabulate measures, with a row for each point of each family."""
-        several, base = len(families) > 1, self.comparison["baseline"]
-        others = [other.name for other in self.view.axes if other.name != self.axis.name]
-        head = [join_names(*(others if several else []), self.axis.name or "cells")]
-        for metric in metrics:
-            head += [self._title(metric)] if with_means else []
-            if self.gaps:
-                head.append(f"minus {base}" if with_means else self._title(metric))
-        rows = []
-        for family in families:
-            for label in family.runs:
-                if not with_means and label == base:
+    @property
+    def metrics(self) -> list[str]:
+        """The metrics that any cell has."""
+        return [metric for metric in self.spec["metrics"] if metric in self.view.metrics]
+
+    def tabulate_best(self) -> list[Block]:
+        """Tabulate the best point of each family by the first metric, minus the baseline."""
+        if len(self.view.axis(self.spec["axis"]).labels) < 2:
+            return []
+        rows: list[list[Text]] = []
+        for metric in self.metrics[:1]:
+            words, levels = find_baseline(self.view, metric)
+            for family in self.view.families(self.spec["axis"]):
+                best = find_leader(family, metric, self.base, self.gaps)
+                if best is None:
                     continue
-                row: list[Text] = [join_names(family.name if several else "", label or "all")]
-                for metric in metrics:
-                    row += [self._mean(metric, family, label)] if with_means else []
-                    row += [self._gap(metric, family, label)] if self.gaps else []
-                rows.append(row)
-        return Table(head, rows)
+                mean = self.write_mean(metric, family, best)
+                gap: Text = "is the baseline"
+                if find_behind(family, metric, levels)[1]:
+                    gap = f"no point is shown to be better than {words}"
+                    rows.append([family.name or pretty(metric), f"none; nearest {best}", mean, gap])
+                    continue
+                if best != self.base:
+                    gap = self.write_gap(metric, family, best)
+                rows.append([family.name or pretty(metric), best, mean, gap])
+        minus = f"minus {self.base or 'baseline'} (simultaneous 95{SPACE}%)"
+        title = self._title(self.metrics[0]) if self.metrics else ""
+        return [Table([title, "best point", "mean", minus], rows)] if rows else []
 
-    def cross_means(self, metric: str, part: str, families: Sequence[Family]) -> Table:
-        """Tabulate the means of a measure: a row for each point, a column for each family."""
-        title = join_names(self._title(metric), part)
-        rows = [
-            [label, *(self._mean(metric, family, label) for family in families)]
-            for label in self._labels(families)
+    def count_others(self) -> Bullets:
+        """Count the significant differences by all measures but the first."""
+        others = self.metrics[1:]
+        counts = [count_significant(self.view, self.spec, m, self.gaps) for m in others]
+        return Bullets(list(filter(None, counts)))
+
+    def tabulate_means(self, metrics: Sequence[str]) -> list[Table]:
+        """Tabulate means: a row for each point, a column for each family or measure."""
+        labels = self.view.axis(self.spec["axis"]).labels
+        return [
+            Table([title, *names], self._write_rows(labels, columns, self.write_mean))
+            for title, names, columns in self._divide_columns(metrics)
         ]
-        return Table([title, *_name_columns(part, families)], rows)
 
-    def cross_gaps(self, metric: str, part: str, families: Sequence[Family]) -> Table:
-        """Tabulate the differences from the baseline: a row for each point except the baseline."""
-        base = self.comparison["baseline"]
-        rows = [
-            [label, *(self._gap(metric, family, label) for family in families)]
-            for label in self._labels(families)
-            if label != base
-        ]
-        return Table([f"minus {base}", *_name_columns(part, families)], rows)
+    def tabulate_gaps(self, metrics: Sequence[str]) -> list[Table]:
+        """Tabulate differences below the means of the baseline.
 
-    def _labels(self, families: Sequence[Family]) -> list[str]:
-        return [one for one in self.axis.labels if any(one in family.runs for family in families)]
+        Without an interval they only repeat the means, which stand alone then.
+        """
+        if not any(gap.tested for gap in self.gaps):
+            return self.tabulate_means(metrics)
+        labels = [one for one in self.view.axis(self.spec["axis"]).labels if one != self.base]
+        tables = []
+        for title, names, columns in self._divide_columns(metrics):
+            rows = self._write_rows([self.base], columns, self.write_mean)
+            for row in rows:
+                row[0] = f"{self.base}, mean"
+            rows += self._write_rows(labels, columns, self.write_gap)
+            tables.append(Table([f"{title}, minus {self.base}", *names], rows))
+        return tables
 
-    def _title(self, metric: str) -> str:
-        return f"{pretty(metric)} (%)" if self.view.is_percent(metric) else pretty(metric)
+    def _divide_columns(self, metrics: Sequence[str]) -> Iterator[tuple[str, list[str], Columns]]:
+        """Yield title, names and columns of each table of some measures.
 
-    def _mean(self, metric: str, family: Family, label: str) -> str:
-        """Format a mean without its unit, which the title has."""
-        return _format_mean(self.view, metric, family, label).replace(f"{SPACE}%", "")
+        One family has a table with a column for each measure.
+        """
+        panels = self.view.panels(self.spec["axis"])
+        if len(panels) == 1 and len(panels[""]) == 1:
+            columns = [(metric, panels[""][0]) for metric in metrics]
+            yield self.spec["axis"] or "cells", [self._title(m) for m in metrics], columns
+            return
+        for metric in metrics:
+            for part, families in panels.items():
+                names = [family.name.removeprefix(part).removeprefix(", ") for family in families]
+                columns = [(metric, family) for family in families]
+                yield join_names(self._title(metric), part), names, columns
 
-    def _gap(self, metric: str, family: Family, label: str) -> Text:
-        """Format a difference without its unit; one that is significant is bold."""
-        if label not in family.runs or label == self.comparison["baseline"]:
+    def _write_rows(
+        self, labels: Sequence[str], columns: Columns, write: Callable[[str, Family, str], Text]
+    ) -> list[list[Text]]:
+        """Write the rows of some points, without points that no column has."""
+        rows: list[list[Text]] = []
+        for label in labels:
+            cells = [write(metric, family, label) for metric, family in columns]
+            if any(cells):
+                rows.append([label or "all", *cells])
+        return rows
+
+    def write_mean(self, metric: str, family: Family, label: str) -> Text:
+        """Write a mean with half its interval, without its unit, which the title has."""
+        if label not in family.runs:
             return ""
-        gap = self.gaps.get((metric, family.name, label))
-        if gap is None:
+        runs = family.runs[label]
+        mean = summarize(runs, get_metric(metric))
+        text = format_mean(mean, len(runs), self.view.is_percent(metric))
+        return text.replace(f"{SPACE}%", "")
+
+    def write_gap(self, metric: str, family: Family, label: str) -> Text:
+        """Write a difference and its interval without unit; one that is significant is bold."""
+        own = (
+            g for g in self.gaps if (g.metric, g.family, g.point) == (metric, family.name, label)
+        )
+        gap = next(own, None)
+        if label not in family.runs or gap is None:
+            return ""
+        if not gap.pairs:
             return HOLE
         share = self.view.is_percent(metric)
         size = format_number(gap.mean, share, True).replace(f"{SPACE}%", "")
-        rest = ""
+        rest = " (no interval)"
         if gap.tested:
             rest = f" ({format_interval(gap.low, gap.high, share)})".replace(f"{SPACE}%", "")
         if gap.holes:
             rest += f", {gap.pairs} pair{'s' if gap.pairs > 1 else ''}"
         return Bold(size) if gap.significant else size, rest
 
+    def _title(self, metric: str) -> str:
+        return f"{pretty(metric)} (%)" if self.view.is_percent(metric) else pretty(metric)
 
-def _name_columns(part: str, families: Sequence[Family]) -> list[str]:
-    return [family.name.removeprefix(f"{part}, ") for family in families]
+    def name_uneven(self, metrics: Sequence[str]) -> Paragraph:
+        """Say in which families of some measures the spreads of the points differ."""
+        uneven = (gap for gap in self.gaps if gap.uneven and gap.metric in metrics)
+        names = dict.fromkeys(join_names(pretty(gap.metric), gap.family) for gap in uneven)
+        if not names:
+            return Paragraph("")
+        return Paragraph(
+            "Seeds scatter more at some points than at others, beyond chance. There, each interval "
+            f"rests on its own pairs only: {'; '.join(names)}."
+        )
+
+
+# --- cells --------------------------------------------------------------------------------------
+
+
+def tabulate_holes(view: View) -> list[Block]:
+    """Tabulate cells and evaluations without results, with reasons."""
+    rows: list[list[str]] = []
+    for result in view.results:
+        state, entry = result.state, result.entry
+        cell = [", ".join(entry.labels.values()) or "all", str(entry.seed), entry.id]
+        for name, error in result.errors.items():
+            rows.append([*cell, f"{name}: no result", "", error])
+        if state.name != "done":
+            lacks = f"no result of {', '.join(state.missing)}" if state.missing else ""
+            step = f"{state.step:,} of {state.steps:,}"
+            rows.append([*cell, state.name, step, state.error or lacks])
+    head = ["cell", "seed", "id", "state", "step", "reason"]
+    return [Table(head, rows, prose=True)] if rows else []
+
+
+def tabulate_ledger(view: View) -> list[Block]:
+    """Tabulate what masking did next to what the config asks for; means over updates and seeds."""
+    head = [join_names(*(axis.name for axis in view.axes)) or "cells", "rate in config"]
+    head += ["in whole tokens", "selected"]
+    for name in ("[MASK]", "random", "kept"):
+        head += [f"{name} in config", name]
+    rows = []
+    for label, runs in view.points().items():
+        known = {name: _average_ledger(runs, name) for name in LEDGER}
+        if known["masked_fraction"] == HOLE:
+            continue
+        row = [label, _write_rate(runs[0]), known["quota_fraction"], known["masked_fraction"]]
+        names = ("mask_token_fraction", "random_fraction", "kept_fraction")
+        for share, name in zip(runs[0].entry.config.masking.replace, names, strict=True):
+            row += [number(share, True), known[name]]
+        rows.append(row)
+    return [Table(head, rows)] if rows else []
+
+
+def _write_rate(result: Result) -> str:
+    """Write the masking rate that a config asks for: a number, a schedule, a law or views."""
+    masking = result.entry.config.masking
+    shares = [masking.rate, *(to for _, to, _ in masking.phases)]
+    rate = " to ".join(number(value, True) for value in shares)
+    if masking.draw != "fixed":
+        low, high = (number(value, True) for value in rates.rate_range(masking))
+        rate = f"{masking.draw}, {low} to {high}"
+    wanted, views = masking.prediction_rate, rates.count_views(masking)
+    if wanted is None or views == 1:
+        return rate
+    return f"{rate} in each of {views} views, {number(wanted, True)} in all"
+
+
+def _average_ledger(runs: Sequence[Result], name: str) -> str:
+    mean = summarize(runs, lambda result: result.history.ledger.get(name))
+    return number(mean.mean, True) if mean else HOLE

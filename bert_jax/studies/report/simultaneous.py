@@ -11,64 +11,36 @@ Unequal spreads have two remedies. A difference whose own pairs lie further apar
 spread says has its own spread. In a family whose spreads differ more than chance allows (tests of
 Bartlett and Cochran), each difference has the t interval of its own pairs.
 
-In simulations of 2 to 8 points and 2 to 8 seeds, all intervals of a family hold in 94 of 100
-studies for equal spreads. If the largest spread is four times the smallest, 90 hold, with two seeds
-and more than five points 88 to 90. A baseline that alone has four times the spread of all others is
-hardly noticed with few seeds: with two or three of them and more than four points, 82 to 90 hold.
-All intervals of many families hold together as often only if spreads are alike, as the tails of a
-small sample show little of its spread: of 48 families of six points and three seeds in 98 of 100
-studies for equal spreads, in 76 if spreads differ four times and the largest is the baseline's.
+docs/statistics.md says how often the intervals hold in simulations; the tests repeat these.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import bisect
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize, special
 
 LEVEL = 0.05  # of all intervals of a study together
-SMALLEST = 1e-12  # level that is looked for
+SMALLEST = 1e-300  # probability whose logarithm is taken
 UNEVEN = 10_000  # draws of the distributions of both tests of equal spreads
 ESTIMATES = 4_000  # draws of a spread, over which power is a mean
 POWER = 0.9  # of the seeds that are called needed
 MOST = 1_000  # seeds that are looked for
 
 
-@dataclasses.dataclass(frozen=True)
-class Gap:
+class Gap(NamedTuple):
     """A point minus the baseline, with its simultaneous interval."""
 
     pairs: int  # seeds that have both
-    mean: float  # over these pairs
-    half: float  # of the interval; infinite where there is none
-    half_at: Callable[[float], float]  # half of the interval of one family at a level
-    families: int
-    own: bool  # whether the spread of its own pairs counts
-    spread: float  # standard deviation of one value by which the interval is made
-
-    @property
-    def p(self) -> float:
-        """The level of all intervals of the study at which this one just reaches zero."""
-        from scipy import optimize
-
-        if not math.isfinite(self.half):
-            return math.nan
-        if not self.half:
-            return float(self.mean == 0)
-        ends = math.log(SMALLEST), 0.0
-
-        def above(log_level: float) -> float:
-            return self.half_at(math.exp(log_level)) - abs(self.mean)
-
-        if above(ends[0]) <= 0:
-            return min(1.0, self.families * SMALLEST)
-        if above(ends[1]) >= 0:
-            return 1.0
-        return float(min(1.0, self.families * math.exp(optimize.brentq(above, *ends))))
+    mean: float = math.nan  # over these pairs
+    half: float = math.inf  # of the interval; infinite where there is none
+    spread: float = math.nan  # standard deviation of one value by which the interval is made
+    own: bool = False  # whether the spread of its own pairs counts
 
 
 class Compared(NamedTuple):
@@ -91,24 +63,61 @@ def compare_points(
       examples: standard error of each difference over evaluation examples; 0 where it is unknown.
     """
     known = np.isfinite(values)
-    maker, freedom, correlation = _fit(known.tobytes(), known.shape)
-    residuals = maker @ values[known]
-    spread = math.sqrt(residuals @ residuals / freedom) if freedom else math.nan
-    uneven = bool(freedom) and _differ(known, residuals)
+    layout = _make_layout(known.tobytes(), known.shape)
+    residuals = layout.maker @ values[known]
+    spread = math.sqrt(residuals @ residuals / layout.freedom) if layout.freedom else math.nan
+    uneven = layout.is_uneven(residuals)
     gaps = []
     for row in range(1, len(values)):
         both = known[0] & known[row]
         pairs = values[row, both] - values[0, both]
         error = examples[row - 1] if len(examples) else 0.0
-        noise = _Noise(len(values) - 1, freedom, correlation, spread, uneven, error)
-        gaps.append(noise.gap(pairs, families))
-    return Compared(tuple(gaps), spread, freedom, uneven)
+        level = LEVEL / families
+        gaps.append(_make_gap(pairs, len(values) - 1, level, layout, spread, uneven, error))
+    return Compared(tuple(gaps), spread, layout.freedom, uneven)
 
 
+def _make_gap(
+    pairs: np.ndarray,
+    points: int,
+    level: float,
+    layout: _Layout,
+    spread: float,
+    uneven: bool,
+    error: float,
+) -> Gap:
+    """Make the difference that pairs of runs show; `error` is its standard error over examples."""
+    count = len(pairs)
+    if not count:
+        return Gap(0)
+    mean = float(pairs.mean())
+    if not layout.freedom or (uneven and count < 2):
+        return Gap(count, mean, spread=spread)
+    pooled = math.sqrt(2 / count) * spread
+    alone = float(pairs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+    if uneven:
+        # The pairs of this difference alone; the level is divided among the points.
+        half = find_quantile(1, count - 1, level / points) * alone
+    else:
+        common = find_quantile(points, layout.freedom, level, layout.correlation)
+        half = common * max(pooled, alone)
+    if error:
+        half = math.hypot(half, find_quantile(points, math.inf, level, 0.0) * error)
+    if uneven or alone > pooled * (1 + 1e-9):
+        return Gap(count, mean, half, alone * math.sqrt(count / 2), own=True)
+    return Gap(count, mean, half, spread)
+
+
+# --- the quantile ---------------------------------------------------------------------------------
+
+
+@functools.cache
 def find_quantile(
     points: int, freedom: float, level: float = LEVEL, correlation: float = 0.5
 ) -> float:
-    """Return the quantile of the largest absolute value of correlated t values.
+    """Find the quantile of the largest absolute value of correlated t values.
+
+    scipy has this distribution for one-way layouts only, and draws it at random.
 
     Args:
       points: number of t values, one for each point besides the baseline.
@@ -116,144 +125,95 @@ def find_quantile(
       level: probability that the largest is above the quantile.
       correlation: of each two; 0.5 where all share a baseline and have equally many runs.
     """
-    from scipy import special
-
     if points == 1:
         return float(special.stdtrit(freedom, 1 - level / 2))
-    return float(np.exp(_inverse_tail(points, freedom, correlation)(math.log(level))))
+
+    def excess(log_quantile: float) -> float:
+        tail = _integrate_tail(math.exp(log_quantile), points, freedom, correlation)
+        return math.log(max(tail, SMALLEST)) - math.log(level)
+
+    return math.exp(optimize.brentq(excess, math.log(0.02), math.log(1e5)))
 
 
-@functools.cache
-def _inverse_tail(points: int, freedom: float, correlation: float) -> Any:
-    """Return the function from a log level to the log quantile.
+def _integrate_tail(quantile: float, points: int, freedom: float, correlation: float) -> float:
+    """Integrate the probability that any t value lies beyond a quantile.
 
-    Given the spread s and the baseline's noise z, the t values are independent. Their tail is
-    integrated over both at a grid of quantiles, and the grid is interpolated.
+    Given the common spread and the baseline's noise, the t values are independent.
     """
-    from scipy import interpolate, special
-
-    quantiles = np.geomspace(0.02, 1e5, 300)
-    nodes, weights = np.polynomial.hermite_e.hermegauss(48)
-    weights = weights / weights.sum()
-    spreads, shares = np.ones(1), np.ones(1)
-    if math.isfinite(freedom):
-        logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)
-        spreads = np.exp(logs)
-        # The density of log s, for freedom * s^2 with a chi-square distribution.
-        density = freedom * logs - freedom * spreads**2 / 2
-        shares = np.exp(density - np.max(density))
-        shares /= shares.sum()
-    shift = math.sqrt(correlation) * nodes[:, None]  # [nodes, 1]
-    tails = []
-    for value in quantiles:
-        edge = value * spreads
-        scale = math.sqrt(1 - correlation)
-        outside = special.ndtr((shift - edge) / scale) + special.ndtr((-shift - edge) / scale)
-        any_outside = -np.expm1(points * np.log1p(-np.minimum(outside, 1 - 1e-16)))
-        tails.append(float(weights @ any_outside @ shares))
-    logs = np.log(np.maximum(tails, 1e-300))
-    falling = np.flatnonzero(np.diff(logs, prepend=math.inf) < 0)
-    falling = falling[logs[falling] > math.log(SMALLEST) - 5]
-    order = falling[::-1]
-    return interpolate.PchipInterpolator(logs[order], np.log(quantiles[order]))
+    noise, weights = np.polynomial.hermite_e.hermegauss(48)
+    spreads, shares = _divide_spread(freedom)
+    shift = math.sqrt(correlation) * noise[:, None]  # [48, 1]
+    edge = quantile * spreads
+    scale = math.sqrt(1 - correlation)
+    outside = special.ndtr((shift - edge) / scale) + special.ndtr((-shift - edge) / scale)
+    any_outside = -np.expm1(points * np.log1p(-np.minimum(outside, 1 - 1e-16)))
+    return float(weights / weights.sum() @ any_outside @ shares)
 
 
-# --- one family -----------------------------------------------------------------------------------
+def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return values of a spread whose true value is 1, and the probability of each."""
+    if math.isinf(freedom):
+        return np.ones(1), np.ones(1)
+    logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)
+    # The density of the log, for freedom * spread^2 with a chi-square distribution.
+    density = freedom * logs - freedom * np.exp(2 * logs) / 2
+    shares = np.exp(density - np.max(density))
+    return np.exp(logs), shares / shares.sum()
 
 
-class _Noise(NamedTuple):
-    """What the interval of a difference is made from."""
+# --- the two-way layout ---------------------------------------------------------------------------
 
-    points: int  # besides the baseline
-    freedom: int
-    correlation: float  # of two differences
-    spread: float  # of one value, pooled
-    uneven: bool
-    examples_error: float
 
-    def gap(self, pairs: np.ndarray, families: int) -> Gap:
-        """Return the difference that pairs of runs show."""
-        count = len(pairs)
-        mean = float(pairs.mean()) if count else math.nan
-        if not self.freedom or not count or (self.uneven and count < 2):
-            return Gap(count, mean, math.inf, lambda _: math.inf, families, False, self.spread)
-        pooled = math.sqrt(2 / count) * self.spread
-        alone = float(pairs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+class _Layout(NamedTuple):
+    """What follows from which runs of a family are there."""
 
-        def half_at(level: float) -> float:
-            if self.uneven:
-                # The pairs of this difference alone; the level is divided among the points.
-                seeds = find_quantile(1, count - 1, level / self.points) * alone
-            else:
-                common = find_quantile(self.points, self.freedom, level, self.correlation)
-                seeds = common * max(pooled, alone)
-            examples = 0.0
-            if self.examples_error:
-                examples = find_quantile(self.points, math.inf, level, 0.0) * self.examples_error
-            return math.hypot(seeds, examples)
+    maker: np.ndarray  # [runs, runs], takes the known values to their residuals
+    freedom: int  # of the pooled spread
+    correlation: float  # the smallest of two differences: a half unless runs are missing
+    weights: np.ndarray  # [points, runs], take squared residuals to the variance of each point
+    critical: np.ndarray  # [2], of both statistics of uneven spreads
 
-        own = self.uneven or alone > pooled * (1 + 1e-9)
-        spread = alone * math.sqrt(count / 2) if own else self.spread
-        return Gap(count, mean, half_at(LEVEL / families), half_at, families, own, spread)
+    def is_uneven(self, residuals: np.ndarray) -> bool:
+        """Tell whether the spreads of the points differ more than chance allows."""
+        found = _measure_unevenness(residuals[None] ** 2, self.weights)
+        return self.freedom > 0 and bool((found[:, 0] > self.critical).any())
 
 
 @functools.lru_cache(maxsize=64)
-def _fit(known: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, int, float]:
-    """Return (matrix from known values to residuals, degrees of freedom, correlation)."""
-    cells = np.frombuffer(known, bool).reshape(shape)
-    maker = _residual_maker(cells)
-    return maker, round(np.trace(maker)), _correlation(cells)
-
-
-def _residual_maker(known: np.ndarray) -> np.ndarray:
-    """Return the matrix that takes the known values to their residuals: [runs, runs]."""
-    rows, columns = np.nonzero(known)
-    points = rows[:, None] == np.arange(known.shape[0])
-    seeds = columns[:, None] == np.arange(known.shape[1])
-    design = np.concatenate([points, seeds], axis=1).astype(float)
-    return np.eye(len(rows)) - design @ np.linalg.pinv(design)
-
-
-def _correlation(known: np.ndarray) -> float:
-    """Return the smallest correlation of two differences: a half unless runs are missing.
-
-    With a smaller correlation than the true one intervals are too wide, not too narrow.
-    """
-    both = (known[1:] & known[0]).astype(float)  # [points - 1, seeds]
+def _make_layout(packed: bytes, shape: tuple[int, int]) -> _Layout:
+    known = np.frombuffer(packed, bool).reshape(shape)  # [points, seeds]
+    points, seeds = np.nonzero(known)
+    of_point = (np.arange(shape[0])[:, None] == points).astype(float)  # [points, runs]
+    of_seed = (np.arange(shape[1])[:, None] == seeds).astype(float)
+    design = np.concatenate([of_point, of_seed]).T
+    maker = np.eye(len(points)) - design @ np.linalg.pinv(design)
+    # With a smaller correlation than the true one intervals are too wide, not too narrow.
+    both = (known[1:] & known[0]).astype(float)
     both = both[both.any(axis=1)]
     shared = both @ both.T
     sizes = np.diag(shared)
     correlations = shared / np.sqrt(np.outer(sizes, sizes)) / 2
-    return round(float(correlations.min(initial=0.5)), 6)
-
-
-def _differ(known: np.ndarray, residuals: np.ndarray) -> bool:
-    """Return whether the spreads of the points differ more than chance allows.
-
-    Bartlett's test looks at all spreads, Cochran's at the largest alone, as of a point whose runs
-    fail now and then. Each has half of the level.
-    """
-    weights, critical = _critical_unevenness(known.tobytes(), known.shape)
-    return bool((_unevenness(residuals[None] ** 2, weights)[:, 0] > critical).any())
-
-
-@functools.cache
-def _critical_unevenness(known: bytes, shape: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the weights [points, runs] of the residuals' squares, and the critical values [2]."""
-    cells = np.frombuffer(known, bool).reshape(shape)
-    maker = _residual_maker(cells)
-    rows = np.nonzero(cells)[0]
-    of_point = (np.arange(shape[0])[:, None] == rows).astype(float)
+    correlation = round(float(correlations.min(initial=0.5)), 6)
     expected = of_point @ np.diag(maker)
     weights = of_point[expected > 1e-9] / expected[expected > 1e-9, None]
-    noise = np.random.default_rng(0).standard_normal((UNEVEN, len(rows))) @ maker
-    drawn = _unevenness(noise**2, weights)
-    # Between two points the squares are equal; rounding must not tell them apart.
-    return weights, np.quantile(drawn, 1 - LEVEL / 2, axis=1) + 1e-9
+    critical = np.full(2, np.inf)
+    if len(weights):
+        noise = np.random.default_rng(0).standard_normal((UNEVEN, len(points))) @ maker
+        drawn = _measure_unevenness(noise**2, weights)
+        # Each test has half of the level. Between two points the squares are equal; rounding must
+        # not tell them apart.
+        critical = np.quantile(drawn, 1 - LEVEL / 2, axis=1) + 1e-9
+    return _Layout(maker, round(np.trace(maker)), correlation, weights, critical)
 
 
-def _unevenness(squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return the statistics of Bartlett and of Cochran for each draw: [2, draws]."""
+def _measure_unevenness(squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Compute the statistics of Bartlett and of Cochran for each draw: [2, draws].
+
+    Bartlett's test looks at all spreads, Cochran's only at the largest, as of a point whose runs
+    fail now and then.
+    """
+    if not len(weights):
+        return np.zeros((2, len(squares)))
     variances = squares @ weights.T  # [draws, points]
     mean = np.maximum(variances.mean(axis=1, keepdims=True), 1e-300)
     relative = np.maximum(variances / mean, 1e-12)
@@ -273,7 +233,7 @@ class Wanted(NamedTuple):
 
 
 def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
-    """Return the probability that a true difference is found, for equal spreads.
+    """Find the probability that a true difference is found, for equal spreads.
 
     Args:
       seeds: of each point.
@@ -281,8 +241,6 @@ def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
       spread: standard deviation of one value.
       wanted: the difference.
     """
-    from scipy import special
-
     if seeds < 2 or wanted.room <= 0:
         return 0.0
     level = LEVEL / wanted.families
@@ -291,15 +249,15 @@ def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
     if not error:
         return float(min(wanted.room, wanted.other) > examples)
     common = find_quantile(points - 1, (points - 1) * (seeds - 1), level)
-    half = np.hypot(common * error * _estimates(points, seeds), examples)
+    half = np.hypot(common * error * _draw_spreads(points, seeds), examples)
     above = special.ndtr((wanted.room - half) / error)
     below = special.ndtr((wanted.other - half) / error)
     return float(np.maximum(above + below - 1, 0).mean())
 
 
 @functools.cache
-def _estimates(points: int, seeds: int) -> np.ndarray:
-    """Return draws of the larger of pooled and own spread, where the true one is 1."""
+def _draw_spreads(points: int, seeds: int) -> np.ndarray:
+    """Draw the larger of pooled and own spread, where the true one is 1."""
     rng = np.random.default_rng(0)
     own = rng.chisquare(seeds - 1, ESTIMATES)
     rest = np.zeros(ESTIMATES)
@@ -310,14 +268,10 @@ def _estimates(points: int, seeds: int) -> np.ndarray:
 
 
 def count_seeds(points: int, spread: float, wanted: Wanted) -> int | None:
-    """Return the fewest seeds that find a difference with power 0.9; None if beyond MOST."""
-    if wanted.room <= 0 or find_power(MOST, points, spread, wanted) < POWER:
-        return None
-    low, high = 1, MOST  # enough at `high`, not at `low`: power grows with the seeds
-    while high - low > 1:
-        middle = (low + high) // 2
-        if find_power(middle, points, spread, wanted) >= POWER:
-            high = middle
-        else:
-            low = middle
-    return high
+    """Count the fewest seeds that find a difference with power 0.9; None if beyond MOST."""
+
+    def find_chance(seeds: int) -> float:
+        return find_power(seeds, points, spread, wanted)
+
+    seeds = 1 + bisect.bisect_left(range(1, MOST + 1), POWER, key=find_chance)
+    return seeds if seeds <= MOST else None

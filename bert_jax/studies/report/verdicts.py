@@ -9,17 +9,16 @@ if it lies outside.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import lower_is_better, pretty
-from bert_jax.studies.report import collect, compare, simultaneous
-from bert_jax.studies.report.blocks import Block, Bullets, Paragraph, Table, add_detail
-from bert_jax.studies.report.collect import Family
+from bert_jax.studies.report import compare, simultaneous
+from bert_jax.studies.report.blocks import Block, Bullets, Paragraph, Section
+from bert_jax.studies.report.collect import name_place
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.published import CLAIMS
-from bert_jax.studies.report.view import View
+from bert_jax.studies.report.view import View, find_labels
 from bert_jax.studies.report.wording import format_amount, format_interval, join_names
 from bert_jax.studies.spec import Claimed
 
@@ -27,38 +26,26 @@ REPLICATED, NOT_REPLICATED, UNDERPOWERED = "replicated", "not replicated", "unde
 
 
 class Verdict(NamedTuple):
-    """What the pairs of runs say of a claim."""
+    """What a difference says of a claim, and the seeds for a verdict with power 0.9."""
 
     word: str
-    mean: float  # of the differences, on the claimed side above 0
-    low: float  # the simultaneous interval
-    high: float
-    seeds: int
-    needed: int | None  # seeds for a verdict with power 0.9; None if known already, or beyond MOST
+    needed: int | None = None  # None if known already, or beyond simultaneous.MOST
 
 
 class Judged(NamedTuple):
     """A claim and what one family of the study says of it."""
 
     claimed: Claimed
-    family: str
-    verdict: Verdict | None  # None before there are pairs
-    share: bool = False  # whether the metric is written in per cent
+    place: str  # labels of the other axes
+    gain: Difference  # on the claimed side above 0
+    verdict: Verdict
 
 
-def judge_gain(
-    gain: Difference, families: int = 1, least: float = 0.0, within: float | None = None
-) -> Verdict:
-    """Judge a claim by a difference that has pairs.
-
-    Args:
-      gain: on the claimed side above 0.
-      families: of the study.
-      least: the difference must be above this to count.
-      within: the margin, of a claim that nothing differs.
-    """
+def judge_gain(gain: Difference, claimed: Claimed, families: int = 1) -> Verdict:
+    """Judge a claim by a difference, in a study of so many families."""
     if not gain.tested:
-        return Verdict(UNDERPOWERED, gain.mean, -math.inf, math.inf, gain.pairs, None)
+        return Verdict(UNDERPOWERED)
+    least, within = claimed.least, claimed.within
     if within is None:
         inside = gain.low > least
         outside = gain.high < least
@@ -70,133 +57,107 @@ def judge_gain(
         room = abs(within - abs(gain.mean))
         # An interval inside the margin is clear of both its ends, one outside of one end.
         other = within + abs(gain.mean) if abs(gain.mean) < within else math.inf
-    word, needed = UNDERPOWERED, None
     if inside:
-        word = REPLICATED
-    elif outside:
-        word = NOT_REPLICATED
-    else:
-        wanted = simultaneous.Wanted(room, other, gain.examples_error, families)
-        needed = simultaneous.count_seeds(gain.points, gain.spread, wanted)
-    return Verdict(word, gain.mean, gain.low, gain.high, gain.pairs, needed)
+        return Verdict(REPLICATED)
+    if outside:
+        return Verdict(NOT_REPLICATED)
+    wanted = simultaneous.Wanted(room, other, gain.examples_error, families)
+    return Verdict(UNDERPOWERED, simultaneous.count_seeds(gain.points, gain.spread, wanted))
 
 
 def judge_claims(view: View) -> list[Judged]:
     """Judge every claim of the study in every family."""
-    count = view.family_count
-    judged = []
-    for claimed in view.claims:
-        share = view.is_percent(claimed.metric)
-        for place, gain in _find_gains(view, claimed, count):
-            verdict = judge_gain(gain, count, claimed.least, claimed.within) if gain.pairs else None
-            judged.append(Judged(claimed, collect.placed(view.study, place), verdict, share))
-    return judged
+    return [
+        Judged(claimed, place, gain, judge_gain(gain, claimed, view.family_count))
+        for claimed in view.claims
+        for place, gain in _find_gains(view, claimed)
+    ]
 
 
-def _find_gains(
-    view: View, claimed: Claimed, count: int
-) -> list[tuple[dict[str, str], Difference]]:
-    """Return each place that has both points of a claim, and the gain there, above 0 if claimed."""
-    gains = []
-    families = _find_families(view, claimed)
-    for place, family in families:
-        if claimed.more_at is None:
-            compared = compare.compare_families(
-                view.place, [family], claimed.baseline, [claimed.metric], count
-            )
-        else:
-            axis, point, baseline = claimed.more_at
-            across = [other for at, other in families if at == place | {axis: baseline}]
-            if place[axis] != point or not across:
-                continue
-            compared = compare.compare_gains(
-                view.place, (family, across[0]), claimed.baseline, claimed.metric, count
-            )
-            place = {name: label for name, label in place.items() if name != axis}
-        gain = next(gap for gap in compared if gap.point == claimed.point)
-        gains.append((place, gain.negated if lower_is_better(claimed.metric) else gain))
-    return gains
-
-
-def _find_families(view: View, claimed: Claimed) -> list[tuple[dict[str, str], Family]]:
-    """Return the families that have both points of a claim, and their labels on other axes."""
-    found = []
+def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]]:
+    """Yield each place that has both points of a claim, and the gain there, above 0 if claimed."""
+    families = {}
     for family in view.families(claimed.axis):
         if {claimed.point, claimed.baseline} <= family.runs.keys():
-            place = dict(family.runs[claimed.point][0].entry.labels)
-            del place[claimed.axis]
-            found.append((place, family))
-    return found
+            labels = find_labels(family)
+            families[tuple(labels[axis.name] for axis in view.axes)] = family
+    asked = (claimed.baseline, claimed.metric, view.family_count)
+    for family in families.values():
+        labels = dict(find_labels(family))
+        if claimed.more_at is None:
+            compared = compare.compare_families(view.place, [family], *asked)
+        else:
+            axis, point, elsewhere = claimed.more_at
+            there = [
+                other
+                for other in families.values()
+                if find_labels(other) | {claimed.axis: ""}
+                == labels | {axis: elsewhere, claimed.axis: ""}
+            ]
+            if labels[axis] != point or not there:
+                continue
+            compared = compare.compare_gains(view.place, (family, there[0]), *asked)
+            del labels[axis]
+        del labels[claimed.axis]
+        gain = next(gap for gap in compared if gap.point == claimed.point)
+        sign_is_right = not lower_is_better(claimed.metric)
+        yield name_place(view.axes, labels), gain if sign_is_right else gain.negate()
 
 
 # --- words --------------------------------------------------------------------------------------
 
 
-def describe_claims(judged: Sequence[Judged]) -> list[Block]:
+def describe_claims(view: View, judged: Sequence[Judged]) -> list[Block]:
     """Describe each claim with its verdicts, and in detail what was published."""
     if not judged:
         return []
-    blocks: list[Block] = [Paragraph("A difference above 0 is a gain.")]
     said: dict[str, list[str]] = {}
     for one in judged:
-        claim = one.claimed.claim
-        stated = f"{claim}: {CLAIMS[claim].text}. Tested here: {_state(one)}."
-        where = f"{one.family}: " if one.family else ""
-        said.setdefault(stated, []).append(f"{where}{_format_gain(one)}, {_format_word(one)}.")
+        name = one.claimed.claim
+        stated = f"{name}: {CLAIMS[name].text}. Tested here: {_state_claim(view, one.claimed)}."
+        place = f"{one.place}: " if one.place else ""
+        said.setdefault(stated, []).append(f"{place}{_write_verdict(view, one)}.")
+    blocks: list[Block] = [Paragraph("A difference above 0 is a gain.")]
     for stated, verdicts in said.items():
         blocks += [Paragraph(stated), Bullets(verdicts)]
-    return [*blocks, add_detail("What was published", [_tabulate(judged)])]
+    published = []
+    for name in dict.fromkeys(one.claimed.claim for one in judged):
+        claim = CLAIMS[name]
+        origin = f"{claim.setting}; {claim.source}"
+        published.append(f"{name}: {claim.numbers} ({origin}). Accepted: {claim.accepted}.")
+    return [*blocks, Section("What was published", [Bullets(published)], detail=True)]
 
 
-def _tabulate(judged: Sequence[Judged]) -> Table:
-    head = ["claim", "published", "here", f"difference, simultaneous 95{SPACE}%", "verdict"]
-    rows = []
-    for one in judged:
-        claim = CLAIMS[one.claimed.claim]
-        published = f"{claim.numbers} ({claim.setting}; {claim.source}); accepted: {claim.accepted}"
-        here = join_names(_state(one), one.family)
-        name = f"{one.claimed.claim}: {claim.text}"
-        rows.append([name, published, here, _format_gain(one), _format_word(one)])
-    return Table(head, rows, prose=True)
-
-
-def _state(one: Judged) -> str:
+def _state_claim(view: View, claimed: Claimed) -> str:
     """Write what is claimed here, by which metric and by how much."""
-    claimed = one.claimed
+    share = view.is_percent(claimed.metric)
+    against = "better than" if claimed.within is None else "no different from"
+    stated = f"{claimed.point} is {against} {claimed.baseline}"
     if claimed.more_at is not None:
-        _, point, baseline = claimed.more_at
-        stated = (
-            f"{claimed.point} gains more over {claimed.baseline} at {point} than at {baseline},"
-        )
-    else:
-        against = "better than" if claimed.within is None else "no different from"
-        stated = f"{claimed.point} is {against} {claimed.baseline}"
-    bar = ""
+        _, point, other = claimed.more_at
+        stated = f"{claimed.point} gains more over {claimed.baseline} at {point} than at {other},"
+    stated += f" by {pretty(claimed.metric)}"
     if claimed.within is not None:
-        bar = f"within {format_amount(claimed.within, claimed.metric, one.share)}"
-    elif claimed.least:
-        bar = f"by more than {format_amount(claimed.least, claimed.metric, one.share)}"
-    return join_names(f"{stated} by {pretty(claimed.metric)}", bar)
+        return join_names(stated, f"within {format_amount(claimed.within, claimed.metric, share)}")
+    if claimed.least:
+        least = format_amount(claimed.least, claimed.metric, share)
+        return join_names(stated, f"by more than {least}")
+    return stated
 
 
-def _format_gain(one: Judged) -> str:
-    """Write the difference with its simultaneous interval."""
-    verdict = one.verdict
-    if verdict is None:
-        return "no pairs yet"
-    mean = format_amount(verdict.mean, one.claimed.metric, one.share, signed=True)
-    if not math.isfinite(verdict.high):
-        return f"{mean} (one pair: no interval)"
-    return f"{mean} ({format_interval(verdict.low, verdict.high, one.share)})"
-
-
-def _format_word(one: Judged) -> str:
-    verdict = one.verdict
-    if verdict is None:
-        return UNDERPOWERED
-    if verdict.word != UNDERPOWERED or verdict.seeds < 2:
-        return verdict.word
-    return f"{verdict.word} ({format_needed(verdict.needed)} seeds would be needed)"
+def _write_verdict(view: View, one: Judged) -> str:
+    """Write the difference with its simultaneous interval, and the verdict."""
+    gain, share = one.gain, view.is_percent(one.claimed.metric)
+    word = one.verdict.word
+    if not gain.pairs:
+        return f"no pairs yet, {word}"
+    mean = format_amount(gain.mean, one.claimed.metric, share, signed=True)
+    if not gain.tested:
+        return f"{mean} (no interval), {word}"
+    interval = format_interval(gain.low, gain.high, share)
+    if word == UNDERPOWERED:
+        word += f" ({format_needed(one.verdict.needed)} seeds would be needed)"
+    return f"{mean} ({interval}), {word}"
 
 
 def format_needed(seeds: int | None) -> str:

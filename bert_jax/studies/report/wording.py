@@ -1,11 +1,11 @@
-"""Numbers of a report as text: means, differences, intervals, p values and large amounts."""
+"""Numbers of a report as text: means, differences, intervals and large amounts."""
 
 from __future__ import annotations
 
 import math
 
 from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number, rounded
-from bert_jax.reporting.metric_names import unit
+from bert_jax.reporting.metric_names import pretty, unit
 from bert_jax.studies.report.intervals import Summary
 
 
@@ -45,27 +45,13 @@ def format_mean(mean: Summary | None, seeds: int, share: bool) -> str:
 
 
 def format_interval(low: float, high: float, share: bool = False) -> str:
-    """Format an interval of a table."""
+    """Format an interval; if it excludes zero, neither end is written as zero."""
     if not math.isfinite(low + high):
         return HOLE
     if share and high - low > 2:
         return f"wider than ±100{SPACE}%"
-    first, last = format_ends(low, high, share, True)
+    first, last = (format_number(end, share, True, zero=low * high <= 0) for end in (low, high))
     return f"{first.removesuffix(f'{SPACE}%')} to {last}"
-
-
-def format_ends(low: float, high: float, share: bool = False, signed: bool = False) -> list[str]:
-    """Format both ends of an interval; if it excludes zero, neither end is written as zero."""
-    return [format_number(end, share, signed, zero=low * high <= 0) for end in (low, high)]
-
-
-def format_p(value: float) -> str:
-    """Format a p value with two digits; a small one as a bound."""
-    if math.isnan(value):
-        return HOLE
-    if value < 1e-4:
-        return f"<{SPACE}0.0001"
-    return f"{value:.1g}" if value < 0.001 else f"{value:.2g}"
 
 
 def format_large(value: float) -> str:
@@ -85,6 +71,12 @@ def format_count(count: int, one: str, more: str = "") -> str:
 def join_names(*names: str) -> str:
     """Join the names that are not empty by commas."""
     return ", ".join(filter(None, names))
+
+
+def name_measure(metric: str) -> str:
+    """Write a metric's name inside a sentence."""
+    text = pretty(metric)
+    return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
 
 
 def name_file(*names: str) -> str:

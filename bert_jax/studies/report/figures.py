@@ -1,0 +1,293 @@
+"""Figures of a study: means over an axis, losses during training, and matrices of two axes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from bert_jax.reporting.figures import Chart, Figure, Heat, Series
+from bert_jax.reporting.formats import SPACE
+from bert_jax.reporting.metric_names import axis_title, lower_is_better, pretty
+from bert_jax.studies import scaling
+from bert_jax.studies.report.baselines import list_levels
+from bert_jax.studies.report.collect import Axis, Family, Result
+from bert_jax.studies.report.intervals import summarize_values
+from bert_jax.studies.report.view import COLOURS, Value, View, find_values, get_metric, summarize
+from bert_jax.studies.report.wording import join_names, name_file
+
+WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
+TONES = 10  # of the page's sequence of colours
+POINTS = 120  # of a drawn curve, at most
+CLOSE = 1e-9  # of a budget, by which two of them may differ and be called equal
+PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during training
+
+
+# --- means over an axis -------------------------------------------------------------------------
+
+
+def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[str, Figure]:
+    """Describe the figures of a metric over the axis of a comparison."""
+    axis = view.axis(comparison["axis"])
+    return {
+        name_file(axis.name, metric, part): _draw_over_axis(
+            axis,
+            join_names(pretty(metric), part),
+            _list_means(axis, part, families, get_metric(metric)),
+            percent=view.is_percent(metric),
+            baselines=list_levels(view, metric),
+            y=axis_title(metric),
+            note=_note_seeds(families, get_metric(metric)),
+        )
+        for part, families in view.panels(axis.name).items()
+    }
+
+
+def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options: Any) -> Chart:
+    """Describe a figure of series over an axis: a line chart of numbers, else a dot plot."""
+    if axis.numeric:
+        options["ticks"] = [(x, label) for label, x in _place_points(axis).items()]
+    else:
+        options["rows"] = axis.labels
+    x = f"{axis.title}, logarithmic" if _is_logarithmic(axis) else axis.title
+    return Chart(title, series, last=False, x=x, edge=True, **options)
+
+
+def _place_points(axis: Axis) -> dict[str, float]:
+    """Place each point at its number, at the logarithm of far-apart numbers, or in its row."""
+    if not axis.numeric:
+        return {label: float(row) for row, label in enumerate(axis.labels)}
+    place = math.log10 if _is_logarithmic(axis) else float
+    return {label: place(value) for label, value in zip(axis.labels, axis.values, strict=True)}
+
+
+def _is_logarithmic(axis: Axis) -> bool:
+    return axis.numeric and 0 < min(axis.values) < max(axis.values) / WIDE
+
+
+def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value) -> list[Series]:
+    """Make a line for every family: means over seeds, 95 % intervals, and every seed.
+
+    Names leave out the part of the study that the title names.
+    """
+    at = _place_points(axis)
+    lines = []
+    for i, family in enumerate(families):
+        name = family.name.removeprefix(part).removeprefix(", ")
+        points, whiskers, dots = [], [], []
+        for label, runs in family.runs.items():
+            mean = summarize(runs, value)
+            if mean is None:
+                continue
+            points.append((at[label], mean.mean))
+            if mean.n > 1:
+                whiskers.append((at[label], mean.low, mean.high))
+                dots += [(at[label], single) for single in find_values(runs, value)]
+        lines.append(Series(name, points, 1 + i % COLOURS, whiskers=whiskers, dots=dots))
+    return lines
+
+
+def _note_seeds(families: Sequence[Family], value: Value) -> str:
+    """Write how many seeds the means of a figure are over, and where there are fewer."""
+    runs = {(f.name, label): runs for f in families for label, runs in f.runs.items()}
+    counts = {place: len(find_values(of_place, value)) for place, of_place in runs.items()}
+    if max(counts.values(), default=0) < 2:
+        return "One seed: no interval."
+    planned = max(map(len, runs.values()))
+    fewer = [
+        f"{join_names(*place)} ({count} of {len(runs[place])})"
+        for place, count in counts.items()
+        if 0 < count < len(runs[place])
+    ]
+    text = f"Means of {planned} seeds with 95{SPACE}% t intervals."
+    return f"{text} Fewer: {'; '.join(fewer)}." if fewer else text
+
+
+# --- losses during training -----------------------------------------------------------------------
+
+
+def choose_loss(results: Sequence[Result]) -> str:
+    """Choose the loss to draw: that of the pre-training evaluation if there is one."""
+    known = dict.fromkeys(name for result in results for name in result.history.evaluations)
+    losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
+    return next(losses, "")
+
+
+def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
+    """Describe the mean loss of each point by step, a figure for each family."""
+    return {
+        name_file(axis.name, "curves", family.name): _draw_family(view, axis, metric, family)
+        for family in view.families(axis.name)
+    }
+
+
+def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
+    """Describe means with 95 % bands, at the steps that all seeds of a point have."""
+    lines = []
+    for i, label in enumerate(axis.labels):
+        runs = family.runs.get(label, [])
+        seeds = [dict(run.history.evaluations.get(metric, [])) for run in runs]
+        shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
+        if not shared:
+            continue
+        shared = sorted({*shared[:: -(-len(shared) // POINTS)], shared[-1]})
+        means = [(step, summarize_values([seed[step] for seed in seeds])) for step in shared]
+        band = [(step, mean.low, mean.high) for step, mean in means if mean.n > 1]
+        tone = f"q{round(i * (TONES - 1) / max(len(axis.labels) - 1, 1))}"
+        lines.append(Series(label, [(x, mean.mean) for x, mean in means], tone, band=band))
+    name = metric.partition("/")[2]
+    return Chart(
+        join_names(pretty(name), family.name),
+        lines,
+        list_levels(view, metric),
+        y=axis_title(name),
+        edge=True,
+        note=f"On held-out text, during training. Means of all seeds, 95{SPACE}% bands.",
+    )
+
+
+def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
+    """Describe the losses where the runs of a family have spent as many FLOPs as the cheapest."""
+    read: dict[str, float | None] = {}
+    for family in view.families(axis.name):
+        runs = [run for runs in family.runs.values() for run in runs]
+        common = min(run.spent("flops", run.state.steps) for run in runs)
+        for run in runs:
+            spent = run.clock("flops")
+            points = run.history.evaluations.get(metric, [])
+            curve = [(spent(step), value) for step, value in points]
+            read[run.entry.id] = read_curve(curve, common)
+
+    def value(result: Result) -> float | None:
+        return read[result.entry.id]
+
+    name = metric.partition("/")[2]
+    return {
+        name_file(axis.name, "equal_flops", part): _draw_over_axis(
+            axis,
+            join_names(f"{pretty(name)} after equal FLOPs", part),
+            _list_means(axis, part, families, value),
+            y=axis_title(name),
+            baselines=list_levels(view, metric),
+            note=f"Read where each line's cheapest run ends. {_note_seeds(families, value)}",
+        )
+        for part, families in view.panels(axis.name).items()
+    }
+
+
+def read_curve(points: Sequence[tuple[float, float]], at: float) -> float | None:
+    """Interpolate a curve over the logarithm of what was spent; None where it does not reach."""
+    if not points or not points[0][0] <= at * (1 + CLOSE) or at > points[-1][0] * (1 + CLOSE):
+        return None
+    return float(scaling.weigh_between([x for x, _ in points], at) @ [y for _, y in points])
+
+
+# --- matrices -----------------------------------------------------------------------------------
+
+
+def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
+    """Tabulate the loss by the setting of training and the masking rate of evaluation."""
+    return {
+        name_file(name, family.name): _draw_cross_rate(axis, family, name)
+        for name, spec in view.study.get("evaluations", {}).items()
+        if spec.get("name") == "cross_rate"
+        for family in view.families(axis.name)
+    }
+
+
+def _draw_cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
+    """Describe the matrix of one family; shades show the distance to the best of a column."""
+    metrics = {key for runs in family.runs.values() for run in runs for key in run.metrics}
+    losses = [m for m in metrics if m.startswith(f"{evaluation}/") and m.endswith("/mlm_loss")]
+    rates = sorted({key.split("/")[1] for key in losses}, key=float)
+    grid, names, whole = [], [], []
+    for label, runs in family.runs.items():
+        have = sum(any(key in run.metrics for key in losses) for run in runs)
+        whole.append(have == len(runs))
+        names.append(label if whole[-1] else f"{label} ({have} of {len(runs)})")
+        grid.append([_find_mean(runs, f"{evaluation}/{rate}/mlm_loss") for rate in rates])
+    values = np.array(grid)  # [rows, columns]
+    # The best of a column is among the rows that have all seeds.
+    kept = values[whole] if any(whole) else values
+    best = np.min(kept, axis=0, initial=np.inf, where=np.isfinite(kept))
+    # By the root, to show small distances.
+    away = np.sqrt(np.maximum(values - best, 0))
+    return Heat(
+        join_names("MLM loss (nats) by rate of evaluation", family.name),
+        names,
+        [f"{100 * float(rate):g}{SPACE}%" for rate in rates],
+        grid,
+        **_shade_cells(away, np.array(whole)[:, None]),
+        y=axis.words,
+        x="masking rate of evaluation (share of tokens)",
+        note="Rows: the setting of training. Columns: the masking rate of evaluation, on nested "
+        "masks. Framed: the best of a column among rows with all seeds; darker cells are nearer.",
+    )
+
+
+def draw_crossed(view: View) -> dict[str, Heat]:
+    """Tabulate each compared metric over the two axes that are crossed, if there are two."""
+    axes = find_crossed(view)
+    if not axes:
+        return {}
+    first, second = axes
+    others = [axis.name for axis in view.axes if axis not in axes]
+    groups: dict[str, dict[tuple[str, str], list[Result]]] = {}
+    for result in view.results:
+        labels = result.entry.labels
+        cells = groups.setdefault(", ".join(labels[other] for other in others), {})
+        cells.setdefault((labels[first.name], labels[second.name]), []).append(result)
+    metrics = dict.fromkeys(metric for c in view.comparisons for metric in c["metrics"])
+    figures: dict[str, Heat] = {}
+    for metric, (name, cells) in itertools.product(metrics, groups.items()):
+        grid = [
+            [find_whole_mean(cells.get((a, b), []), metric) for b in second.labels]
+            for a in first.labels
+        ]
+        values = np.array(grid) * (1 if lower_is_better(metric) else -1)
+        best = np.min(values, initial=np.inf, where=np.isfinite(values))
+        figures[name_file(first.name, second.name, metric, name)] = Heat(
+            join_names(axis_title(metric), name),
+            first.labels,
+            second.labels,
+            grid,
+            **_shade_cells(values - best, np.array(True)),
+            y=first.words,
+            x=second.title,
+            percent=view.is_percent(metric),
+            note="Means over seeds; empty if a seed is missing. Framed: the best; darker cells are "
+            "nearer to it.",
+        )
+    return figures
+
+
+def find_crossed(view: View) -> list[Axis]:
+    """Find two axes of masking, or the only two axes if both are compared."""
+    several = [axis for axis in view.axes if len(axis.labels) > 1]
+    masking = [axis for axis in several if axis.name.startswith("masking.")]
+    if len(masking) >= 2:
+        return masking[:2]
+    return several if len(view.axes) == len(several) == len(view.comparisons) == 2 else []
+
+
+def _find_mean(runs: Sequence[Result], metric: str) -> float:
+    mean = summarize(runs, get_metric(metric))
+    return mean.mean if mean else math.nan
+
+
+def find_whole_mean(runs: Sequence[Result], metric: str) -> float:
+    """Find the mean if every seed has the metric; a mean of some would be read as that of all."""
+    return _find_mean(runs, metric) if all(metric in run.metrics for run in runs) else math.nan
+
+
+def _shade_cells(away: np.ndarray, whole: np.ndarray) -> dict[str, Any]:
+    """Shade cells by their distance from the best, and mark the best of the whole rows."""
+    most = np.nanmax(away, initial=0.0) or 1.0
+    marks = np.argwhere((away == 0) & whole)
+    return {
+        "shades": np.nan_to_num(1 - away / most).tolist(),
+        "marks": {(int(row), int(column)) for row, column in marks},
+    }

@@ -1,0 +1,185 @@
+"""Figures of a study: lines at their numbers, equal FLOPs, a colour for each line, matrices."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from bert_jax.reporting.figures import Chart
+from bert_jax.reporting.formats import HOLE, SPACE
+from bert_jax.studies import scaling
+from bert_jax.studies.definition import Budget, Comparison, axis
+from bert_jax.studies.report import collect, figures, wording
+from bert_jax.studies.report.blocks import find_figures
+from bert_jax.studies.report.view import COLOURS, View, get_metric
+from tests import study_workdir
+from tests.studies.views import LOSS, build_view, compose, make_view
+from tests.study_workdir import masking_rate
+
+LABELS = ("5 %", "15 %", "40 %", "80 %")
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory) -> View:
+    """Four rates, two sizes, three seeds; a cell diverged."""
+
+    def state(cell) -> str:
+        where = cell.labels["size"], cell.labels["masking.rate"], cell.seed
+        return "diverged" if where == ("2 x 64", "80 %", 2) else "done"
+
+    study = masking_rate(rates=(0.05, 0.15, 0.4, 0.8))
+    return build_view(tmp_path_factory.mktemp("study"), study, state)
+
+
+def read_metric(view: View, rate: str, name: str, key: str) -> list[float]:
+    """Read a metric of the smaller size from the files of the cells."""
+    found = []
+    for entry in view.place.cells():
+        path = view.place.result(entry.id, name)
+        if (*entry.labels.values(),) == ("2 x 64", rate) and path.exists():
+            found.append(json.loads(path.read_text())["metrics"][key])
+    return found
+
+
+def test_means_stand_at_their_rates(view):
+    made = figures.draw_means(view, view.comparisons[0], LOSS)
+    chart = made["masking.rate_validation_mlm_loss"]
+    line = chart.series[0]
+    assert line.name == "2 x 64"
+    assert [x for x, _ in line.points] == [0.05, 0.15, 0.4, 0.8]
+    for (x, y), (_, low, high), rate in zip(line.points, line.whiskers, LABELS, strict=True):
+        values = read_metric(view, rate, "validation", "mlm_loss")
+        assert y == pytest.approx(np.mean(values))
+        assert (low + high) / 2 == pytest.approx(y)
+        assert sorted(v for at, v in line.dots if at == x) == pytest.approx(sorted(values))
+    assert chart.baselines == [("unigram", study_workdir.UNIGRAM)]
+    said = f"Means of 3 seeds with 95{SPACE}% t intervals. Fewer: 2 x 64, 80 % (2 of 3)."
+    assert chart.note == said
+
+
+def test_points_stand_at_numbers_logarithms_or_rows():
+    rates = collect.Axis("optim.learning_rate", ("1e-5", "1e-4", "1e-2"), (1e-5, 1e-4, 1e-2))
+    words = collect.Axis("objective", ("NSP", "none"), ("NSP", "none"))
+    assert not words.numeric
+    for one, wanted in ((rates, [-5, -4, -2]), (words, [0, 1])):
+        points = {label: [5.0, 5.1] for label in one.labels}
+        families = make_view({"": points}, baseline="").families("masking.rate")
+        (line,) = figures._list_means(one, "", families, get_metric(LOSS))
+        assert [x for x, _ in line.points] == pytest.approx(wanted)
+
+
+def test_curve_is_read_as_the_best_values_are():
+    """Linear in the logarithm, in figures and in best values at equal FLOPs."""
+    losses = {2e12: 6.0, 8e12: 5.2, 1e14: 4.1}
+    runs = [scaling.Run(1e5, cost, 0.3, 0, loss) for cost, loss in losses.items()]
+    runs += [scaling.Run(1e5, cost, 0.6, 0, 7.0) for cost in losses]
+    costs = [*losses, *(1.5 * cost for cost in losses)]
+    read_by_fit = [run for run in scaling.read_at_equal(runs, costs)[0] if run.value == 0.3]
+    points = list(losses.items())
+    for run in read_by_fit:
+        assert figures.read_curve(points, run.budget) == pytest.approx(run.loss, abs=1e-12)
+    assert figures.read_curve(points, 4e12) == pytest.approx(5.6)
+    assert figures.read_curve(points, 1e14) == 4.1
+    assert figures.read_curve(points, 1e12) is figures.read_curve(points, 2e14) is None
+
+
+def test_losses_are_read_where_flops_are_equal(view):
+    """At 5 % the runs are the cheapest; others are read before their end."""
+    made = figures.draw_at_equal(view, view.axis("masking.rate"), LOSS)
+    line = made["masking.rate_equal_flops"].series[0]
+    points = dict(line.points)
+    assert points[0.05] == pytest.approx(
+        np.mean(read_metric(view, "5 %", "validation", "mlm_loss"))
+    )
+    (family, _) = view.families("masking.rate")
+    common = family.runs["5 %"][0].spent("flops")
+    expected = []
+    for run in family.runs["40 %"]:
+        steps, losses = zip(*run.history.evaluations[LOSS], strict=True)
+        spent = np.log([run.spent("flops", step) for step in steps])
+        expected.append(np.interp(math.log(common), spent, losses))
+    assert points[0.4] == pytest.approx(np.mean(expected))
+
+
+def test_curves_are_means_at_the_steps_of_all_seeds(view):
+    chart = figures.draw_curves(view, view.axis("masking.rate"), LOSS)["masking.rate_curves_2x64"]
+    assert [line.name for line in chart.series] == list(LABELS)
+    (family, _) = view.families("masking.rate")
+    for line, label in zip(chart.series, LABELS, strict=True):
+        runs = [dict(run.history.evaluations[LOSS]) for run in family.runs[label]]
+        last = min(max(run) for run in runs)
+        assert line.points[-1] == (last, pytest.approx(np.mean([run[last] for run in runs])))
+        assert len(line.band) == len(line.points)
+
+
+def test_figures_have_a_colour_for_each_line(tmp_path):
+    """Two rates at two sizes and four budgets are eight lines: a figure for each size."""
+    tokens = tuple(steps * 32 * 64 for steps in (600, 1_000, 2_000, 10_000))
+    study = masking_rate(rates=(0.15, 0.4), seeds=(0, 1), budget=Budget("tokens", tokens))
+    many = build_view(tmp_path, study)
+    shown = find_figures(compose(many))
+    for part in ("equal_flops", "validation_mlm_loss"):
+        assert {f"masking.rate_{part}_{size}" for size in ("2x64", "2x128")} <= shown.keys()
+    charts = {name: figure for name, figure in shown.items() if isinstance(figure, Chart)}
+    for name, figure in charts.items():
+        tones = [series.tone for series in figure.series]
+        assert len(set(tones)) == len(tones) <= COLOURS, name
+    lines = [line.name for line in charts["masking.rate_equal_flops_2x64"].series]
+    assert lines == [f"budget {amount:,} tokens" for amount in tokens]
+
+
+def test_numbers_are_written_for_readers():
+    assert wording.format_number(math.nan) == wording.format_interval(-math.inf, math.inf) == HOLE
+    assert wording.format_number(-0.00001) == wording.format_interval(-0.00001, 0.1)[:5] == "0.000"
+    assert wording.format_interval(0.00032, 0.1) == "+0.0003 to +0.100"  # zero is excluded
+    assert wording.format_number(0.1234, True, True).replace(SPACE, " ") == "+12.34 %"
+    assert wording.name_file("a b", "", "c/d %") == "ab_c_d"
+
+
+# --- matrices -----------------------------------------------------------------------------------
+
+
+def test_cross_rate_marks_the_best_of_each_column(view):
+    """A row that lacks a seed is shown and is best nowhere."""
+    heat = figures.draw_cross_rates(view, view.axis("masking.rate"))["cross_rate_2x64"]
+    rates = sorted(study_workdir.RATES)
+    assert list(heat.columns) == [f"{100 * rate:g}{SPACE}%" for rate in rates]
+    assert heat.rows == ["5 %", "15 %", "40 %", "80 % (2 of 3)"]
+    grid = np.array(
+        [
+            [
+                np.mean(read_metric(view, label, "cross_rate", f"{rate:g}/mlm_loss"))
+                for rate in rates
+            ]
+            for label in LABELS
+        ]
+    )
+    assert np.allclose(heat.values, grid)
+    whole = grid[:-1]
+    assert heat.marks == {(int(row), column) for column, row in enumerate(whole.argmin(axis=0))}
+    shades = np.array(heat.shades)[:-1]
+    assert np.all(shades.max(axis=0) == 1)
+    assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
+
+
+def test_crossed_axes_are_a_matrix_with_holes(tmp_path):
+    splits = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
+    name = "masking.replace"
+    axes = (axis("masking.rate", (0.15, 0.4)), axis(name, splits.values(), splits))
+    compared = (Comparison(name, "80/10/10", ("pos/accuracy",)),)
+    study = masking_rate(seeds=(0, 1), axes=axes, comparisons=compared)
+
+    def state(cell) -> str:
+        return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
+
+    made = build_view(tmp_path, study, state)
+    (heat,) = figures.draw_crossed(made).values()
+    assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
+    assert heat.x == "split ([MASK]/same/random, %)"
+    assert math.isnan(heat.values[1][1])
+    top = max(value for row in heat.values for value in row if math.isfinite(value))
+    assert [heat.values[i][j] for i, j in heat.marks] == [top]
+    assert made.families(name)[0].name == "masking rate 15 %"  # a number says of what it is

@@ -1,0 +1,75 @@
+"""Studies to report on: of made-up values in memory, or of a workdir that is made of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bert_jax.config.knobs import Config
+from bert_jax.studies import results
+from bert_jax.studies.folder import State, StudyFolder
+from bert_jax.studies.report import answers, document
+from bert_jax.studies.report.blocks import Block
+from bert_jax.studies.report.collect import Result
+from bert_jax.studies.report.view import View
+from bert_jax.studies.spec import Cell
+from tests import study_workdir
+
+LOSS = "validation/mlm_loss"
+RATES = {"15 %": 0.15, "40 %": 0.4, "80 %": 0.8}
+Points = Mapping[str, Sequence[float | None]]  # values of the seeds; None where a cell failed
+
+
+def make_view(
+    sizes: Mapping[str, Points],
+    metric: str = LOSS,
+    baseline: str = "15 %",
+    unigram: float = 9.0,
+) -> View:
+    """Make a study of masking rates at some sizes; the name of a single size may be empty."""
+    labels = next(iter(sizes.values()))
+    axes = [_make_axis("size", {name: name for name in sizes})] * (len(sizes) > 1)
+    axes.append(_make_axis("masking.rate", {label: RATES.get(label, label) for label in labels}))
+    evaluation = metric.partition("/")[0]
+    known = {f"{evaluation}/unigram_loss": unigram} if metric.endswith("loss") else {}
+    found = [
+        _make_result(size, rate, seed, {} if value is None else {metric: value, **known})
+        for size, of_size in sizes.items()
+        for rate, values in of_size.items()
+        for seed, value in enumerate(values)
+    ]
+    study = {
+        "axes": axes,
+        "comparisons": [{"axis": "masking.rate", "baseline": baseline, "metrics": [metric]}],
+        "seeds": [0, 1, 2],
+        "evaluations": {evaluation: {"name": evaluation}},
+    }
+    return View(StudyFolder(Path("/nowhere")), study, found)
+
+
+def _make_axis(name: str, points: Mapping[str, Any]) -> dict[str, Any]:
+    return {"name": name, "points": [{"label": k, "value": v} for k, v in points.items()]}
+
+
+def _make_result(size: str, rate: str, seed: int, metrics: dict[str, float]) -> Result:
+    labels = {"size": size, "masking.rate": rate} if size else {"masking.rate": rate}
+    entry = Cell(f"{size}{rate}{seed}", Config(), labels, labels, seed)
+    return Result(entry, State("done" if metrics else "failed", "", 10, 10), metrics, {})
+
+
+def read_view(place: StudyFolder, **changes: Any) -> View:
+    """Read a study from its workdir, with changes to its study.json."""
+    return View(place, place.read_study() | changes, results.read_results(place))
+
+
+def build_view(
+    folder: Path, study: Any, state: Callable[[Any], str] = lambda cell: "done", examples: int = 10
+) -> View:
+    """Build the workdir of a study, and read it."""
+    return read_view(study_workdir.build(folder, study, state, examples=examples, lines=8))
+
+
+def compose(view: View) -> list[Block]:
+    """Compose the report of a study."""
+    return document.compose(view, answers.compute_findings(view))
