@@ -71,7 +71,7 @@ def pmi(config):
     """Select collocations of the training text as one, other words whole (Levine et al. 2021).
 
     `bert-jax prepare`, or else training, first finds them in ten minutes or so, once for each text,
-    and keeps them in collocations/ next to the prepared text, with a list to read.
+    and keeps them in collocations/ next to the prepared text.
     """
     config.masking.unit = "pmi"
 

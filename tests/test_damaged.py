@@ -16,8 +16,7 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.data import corpus as prepared
 from bert_jax.data import files
-from bert_jax.data.row_formats import Row
-from bert_jax.data.task_files import read_rows
+from bert_jax.data.rows import Row, read_rows
 from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.training import writer
@@ -106,8 +105,8 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
     np.save(tmp_path / "a.npy", objects, allow_pickle=True)
     (tmp_path / "b.npy").write_bytes(pickle.dumps(saved.Payload(marker)))
     for name in ("a.npy", "b.npy"):
-        with pytest.raises(DataError, match=f"{name} is not an array"):
-            prepared.open_array(tmp_path / name, 1)
+        with pytest.raises(DataError, match=f"{name} cannot be read"):
+            prepared._open_array(tmp_path / name, 1)
     assert not marker.exists()
     np.load(tmp_path / "a.npy", allow_pickle=True)  # the payload does what it says
     assert marker.exists()

@@ -21,7 +21,7 @@ import pytest
 from bert_jax import cli
 from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.steps import list_steps
-from bert_jax.data import encode, prepare, spool
+from bert_jax.data import encode, prepare
 from bert_jax.evaluation import inference
 from bert_jax.system import disk
 from bert_jax.training import runs
@@ -171,7 +171,7 @@ def test_a_save_that_fills_the_disk_is_one_error(place, end, mount):
 @pytest.mark.fault(4)
 @pytest.mark.parametrize(
     ("module", "step"),
-    [(spool, "read_task"), (encode, "encode_part"), (prepare, "write_array")],
+    [(encode, "read_task"), (encode, "encode_part"), (prepare, "write_array")],
 )
 def test_prepare_with_a_cache_that_fills_up(
     module, step, tmp_path, base, mount, monkeypatch, capsys

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -10,8 +9,7 @@ import numpy as np
 from bert_jax.data import hashing
 from bert_jax.data.corpus import SPLITS, Split
 
-BLOCK = 1 << 20  # sentences that are compared with one another
-HASHED = 1 << 15  # sentences hashed at once
+BLOCK = 1 << 17  # sentences that are compared with one another
 TOKENS = 1 << 22  # tokens counted at once
 # Shares above which `find_problems` warns:
 MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP are random ones
@@ -44,49 +42,38 @@ def describe_split(split: Split, unknown: int) -> dict[str, Any]:
 def count_repeated(split: Split) -> int:
     """Count the tokens of sentences that occur earlier among the BLOCK around them."""
     count = 0
+    begin = 0
     for first in range(0, len(split.sentence_ends), BLOCK):
-        hashes = []
-        lengths = []
-        for start in range(first, min(first + BLOCK, len(split.sentence_ends)), HASHED):
-            found, sizes = _hash_sentences(split, start)
-            hashes.append(found)
-            lengths.append(sizes)
-        seen = np.unique(np.concatenate(hashes), return_index=True)[1]
-        sizes = np.concatenate(lengths)
-        count += int(sizes.sum() - sizes[seen].sum())
+        ends = split.sentence_ends[first : first + BLOCK] - begin
+        lengths = np.diff(ends, prepend=0)
+        starts = ends - lengths
+        # The hash of a sentence is the sum of hashes of its tokens, each with its place. [T] -> [N]
+        tokens = np.asarray(split.tokens[begin : begin + ends[-1]], np.uint64)
+        places = np.arange(len(tokens)) - np.repeat(starts, lengths)
+        mixed = hashing.mix_words(tokens + (places.astype(np.uint64) << np.uint64(32)))
+        seen = np.unique(np.add.reduceat(mixed, starts), return_index=True)[1]
+        count += int(lengths.sum() - lengths[seen].sum())
+        begin += int(ends[-1])
     return count
-
-
-def _hash_sentences(split: Split, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return 64-bit hashes and lengths of the HASHED sentences from `first` on, both [N]."""
-    begin = split.sentence_ends[first - 1] if first else 0
-    ends = split.sentence_ends[first : first + HASHED] - begin
-    lengths = np.diff(ends, prepend=0)
-    starts = ends - lengths
-    # The hash of a sentence is the sum of hashes of its tokens, each with its place. [T] -> [N]
-    tokens = np.asarray(split.tokens[begin : begin + ends[-1]], np.uint64)
-    places = np.arange(len(tokens)) - np.repeat(starts, lengths)
-    mixed = hashing.mix_words(tokens + (places.astype(np.uint64) << np.uint64(32)))
-    return np.add.reduceat(mixed, starts), lengths
 
 
 def measure_entropy(counts: np.ndarray) -> float:
     """Return the entropy in nats of a vector of counts."""
     shares = counts[counts > 0] / max(1, counts.sum())
-    return -math.fsum((shares * np.log(shares)).tolist()) + 0.0
+    return -float((shares * np.log(shares)).sum()) + 0.0
 
 
 def find_problems(audit: dict[str, Any]) -> list[str]:
     """Return warnings of what in the audit would spoil training on the corpus."""
     texts = []
     train = audit["train"]
+    single = train["one_sentence_documents"] / max(1, train["documents"])
     if train["documents"] == 1:
         texts.append(
             "one training document: NSP has no other document for a random next; "
             "set --config.pairs=none"
         )
-    single = train["one_sentence_documents"] / max(1, train["documents"])
-    if train["documents"] > 1 and single > MANY:
+    elif single > MANY:
         texts.append(
             f"{single:.0%} of training documents have one sentence: NSP finds no true next in "
             "them; separate documents by blank lines, or set --config.pairs=none"
@@ -112,30 +99,22 @@ def find_problems(audit: dict[str, Any]) -> list[str]:
     return texts
 
 
-ROWS = (
-    ("documents read", "documents"),
-    ("  empty", "empty"),
-    ("  exact duplicates", "duplicates"),
-    ("lines with bad text", "bad_lines"),
-    ("sentences without tokens", "empty_sentences"),
-)
-
-
 def format_audit(audit: dict[str, Any]) -> str:
     """Format an audit as a table for people."""
-    lines = [
-        f"{'corpus':<26}{audit['source']:>14}",
-        f"{'fingerprint':<26}{audit['fingerprint'][:16]:>18}",
-    ]
     # Several paragraphs of docstrings make one document, and the rows count paragraphs.
     unit = "paragraphs" if audit["source"] == "docstrings" else "documents"
-    for label, key in ROWS:
-        lines.append(f"{label.replace('documents', unit):<26}{audit[key]:>14,}")
     decided = "one a line" if audit["one_sentence_lines"] else "found by sentencex"
-    measured = audit["lines_with_several"]
-    share = "" if measured is None else f", {measured:.0%} of sampled lines hold several"
-    lines.append(f"sentences: {decided}{share}")
-    lines.append(f"{'':<26}{'train':>14}{'validation':>14}")
+    if audit["lines_with_several"] is not None:
+        decided += f", {audit['lines_with_several']:.0%} of sampled lines hold several"
+    lines = [
+        f"corpus {audit['source']}, fingerprint {audit['fingerprint'][:16]}",
+        f"{audit['documents']:,} {unit} read, {audit['empty']:,} empty, "
+        f"{audit['duplicates']:,} exact duplicates",
+        f"{audit['bad_lines']:,} lines with bad text, "
+        f"{audit['empty_sentences']:,} sentences without tokens",
+        f"sentences: {decided}",
+        f"{'':<26}{'train':>14}{'validation':>14}",
+    ]
     for key in ("documents", "one_sentence_documents", "sentences", "tokens"):
         train, validation = (audit[side][key] for side in SPLITS)
         lines.append(f"{key.replace('_', ' '):<26}{train:>14,}{validation:>14,}")

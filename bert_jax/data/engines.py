@@ -14,38 +14,32 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")  # in the order of Special
 ROBERTA = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 PREFIX = "##"
-WORD_LENGTH = 200  # characters, as google has it
+WORD_LENGTH = 200  # characters of the longest word, as google has it
 BERT = ("uncased", "cased")  # the rules of cutting of BERT's own vocabularies
 # First characters of the pieces that begin a word; byte-level BPE spells white space with letters.
 BLANKS = " ĠĉĊċČč▁"
-State = dict[str, Any]  # the contents of a tokenizer.json
+State = dict[str, Any]  # the contents of a tokenizer.json or tokenizer_config.json
 
 
 def build_wordpiece(
-    vocab: Sequence[str],
-    *,
-    lowercase: bool = True,
-    strip_accents: bool | None = None,
-    chinese: bool = True,
-    max_word_length: int = WORD_LENGTH,
+    vocab: Sequence[str], *, max_word_length: int = WORD_LENGTH, **options: Any
 ) -> tokenizers.Tokenizer:
-    """Build the library's object for BERT's WordPiece from pieces in the order of their ids."""
+    """Build BERT's WordPiece from pieces in the order of their ids.
+
+    `options` are those of the library's BertNormalizer: lowercase, strip_accents and so on.
+    """
     ids = {piece: i for i, piece in enumerate(vocab)}
     engine = tokenizers.Tokenizer(
         models.WordPiece(ids, unk_token=SPECIALS[1], max_input_chars_per_word=max_word_length)
     )
-    engine.normalizer = normalizers.BertNormalizer(
-        handle_chinese_chars=chinese,
-        strip_accents=None if strip_accents == lowercase else strip_accents,  # None: as the case
-        lowercase=lowercase,
-    )
+    engine.normalizer = normalizers.BertNormalizer(**options)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix=PREFIX)
     return engine
 
 
 def build_byte_level(model: models.BPE, add_prefix_space: bool = False) -> tokenizers.Tokenizer:
-    """Build the library's object for byte-level BPE."""
+    """Build byte-level BPE as GPT-2 has it."""
     engine = tokenizers.Tokenizer(model)
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=add_prefix_space)
     engine.decoder = decoders.ByteLevel()
@@ -75,8 +69,7 @@ def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
 
 def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
     """Mark the pieces that continue a word, bool [V]."""
-    prefix = state["model"].get("continuing_subword_prefix")
-    if prefix:
+    if prefix := state["model"].get("continuing_subword_prefix"):
         return np.array([piece.startswith(prefix) for piece in vocab])
     if state["model"]["type"] == "WordLevel":
         return np.zeros(len(vocab), bool)

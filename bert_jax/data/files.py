@@ -12,11 +12,11 @@ import glob
 import gzip
 import hashlib
 import io
+import itertools
 import json
 import os
 import zlib
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -30,83 +30,49 @@ KINDS = {".txt": "txt", ".train": "txt", ".jsonl": "json", ".json": "json", ".pa
 PACKED = (".gz", ".zst")
 BLANK = " \t\r\n\v\f"  # a line of these separates documents
 PART = 4 << 20  # characters of a document of a .txt file that are held at once
-BUFFER = 1 << 20  # bytes decompressed at once
 ROWS = 64  # rows of a parquet file that are held at once
 DAMAGED = "it may be cut short; fetch it again"
 
 
-# --- finding files --------------------------------------------------------------------------------
+# --- the source -----------------------------------------------------------------------------------
 
 
 def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
-    """Return the files of `corpus.path`, and notes of what was left out.
-
-    A file is its name below the folder, and its path.
-    """
-    if not settings.path:
-        raise DataError(
-            "config.corpus.path is empty", "set --config.corpus.path=FILE, FOLDER or GLOB"
-        )
+    """Return the name below its folder and the path of each file of `corpus.path`, and notes."""
     path = Path(settings.path).expanduser()
-    if os.path.lexists(path) and not path.is_dir():
+    knob = f"config.corpus.path = {settings.path!r}"
+    if settings.path and os.path.lexists(path) and not path.is_dir():
         if _kind_of(path) is None:
-            raise DataError(
-                f"{path} is not a kind of file this reads",
-                f"{', '.join(KINDS)}, each also .gz or .zst",
-            )
+            kinds = f"{', '.join(KINDS)}, each also .gz or .zst"
+            raise DataError(f"{path} is not a kind of file this reads", kinds)
         return [(path.name, path)], []
     root = path
-    listed = _walk(path)
+    pattern = "**"  # without hidden files and folders
     if not path.is_dir():
-        root = _fixed_part(path)
-        listed = map(Path, glob.iglob(str(path), recursive=True))
-    found = [file for file in listed if not file.is_dir()]
-    if not found:
-        problem = "holds no files" if path.is_dir() else "does not exist"
-        near = "" if path.is_dir() else suggest_path(path)
-        raise DataError(
-            f"config.corpus.path = {settings.path!r} {problem}",
-            near or "give a file, a folder or a quoted glob",
-        )
-    foreign = [file for file in found if _kind_of(file) is None]
-    notes = []
-    if foreign:
-        notes.append(f"{len(foreign)} files of other kinds were skipped, such as {foreign[0]}")
-    kept = {str(file.relative_to(root)): file for file in found if _kind_of(file) is not None}
+        plain = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
+        root = Path(*plain)
+        pattern = str(path.relative_to(root))
+    names = sorted(glob.iglob(pattern, root_dir=root, recursive=True)) if settings.path else []
+    found = [(name, root / name) for name in names if not (root / name).is_dir()]
+    kept = [(name, file) for name, file in found if _kind_of(file)]
+    foreign = [file for _, file in found if _kind_of(file) is None]
     if not kept:
-        raise DataError(
-            f"config.corpus.path = {settings.path!r} holds no {', '.join(KINDS)}",
-            "; ".join(notes) or "check it",
-        )
-    return sorted(kept.items()), notes
-
-
-def _walk(folder: Path) -> Iterator[Path]:
-    """Yield the files below a folder, without hidden ones and those in hidden folders."""
-    for top, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(top) / name for name in names if not name.startswith("."))
-
-
-def _fixed_part(pattern: Path) -> Path:
-    """Return the folder where a glob starts."""
-    folders = list(pattern.parts[:-1])
-    while any(map(glob.has_magic, folders)):
-        folders.pop()
-    return Path(*folders)
+        problem = f"holds no {', '.join(KINDS)}" if path.is_dir() else "does not exist"
+        near = suggest_path(path) if settings.path and not path.is_dir() else ""
+        raise DataError(f"{knob} {problem}", near or "give a file, a folder or a quoted glob")
+    notes = [
+        f"{len(foreign)} files of other kinds were skipped, such as {one}" for one in foreign[:1]
+    ]
+    return kept, notes
 
 
 def _kind_of(path: Path) -> str | None:
     """Return how a file is read, by its name; None if it is not."""
     name = path.name.lower()
-    if name.endswith(PACKED):
-        name = name.rpartition(".")[0]
-        if name.endswith(".parquet"):
-            return None
-    return KINDS.get(Path(name).suffix)
-
-
-# --- the source -----------------------------------------------------------------------------------
+    for packed in PACKED:
+        name = name.removesuffix(packed)
+    kind = KINDS.get(Path(name).suffix)
+    return None if kind == "parquet" and name != path.name.lower() else kind
 
 
 def identify(settings: knobs.Corpus, cache: Path) -> Any:
@@ -114,24 +80,24 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
 
     A file is read again only if its size, time or inode differ from when it was last read.
     """
-    files, _ = find_files(settings)
     memory = cache / "file-hashes.json"
     known: dict[str, list] = {}
     with contextlib.suppress(DataError):  # missing or damaged: all files are read again
         known = jsons.read(memory, DataError, {str: (int, int, int, str)})
-    stamps = {}
-    for _, path in files:
-        opening.check(path, DataError, "remove it from the corpus, or give the path of a file")
-        stat = path.stat()
-        stamps[os.path.realpath(path)] = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
-    stale = [name for name, stamp in stamps.items() if known.get(name, [])[:3] != stamp]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for name, digest in zip(stale, threads.map(_digest_file, stale), strict=True):
-            known[name] = [*stamps[name], digest]
-    if stale:
+    before = dict(known)
+    identity = []
+    for name, path in find_files(settings)[0]:
+        place = os.path.realpath(path)
+        with opening.regular(path, DataError, "remove it from the corpus") as file:
+            stat = os.fstat(file.fileno())
+            stamp = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
+            if known.get(place, [])[:3] != stamp:
+                known[place] = [*stamp, hashlib.file_digest(file, "sha256").hexdigest()]
+        identity.append([name, known[place][3]])
+    if known != before:
         cache.mkdir(parents=True, exist_ok=True)
         disk.write(memory, json.dumps(known, indent=1, sort_keys=True) + "\n")
-    return [[name, known[os.path.realpath(path)][3]] for name, path in files]
+    return identity
 
 
 def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[str]]:
@@ -149,17 +115,20 @@ def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
     return read_file(item.spec, settings.text_field)
 
 
+# --- the formats ----------------------------------------------------------------------------------
+
+
 def read_file(path: str, field: str) -> Iterator[Text]:
     """Yield the documents of a file; in rows, `field` holds the text."""
-    if (kind := _kind_of(Path(path))) == "parquet":
+    kind = _kind_of(Path(path))
+    if kind == "parquet":
         yield from _read_parquet(path, field)
         return
     with open_packed(path) as file:
         lines = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="\n")
-        if kind == "txt":
-            yield from _read_paragraphs(lines, path)
-        else:
-            yield from _read_json(lines, path, field)
+        yield from (
+            _read_paragraphs(lines, path) if kind == "txt" else _read_json(lines, path, field)
+        )
 
 
 @contextlib.contextmanager
@@ -177,7 +146,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
         file = open(path, "rb")  # noqa: SIM115  # closed below, like the others
     try:
         with file:
-            yield io.BufferedReader(file, BUFFER) if path.endswith(PACKED) else file
+            yield io.BufferedReader(file, 1 << 20) if path.endswith(PACKED) else file
     except (EOFError, zlib.error, OSError) as error:
         if getattr(error, "errno", None) is not None:
             raise  # the system's; gzip and Arrow raise an OSError without a number
@@ -198,33 +167,24 @@ def convert_text(value: Any, field: str, where: str, names: str = "") -> str:
     return value
 
 
-def _digest_file(path: str) -> str:
-    with opening.regular(path, DataError) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _read_paragraphs(lines: TextIO, path: str) -> Iterator[Text]:
     """Yield what blank lines separate; a document of more than PART characters in parts."""
     held: list[str] = []
     size = 0
-    first = 1  # number of the first line that is held
     starts = True
-    for number, line in enumerate(lines, 1):
+    first = 1  # number of the first line that is held
+    for number, line in enumerate(itertools.chain(lines, [""]), 1):
         blank = not line.strip(BLANK)
         if not blank:
+            first = first if held else number
             held.append(line)
             size += len(line)
         if held and (blank or size >= PART):
             yield Text("".join(held), f"{path}:{first}", starts)
             held = []
             size = 0
-            starts = blank
-        elif blank:
-            starts = True
-        if not held:
-            first = number + 1
-    if held:
-        yield Text("".join(held), f"{path}:{first}", starts)
+            starts = False
+        starts |= blank
 
 
 def _read_json(lines: TextIO, path: str, field: str) -> Iterator[Text]:
@@ -234,12 +194,9 @@ def _read_json(lines: TextIO, path: str, field: str) -> Iterator[Text]:
             continue
         where = f"{path}:{number}"
         try:
-            row = jsons.parse(line)
+            row = jsons.parse(line, dict)
         except jsons.Malformed as error:
             raise DataError(f"{where}: {error}", "repair or remove the row") from error
-        if not isinstance(row, dict):
-            kind = type(row).__name__
-            raise DataError(f"{where}: a JSON {kind}, not an object", "repair or remove the row")
         names = f" (fields: {', '.join(list(row)[:8])})"
         yield Text(convert_text(row.get(field), field, where, names), where)
 
@@ -255,12 +212,11 @@ def _read_parquet(path: str, field: str) -> Iterator[Text]:
             if field not in names:
                 hint = f"set config.corpus.text_field; columns: {', '.join(names)}"
                 raise DataError(f"{path} has no column {field!r}", hint)
-            row = 0
-            for batch in file.iter_batches(ROWS, columns=[field]):
-                for value in batch.column(0):
-                    row += 1
-                    where = f"{path}, row {row}"
-                    yield Text(convert_text(value.as_py(), field, where), where)
+            batches = file.iter_batches(ROWS, columns=[field])
+            values = itertools.chain.from_iterable(batch.column(0) for batch in batches)
+            for row, value in enumerate(values, 1):
+                where = f"{path}, row {row}"
+                yield Text(convert_text(value.as_py(), field, where), where)
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise  # the system's; for a damaged page Arrow raises an OSError without a number

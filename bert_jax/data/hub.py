@@ -10,14 +10,13 @@ A file is fetched when it is first read, into the hub's own cache (HF_HOME).
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import json
 import logging
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from bert_jax.config import knobs
 from bert_jax.data import files
@@ -30,27 +29,21 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 MEMORY = "hub-commits.json"  # in the cache: the commit that each data set was first prepared from
 PART = re.compile(r"(.+?)-\d+-of-\d+(?:-\w+)?")  # of a split, such as train-00000-of-00041
 SPLIT = re.compile(r"(partial-)?(train|validation|valid|val|dev|test|eval)")
-PIN = "--config.corpus.revision=COMMIT names the text without asking the hub"
-AGAIN = "the same command goes on where there is a network; what was fetched is kept"
-SHOWN = 20  # folders that a message lists
+HINT = (
+    "check corpus.path and corpus.revision; what is private or behind a gate needs `hf auth login` "
+    "and its terms accepted on the hub; a commit as revision needs no network once it is fetched"
+)
 
 
-@dataclasses.dataclass(frozen=True)
-class Dataset:
+class Dataset(NamedTuple):
     """A data set of `corpus.path`."""
 
     repository: str
     folder: str  # that its files are below; empty is anywhere
     revision: str  # a commit, branch or tag; empty is the newest commit
 
-    @property
-    def name(self) -> str:
-        """The data set as `corpus.path` has it."""
-        return f"{self.repository}:{self.folder}" if self.folder else self.repository
 
-
-@dataclasses.dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """The files of a data set at a commit."""
 
     commit: str
@@ -64,7 +57,10 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
         commit = dataset.revision
         if not COMMIT.fullmatch(commit):
             commit = _list_files(dataset.repository, commit).commit
-            _remember_commit(cache, dataset, commit)
+            commits = _read_commits(cache) | {f"{dataset.repository}@{dataset.revision}": commit}
+            logger.info(f"{dataset.repository}: commit {commit} from now on, by {cache / MEMORY}")
+            cache.mkdir(parents=True, exist_ok=True)
+            disk.write(cache / MEMORY, json.dumps(commits, indent=1, sort_keys=True) + "\n")
         named.append([dataset.repository, dataset.folder, settings.split, commit])
     return named[0] if len(named) == 1 else named
 
@@ -90,7 +86,7 @@ def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
     import huggingface_hub
 
     repository, name, commit = item.spec
-    with _explain_errors(item.name, AGAIN):
+    with _explain_errors(item.name):
         path = huggingface_hub.hf_hub_download(
             repository, name, repo_type="dataset", revision=commit
         )
@@ -127,24 +123,12 @@ def _read_commits(cache: Path) -> dict[str, str]:
     return {}
 
 
-def _remember_commit(cache: Path, dataset: Dataset, commit: str) -> None:
-    """Keep the commit of a revision, so that what was prepared needs no network."""
-    commits = _read_commits(cache) | {f"{dataset.repository}@{dataset.revision}": commit}
-    logger.info(
-        f"{dataset.repository}: commit {commit} from now on, by {cache / MEMORY}; "
-        "config.corpus.revision names another"
-    )
-    cache.mkdir(parents=True, exist_ok=True)
-    disk.write(cache / MEMORY, json.dumps(commits, indent=1, sort_keys=True) + "\n")
-
-
 @functools.lru_cache(maxsize=8)
 def _list_files(repository: str, revision: str) -> Listing:
     """Ask the hub for the files of a revision."""
     import huggingface_hub
 
-    what = f"{repository}, revision {revision}" if revision else repository
-    with _explain_errors(what, AGAIN if COMMIT.fullmatch(revision) else PIN):
+    with _explain_errors(f"{repository}, revision {revision or 'newest'}"):
         info = huggingface_hub.HfApi().dataset_info(
             repository, revision=revision or None, files_metadata=True
         )
@@ -153,72 +137,41 @@ def _list_files(repository: str, revision: str) -> Listing:
 
 
 @contextlib.contextmanager
-def _explain_errors(what: str, hint: str) -> Iterator[None]:
-    """Turn what the hub's library raises into the user's error; `hint` is for a missing network."""
+def _explain_errors(what: str) -> Iterator[None]:
+    """Turn what the hub's library raises into the user's error; a full disk passes."""
     from huggingface_hub import errors
 
-    absent = (
-        errors.RepositoryNotFoundError,
-        errors.RevisionNotFoundError,
-        errors.HFValidationError,
-    )
-    unreachable = (
-        errors.HfHubHTTPError,
-        errors.LocalEntryNotFoundError,
-        ConnectionError,
-        TimeoutError,
-    )
+    absent = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
     try:
         yield
-    except errors.GatedRepoError as error:
-        raise DataError(
-            f"{what} is behind a gate", "accept its terms on the hub, then `hf auth login`"
-        ) from error
-    except absent as error:
-        raise DataError(
-            f"{what}: the hub has no such dataset or revision",
-            "corpus.path and corpus.revision; a private dataset needs `hf auth login`",
-        ) from error
-    except Exception as error:  # of whichever kind the hub's library has
-        library = type(error).__module__.startswith(("http", "hf_xet"))  # any HTTP client's
-        if isinstance(error, unreachable) or library:
-            problem = first_line(error)[:200]
-            raise MissingError(f"{what} cannot be fetched: {problem}", hint) from error
-        if isinstance(error, OSError) and error.filename and not disk.is_full(error):
-            raise DataError(
-                f"{error.filename}: {error.strerror}",
-                "the hub's files are kept in $HF_HOME, else ~/.cache/huggingface",
-            ) from error
-        raise
+    except (*absent, errors.GatedRepoError, errors.HFValidationError) as error:
+        problem = "is behind a gate" if isinstance(error, errors.GatedRepoError) else "is not there"
+        raise DataError(f"{what}: on the hub it {problem}", HINT) from error
+    except Exception as error:  # of whichever HTTP client the library has
+        if disk.is_full(error):
+            raise
+        raise MissingError(f"{what} cannot be fetched: {first_line(error)[:200]}", HINT) from error
 
 
 def _choose_files(dataset: Dataset, split: str, listing: Listing) -> list[tuple[str, int]]:
     """Return the parquet files of a data set's folder and split."""
-    name = dataset.name
+    name = ":".join(filter(None, dataset[:2]))
     tables = [file for file in listing.files if file[0].endswith(".parquet")]
-    if not tables:
-        raise DataError(
-            f"{name} holds no parquet files",
-            "--config.corpus.revision=refs/convert/parquet has those that the hub makes of it",
-        )
     below = f"{dataset.folder}/" if dataset.folder else ""
     own = [file for file in tables if file[0].startswith(below)]
+    folders = ", ".join(sorted({_folder_of(name) for name, _ in tables} - {""})[:20])
     if not own:
-        raise DataError(f"{name} holds no parquet files", _list_folders(tables))
+        converted = "--config.corpus.revision=refs/convert/parquet has those that the hub makes"
+        hint = f"OWNER/NAME:FOLDER; there are {folders}" if tables else converted
+        raise DataError(f"{name} holds no parquet files", hint)
     chosen = [file for file in own if _split_of(file[0]) == split]
     if not chosen:
         known = ", ".join(sorted({_split_of(file) for file, _ in own}))
         raise DataError(f"{name} has no split {split!r}", f"config.corpus.split: one of {known}")
     if not below and len({_folder_of(file) for file, _ in chosen}) > 1:
-        raise DataError(f"{name} holds several texts, each in a folder", _list_folders(chosen))
+        hint = f"OWNER/NAME:FOLDER; there are {folders}"
+        raise DataError(f"{name} holds several texts, each in a folder", hint)
     return chosen
-
-
-def _list_folders(tables: list[tuple[str, int]]) -> str:
-    """Return the hint that lists the folders of a data set."""
-    folders = sorted({_folder_of(name) for name, _ in tables} - {""})
-    more = f" and {len(folders) - SHOWN} more" if len(folders) > SHOWN else ""
-    return f"OWNER/NAME:FOLDER; there are {', '.join(folders[:SHOWN])}{more}"
 
 
 def _folder_of(name: str) -> str:

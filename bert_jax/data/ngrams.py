@@ -32,9 +32,6 @@ class Hashes:
         result[candidates[equal]] = index[equal]
         return result
 
-    def __reduce__(self) -> tuple:
-        return Hashes, (self.sorted,)
-
 
 def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
     """Return a hash of each word's pieces in their order: uint64 [W]."""
@@ -42,8 +39,7 @@ def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
         return np.zeros(0, np.uint64)
     index = np.arange(len(tokens)) - np.repeat(begins, np.diff(begins, append=len(tokens)))
     pieces = (tokens.astype(np.uint64) + 1) * _TOKEN + index.astype(np.uint64) * _PLACE
-    pieces = hashing.mix_words(pieces)
-    return hashing.mix_words(np.add.reduceat(pieces, begins))
+    return hashing.mix_words(np.add.reduceat(hashing.mix_words(pieces), begins))
 
 
 def grams(

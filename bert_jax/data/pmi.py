@@ -8,9 +8,9 @@ that occurs more often than its parts would by chance, however it is segmented:
 N-grams above a count are ranked separately for each n, and the best are taken: half of them pairs,
 a quarter triples and so on, as many as are needed for a share of the text to lie in collocations.
 The paper's list has 800,000, which cover half of its text; the lists that its authors published
-use a score that counts frequency twice, and are not used here. The text is streamed, in as many
-passes as memory requires. The list depends on nothing but the training text and the settings, and
-is kept beside its arrays.
+use a score that counts frequency twice, and are not used here. N-grams are known by 64-bit hashes.
+The text is streamed, in as many passes as memory requires. The list depends on nothing but the
+training text and the settings, and is kept beside its arrays.
 """
 
 from __future__ import annotations
@@ -43,8 +43,6 @@ _DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of h
 class Block(NamedTuple):
     """Consecutive documents, as words."""
 
-    tokens: np.ndarray  # [T]
-    begins: np.ndarray  # [W], where each word begins
     words: np.ndarray  # uint64 [W], hash of each word
     text: np.ndarray  # [W], equal for words that may lie in one n-gram
 
@@ -60,29 +58,26 @@ class Search:
         tokens = len(self.split.tokens)
         self.share = min(1.0, SEARCHED / max(tokens, 1))
         self.passes = -(-min(tokens, SEARCHED) // HELD)
-        self.counts: list[np.ndarray] = []  # counts of the frequent n-grams, at n - 1
+        # Of the frequent n-grams, at n - 1: their hashes, and their log-probabilities.
         self.frequent: list[Hashes] = []
         self.log_p: list[np.ndarray] = []
 
-    def run(self) -> tuple[Hashes, list[str]]:
-        """Return the collocations, and the lines of a list to read: tab-separated, best first."""
+    def run(self) -> Hashes:
+        """Count, score and rank n-grams, and return the collocations."""
         for n in range(1, self.most + 1):
             self._count(n)
         whole = [self.log_p[0]]  # log-probability of the likeliest segmentation, also in one part
-        scores, places = [], []
+        keys = []
         for n in range(2, self.most + 1):
-            cut, place = self._cut(n, whole)
+            cut = self._segment(n, whole)
             # The last bit of a logarithm differs between machines.
-            scores.append(np.round(self.log_p[n - 1] - cut, 9))
+            keys.append(self._rank(n, np.round(self.log_p[n - 1] - cut, 9)))
             whole.append(np.maximum(self.log_p[n - 1], cut))
-            places.append(place)
-        keys = [self._keys(n, score) for n, score in enumerate(scores, 2)]
         limit = self._limit(keys)
-        taken = [np.flatnonzero(key <= limit) for key in keys]
-        hashes = [self.frequent[n].sorted[rows] for n, rows in enumerate(taken, 1)]
-        return Hashes(np.sort(np.concatenate(hashes))), self._lines(taken, keys, scores, places)
+        found = [self.frequent[n].sorted[key <= limit] for n, key in enumerate(keys, 1)]
+        return Hashes(np.sort(np.concatenate(found)))
 
-    def blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[Block]:
         """Yield the text that is counted: all documents, or a share drawn by their numbers."""
         ends = self.split.sentence_ends[self.split.document_ends - 1]
         starts = np.concatenate([[0], ends[:-1]])
@@ -94,24 +89,27 @@ class Search:
         for group in np.unique(groups).tolist():
             documents = chosen[groups == group].tolist()
             parts = [self.split.tokens[starts[i] : ends[i]] for i in documents]
-            yield self._block(np.concatenate(parts), np.cumsum([0, *map(len, parts[:-1])]))
+            tokens = np.concatenate(parts)
+            first = np.zeros(len(tokens), bool)
+            first[np.cumsum([0, *map(len, parts[:-1])])] = True
+            yield self._block(tokens, first)
 
-    def _block(self, tokens: np.ndarray, documents: np.ndarray) -> Block:
-        first = np.zeros(len(tokens), bool)
-        first[documents] = True
+    def _block(self, tokens: np.ndarray, first: np.ndarray) -> Block:
         begins = np.flatnonzero(~self.tokenizer.continuation[tokens] | first)
         unknown_pieces = tokens == self.tokenizer.special.unk
         unknown = np.add.reduceat(unknown_pieces, begins, dtype=np.int64) > 0  # in no n-gram
         edge = first[begins] | unknown
         edge[1:] |= unknown[:-1]
-        return Block(tokens, begins, word_hashes(tokens, begins), np.cumsum(edge))
+        return Block(word_hashes(tokens, begins), np.cumsum(edge))
 
     def _count(self, n: int) -> None:
         """Count the frequent n-grams; only those whose parts of n - 1 words are frequent can be."""
-        total, frequent, counts = 0, [], []
+        total = 0
+        frequent = [np.zeros(0, np.uint64)]
+        counts = [np.zeros(0, np.int64)]
         for number in range(self.passes):
-            held = []
-            for block in self.blocks():
+            held = [np.zeros(0, np.uint64)]
+            for block in self._blocks():
                 *shorter, (_, hashes, inside) = grams(block.words, block.text, n)
                 total += int(inside.sum()) if number == 0 else 0
                 counted = inside & (hashes % np.uint64(self.passes) == number)
@@ -119,27 +117,21 @@ class Search:
                     parts = self.frequent[n - 2].find(shorter[-1][1]) >= 0
                     counted &= parts[:-1] & parts[1:]
                 held.append(hashes[counted])
-            distinct, times = np.unique(
-                np.concatenate([np.zeros(0, np.uint64), *held]), return_counts=True
-            )
+            distinct, times = np.unique(np.concatenate(held), return_counts=True)
             frequent.append(distinct[times > self.often])
             counts.append(times[times > self.often])
-        hashes = np.concatenate([np.zeros(0, np.uint64), *frequent])
+        hashes = np.concatenate(frequent)
         ascending = np.argsort(hashes)
         self.frequent.append(Hashes(hashes[ascending]))
-        self.counts.append(np.concatenate([np.zeros(0, np.int64), *counts])[ascending])
-        self.log_p.append(np.log(self.counts[-1] / max(total, 1)))
+        self.log_p.append(np.log(np.concatenate(counts)[ascending] / max(total, 1)))
 
-    def _cut(self, n: int, whole: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        """Segment each frequent n-gram into at least two parts.
+    def _segment(self, n: int, whole: list[np.ndarray]) -> np.ndarray:
+        """Return the log-probability of the likeliest segmentation of each frequent n-gram.
 
-        Returns:
-          the log-probability of the likeliest segmentation, and one place where the n-gram occurs:
-          the number of the block and the index of the first word.
+        A segmentation has two parts at least. It is found at the n-gram's first occurrence.
         """
-        cut = np.full(len(self.counts[n - 1]), np.nan)
-        place = np.zeros((len(cut), 2), np.int64)
-        for number, block in enumerate(self.blocks()):
+        cut = np.full(len(self.log_p[n - 1]), np.nan)
+        for block in self._blocks():
             levels = list(grams(block.words, block.text, n))
             _, hashes, inside = levels[-1]
             index = np.where(inside, self.frequent[n - 1].find(hashes), -1)
@@ -152,11 +144,11 @@ class Search:
                 front = self.frequent[k - 1].find(levels[k - 1][1][rows])
                 back = self.frequent[n - k - 1].find(levels[n - k - 1][1][rows + k])
                 best = np.maximum(best, self.log_p[k - 1][front] + whole[n - k - 1][back])
-            cut[index], place[index, 0], place[index, 1] = best, number, rows
-        return cut, place
+            cut[index] = best
+        return cut
 
-    def _keys(self, n: int, scores: np.ndarray) -> np.ndarray:
-        """Return the length of the list from which on it holds each n-gram of n words.
+    def _rank(self, n: int, scores: np.ndarray) -> np.ndarray:
+        """Return, for each n-gram of n words, the length of the shortest list that holds it.
 
         A fixed share of the list has n words, and the best come first.
         """
@@ -168,9 +160,9 @@ class Search:
 
     def _limit(self, keys: list[np.ndarray]) -> float:
         """Return how long the list must be to cover the share `coverage` of the words."""
-        least = []
+        least = [np.zeros(0)]  # of each word, the shortest list that covers it
         every = max(1, len(self.split.tokens) // SAMPLE)
-        for number, block in enumerate(self.blocks()):
+        for number, block in enumerate(self._blocks()):
             if number % every:
                 continue
             covered = np.full(len(block.words), np.inf)
@@ -183,38 +175,13 @@ class Search:
                     word = covered[place : place + len(needed)]
                     np.minimum(word, needed, out=word)
             least.append(covered)
-        words = np.concatenate([np.zeros(0), *least])
+        words = np.concatenate(least)
         count = int(np.ceil(self.coverage * len(words)))
         if not count:
             return 0.0
         limit = float(np.partition(words, count - 1)[count - 1])
         # Where all collocations together cover less, all are taken.
         return limit if np.isfinite(limit) else sys.float_info.max
-
-    def _lines(
-        self,
-        taken: list[np.ndarray],
-        keys: list[np.ndarray],
-        scores: list[np.ndarray],
-        places: list[np.ndarray],
-    ) -> list[str]:
-        entries = sorted(
-            (int(places[n][row, 0]), int(places[n][row, 1]), n, row)
-            for n, rows in enumerate(taken)
-            for row in rows.tolist()
-        )
-        lines: list[tuple[float, str]] = []
-        position = 0
-        for number, block in enumerate(self.blocks()):
-            bounds = np.append(block.begins, len(block.tokens))
-            while position < len(entries) and entries[position][0] == number:
-                _, word, n, row = entries[position]
-                tokens = block.tokens[bounds[word] : bounds[word + n + 2]].tolist()
-                text = self.tokenizer.joined(tokens)
-                line = f"{text}\t{n + 2}\t{self.counts[n + 1][row]}\t{scores[n][row]:.3f}\n"
-                lines.append((float(keys[n][row]), line))
-                position += 1
-        return ["collocation\twords\tcount\tpmi\n", *(line for _, line in sorted(lines))]
 
 
 def name(settings: knobs.Masking) -> str:
@@ -226,29 +193,23 @@ def name(settings: knobs.Masking) -> str:
 def collocations(
     prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = line
 ) -> Hashes:
-    """Return the collocations of a prepared corpus, read from beside its arrays if they are there.
-
-    Otherwise find them, and write them there, together with a list to read.
-    """
+    """Return the collocations of a prepared corpus, which are found once and kept beside it."""
     folder = prepared.folder / "collocations"
     file = folder / f"{name(settings)}.npz"
-    if (existing := _read(file)) is not None:
-        return existing
     with contextlib.ExitStack() as stack:
         # Without permission to write, as in a corpus of another user, each process makes its list.
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)
             waiting = f"waiting for another process that looks for collocations in {folder}"
             stack.enter_context(folder_locks.wait(file.with_suffix(".lock"), lambda: log(waiting)))
-            if (existing := _read(file)) is not None:
-                return existing
+        if (existing := _read(file)) is not None:
+            return existing
         log(f"looking for collocations in {prepared.folder}")
-        hashes, lines = Search(prepared, settings).run()
+        hashes = Search(prepared, settings).run()
         log(f"{len(hashes.sorted):,} collocations of up to {settings.pmi_words} words")
         packed = io.BytesIO()
         np.savez(packed, hashes=hashes.sorted)
         try:
-            disk.write(file.with_suffix(".tsv"), "".join(lines))
             disk.write(file, packed.getvalue())
         except (OSError, disk.DiskFull) as error:
             log(f"warning: the list is not kept, and will be made again: {error}")

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import shutil
 import sys
 import time
@@ -28,24 +27,23 @@ import numpy as np
 import tqdm
 
 from bert_jax.config import knobs
-from bert_jax.data import audit, encode, sides, spool
+from bert_jax.data import audit, encode
 from bert_jax.data import corpus as corpora
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.corpus import SOURCES, SPLITS, Prepared
 from bert_jax.data.sentences import Item, split_sentences
 from bert_jax.data.vocabulary import train_vocabulary
-from bert_jax.data.worker import Workers
-from bert_jax.errors import DataError, UserError
-from bert_jax.system import disk, folder_locks, machine
+from bert_jax.data.workers import Workers
+from bert_jax.errors import DataError
+from bert_jax.system import disk, folder_locks, jsons, machine
 
+TASK = 8 << 20  # bytes of small items that one call reads
 STRIPE = 1 << 20  # characters; the vocabulary's sample takes the same share of every stripe
 BAD_LINES = 0.5  # share of lines with bad bytes above which a corpus is no text, or not in UTF-8
-# Bytes on disk for a byte of text while it is prepared: spool, vocabulary's sample, ids.
-ROOM = 4
 SAMPLED = 16  # items whose first texts decide whether lines are sentences
 TEXTS, LINES = 40, 1000  # texts that are sampled of an item, and lines of a text
 ONE_SENTENCE = 0.2  # lines are sentences if at most this share of them splits into several
-REPORT = 10  # seconds between two reports of progress that no terminal shows
+DROPPED, TRAIN, VALIDATION = -1, 0, 1  # sides of a text: the latter two are indices of SPLITS
 Log = Callable[[str], None]
 
 
@@ -62,19 +60,13 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
                 if not (final / "manifest.json").is_file():
                     _prepare(config, fingerprint, final, log)
     except OSError as error:
-        raise _explain(error, config.corpus, cache) from error
+        if disk.is_full(error):
+            raise disk.full(error.filename or cache) from error
+        raise DataError(
+            f"{error.filename or cache}: {error.strerror or error}",
+            "may you read all of --config.corpus.path, and write in --config.corpus.cache?",
+        ) from error
     return corpora.open_corpus(final)
-
-
-def _explain(error: OSError, settings: knobs.Corpus, cache: Path) -> UserError:
-    """Return the user's error for an OSError: a full disk, unreadable text or unwritable cache."""
-    if disk.is_full(error):
-        text = sum(item.weight for item in SOURCES[settings.source].list_items(settings, cache)[0])
-        return disk.full(error.filename or cache, ROOM * text, f"preparing {text:,} bytes of text")
-    message = f"{error.filename or cache}: {error.strerror or error}"
-    if error.filename and not Path(os.fsdecode(error.filename)).is_relative_to(cache):
-        return DataError(message, "check --config.corpus.path: may you read all of it?")
-    return DataError(message, "set --config.corpus.cache to a folder you may write in")
 
 
 def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> None:
@@ -84,154 +76,200 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
     for note in notes:
         log(f"warning: {note}")
+    work = final.with_suffix(".work")
+    for folder in (work / "spool", work / "encoded", work / "result"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for draft in folder.rglob(".*"):  # what a killed process was writing
+            draft.unlink()
     with Workers(settings.workers or machine.cores()) as workers:
-        work = _Work(final.with_suffix(".work"), settings, workers, log)
         log(
             f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
             f"{workers.count} workers"
         )
-        lines, several = has_sentence_lines(items, config)
-        read = _read(work, spool.group_items(items), None if lines else settings.language)
-        parts = [part for task in read for part in task["parts"]]
-        names = [part["name"] for part in parts]
-        facts: dict[str, Any] = {
-            "lines": sum(task["lines"] for task in read),
-            "bad_lines": sum(task["bad_lines"] for task in read),
-            "empty_sentences": 0,
-            "first_bad": next((task["first_bad"] for task in read if task["first_bad"]), ""),
-            "one_sentence_lines": lines,
-            "lines_with_several": None if np.isnan(several) else several,
+        facts = _read(work / "spool", items, config, workers, log)
+        names = [name for task in facts.pop("tasks") for name in task["parts"]]
+        of_parts = [encode.read_records(work / "spool", name) for name in names]
+        records = np.concatenate([np.zeros(0, encode.RECORD), *of_parts])
+        sides, starts, counts = choose_sides(records, settings)
+        facts |= counts
+        _check_text(settings, facts, sides)
+        edges = np.cumsum([len(part) for part in of_parts])[:-1]
+        parts = dict(zip(names, np.split(sides, edges), strict=True))
+        tokenizer = _learn_vocabulary(work, config.tokenizer, parts, log)
+        calls = {
+            work / "encoded" / f"{name}.npz": (work / "spool", name, *chosen, work / "tokenizer")
+            for name, *chosen in zip(names, parts.values(), np.split(starts, edges), strict=True)
         }
-        chosen, starts = _choose(work, names, facts)
-        _check_text(settings, facts, chosen)
-        tokenizer = _learn_vocabulary(work, config.tokenizer, names, chosen)
-        encoded = _encode(work, parts, chosen, starts)
-    manifest = {
+        missing = [(*call, file) for file, call in calls.items() if not file.is_file()]
+        _run(workers, "encode", encode.encode_part, missing, len(calls), log)
+    encode.load_words.cache_clear()  # with one worker, it was this process
+    result = work / "result"
+    manifest: dict[str, Any] = {
         "format": corpora.FORMAT,
         "fingerprint": fingerprint,
         "text": corpora.digest_text(settings, final.parent),
-        "splits": {split: _join(work, encoded, split, tokenizer.size) for split in SPLITS},
+        "splits": {split: _join(result, list(calls), split, tokenizer.size) for split in SPLITS},
         "tokenizer": {name: getattr(tokenizer, name) for name in ("hash", "size", "lowercase")},
         "corpus": dataclasses.asdict(dataclasses.replace(settings, cache="", workers=0)),
         "tokenizer_settings": dataclasses.asdict(config.tokenizer),
     }
-    for part in encoded:
-        documents, sentences = _load(part, "empty").tolist()
-        facts["empty"] += documents
-        facts["empty_sentences"] += sentences
-    _finish(work.result, manifest, facts, notes, tokenizer)
-    work.result.replace(final)
-    shutil.rmtree(work.folder)
+    empty = np.array([_load(file, "empty") for file in calls]).sum(axis=0).tolist()
+    facts["empty"] += empty[0]
+    facts["empty_sentences"] = empty[1]
+    facts |= {
+        "source": settings.source,
+        "fingerprint": fingerprint,
+        "validation_fraction": settings.validation_fraction,
+        "vocab_size": tokenizer.size,
+    }
+    tokenizer.save(result)
+    for name, counts in manifest["splits"].items():
+        split = corpora.open_split(result / name, counts)
+        unigrams = audit.count_tokens(split, tokenizer.size)
+        facts[name] = audit.describe_split(split, int(unigrams[tokenizer.special.unk]))
+        if name == "train":
+            write_array(result / "unigrams.npy", np.int64, len(unigrams), [unigrams])
+            facts["unigram_entropy"] = audit.measure_entropy(unigrams)
+    facts["warnings"] = notes + audit.find_problems(facts)
+    for name, value in (("audit.json", facts), ("manifest.json", manifest)):
+        disk.write(result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
+    result.replace(final)
+    shutil.rmtree(work)
     log(f"prepared in {time.monotonic() - begun:.1f} s")
 
 
-class _Work:
-    """The work folder of a corpus that is being prepared, and the workers that fill it."""
-
-    def __init__(self, folder: Path, settings: knobs.Corpus, workers: Workers, log: Log):
-        self.folder, self.settings, self.workers, self.log = folder, settings, workers, log
-        self.spool = folder / "spool"
-        self.encoded = folder / "encoded"
-        self.vocabulary = folder / "tokenizer"
-        self.result = folder / "result"
-        for path in (self.spool, self.encoded, self.result):
-            path.mkdir(parents=True, exist_ok=True)
-            for draft in path.rglob(".*"):  # what a killed process was writing
-                draft.unlink()
-
-    def run(
-        self, step: str, function: Callable, calls: dict[int, tuple], weights: list[int], unit: str
-    ) -> dict[int, Any]:
-        """Run the unfinished calls of a step, and return their results by number.
-
-        Args:
-          step: its name.
-          function: what is called.
-          calls: the arguments of unfinished calls.
-          weights: of all calls, finished ones too.
-          unit: of the weights.
-        """
-        results = {}
-        numbers = list(calls)
-        done = sum(weights) - sum(weights[number] for number in numbers)
-        if calls and len(calls) < len(weights):
-            self.log(f"{step}: {len(weights) - len(calls)} of {len(weights)} were done before")
-        pause = 0.1 if sys.stderr.isatty() else REPORT
-        with tqdm.tqdm(
-            total=sum(weights),
-            initial=done,
-            desc=step,
-            unit=unit,
-            unit_scale=True,
-            leave=False,
-            delay=pause,
-            mininterval=pause,
-        ) as bar:
-            for index, result in self.workers.run(function, list(calls.values())):
-                results[numbers[index]] = result
-                bar.update(weights[numbers[index]])
-        return results
+def _run(
+    workers: Workers, step: str, function: Callable, calls: list[tuple], total: int, log: Log
+) -> list[Any]:
+    """Run the unfinished calls of the `total` calls of a step, and return their results."""
+    if calls and len(calls) < total:
+        log(f"{step}: {total - len(calls)} of {total} were done before")
+    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two reports
+    results: list[Any] = [None] * len(calls)
+    with tqdm.tqdm(
+        total=total,
+        initial=total - len(calls),
+        desc=step,
+        leave=False,
+        delay=pause,
+        mininterval=pause,
+    ) as bar:
+        for index, result in workers.run(function, calls):
+            results[index] = result
+            bar.update()
+    return results
 
 
-# --- the steps ------------------------------------------------------------------------------------
+# --- read -----------------------------------------------------------------------------------------
 
 
-def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, float]:
+def _read(
+    spool: Path, items: list[Item], config: knobs.Config, workers: Workers, log: Log
+) -> dict[str, Any]:
+    """Read all items, and return the tasks that were done and counts of lines."""
+    lines, several = has_sentence_lines(items, config)
+    language = None if lines else config.corpus.language
+    tasks = group_items(items)
+    missing = [
+        (number, task, config.corpus, language, spool)
+        for number, task in enumerate(tasks)
+        if not (spool / f"{number:05d}.json").is_file()
+    ]
+    _run(workers, "read", encode.read_task, missing, len(tasks), log)
+    done = [jsons.read(spool / f"{n:05d}.json", DataError) for n in range(len(tasks))]
+    return {
+        "tasks": done,
+        "lines": sum(task["lines"] for task in done),
+        "bad_lines": sum(task["bad_lines"] for task in done),
+        "first_bad": next((task["first_bad"] for task in done if task["first_bad"]), ""),
+        "one_sentence_lines": lines,
+        "lines_with_several": several,
+    }
+
+
+def group_items(items: list[Item]) -> list[list[Item]]:
+    """Group consecutive items into tasks of about TASK bytes."""
+    groups: list[list[Item]] = []
+    size = TASK
+    for item in items:
+        if size >= TASK:
+            groups.append([])
+            size = 0
+        groups[-1].append(item)
+        size += item.weight
+    return groups
+
+
+def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, float | None]:
     """Tell whether lines are sentences, and the share of lines that split into several.
 
     The share is measured on evenly spaced items. It is small for lm1b and google's sample text, and
-    large for prose in paragraphs. It is NaN if it decides nothing.
+    large for prose in paragraphs. It is None if it decides nothing.
     """
     settings = config.corpus
     if settings.sentences != "auto":
-        return settings.sentences == "lines", float("nan")
+        return settings.sentences == "lines", None
     if config.tokenizer.path and not corpora.load_vocabulary(config.tokenizer).has_words:
-        return True, float("nan")  # a splitter for prose would split at any dot
-    several = lines = 0
+        return True, None  # a splitter for prose would split at any dot
+    counts = []
     for item in items[:: max(1, len(items) // SAMPLED)][:SAMPLED]:
         texts = SOURCES[settings.source].read_texts(item, settings)
         for text in itertools.islice(texts, TEXTS):
-            for line in text.text.split("\n", LINES)[:LINES]:
-                count = len(split_sentences(line, settings.language))
-                lines += count > 0
-                several += count > 1
-    share = several / max(lines, 1)
+            lines = text.text.split("\n", LINES)[:LINES]
+            counts += [len(split_sentences(line, settings.language)) for line in lines]
+    share = sum(count > 1 for count in counts) / max(1, sum(count > 0 for count in counts))
     return share <= ONE_SENTENCE, share
 
 
-def _read(work: _Work, tasks: list[list[Item]], language: str | None) -> list[dict[str, Any]]:
-    """Read all tasks, and return what was done for each."""
-    done = {number: spool.read_done(work.spool, number) for number in range(len(tasks))}
-    calls = {
-        number: (number, tasks[number], work.settings, language, work.spool)
-        for number, result in done.items()
-        if result is None
-    }
-    weights = [sum(item.weight for item in task) for task in tasks]
-    done |= work.run("read", spool.read_task, calls, weights, "B")
-    return [result for result in done.values() if result is not None]
+# --- choose ---------------------------------------------------------------------------------------
 
 
-def _choose(
-    work: _Work, names: list[str], facts: dict[str, Any]
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return for each part the sides of its texts and where documents start; count what goes."""
-    of_parts = [spool.read_records(work.spool, name) for name in names]
-    records = np.concatenate([np.zeros(0, spool.RECORD), *of_parts])
-    chosen, starts, counts = sides.choose_sides(records, work.settings)
-    facts |= counts
-    edges = np.cumsum([len(part) for part in of_parts])[:-1]
-    return np.split(chosen, edges), np.split(starts, edges)
+def choose_sides(
+    records: np.ndarray, settings: knobs.Corpus
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """Drop copies, and divide documents into train and validation by the digest of their text.
+
+    Args:
+      records: of all texts [R], see `encode.RECORD`.
+      settings: whether to drop copies, and the share of documents for validation.
+
+    Returns:
+      The side of each text [R], whether a document begins with it among those that are kept [R],
+      and counts of what is dropped.
+    """
+    kept = np.flatnonzero(records["sentences"] > 0)
+    counts = {"documents": len(records), "empty": len(records) - len(kept), "duplicates": 0}
+    if settings.deduplicate:
+        first = np.sort(np.unique(records["digest"][kept], return_index=True)[1])
+        counts["duplicates"] = len(kept) - len(first)
+        kept = kept[first]
+    # [R], the text with which the document of each text begins. It decides the side, even if it is
+    # dropped itself.
+    opening = np.maximum.accumulate(np.where(records["starts"], np.arange(len(records)), 0))
+    digests = records["digest"][opening[kept]]
+    sides = np.full(len(records), DROPPED, np.int8)
+    sides[kept] = np.where(_hold_out(digests, settings.validation_fraction), VALIDATION, TRAIN)
+    starts = np.zeros(len(records), bool)
+    starts[kept] = np.diff(opening[kept], prepend=-1) != 0
+    return sides, starts, counts
 
 
-def _check_text(settings: knobs.Corpus, facts: dict[str, Any], chosen: list[np.ndarray]) -> None:
+def _hold_out(digests: np.ndarray, fraction: float) -> np.ndarray:
+    """Tell which documents are for validation: a fixed share, but never none or all of several."""
+    limit = int(fraction * 2**64)
+    if limit == 0 or not len(digests) or digests.min() == digests.max():
+        return np.zeros(len(digests), bool)
+    # The lowest digest is always held out, and the highest never is.
+    limit = min(max(limit, int(digests.min()) + 1), int(digests.max()))
+    return digests < np.uint64(limit)
+
+
+def _check_text(settings: knobs.Corpus, facts: dict[str, Any], sides: np.ndarray) -> None:
     """Refuse a corpus without documents, and one of which a model would learn U+FFFD."""
-    if not any((part != sides.DROPPED).any() for part in chosen):
-        empty = f"read: {facts['empty']} empty documents" if facts["empty"] else ""
-        raise DataError(
-            f"no documents in {settings.source} {settings.path}".rstrip(),
-            empty or "check config.corpus.path",
-        )
+    if (sides == DROPPED).all():
+        name = f"{settings.source} {settings.path}".rstrip()
+        hint = f"check config.corpus.path; read: {facts['empty']} empty documents"
+        raise DataError(f"no documents in {name}", hint)
     if facts["bad_lines"] > BAD_LINES * facts["lines"]:
         raise DataError(
             f"{facts['bad_lines']:,} of {facts['lines']:,} lines are not UTF-8, "
@@ -241,40 +279,43 @@ def _check_text(settings: knobs.Corpus, facts: dict[str, Any], chosen: list[np.n
         )
 
 
+# --- vocabulary -----------------------------------------------------------------------------------
+
+
 def _learn_vocabulary(
-    work: _Work, settings: knobs.Tokenizer, names: list[str], chosen: list[np.ndarray]
+    work: Path, settings: knobs.Tokenizer, parts: dict[str, np.ndarray], log: Log
 ) -> tokenizers.Tokenizer:
     """Load the given vocabulary or that of an earlier start, or learn one from training text."""
-    if work.vocabulary.is_dir():
-        return tokenizers.load(work.vocabulary)
+    folder = work / "tokenizer"
+    if folder.is_dir():
+        return tokenizers.load(folder)
     if settings.path:
         tokenizer = corpora.load_vocabulary(settings)
     else:
-        size = settings.vocab_size
-        work.log(f"vocabulary: training {size:,} pieces")
-        texts = sample_text(corpora.TRAINED_ON, work.spool, names, chosen)
-        tokenizer = train_vocabulary(texts, settings, work.folder)
-        if tokenizer.size < size:
-            work.log(f"warning: the text yields {tokenizer.size:,} pieces, not {size:,}")
-    part = work.folder / ".tokenizer"
-    tokenizer.save(part)
-    part.replace(work.vocabulary)
+        log(f"vocabulary: training {settings.vocab_size:,} pieces")
+        texts = sample_text(corpora.TRAINED_ON, work / "spool", parts)
+        tokenizer = train_vocabulary(texts, settings, work)
+        if tokenizer.size < settings.vocab_size:
+            found = f"the text yields {tokenizer.size:,} pieces"
+            log(f"warning: {found}, not {settings.vocab_size:,}")
+    draft = work / ".tokenizer"
+    tokenizer.save(draft)
+    draft.replace(folder)
     return tokenizer
 
 
-def sample_text(
-    limit: int, folder: Path, names: list[str], chosen: list[np.ndarray]
-) -> Iterator[str]:
-    """Yield training text of at most `limit` characters: all, or the same share of each stripe."""
-    total = 0
-    for name, part in zip(names, chosen, strict=True):
-        characters = spool.read_records(folder, name)["characters"]
-        total += int(characters[part == sides.TRAIN].sum())
+def sample_text(limit: int, spool: Path, parts: dict[str, np.ndarray]) -> Iterator[str]:
+    """Yield training text of at most `limit` characters: all, or the same share of each stripe.
+
+    `parts` has the sides of the texts of each part.
+    """
+    records = {name: encode.read_records(spool, name) for name in parts}
+    total = sum(int(records[n]["characters"][sides == TRAIN].sum()) for n, sides in parts.items())
     window = STRIPE if total <= limit else STRIPE * limit // total
     position = taken = 0
-    for name, part in zip(names, chosen, strict=True):
-        kept = np.repeat(part == sides.TRAIN, spool.read_records(folder, name)["sentences"])
-        for sentence in itertools.compress(spool.read_sentences(folder, name), kept):
+    for name, sides in parts.items():
+        kept = np.repeat(sides == TRAIN, records[name]["sentences"])
+        for sentence in itertools.compress(encode.read_sentences(spool, name), kept):
             plain = sentence.lstrip(" ")
             if position % STRIPE < window and taken + len(plain) <= limit:
                 taken += len(plain)
@@ -282,28 +323,14 @@ def sample_text(
             position += len(plain)
 
 
-def _encode(
-    work: _Work,
-    parts: list[dict[str, Any]],
-    chosen: list[np.ndarray],
-    starts: list[np.ndarray],
-) -> list[Path]:
-    """Encode all parts, and return their files."""
-    files = [work.encoded / f"{part['name']}.npz" for part in parts]
-    calls = {
-        i: (work.spool, parts[i]["name"], chosen[i], starts[i], work.vocabulary, file)
-        for i, file in enumerate(files)
-        if not file.is_file()
-    }
-    work.run("encode", encode.encode_part, calls, [part["characters"] for part in parts], "char")
-    encode.load_words.cache_clear()  # with one worker, it was this process
-    return files
+# --- join -----------------------------------------------------------------------------------------
 
 
-def _join(work: _Work, encoded: list[Path], split: str, size: int) -> dict[str, int]:
-    """Write the arrays of a split from its parts, and return their lengths."""
-    folder = work.result / split
+def _join(result: Path, encoded: list[Path], split: str, size: int) -> dict[str, int]:
+    """Write the arrays of a split from the files of its parts, and return their lengths."""
+    folder = result / split
     folder.mkdir(exist_ok=True)
+    kind = np.uint16 if size <= 1 << 16 else np.uint32
     sentences = [_load(file, f"{split}_sentences") for file in encoded]  # tokens of each
     documents = [_load(file, f"{split}_documents") for file in encoded]  # sentences of each
     counts = {
@@ -311,18 +338,11 @@ def _join(work: _Work, encoded: list[Path], split: str, size: int) -> dict[str, 
         "sentences": sum(map(len, sentences)),
         "documents": sum(map(len, documents)),
     }
-    kind = np.uint16 if size <= 1 << 16 else np.uint32
     tokens = (_load(file, f"{split}_tokens").astype(kind) for file in encoded)
     write_array(folder / "tokens.npy", kind, counts["tokens"], tokens)
     write_array(folder / "sentence_ends.npy", np.int64, counts["sentences"], _accumulate(sentences))
     write_array(folder / "document_ends.npy", np.int64, counts["documents"], _accumulate(documents))
     return counts
-
-
-def _load(file: Path, name: str) -> np.ndarray:
-    """Return an array of a part of ids."""
-    with np.load(file, allow_pickle=False) as arrays:
-        return arrays[name]
 
 
 def _accumulate(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -333,43 +353,17 @@ def _accumulate(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         total += int(part.sum())
 
 
+def _load(file: Path, name: str) -> np.ndarray:
+    """Return an array of a part of ids."""
+    with np.load(file, allow_pickle=False) as arrays:
+        return arrays[name]
+
+
 def write_array(path: Path, kind: Any, length: int, parts: Iterable[np.ndarray]) -> None:
     """Write arrays that follow one another as one .npy file of a known length."""
-    header = {
-        "descr": np.lib.format.dtype_to_descr(np.dtype(kind)),
-        "fortran_order": False,
-        "shape": (length,),
-    }
+    descr = np.lib.format.dtype_to_descr(np.dtype(kind))
+    header = {"descr": descr, "fortran_order": False, "shape": (length,)}
     with disk.replacing(path) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             file.write(part.tobytes())
-
-
-def _finish(
-    result: Path,
-    manifest: dict[str, Any],
-    facts: dict[str, Any],
-    notes: list[str],
-    tokenizer: tokenizers.Tokenizer,
-) -> None:
-    """Write the tokenizer, the counts of tokens and the audit; write the manifest last."""
-    tokenizer.save(result)
-    unigrams = {}
-    for name in SPLITS:
-        split = corpora.open_split(result / name, manifest["splits"][name])
-        unigrams[name] = audit.count_tokens(split, tokenizer.size)
-        unknown = int(unigrams[name][tokenizer.special.unk])
-        facts[name] = audit.describe_split(split, unknown)
-    counts = unigrams["train"]
-    write_array(result / "unigrams.npy", np.int64, len(counts), [counts])
-    facts |= {
-        "source": manifest["corpus"]["source"],
-        "fingerprint": manifest["fingerprint"],
-        "validation_fraction": manifest["corpus"]["validation_fraction"],
-        "vocab_size": tokenizer.size,
-        "unigram_entropy": audit.measure_entropy(counts),
-    }
-    facts["warnings"] = notes + audit.find_problems(facts)
-    for name, value in (("audit.json", facts), ("manifest.json", manifest)):
-        disk.write(result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")

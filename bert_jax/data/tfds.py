@@ -11,9 +11,14 @@ from typing import Any
 from bert_jax.config import knobs
 from bert_jax.data.files import convert_text
 from bert_jax.data.sentences import Item, Text
-from bert_jax.errors import DataError, MissingError
+from bert_jax.errors import DataError, MissingError, first_line
 
 RANGE = 16 << 20  # bytes of examples read as one item
+PREPARE = (
+    'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; '
+    "tfds.builder({!r}, file_format='array_record').download_and_prepare()\" where there is a "
+    "network; or take the text from the hub: --config.corpus.source=hub"
+)
 # Structure marks of wiki40b.
 WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLINE)_\s*")
 
@@ -30,49 +35,22 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
     try:
         return tfds.builder(name, data_dir=data_dir or None)
     except unknown as error:
-        first = str(error).strip().split("\n")[0][:200]
         hint = f"a TFDS name, and {knob.rpartition('.')[0]}.tfds_dir"
-        raise DataError(f"{knob} = {name!r}: {first}", hint) from error
+        raise DataError(f"{knob} = {name!r}: {first_line(error)[:200]}", hint) from error
 
 
 @functools.lru_cache(maxsize=2)
 def examples_of(name: str, data_dir: str, split: str) -> Any:
-    """Return the examples of a split, by index."""
+    """Return the examples of a split, by index; only array records are read."""
     dataset = builder(name, data_dir)
     try:
         return dataset.as_data_source(split=split)
     except (AssertionError, ValueError, NotImplementedError, FileNotFoundError, KeyError) as error:
-        problem = str(error).strip().split("\n")[0][:200]
-        beam = any(kind.__name__ == "BeamBasedBuilder" for kind in type(dataset).__mro__)
-        where = f", data_dir={data_dir!r}" if data_dir else ""
-        code = f"tfds.builder({name!r}{where}, file_format='array_record').download_and_prepare()"
-        hint = f'python -c "import tensorflow_datasets as tfds, tensorflow_datasets.text; {code}"'
-        if beam:
-            hint = f"the hub has text as it is: --config.corpus.source=hub {_on_hub(name)}"
-        if not os.path.isdir(dataset.data_dir):
-            why = (
-                ", and TFDS makes it with Apache Beam only, which is not used here" if beam else ""
-            )
-            raise MissingError(
-                f"{name} is not prepared: there is no folder {dataset.data_dir}{why}",
-                hint if beam else f"where there is a network: {hint}; then copy the folder here",
-            ) from error
-        if "TFRECORD" in problem:
-            problem = "it is prepared as TFRecord, which TensorFlow alone reads"
-            problem += "" if beam else ": prepare it as array records"
-        missing = isinstance(error, AssertionError | FileNotFoundError)
+        message = f"{name}, split {split!r} cannot be read from {dataset.data_dir}"
+        missing = not os.path.isdir(dataset.data_dir) or isinstance(error, AssertionError)
         raise (MissingError if missing else DataError)(
-            f"{name}, split {split!r} cannot be read from {dataset.data_dir}: {problem}", hint
+            f"{message}: {first_line(error)[:200]}", PREPARE.format(name)
         ) from error
-
-
-def _on_hub(name: str) -> str:
-    """Return the flag that names a dataset, or the same text, on the hub."""
-    dataset, _, config = name.partition("/")
-    language = config.rpartition(".")[2].partition(":")[0] or "en"
-    there = f"wikimedia/wikipedia:20231101.{language}"
-    path = there if dataset in ("wikipedia", "wiki40b") else "OWNER/NAME:FOLDER"
-    return f"--config.corpus.path={path}"
 
 
 def identify(settings: knobs.Corpus, cache: Any) -> Any:
@@ -83,7 +61,7 @@ def identify(settings: knobs.Corpus, cache: Any) -> Any:
 
 def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str]]:
     """Divide the examples into ranges."""
-    source = examples_of(settings.path, settings.tfds_dir, settings.split)
+    count = len(examples_of(settings.path, settings.tfds_dir, settings.split))
     info = builder(settings.path, settings.tfds_dir).info
     if settings.text_field not in (info.features or {}):
         names = ", ".join(info.features or {})
@@ -92,12 +70,10 @@ def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str
             f"config.corpus.text_field: one of {names}",
         )
     known = info.splits.get(settings.split)
-    size = max(1, (known.num_bytes if known else 0) // max(1, len(source))) or 1000
+    size = max(1, (known.num_bytes if known else 0) // max(1, count)) or 1000
     step = max(1, RANGE // size)
-    items = []
-    for start in range(0, len(source), step):
-        items.append(Item(settings.path, step * size, (start, min(start + step, len(source)))))
-    return items, []
+    spans = [(start, min(start + step, count)) for start in range(0, count, step)]
+    return [Item(settings.path, step * size, span) for span in spans], []
 
 
 def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:

@@ -22,7 +22,6 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import tokenizers
@@ -49,30 +48,20 @@ from bert_jax.system import disk, jsons, opening
 INSTEAD = {"cls": "bos", "sep": "eos"}  # role -> key that is read if the role has none
 HUGGING_FACE_WORD_LENGTH = 100  # of a vocab.txt beside a tokenizer_config.json
 NAMES = ("tokenizer.json", "vocab.txt", "vocab.json")  # files of a vocabulary, best first
-LARGEST = 1 << 28  # bytes of a file
 CUT = "the file may be cut short"
-STATED: dict[str, Any] = {  # what is read of a tokenizer_config.json
-    **{f"{role}_token": jsons.Maybe(str | dict) for role in (*Special._fields, *INSTEAD.values())},
-    "model_input_names": jsons.Maybe([str]),
-    "max_input_chars_per_word": jsons.Maybe(range(1, 1_000_001)),
-    "add_prefix_space": jsons.Maybe(bool),
-    "do_lower_case": jsons.Maybe(bool),
-    "strip_accents": jsons.Maybe(bool),
-    "tokenize_chinese_chars": jsons.Maybe(bool),
-}
 # Blanks that `readable` takes away: around punctuation, in numbers, in quotes, between ideographs.
-SPACING = tuple(
-    (re.compile(pattern), replacement)
-    for pattern, replacement in (
-        (r" (?=[.,;:!?%)\]}…])", ""),
-        (r"(?<=[(\[{]) ", ""),
-        (r"(?<=\d\.) (?=\d)", ""),
-        (r"(?<=\w) (['\u2019]) (?=(?:s|t|d|m|re|ve|ll)\b)", r"\1"),
-        (r"(?<=\w) ([-/_]) (?=\w)", r"\1"),
-        (r'" ([^"]*) "', r'"\1"'),
-        (r"(?<=[\u3040-\u30ff\u3400-\u9fff]) (?=[\u3040-\u30ff\u3400-\u9fff])", ""),
-    )
-)
+SPACING = {
+    re.compile(pattern): replacement
+    for pattern, replacement in {
+        r" (?=[.,;:!?%)\]}…])": "",
+        r"(?<=[(\[{]) ": "",
+        r"(?<=\d\.) (?=\d)": "",
+        r"(?<=\w) (['\u2019]) (?=(?:s|t|d|m|re|ve|ll)\b)": r"\1",
+        r"(?<=\w) ([-/_]) (?=\w)": r"\1",
+        r'" ([^"]*) "': r'"\1"',
+        r"(?<=[\u3040-\u30ff\u3400-\u9fff]) (?=[\u3040-\u30ff\u3400-\u9fff])": "",
+    }.items()
+}
 SURROGATE = re.compile("[\ud800-\udfff]")
 Offsets = list[tuple[int, int]]
 
@@ -96,7 +85,8 @@ class Tokenizer:
         mark_specials(engine, names)
         state = json.loads(engine.to_str())
         # An object, not a call, decides whether "[MASK]" is plain text: so there are two objects.
-        self._engine, self._plain = engine, tokenizers.Tokenizer.from_str(engine.to_str())
+        self._engine = engine
+        self._plain = tokenizers.Tokenizer.from_str(engine.to_str())
         self._plain.encode_special_tokens = True
         self.kind: str = state["model"]["type"].lower()  # wordpiece, bpe, unigram or wordlevel
         ids = engine.get_vocab(with_added_tokens=True)
@@ -105,6 +95,7 @@ class Tokenizer:
         single, pair = map(engine.num_special_tokens_to_add, (False, True))
         roles = TwoSeparators if pair - single == 2 else Special
         self.special = roles(*(ids[name] for name in names))
+        self.mask = names[4]
         self.inputs = inputs
         self.max_word_length: int | None = state["model"].get("max_input_chars_per_word")
         normalizer = engine.normalizer
@@ -112,16 +103,11 @@ class Tokenizer:
         self.has_words = self.kind != "wordlevel"
         # A word inside a text has this prefix, unless pieces hold no blanks.
         self.blank = "" if self.kind in ("wordpiece", "wordlevel") else " "
-        self.continuation = find_continuations(state, self.vocab)  # [V]
+        self.continuation = find_continuations(state, self.vocab)  # bool [V]
         self.rules = name_rules(state, names, self.special.separators)
         # Whether a text has the ids of its words, each with its blank.
         self.divides_at_blanks = self.rules in BERT or splits_at_blanks(state)
         self.hash = self._digest()
-
-    @property
-    def mask(self) -> str:
-        """Return the special token that stands for a token to predict."""
-        return self.vocab[self.special.mask]
 
     @functools.cached_property
     def shown(self) -> list[str]:
@@ -176,20 +162,15 @@ class Tokenizer:
         """Return text as the library decodes it, with special tokens."""
         return self._engine.decode([int(i) for i in ids], skip_special_tokens=False)
 
-    def joined(self, ids: Sequence[int]) -> str:
-        """Return the words that pieces make, with blanks between them."""
-        if self.kind != "wordpiece":
-            return self.decode(ids).strip()
-        return " ".join(self.vocab[int(i)] for i in ids).replace(f" {PREFIX}", "")
-
     def readable(self, ids: Sequence[int]) -> str:
         """Return text as people write it: without blanks around punctuation."""
+        text = ""
         if self.kind == "wordpiece":
-            text = self.joined(ids).removeprefix(PREFIX)
-            for pattern, replacement in SPACING:
+            text = " ".join(self.vocab[int(i)] for i in ids).replace(f" {PREFIX}", "")
+            text = text.removeprefix(PREFIX)
+            for pattern, replacement in SPACING.items():
                 text = pattern.sub(replacement, text)
             return text
-        text = ""
         for _, group in itertools.groupby(map(int, ids), lambda i: i if i in self.special else -1):
             part = list(group)
             if part[0] in self.special and text[-1:].strip():
@@ -201,7 +182,7 @@ class Tokenizer:
         """Write files that `load` and transformers' AutoTokenizer read, and return their names."""
         names = {f"{role}_token": self.vocab[i] for role, i in self.special._asdict().items()}
         types = ["token_type_ids"] if self.special.separators == 1 else []
-        config: dict[str, Any] = {
+        config: State = {
             "tokenizer_class": "PreTrainedTokenizerFast",  # reads tokenizer.json as it stands
             "model_input_names": self.inputs or ["input_ids", *types, "attention_mask"],
             "clean_up_tokenization_spaces": self.kind == "wordpiece",
@@ -228,7 +209,7 @@ class Tokenizer:
     def _digest(self) -> str:
         """Return a digest of pieces and rules; committed records hold digests of this form."""
         is_bert = self.rules in BERT
-        odd: dict[str, Any] = {"characters": "google"}
+        odd: State = {"characters": "google"}
         if not is_bert:
             odd = {"kind": self.kind, "chinese": False, "clean_text": False, "rules": self.rules}
         settings = [self.vocab, is_bert and self.lowercase, self.max_word_length or 0, odd]
@@ -272,19 +253,14 @@ def load(path: Path, kind: str = "auto", max_word_length: int | None = None) -> 
         engine = _read_engine(file, stated)
         found = type(engine.model).__name__.lower()
         if kind not in ("auto", found):
-            raise ConfigError(
-                f"tokenizer.kind = {kind}, and {file} is no {kind} vocabulary",
-                "--config.tokenizer.kind=auto goes by the files",
-            )
-        if max_word_length is not None and found != "wordpiece":
-            raise ConfigError(
-                f"max_word_length = {max_word_length} does nothing to {path}: its kind is {found}, "
-                "which has no longest word",
-                "--config.tokenizer.max_word_length=None leaves it to the vocabulary",
-            )
+            message = f"tokenizer.kind = {kind}, and {file} is no {kind} vocabulary"
+            raise ConfigError(message, "--config.tokenizer.kind=auto goes by the files")
         if max_word_length is not None:
+            if found != "wordpiece":
+                message = f"max_word_length = {max_word_length} does nothing to {path}: {found}"
+                raise ConfigError(message, "set --config.tokenizer.max_word_length=None")
             engine.model.max_input_chars_per_word = max_word_length
-        inputs = () if found == "wordpiece" else stated["model_input_names"]
+        inputs = () if found == "wordpiece" else stated.get("model_input_names") or ()
         tokenizer = Tokenizer(engine, _name_specials(file, engine, stated), inputs)
         tokenizer.encode_batch(["\u2603"])  # fails now if an unknown word cannot be encoded
         return tokenizer
@@ -296,33 +272,27 @@ def load(path: Path, kind: str = "auto", max_word_length: int | None = None) -> 
 
 def _find_file(path: Path) -> Path:
     """Return the file of a vocabulary: the path itself, or the best file of a folder."""
+    names = [name for name in NAMES if os.path.lexists(path / name)]
+    if names:
+        return opening.inside(path, path / names[0], DataError)
+    if path.is_dir():
+        hint = "a SentencePiece model becomes a tokenizer.json by save_pretrained of transformers"
+        raise DataError(f"no vocab.txt or tokenizer.json in {path}", hint)
     if not os.path.lexists(path):
-        raise DataError(
-            f"no tokenizer at {path}",
-            "give a vocab.txt, a tokenizer.json or a folder with one of them",
-        )
-    if not path.is_dir():
-        return path
-    for name in NAMES:
-        if os.path.lexists(path / name):
-            return opening.inside(path, path / name, DataError)
-    raise DataError(
-        f"no vocab.txt or tokenizer.json in {path}",
-        "point at a Hugging Face or prepared folder; of a SentencePiece model, save_pretrained of "
-        "transformers makes a tokenizer.json",
-    )
+        hint = "give a vocab.txt, a tokenizer.json or a folder with one of them"
+        raise DataError(f"no tokenizer at {path}", hint)
+    return path
 
 
 def _read_stated(folder: Path) -> State:
-    """Return the values of STATED, from a tokenizer_config.json or special_tokens_map.json."""
-    stated: State = {**dict.fromkeys(STATED), "model_input_names": ()}
+    """Read tokenizer_config.json, and special_tokens_map.json for what the first leaves out."""
+    stated: State = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if os.path.lexists(folder / name):
             file = opening.inside(folder, folder / name, DataError)
-            values = jsons.read(file, DataError, STATED, hint=CUT, limit=LARGEST)
-            stated |= {key: values[key] for key in STATED if values.get(key) is not None}
-            if stated["max_input_chars_per_word"] is None:
-                stated["max_input_chars_per_word"] = HUGGING_FACE_WORD_LENGTH
+            values = jsons.read(file, DataError, hint=CUT)
+            stated["max_input_chars_per_word"] = HUGGING_FACE_WORD_LENGTH
+            stated |= {key: value for key, value in values.items() if value is not None}
     return stated
 
 
@@ -332,57 +302,50 @@ def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
         merges = opening.inside(file.parent, file.with_name("merges.txt"), DataError)
         opening.check(file, DataError)
         model = models.BPE.from_file(str(file), str(merges))
-        return build_byte_level(model, bool(stated["add_prefix_space"]))
+        return build_byte_level(model, bool(stated.get("add_prefix_space")))
     if file.suffix == ".json":
-        state = jsons.read(file, DataError, hint=CUT, limit=LARGEST)
+        state = jsons.read(file, DataError, hint=CUT)
         return tokenizers.Tokenizer.from_str(json.dumps(state))
     vocab = _read_pieces(file)
-    lowercase = stated["do_lower_case"]
+    pieces = [piece for piece in vocab if piece not in SPECIALS and piece[:7] != "[unused"]
+    letters = sum(piece.lower() != piece.upper() for piece in pieces)
+    # The uncased Chinese vocabulary still holds "<S>" and "<T>".
+    cased = sum(piece != piece.lower() for piece in pieces) > 0.01 * letters
+    lowercase = stated.get("do_lower_case", not cased)
+    accents = stated.get("strip_accents")
     return build_wordpiece(
         vocab,
-        lowercase=not _has_capitals(vocab) if lowercase is None else lowercase,
-        strip_accents=stated["strip_accents"],
-        chinese=stated["tokenize_chinese_chars"] is not False,
-        max_word_length=stated["max_input_chars_per_word"] or WORD_LENGTH,
+        max_word_length=stated.get("max_input_chars_per_word", WORD_LENGTH),
+        lowercase=lowercase,
+        strip_accents=None if accents == lowercase else accents,  # None: as the case
+        handle_chinese_chars=stated.get("tokenize_chinese_chars", True),
     )
 
 
 def _read_pieces(file: Path) -> list[str]:
     """Read the pieces of a vocab.txt, one a line; the line is the id."""
     try:
-        text = opening.read(file, DataError, LARGEST, CUT).decode("utf-8-sig")
+        text = opening.read(file, DataError, jsons.LIMIT, CUT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{file} is not UTF-8 at byte {error.start}", "a vocab.txt holds one piece a line"
-        ) from error
-    pieces = [line.rstrip("\r") for line in text.rstrip("\r\n").split("\n")]
+        problem = f"{file} is not UTF-8 at byte {error.start}"
+        raise DataError(problem, "a vocab.txt holds one piece a line") from error
     lines: dict[str, int] = {}
-    for number, piece in enumerate(pieces, 1):
+    for number, line in enumerate(text.rstrip("\r\n").split("\n"), 1):
+        piece = line.rstrip("\r")
         if (first := lines.setdefault(piece, number)) < number:
-            raise DataError(
-                f"{file}: line {number} repeats line {first}: {jsons.show(piece)}",
-                "every id needs a piece of its own",
-            )
-    return pieces
-
-
-def _has_capitals(vocab: Sequence[str]) -> bool:
-    """Tell whether a vocabulary is cased; the uncased Chinese one still holds "<S>" and "<T>"."""
-    pieces = [piece for piece in vocab if piece not in SPECIALS and piece[:7] != "[unused"]
-    letters = sum(piece.lower() != piece.upper() for piece in pieces)
-    return sum(piece != piece.lower() for piece in pieces) > 0.01 * letters
+            repeats = f"line {number} repeats line {first}: {jsons.show(piece)}"
+            raise DataError(f"{file}: {repeats}", "every id needs a piece of its own")
+    return [*lines]
 
 
 def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: State) -> list[str]:
     """Return the special tokens by role: stated names, else BERT's, else RoBERTa's."""
     ids = engine.get_vocab(with_added_tokens=True)
     if sorted(ids.values()) != list(range(len(ids))):
-        raise DataError(
-            f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair the vocabulary"
-        )
+        raise DataError(f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair it")
     found: dict[str, str] = {}
     for role, *usual in zip(Special._fields, SPECIALS, ROBERTA, strict=True):
-        values = [stated[f"{key}_token"] for key in (role, INSTEAD.get(role, role))]
+        values = [stated.get(f"{key}_token") for key in (role, INSTEAD.get(role, role))]
         names = [value.get("content") if isinstance(value, dict) else value for value in values]
         known = [name for name in (*names, *usual) if name in ids]
         if known:

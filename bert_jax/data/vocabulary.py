@@ -29,39 +29,14 @@ HINT = "check config.corpus.path, or set config.tokenizer.path"
 def train_vocabulary(
     texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None = None
 ) -> Tokenizer:
-    """Learn a vocabulary from texts; `folder` is for a temporary file with normalised text."""
-    if settings.kind == "bpe":
-        return _train_bpe(texts, settings.vocab_size)
-    return _train_wordpiece(texts, settings, folder)
+    """Learn a vocabulary from texts; `folder` is for a temporary file with normalised text.
 
-
-def _train_bpe(texts: Iterable[str], size: int) -> Tokenizer:
-    """Learn byte-level BPE, whose alphabet is all bytes."""
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=2,
-        show_progress=False,
-        special_tokens=list(SPECIALS),
-        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-    )
-    engine = build_byte_level(models.BPE(), add_prefix_space=True)
-    engine.train_from_iterator(join_texts(texts), trainer)
-    if engine.get_vocab_size() == len(SPECIALS) + len(pre_tokenizers.ByteLevel.alphabet()):
-        raise DataError(
-            "no two bytes stand together twice in the text: no vocabulary to train", HINT
-        )
-    return Tokenizer(build_byte_level(engine.model))
-
-
-def _train_wordpiece(
-    texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None
-) -> Tokenizer:
-    """Learn a WordPiece vocabulary.
-
-    The trainer numbers characters in hash order, and breaks ties between merges by number. So
-    every piece of one character gets its number beforehand: the alphabet by `initial_alphabet`,
-    its continuations as "special" tokens.
+    The trainer of WordPiece numbers characters in hash order, and breaks ties between merges by
+    number. So every piece of one character gets its number beforehand: the alphabet by
+    `initial_alphabet`, its continuations as "special" tokens.
     """
+    if settings.kind == "bpe":
+        return _train_byte_pairs(texts, settings.vocab_size)
     rules = build_wordpiece(SPECIALS, lowercase=settings.lowercase)
     normalize = rules.normalizer.normalize_str
     # The text is normalised once, to count its characters, and read once more by the trainer.
@@ -96,21 +71,33 @@ def _train_wordpiece(
     return Tokenizer(build_wordpiece(pieces, lowercase=settings.lowercase, max_word_length=limit))
 
 
+def _train_byte_pairs(texts: Iterable[str], size: int) -> Tokenizer:
+    """Learn byte-level BPE, whose alphabet is all bytes."""
+    trainer = trainers.BpeTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        show_progress=False,
+        special_tokens=list(SPECIALS),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+    )
+    engine = build_byte_level(models.BPE(), add_prefix_space=True)
+    engine.train_from_iterator(join_texts(texts), trainer)
+    return Tokenizer(build_byte_level(engine.model))
+
+
 def join_texts(texts: Iterable[str]) -> Iterator[str]:
     """Join short texts and cut long texts, so that neither costs much time or memory."""
     held: list[str] = []
     size = 0
     for text in texts:
-        if size + len(text) > LINE and held:
-            yield " ".join(held)
-            held, size = [], 0
         for start in range(0, len(text), LINE):
             part = text[start : start + LINE]
+            if size + len(part) > LINE:
+                yield " ".join(held)
+                held = []
+                size = 0
             held.append(part)
             size += len(part)
-            if size >= LINE:
-                yield " ".join(held)
-                held, size = [], 0
     if held:
         yield " ".join(held)
 

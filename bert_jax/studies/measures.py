@@ -14,7 +14,7 @@ from typing import Any
 from bert_jax import config as configs
 from bert_jax import recipes
 from bert_jax.config import knobs, table, validation
-from bert_jax.data import files, task_files, tasks
+from bert_jax.data import files, rows, tasks
 from bert_jax.errors import ConfigError, DataError, UserError, need
 from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite, check_known
 from bert_jax.suites import OF_TASKS, SUITES, Options
@@ -191,6 +191,6 @@ def _check_data(config: knobs.Config) -> None:
         raise ConfigError(f"config.tokenizer.path = {path!r} does not exist", hint)
     if config.task.source:
         splits = ["train", *(settings.split for settings in config.evals.values())]
-        task_files.check_files(config.task, dict.fromkeys(splits))
+        rows.check_files(config.task, dict.fromkeys(splits))
     elif config.corpus.source == "files":
         files.find_files(config.corpus)

@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import tfds
-from bert_jax.data.task_files import read_rows
+from bert_jax.data.rows import read_rows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
 from bert_jax.interop import runs

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bert_jax.data.row_formats import read_lines
+from bert_jax.data.rows import read_lines
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.suites import Result

@@ -23,7 +23,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import hashing
-from bert_jax.data.row_formats import read_lines
+from bert_jax.data.rows import read_lines
 from bert_jax.data.sentences import split_sentences
 from bert_jax.data.tokenizer import replace_surrogates
 from bert_jax.errors import ConfigError, DataError, need

@@ -35,6 +35,13 @@ def write_text(folder: Path, documents: Documents, name: str = "a.txt") -> Path:
     return folder
 
 
+def write(path: Path, content: str | bytes) -> Path:
+    """Write a file, and the folders above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
 def configure(folder: Path, vocab_size: int = 150, vocabulary: str = "", **options) -> knobs.Config:
     """A config that prepares folder/in in folder/cache, by one worker."""
     usual = {"source": "files", "path": str(folder / "in"), "cache": str(folder / "cache")}

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data import answers
-from bert_jax.data.examples import Example
+from bert_jax.data.examples import Answer, Example
 from bert_jax.data.features import Features, encode_examples
-from bert_jax.data.row_fields import Answer
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
 STRIDES = st.sampled_from([("step", 3), ("step", 8), ("overlap", 0), ("overlap", 3)])
@@ -136,14 +135,6 @@ def test_decode_span_returns_answers_of_any_text(words, data, stride):
     else:
         assert len(places) > 10  # more than a window holds
         assert context[span.start : span.end] == span.text
-
-
-def test_decode_span_without_tokens_has_no_answer():
-    one = make_example(text="a", pair=" ")
-    (span,) = decode("span", encode([one], "span"), [one], [np.ones((4, 2), np.float32)])
-    assert (span.text, span.start, span.end, span.best_text) == ("", 0, 0, "")
-    assert len(span.n_best) == 1
-    json.dumps(dataclasses.asdict(span))  # every part is a plain value
 
 
 @given(

@@ -26,7 +26,6 @@ def test_tokens_of_repeated_sentences_are_counted(sentences, block):
         again += len(sentence) * (sentence in before)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(audit, "BLOCK", 3 * block)
-        patch.setattr(audit, "HASHED", 3)
         assert audit.count_repeated(Split(tokens, ends, ends)) == again
 
 

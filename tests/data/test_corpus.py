@@ -55,14 +55,6 @@ def test_arrays_that_are_not_whole_are_named(folder, name):
         assert "prepare again" in caught.value.hint
 
 
-def test_ends_that_end_elsewhere_are_refused(folder):
-    file = folder / "train" / "document_ends.npy"
-    ends = np.load(file)
-    np.save(file, ends - 1)
-    with pytest.raises(DataError, match=r"document_ends\.npy does not end at"):
-        corpus.open_corpus(folder)
-
-
 @pytest.mark.fault(7)
 def test_another_vocabulary_is_refused(folder):
     vocab = corpus.open_corpus(folder).tokenizer.vocab
@@ -79,7 +71,6 @@ def test_another_vocabulary_is_refused(folder):
         ("[]", "is a list, not an object"),
         ("{}", "has no 'format'"),
         ('{"format": 1}', "has format 1, not 2"),
-        ('{"format": 2}', "has no 'fingerprint'"),
         (None, r"no manifest\.json"),
     ],
 )

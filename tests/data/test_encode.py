@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -43,17 +41,6 @@ def test_word_by_word_gives_the_ids_of_sentences(found, name):
         words = encode.Words(tokenizer)
         for _ in range(2):
             assert encode_each(words, sentences) == tokenizer.encode_batch(sentences)
-
-
-@pytest.mark.parametrize("name", ["uncased", "cased", "chinese", "multilingual_cased"])
-def test_word_by_word_gives_the_ids_of_google(copies, name):
-    words = encode.Words(tokenizers.load(copies / "vocab" / f"bert_base_{name}_vocab.txt"))
-    file = copies / "golden_tokenization" / "bert_tokenization.jsonl"
-    rows = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
-    spaces = set("\x1c\x1d\x1e\x1f\x85\x0b\x0c")  # here, and nothing to google
-    rows = [row for row in rows if not spaces & set(row["text"])]
-    found = encode_each(words, [" ".join(row["text"].split()) for row in rows])
-    assert found == [row[name] for row in rows]
 
 
 def test_marks_are_apart_only_if_the_vocabulary_cuts_there():

@@ -43,14 +43,6 @@ def test_truncate_pair_is_longest_first_of_tokenizers(library, first, second, ro
     assert [2, *encoding.truncate_pair([5] * first, [], room + 1)[0], 3] == single.ids
 
 
-def test_truncate_pair_gives_the_second_text_the_odd_token():
-    for first, second, kept in ((9, 9, (2, 3)), (8, 9, (2, 3)), (9, 8, (3, 2))):
-        a, b = encoding.truncate_pair([5] * first, [6] * second, 5)
-        assert (len(a), len(b)) == kept
-    with pytest.raises(ValueError, match="room = -1"):
-        encoding.truncate_pair([5], [6], -1)
-
-
 @given(
     st.lists(st.lists(IDS, min_size=1, max_size=2), min_size=1, max_size=4),
     st.sampled_from([21, 23]),  # the longest pair, and longer
@@ -70,11 +62,6 @@ def test_pad_rows_holds_each_text_once(texts, length):
         assert batch["segment_ids"][row].tolist() == [1] * len(expected) + [0] * spare
         assert batch["positions"][row].tolist() == [*range(len(expected)), *[0] * spare]
     assert batch["cls_positions"].tolist() == [[0]] * 5
-
-
-def test_pad_rows_never_cuts():
-    with pytest.raises(ValueError, match="a row of 5 tokens in a batch of length 4"):
-        encoding.pad_rows(SPECIAL, [[[5]], [[5], [6]]], length=4)
 
 
 def test_join_rows_puts_two_separators_between():

@@ -11,10 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config.knobs import TEXT, Task
-from bert_jax.data.examples import Example, find_labels, hash_examples, load_examples
-from bert_jax.data.row_fields import Answer
+from bert_jax.data.examples import (
+    Answer,
+    Example,
+    find_labels,
+    hash_examples,
+    load_examples,
+)
 from bert_jax.errors import ConfigError, DataError
-from tests.data.test_row_formats import write
+from tests.data.small import write
 
 LABELS = ("billing", "hardware", "software")
 
@@ -59,7 +64,7 @@ def test_load_examples_takes_thirty_lines_as_a_task(complaints):
     )
     assert said[:2] == [
         "labels found in the training data: billing, hardware, software",
-        f"train: 24 examples from {complaints} ({counts})",
+        f"train: 24 examples from files:{complaints} ({counts})",
     ]
 
 
@@ -244,7 +249,7 @@ def test_load_span_counts_and_drops_misplaced_answers(tmp_path):
 
 def test_load_span_refuses_an_id_twice(tmp_path):
     path = write_rows(tmp_path / "a.jsonl", 2 * ask([FIGS]))
-    with pytest.raises(DataError, match=rf"^{path}:2: id 'q0' is also at {path}:1"):
+    with pytest.raises(DataError, match="id 'q0' occurs twice"):
         load(path, "span", **SPAN)
 
 
@@ -259,9 +264,9 @@ OF_KIND = {  # kind: (file without JSON, labels, task)
 ONE = "text\tlabel\nfine\thardware\n"
 REFUSED = [  # kind, content, line, message
     ("classify", ONE + "bad\tHardware\n", 3, "'Hardware' is not one of: billing"),
-    ("classify", ONE + "bad\t\n", 3, "label '': column 'label' is empty"),
+    ("classify", ONE + "bad\t\n", 3, "label '' of column 'label' is none"),
     ("classify", '{"text": "a", "label": null}', 1, "label None"),
-    ("classify", '{"text": "a", "label": [1]}', 1, r"label \[1\] .* no label"),
+    ("classify", '{"text": "a", "label": [1]}', 1, r"label \[1\] of column"),
     ("classify", "text\nfine\n", 2, "no column 'label'"),
     ("classify", ONE + " \u3000\thardware\n", 3, "'text' is empty"),
     ("classify", '{"text": 3, "label": "billing"}', 1, "'text' is int, not text"),
@@ -269,16 +274,11 @@ REFUSED = [  # kind, content, line, message
     ("classify", '{"text": "a\\u0000", "label": "b"}', 1, r"character '\\x00'"),
     ("classify", '{"text": "a\\ud800", "label": "b"}', 1, r"'\\ud800'"),
     ("classify", f"text\tlabel\n{'w' * (TEXT + 1)}\t1\n", 2, "has 1,000,001 characters, more than"),
-    ("classify", ONE + "more\thardware\n", 2, "all 2 training rows have the same"),
-    ("regress", "text\tlabel\na\t1\nb\tNaN\n", 3, "label 'NaN' .* not a number from"),
+    ("regress", "text\tlabel\na\t1\nb\tNaN\n", 3, "label 'NaN' .* not a finite number"),
     ("regress", "text\tlabel\na\t1\nb\t-inf\n", 3, "'-inf'"),
     ("regress", "text\tlabel\na\t1\nb\t4,5\n", 3, "'4,5'"),
-    ("regress", "text\tlabel\na\t1\nb\t4_5\n", 3, "'4_5'"),
-    ("regress", '{"text": "a", "label": 1e16}', 1, "label 1e\\+16"),
     ("regress", '{"text": "a", "label": true}', 1, "label True"),
-    ("regress", "text\tlabel\na\t1\nb\t1.0\n", 2, "all 2 training rows"),
     ("tag", "a O\nb O\n\nc O\nd B-PER\n", 5, "label 'B-PER' is not one of: O, B-LOC"),
-    ("tag", "a O\nb O\n\nc O\n", 1, "all 2 training rows"),
     ("tag", '{"text": ["a", "b"], "label": ["O"]}', 1, "2 words but 1 labels"),
     ("tag", '{"text": [], "label": []}', 1, "a sentence without words"),
     ("tag", "a\tO\n \tO\n", 2, "word 1: 'text' is empty"),

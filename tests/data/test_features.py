@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.data import encoding
+from bert_jax.data.examples import Answer
 from bert_jax.data.features import Features, gather_rows
-from bert_jax.data.row_fields import Answer
 from bert_jax.errors import ConfigError, DataError
 from tests.data.letters import (
     SPECIAL,
@@ -153,13 +153,6 @@ def test_encode_tag_answers_for_each_word_once(sentences, length, stride):
     assert [sorted(one) for one in seen] == [list(range(len(words))) for words in sentences]
 
 
-def test_encode_tag_reads_words_one_by_one():
-    found = encode([make_example(words=("#a", "\x07", "ab.c", "字"), label=(0, 1, 2, 3))], "tag")
-    pieces = [TOKENIZER.vocab[i] for i in tokens_of(found)[0]]
-    assert pieces == ["[CLS]", "[UNK]", "a", "[UNK]", "a", "##b", ".", "c", "字", "[SEP]"]
-    assert row_of(found, "words", 0) == [-1, 0, -1, 1, 2, -1, -1, -1, 3, -1]
-
-
 # --- spans ----------------------------------------------------------------------------------------
 
 
@@ -208,21 +201,6 @@ def test_encode_span_windows_over_a_context(questions, length, stride):
             assert answer.start not in begins or answer.start + len(answer.text) not in ends
     assert shown == [dict.fromkeys(range(len(ids_of(one.pair))), 1) for one in examples]
     assert found.cut == sum(len(ids_of(one.text)) > 5 for one in examples)
-
-
-@pytest.mark.parametrize(
-    ("text", "start", "columns"),  # of [CLS] a [SEP] cafe d - e [SEP]
-    [
-        ("cafe", 0, [3, 3]),
-        ("af", 1, [3, 3]),  # inside a token: the whole token
-        ("fe  d-", 2, [3, 5]),
-        (" d-e ", 5, [4, 6]),
-        ("\x07", 10, [0, 0]),  # no token shows it
-    ],
-)
-def test_encode_span_takes_whole_tokens(text, start, columns):
-    asked = make_example(text="a", pair="cafe  d-e \x07", label=(Answer(text, start),))
-    assert encode([asked], "span").targets["spans"].tolist() == [columns]
 
 
 def test_encode_span_without_a_place_has_no_loss():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from collections import Counter
 from fractions import Fraction
 
@@ -20,7 +19,7 @@ from bert_jax.data.pipeline import Source
 from bert_jax.masking import quotas
 from bert_jax.system.trees import flat
 from tests import corpora, toy
-from tests.corpora import same, source
+from tests.corpora import source
 from tests.updates import advance
 
 # --- which lengths share a row --------------------------------------------------------------------
@@ -59,31 +58,10 @@ def test_plan_rows_places_each_example_tightly(sizes, most):
     assert alone == pytest.approx(sum(sizes) / (24 * len(sizes)))
 
 
-def test_plan_rows_of_halves_and_quarters_is_exact():
-    groups = packing.plan_rows(np.bincount([64] * 10 + [32] * 20), 128, 4)
-    assert packing.count_rows(groups) == (10 * 64 + 20 * 32) // 128
-    assert packing.plan_rows(np.bincount([128] * 3), 128, 4) == [(3, (128,))]
-
-
 def test_plan_rows_mixes_lengths_if_examples_are_few():
     """Best fit would put the short examples into rows of their own: 25 + 75 / 4 rows."""
     groups = packing.plan_rows(np.bincount([50] * 50 + [10] * 150), 100, 4)
     assert packing.count_rows(groups) == 50
-
-
-def test_assign_examples_keeps_the_order_of_a_length():
-    sizes = np.array([5, 3, 5, 3, 5])
-    table = packing.assign_examples([(1, (5, 5)), (1, (5, 3, 3))], sizes, 3)
-    assert table.tolist() == [[0, 2, -1], [4, 1, 3]]
-
-
-def test_plan_rows_of_a_million_examples_takes_seconds():
-    sizes = np.minimum(np.random.default_rng(0).geometric(0.02, 1_000_000) + 4, 512)
-    began = time.process_time()
-    groups = packing.plan_rows(np.bincount(sizes, minlength=513), 512, 16)
-    table = packing.assign_examples(groups, sizes, 16)
-    assert time.process_time() - began < 5
-    assert sizes.sum() / (len(table) * 512) > 0.99
 
 
 @pytest.mark.parametrize(
@@ -175,44 +153,6 @@ def test_packed_examples_are_what_they_are_alone(tmp_path, mode, unit):
     assert each == len(wanted) / packed.rows_per_epoch
     assert real == pytest.approx(tokens / packed.rows_per_epoch / 32)
     assert alone == pytest.approx(tokens / len(wanted) / 32)
-
-
-def test_packed_documents_leave_less_padding_than_rows(tmp_path):
-    """Sentences leave the end of a full row empty; packed pieces fill it."""
-    documents = corpora.random_documents(300, seed=3, sentences=12, tokens=14)
-    held = corpora.prepared(tmp_path, [corpora.shard(documents)])
-    shape = {"pairs": "none", "sequence_length": 64}
-    full, packed = (Source(held, "train", corpora.config(packing=most, **shape)) for most in (1, 4))
-    tokens = sum(map(sum, documents))
-    assert tokens / (full.rows_per_epoch * 64) < 0.85
-    assert tokens / (packed.rows_per_epoch * 64) > 0.92
-    assert packed.measure_packing()[0] > 1.1
-
-
-def test_packed_epochs_have_other_company_and_order(tmp_path):
-    s = source(tmp_path, pairs="none", packing=3)
-    first, second = (s._table(epoch, 0) for epoch in (0, 1))
-    assert first.shape == second.shape
-    assert sorted(first[first >= 0]) == sorted(second[second >= 0])
-    assert not np.array_equal(first, second)
-    rows = [[row.tolist() for row in s.batch(step)["example_ids"]] for step in range(2)]
-    assert rows[0] != np.where(first >= 0, first, 0)[:8].tolist()
-
-
-def test_packed_batches_follow_from_the_step(tmp_path):
-    one, other = source(tmp_path, packing=4), source(tmp_path, packing=4)
-    steps = [5, 0, 17, 3, 200]
-    wanted = {step: one.batch(step) for step in steps}
-    assert all(same(other.batch(step), wanted[step]) for step in sorted(steps))
-    for part in (slice(0, 3), slice(3, 8)):
-        batch = other.batch(17, part)
-        assert all(np.array_equal(batch[key], wanted[17][key][part]) for key in batch)
-    assert source(tmp_path).fingerprint != one.fingerprint == other.fingerprint
-
-
-def test_packing_leaves_evaluation_as_it_is(tmp_path):
-    held_out = [source(tmp_path, seed=1, split="validation", packing=most) for most in (1, 4)]
-    assert same(*(one.evaluation_batch(0, 8) for one in held_out))
 
 
 # --- the same loss --------------------------------------------------------------------------------

@@ -175,14 +175,6 @@ def test_plan_makes_no_false_label_of_little_text(mode):
     assert len(plan([], mode, 20)) == 0
 
 
-def test_plan_swaps_half_of_sop():
-    found = plan([[4] * 50] * 300, "sop", 32)
-    labelled = found[found["label"] >= 0]
-    assert len(labelled) > 0.95 * len(found)
-    assert abs(labelled["label"].mean() - 0.5) < 4 * 0.5 / np.sqrt(len(labelled))
-    assert ((labelled["a_start"] > labelled["b_start"]) == (labelled["label"] == 1)).all()
-
-
 @given(documents=DOCUMENTS, length=st.integers(8, 30))
 def test_plan_full_sentences_fill_their_rows(documents, length):
     document, sentence = locate_tokens(documents)
@@ -204,12 +196,3 @@ def test_plan_full_sentences_fill_their_rows(documents, length):
             following = min((sentence == sentence[at]).sum(), room)
             assert tokens + breaks + (document[at] != document[at - 1]) + following > room
     assert at == len(document)
-
-
-@pytest.mark.parametrize("mode", ["nsp", "sop", "none", "documents"])
-def test_plan_draws_by_seed_and_copy(mode):
-    split = corpora.shard(corpora.random_documents(50, 0))
-    keys = [(0, 0), (1, 0), (0, 1), (0, 0)]
-    plans = [pairs.plan_split(split, mode, knobs.Examples(), 32, *key).tolist() for key in keys]
-    assert plans[0] == plans[-1]
-    assert len({str(one) for one in plans}) == (3 if pairs.is_paired(mode) else 1)

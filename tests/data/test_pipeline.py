@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-import time
 import typing
 from typing import Any
 
 import jax
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bert_jax import sharding
 from bert_jax.batch import HOST_KEYS, Batch
@@ -89,17 +86,6 @@ def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
     assert np.array_equal(epoch["unit_ids"] >= 0, text)
 
 
-@MODES
-def test_number_documents_counts_documents(tmp_path, mode):
-    s = source(tmp_path, pairs=mode)
-    first = s.evaluation_batch(0, s.examples_per_epoch)["tokens"][:, 1]  # of the text of A
-    split = corpora.joined(shards())
-    ends = split.sentence_ends[split.document_ends - 1]  # tokens, where documents end
-    starts = np.concatenate([[0], ends[:-1]])
-    for token, document in zip(first, s.number_documents(), strict=True):
-        assert token in split.tokens[starts[document] : ends[document]]
-
-
 # --- the stream -----------------------------------------------------------------------------------
 
 
@@ -148,12 +134,6 @@ def test_static_copies_return_in_another_order(tmp_path, mode):
     assert not np.array_equal(sort(first)["copies"], sort(second)["copies"])
 
 
-@given(st.slices(8))
-def test_batch_rows_are_a_slice_of_it(tmp_path_factory, rows):
-    s = source(tmp_path_factory.getbasetemp() / "slices")
-    assert same({key: value[rows] for key, value in s.batch(5).items()}, s.batch(5, rows))
-
-
 @pytest.mark.fault(8)
 @pytest.mark.parametrize("axes", [(1, 8, 1), (1, 2, 4)], ids=["data", "fsdp"])
 def test_batch_loses_no_row_when_hosts_change(axes, tmp_path, monkeypatch):
@@ -199,17 +179,6 @@ def test_batch_needs_no_earlier_call(tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("*.*"))  # no file is written
 
 
-def test_batch_follows_data_seed_and_not_seed(tmp_path):
-    s = source(tmp_path)
-    assert not np.array_equal(
-        s.batch(3)["tokens"], source(tmp_path, data_seed=1).batch(3)["tokens"]
-    )
-    settings = corpora.config(seed=9, batch_size=8, sequence_length=32)
-    assert same(
-        s.batch(3), Source(corpora.prepared(tmp_path, shards()), "train", settings).batch(3)
-    )
-
-
 @MODES
 def test_evaluation_batch_covers_the_plan_in_order(tmp_path, mode):
     s = source(tmp_path, seed=4, split="validation", pairs=mode, masking__dupe_factor=0)
@@ -226,15 +195,6 @@ def test_evaluation_batch_covers_the_plan_in_order(tmp_path, mode):
         assert (spare["unit_ids"] == -1).all()
         assert (spare["labels"] == -1).all()
     assert (s.batch(count * 3)["copies"] == 0).all()
-
-
-def test_evaluation_batch_follows_its_seed_and_split(tmp_path):
-    def whole(split: str = "validation", **settings: Any) -> Batch:
-        return source(tmp_path, split=split, **settings).evaluation_batch(0, 8)
-
-    assert same(whole(seed=4), whole(seed=4, data_seed=8, masking__dupe_factor=5))
-    assert not same(whole(seed=4), whole(seed=5))
-    assert not same(whole(seed=4), whole("train", seed=4))
 
 
 def test_source_refuses_a_split_without_text(tmp_path):
@@ -275,22 +235,6 @@ def test_prefetch_keeps_the_order(ahead):
         {"step": step} for step in range(5, 25)
     ]
     assert list(pipeline.prefetch(lambda step: {}, 7, 7, ahead)) == []
-    assert not has_thread()
-
-
-@pytest.mark.parametrize("ahead", [0, 1, 5])
-def test_prefetch_works_ahead_as_far_as_asked(ahead):
-    made: list[int] = []
-    batches = pipeline.prefetch(lambda step: made.append(step) or {}, 0, 10**6, ahead)
-    for taken in range(1, 4):
-        next(batches)
-        deadline = time.monotonic() + 10
-        while len(made) < taken + ahead and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(0.05)  # were it to go on
-        assert made == list(range(taken + ahead))
-    assert has_thread() == (ahead > 0)
-    batches.close()
     assert not has_thread()
 
 

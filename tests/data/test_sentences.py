@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.data import sentences
-from bert_jax.data.sentences import LONGEST, clean_text, split_sentences
+from bert_jax.data.sentences import LONGEST, split_sentences
 
 
 def test_sentences_of_prose_are_found():
@@ -41,8 +41,3 @@ def test_a_sentence_without_an_end_is_cut_at_a_space():
     assert all(sentence.startswith(" ") for sentence in found)
     assert " ".join(found).split() == long.split()
     assert len(split_sentences("x" * 40_000, None)) == math.ceil(40_000 / LONGEST)
-
-
-@pytest.mark.fault(11)
-def test_what_is_no_character_is_replaced():
-    assert clean_text("a\0b\ud800c\ud83d\ude00") == "a\ufffdb\ufffdc\U0001f600"

@@ -12,10 +12,8 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from bert_jax.config import knobs
-from bert_jax.data import vocabulary
 from bert_jax.data.tokenizer import SPECIALS
 from bert_jax.data.vocabulary import train_vocabulary
-from bert_jax.errors import DataError
 
 TRAIN = """
 import json, random, sys
@@ -87,21 +85,3 @@ def test_train_leaves_room_for_words_beside_rare_characters():
     assert len(letters) < 195
     assert {"a", "##a"} <= set(found.vocab)
     assert not any("##\u4e00" <= p <= "##\u9fff" for p in found.vocab)  # each is a word
-
-
-def test_train_gives_fewer_pieces_for_little_text():
-    found = train_vocabulary(["ab ab"], knobs.Tokenizer(vocab_size=1000))
-    assert found.vocab[5:] == ["##a", "##b", "a", "b", "ab"]
-    with pytest.raises(DataError, match="no text to train"):
-        train_vocabulary(["", " \n"], knobs.Tokenizer())
-    with pytest.raises(DataError, match="no two bytes stand together twice"):
-        train_vocabulary(["ab"], knobs.Tokenizer(kind="bpe", vocab_size=400))
-
-
-def test_join_texts_bounds_what_the_trainer_gets():
-    long = " ".join(make_texts(4))
-    parts = list(vocabulary.join_texts(["a", long, "b", "c"]))
-    assert max(map(len, parts)) <= vocabulary.LINE
-    assert parts[-1].endswith("b c")
-    assert "".join(parts).replace(" ", "") == f"a{long}bc".replace(" ", "")
-    assert train_vocabulary([long, "\ud800"], knobs.Tokenizer(vocab_size=250)).size == 250

@@ -70,11 +70,6 @@ def test_choose_windows_chooses_as_run_squad(length, room, stride, meaning):
     assert choose_windows(spans, length).tolist() == expected
 
 
-def test_cut_windows_gives_an_empty_text_one_window():
-    assert cut_windows(0, 150, 128, "step").tolist() == [[0, 0]]
-    assert choose_windows(cut_windows(0, 150, 128, "step"), 0).tolist() == []
-
-
 REFUSED = [
     *((0, 1, "step"), (9, 0, "step"), (9, -1, "step"), (9, 9, "overlap"), (1, 1, "overlap")),
     *((1, 0, "step"), (0, 0, "overlap"), (9, -1, "overlap"), (9, 3, "stride")),

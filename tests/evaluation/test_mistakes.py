@@ -7,8 +7,7 @@ import json
 import numpy as np
 
 from bert_jax.data.answers import Candidate, Span
-from bert_jax.data.examples import Example
-from bert_jax.data.row_fields import Answer
+from bert_jax.data.examples import Answer, Example
 from bert_jax.evaluation import mistakes
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data.answers import Candidate, Span
-from bert_jax.data.examples import Example
-from bert_jax.data.row_fields import Answer
+from bert_jax.data.examples import Answer, Example
 from bert_jax.errors import DataError
 from bert_jax.evaluation import scores, squad
 from bert_jax.evaluation.metrics import as_lower

@@ -1,0 +1,280 @@
+"""Rows of files in every format, the files of splits, and the places that errors name."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+import typing
+from pathlib import Path
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bert_jax.config import data_knobs
+from bert_jax.config.knobs import Task
+from bert_jax.data.rows import READERS, Row, check_files, read_rows
+from bert_jax.errors import DataError, MissingError
+from tests.data.small import write
+
+
+def read(path: Path | str, split: str = "train", **task) -> list[Row]:
+    source = str(path) if str(path).startswith(("files:", "tfds:")) else f"files:train={path}"
+    return read_rows(Task(source=source, **task), split)
+
+
+def fields(path: Path | str, split: str = "train", **task) -> list[dict]:
+    return [row.fields for row in read(path, split, **task)]
+
+
+def texts_of(path: Path | str, split: str = "train", **task) -> list[str]:
+    return [row["text"] for row in fields(path, split, **task)]
+
+
+# --- formats --------------------------------------------------------------------------------------
+
+TEXTS = st.text(
+    st.characters(exclude_characters="\t\n\r\0", exclude_categories=["Cs"]), min_size=1, max_size=12
+)
+
+
+def test_every_format_has_a_reader():
+    assert {*typing.get_args(data_knobs.Format)} == {"auto", *READERS}
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5))
+def test_read_rows_are_equal_in_any_format(tmp_path_factory, table):
+    folder = tmp_path_factory.mktemp("same")
+    records = [{"text": text, "label": label} for text, label in table]
+    quoted = io.StringIO()
+    lines = [("text", "label"), *table]
+    csv.writer(quoted, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(lines)
+    files = {
+        "a.tsv": "".join(f"{text}\t{label}\n" for text, label in lines),
+        "a.csv": quoted.getvalue(),
+        "a.jsonl": "".join(json.dumps(record) + "\n" for record in records),
+        "b.json": "".join(json.dumps(record) + "\n" for record in records),
+        "a.json": json.dumps(records, indent=1),
+    }
+    for name, content in files.items():
+        assert fields(write(folder / name, content)) == records, name
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
+def test_read_rows_unpacks(tmp_path, suffix):
+    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
+    path = write(tmp_path / f"a.tsv{suffix}", pack(b"text\tlabel\none\t1\n"))
+    assert read(path) == [Row(f"{path}:2", {"text": "one", "label": "1"})]
+
+
+def test_read_table_takes_names_without_a_header(tmp_path):
+    named = {"columns": ("source", "label", "original", "text")}
+    path = write(tmp_path / "a.tsv", "gj04\t1\t*\tIt rains.\ngj04\t0\t\tRains it.\n")
+    places = [(row.where, row.fields["text"], row.number) for row in read(path, **named)]
+    assert places == [(f"{path}:1", "It rains.", 0), (f"{path}:2", "Rains it.", 1)]
+    path = write(tmp_path / "b.tsv", "index\ttext\n0\tIt rains.\n")  # a header counts
+    assert fields(path, **named) == [{"index": "0", "text": "It rains."}]
+
+
+def test_read_table_holds_quoted_fields_of_csv_only(tmp_path):
+    path = write(tmp_path / "a.tsv", 'text\tlabel\n" he said\t1\nso "he" did"\t0\n')
+    assert texts_of(path) == ['" he said', 'so "he" did"']
+    long = "word " * 60_000  # more than the 131,072 characters at which Python's csv stops
+    content = f'text,label\n"one, two\nthree ""four""",1\n\n"{long}",0\n'
+    path = write(tmp_path / "a.csv", content)
+    places = [(row.where, row.fields["text"]) for row in read(path)]
+    assert places == [(f"{path}:2", 'one, two\nthree "four"'), (f"{path}:5", long)]
+
+
+@pytest.mark.fault(11)
+def test_read_lines_ends_lines_at_newlines_only(tmp_path):
+    content = "\ufefftext\tlabel\r\none\u2028two\x85three\x0b\t1\r\n\r\nfour\t0"
+    path = write(tmp_path / "a.tsv", content)
+    places = [(row.where, row.number, row.fields["text"]) for row in read(path)]
+    assert places == [(f"{path}:2", 0, "one\u2028two\x85three\x0b"), (f"{path}:4", 1, "four")]
+
+
+@pytest.mark.parametrize("indent", [None, 1])
+def test_read_json_gives_questions_their_context(tmp_path, indent):
+    asked = [("Anna ate.", [{"id": "q1"}]), ("Ben slept.", [{"id": "q2"}, {"id": "q3"}])]
+    data = [{"paragraphs": [{"context": text, "qas": questions}]} for text, questions in asked]
+    path = write(tmp_path / "a.json", json.dumps({"data": data}, indent=indent))
+    found = [(row.where, row.fields["id"], row.fields["context"]) for row in read(path)]
+    texts = {"q1": "Anna ate.", "q2": "Ben slept.", "q3": "Ben slept."}
+    assert found == [(f"{path}: question {q}", q, text) for q, text in texts.items()]
+
+
+def test_read_conll_names_columns_from_both_ends(tmp_path):
+    content = "-DOCSTART- -X- O O\n\nEU NNP B-NP B-ORG\n# NN I-NP O\n\n#tag NN B-NP O\n"
+    path = write(tmp_path / "a.conll", content)
+    first, second = read(path)
+    assert first.fields["0"] == ["EU", "#"] == first.fields["text"]
+    assert first.fields["3"] == ["B-ORG", "O"] == first.fields["-1"] == first.fields["label"]
+    assert first.fields["1"] == ["NNP", "NN"] == first.fields["-3"]
+    assert (first.where, first.lines) == (f"{path}:3", (3, 4))
+    assert (second.where, second.fields["0"]) == (f"{path}:6", ["#tag"])
+    path = write(tmp_path / "b.conll", "New York\tB-LOC\na\xa0b\tO\n\t\n# \tO\n")
+    assert [row.fields["0"] for row in read(path)] == [["New York", "a\xa0b"], ["# "]]
+
+
+def test_read_conll_takes_numbered_columns(tmp_path):
+    """As Universal NER has them: what is behind the label is there only for entities."""
+    content = "# sent_id = n-1\n# text = Ada met\n1\tAda\tB-PER\t-\tann\n2\tmet\tO\n\n1\tYes\tO\n"
+    path = write(tmp_path / "a.iob2", content)
+    first, second = read(path, text="1", label="2")
+    assert (first.fields["1"], first.fields["2"]) == (["Ada", "met"], ["B-PER", "O"])
+    assert (first.where, first.lines, second.where) == (f"{path}:3", (3, 4), f"{path}:6")
+
+
+def test_read_conllu_leaves_out_tokens_of_several_words(tmp_path):
+    words = [("1-2", "don't", "_"), ("1", "do", "AUX"), ("2", "n't", "PART"), ("2.1", "go", "VERB")]
+    lines = ["\t".join([*word[:2], "_", word[2], *"_" * 6]) for word in [*words, ("3", "#", "SYM")]]
+    path = write(tmp_path / "a.conllu", "\n".join(["# sent_id = 1", "# text = don't #", *lines]))
+    (row,) = read(path)
+    assert row.fields["form"] == ["do", "n't", "#"] == row.fields["text"]
+    assert row.fields["upos"] == ["AUX", "PART", "SYM"] == row.fields["label"]
+    assert (row.where, row.lines) == (f"{path}:4", (4, 5, 7))
+
+
+REFUSED = [  # name, content, place and message
+    ("a.tsv", "index\tsentence\n0\tIt rains.\n", ":1: no column 'text'"),
+    ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
+    ("a.csv", 'text,label\na,"b"c\n', ":2: not CSV"),
+    ("a.jsonl", '{"text": "a"}\n{"text": \n', ":2: not JSON"),
+    ("a.jsonl", '{"text": "a"}\n[1]\n', ":2: the whole is a list, not an object"),
+    ("a.json", '[{"text": "a"}, 3]', r": \[1\] is 3, not an object"),
+    ("a.json", '{"data": ', ":1: not JSON"),
+    ("a.json", '{"data": [{"paragraphs": [{"qas": []}, 1]}]}', ": data.* is not as in SQuAD"),
+    ("a.conll", "a O\nb\n", ":2: 1 columns, not 2"),
+    ("a.conllu", "1\ta\tb\n", ":1: 3 columns, not 10"),
+    ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
+    ("a.tsv.gz", b"text\n", " is damaged: Not a gzipped file"),
+    ("a.data", b"text\n", ": its name does not say what format it has"),
+]
+
+
+@pytest.mark.fault(12)
+@pytest.mark.parametrize(("name", "content", "message"), REFUSED)
+def test_read_rows_names_what_cannot_be_read(tmp_path, name, content, message):
+    path = write(tmp_path / name, content)
+    with pytest.raises(DataError, match=rf"^{path}{message}") as caught:
+        read(path)
+    assert (caught.value.code, "\n" in str(caught.value)) == (3, False)
+    assert caught.value.hint
+
+
+# --- files of splits ------------------------------------------------------------------------------
+
+
+def test_read_rows_finds_the_file_of_a_split(tmp_path):
+    for name in ("train", "dev", "test", "dev_matched"):
+        write(tmp_path / f"{name}.tsv", f"text\tlabel\n{name}\t1\n")
+    pattern = f"files:{tmp_path}/{{split}}.tsv"
+    listed = f"files:train={tmp_path}/train.tsv,dev={tmp_path}/dev.tsv,test={tmp_path}/test.tsv"
+    for source in (pattern, listed, f"files:{tmp_path}"):
+        for split, name in (("train", "train"), ("validation", "dev"), ("test", "test")):
+            assert texts_of(source, split) == [name]
+    assert texts_of(pattern, "validation_matched") == ["dev_matched"]
+    write(tmp_path / "MRPC" / "a.tsv.gz", gzip.compress(b"text\tlabel\nhere\t1\n"))
+    write(tmp_path / "MRPC" / "train.jsonl", '{"text": "of lines"}\n')
+    for folder in (tmp_path, tmp_path / "MRPC"):
+        files = {"train": "MRPC/none.tsv|MRPC/a.tsv"}
+        assert texts_of(f"files:{folder}", files=files) == ["here"]
+    assert texts_of(f"files:{tmp_path}/MRPC", format="jsonl") == ["of lines"]
+
+
+def test_read_rows_names_what_it_looked_for(tmp_path):
+    write(tmp_path / "train.tsv", "text\tlabel\na\t1\n")
+    with pytest.raises(MissingError, match="no split 'validation'") as caught:
+        read(f"files:{tmp_path}/{{split}}.tsv", "validation")
+    assert f"{tmp_path}/validation.tsv, {tmp_path}/dev.tsv" in str(caught.value)
+    with pytest.raises(MissingError, match="no split 'train'"):
+        check_files(Task(source=f"files:{tmp_path}/nowhere"), ["train"])
+    with pytest.raises(MissingError) as caught:
+        read(f"files:{tmp_path}/trains.tsv")
+    assert caught.value.hint == f"did you mean '{tmp_path}/train.tsv'?"
+
+
+# --- a single file --------------------------------------------------------------------------------
+
+
+def write_tickets(path: Path, numbers: list[int], label: str = "") -> str:
+    lines = "".join(f"The machine {number} stops.\t{label}{number % 3}\n" for number in numbers)
+    return f"files:{write(path, f'text{chr(9)}label{chr(10)}{lines}')}"
+
+
+def test_hold_out_takes_a_share_by_the_hash_of_texts(tmp_path):
+    source = write_tickets(tmp_path / "a.tsv", list(range(30)))
+    train, held_out = texts_of(source), texts_of(source, "validation")
+    assert (len(train), len(held_out), len({*train, *held_out})) == (24, 6, 30)
+    more = texts_of(source, "validation", validation_fraction=0.5)
+    assert len(more) == 15
+    assert {*held_out} < {*more}, "a larger share holds the smaller"
+    assert texts_of(source, "validation", validation_fraction=0.0) == []
+    other = write_tickets(tmp_path / "b.tsv", list(range(30))[::-1], label="other")
+    assert {*texts_of(other, "validation")} == {*held_out}, "order and labels play no part"
+    with pytest.raises(DataError, match="no split 'test'"):
+        read(source, "test")
+
+
+@pytest.mark.fault(14)
+@given(st.lists(st.integers(0, 5), min_size=2, max_size=40), st.floats(0.01, 0.9))
+def test_hold_out_keeps_equal_texts_together(tmp_path_factory, numbers, share):
+    source = write_tickets(tmp_path_factory.getbasetemp() / "copies.tsv", [*numbers, 6])
+    train, held_out = (
+        texts_of(source, split, validation_fraction=share) for split in ("train", "validation")
+    )
+    assert train
+    assert held_out
+    assert len(train) + len(held_out) == len(numbers) + 1
+    assert not {*train} & {*held_out}
+
+
+def test_hold_out_keeps_questions_of_a_context_together(tmp_path):
+    paragraphs = [
+        {"context": f"Context {q}.", "qas": [{"id": q, "question": "Why?", "answers": []}] * 5}
+        for q in range(10)
+    ]
+    nested = write(tmp_path / "a.json", json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    task = {"text": "question", "text_pair": "context", "label": "answers"}
+    train, held_out = (
+        {row["context"] for row in fields(f"files:{nested}", split, **task)}
+        for split in ("train", "validation")
+    )
+    assert (len(train), len(held_out), len(train | held_out)) == (8, 2, 10)
+
+
+# --- TensorFlow Datasets --------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")  # the library's own
+def test_read_tfds_reads_a_folder_of_ones_own(tmp_path):
+    import tensorflow_datasets as tfds
+
+    class LocalTags(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version("1.0.0")
+
+        def _info(self):
+            tags = tfds.features.Sequence(tfds.features.ClassLabel(names=["O", "B-LOC"]))
+            words = tfds.features.Sequence(tfds.features.Text())
+            return self.dataset_info_from_configs(
+                features=tfds.features.FeaturesDict({"words": words, "tags": tags})
+            )
+
+        def _split_generators(self, dl_manager):
+            return {"train": self._generate_examples(), "dev": self._generate_examples()}
+
+        def _generate_examples(self):
+            yield 0, {"words": ["Zürich", "rains"], "tags": ["B-LOC", "O"]}
+
+    LocalTags(data_dir=str(tmp_path), file_format="array_record").download_and_prepare()
+    for split in ("train", "validation"):
+        (row,) = read("tfds:local_tags", split, tfds_dir=str(tmp_path))
+        assert row.fields == {"words": ["Zürich", "rains"], "tags": ["B-LOC", "O"]}
+        assert row.where == f"tfds:local_tags/{split}, example 0"
+    with pytest.raises(DataError, match="no split 'test'") as caught:
+        read("tfds:local_tags", "test", tfds_dir=str(tmp_path))
+    assert caught.value.hint == "it has: train, dev"
