@@ -1,0 +1,69 @@
+"""A known effect passes through the whole chain: training, evaluation, tables, verdict and page."""
+
+from __future__ import annotations
+
+import csv
+import html
+import re
+import statistics
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests import texts
+
+pytestmark = pytest.mark.slow
+RATES = ("0.005", "1e-07")  # the second one leaves the model as it was initialised
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory) -> tuple[Path, str]:
+    """The workdir of a study of both learning rates with three seeds, and its printed answer."""
+    folder = tmp_path_factory.mktemp("planted")
+    base, workdir = texts.config_file(folder), folder / "study"
+    words = ["study", "sweep", f"--config={base}", f"--workdir={workdir}", "--seeds=3", "--jobs=1"]
+    words += ["--axis", f"optim.learning_rate={','.join(RATES)}", "--config.steps=60"]
+    code, out, err = texts.run(*words, timeout=1200)
+    assert code == 0, err
+    return workdir, out
+
+
+def read_losses(workdir: Path) -> dict[str, list[float]]:
+    """Read the held-out losses of a study by learning rate, in the order of seeds."""
+    with (workdir / "results.csv").open(newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: int(row["seed"]))
+    losses: dict[str, list[float]] = {rate: [] for rate in RATES}
+    for row in rows:
+        losses[row["optim.learning_rate"]].append(float(row["validation/mlm_loss"]))
+    return losses
+
+
+def test_useless_rate_is_found_significantly_worse(sweep):
+    workdir, answer = sweep
+    good, useless = read_losses(workdir).values()
+    gap = statistics.mean(useless) - statistics.mean(good)
+    assert gap > 0.5
+    assert "which is significant" in answer
+    low, high = map(float, re.findall(r"\((\d\.\d+) to (\d\.\d+)\)", answer)[0])
+    assert 0 < low < gap < high
+    assert f"behind by {gap:.3f} nats" in answer
+
+
+def test_page_and_summary_say_what_the_tables_hold(sweep):
+    workdir, answer = sweep
+    page = html.unescape(re.sub(r"<[^>]+>", "", (workdir / "report.html").read_text()))
+    sentence = answer.splitlines()[0]
+    assert sentence in (workdir / "summary.md").read_text()
+    assert sentence in page
+    for losses in read_losses(workdir).values():
+        assert f"{statistics.mean(losses):.3f} ±" in page
+
+
+def test_all_cells_are_scored_on_the_same_examples(sweep):
+    """The digest of examples and masks, and the number of predictions of each example."""
+    tables = np.load(sweep[0] / "examples.npz")
+    for ending in ("validation/examples", "validation/mlm_loss.count"):
+        arrays = [tables[name] for name in tables if name.endswith(ending)]
+        assert len(arrays) == 6
+        assert all(np.array_equal(array, arrays[0]) for array in arrays)
