@@ -5,11 +5,10 @@ from __future__ import annotations
 import functools
 import sys
 from argparse import SUPPRESS
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, need
 from bert_jax.system.arguments import Part
 
 if TYPE_CHECKING:
@@ -59,68 +58,43 @@ ACTIONS = {
 def flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     parser.add_parts("action", ACTIONS)
-    folder = {"run": "the folder of the study"}
-    parser.add_for(folder, "study", metavar="DIR[:SCALE]", nargs="?", type=cli.nonempty)
-    parser.add_argument(
-        "--workdir",
-        type=cli.path,
-        metavar="DIR",
-        required=True,
-        help="folder of cells, results and report",
-    )
+
+    def add(actions: str, name: str, text: str, **settings: Any) -> None:
+        parser.add_for(dict.fromkeys(actions.split(), text), name, **settings)
+
+    scaled = {"metavar": "DIR[:SCALE]", "nargs": "?", "type": cli.nonempty}
+    add("run", "study", "the folder of the study", **scaled)
+    folder = "folder of cells, results and report"
+    parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=folder)
     parser.add_argument("--group", help=SUPPRESS)
-    _flags_of_sweep(parser)
-    _flags_of_runs(parser)
-    verbose = {"status": "a line for every cell, as text"}
-    parser.add_for(verbose, "--verbose", action="store_true")
-    cli.format_flag(parser, "status")
-    json = {"status": "the same as --format=json"}
-    constant = {"action": "store_const", "const": "json", "default": SUPPRESS}
-    parser.add_for(json, "--json", dest="format", **constant)
-
-
-def _flags_of_sweep(parser: cli.Parser) -> None:
-    def add(text: str, name: str, **settings: Any) -> None:
-        parser.add_for({"sweep": text}, name, **settings)
-
-    add("the config whose knobs are varied", "--config", metavar="FILE.py[:arg]")
+    add("sweep", "--config", "the config whose knobs are varied", metavar="FILE.py[:arg]")
+    several: dict[str, Any] = {"action": "append", "default": []}
     values = "a knob and its values, the first the one that others are compared with; several are "
-    values += "crossed"
-    add(values, "--axis", action="append", default=[], metavar="KNOB=VALUE,VALUE,…")
-    add(f"how many seeds ({SEEDS})", "--seeds", type=cli.positive, metavar="N")
+    add("sweep", "--axis", f"{values}crossed", metavar="KNOB=VALUE,VALUE,…", **several)
+    add("sweep", "--seeds", f"how many seeds ({SEEDS})", type=cli.positive, metavar="N")
     each = "that every cell trains for, in place of the config's steps"
-    for kind, what in (("tokens", "tokens, padding included,"), ("flops", "FLOPs")):
-        add(f"{what} {each}", f"--{kind}", type=cli.amount, metavar="N")
-
-
-def _flags_of_runs(parser: cli.Parser) -> None:
-    def add(text: str, name: str, **settings: Any) -> None:
-        parser.add_for(dict.fromkeys(("run", "sweep"), text), name, **settings)
-
-    only = {"run": "a part of the study: a point of an axis, or a seed; may be repeated"}
-    setting = {"action": "append", "default": [], "metavar": "AXIS=VALUE"}
-    parser.add_for(only, "--only", **setting)
+    tokens = f"tokens, padding included, {each}"
+    add("sweep", "--tokens", tokens, type=cli.amount, metavar="N")
+    add("sweep", "--flops", f"FLOPs {each}", type=cli.amount, metavar="N")
+    part = "a part of the study: a point of an axis, or a seed; may be repeated"
+    add("run", "--only", part, metavar="AXIS=VALUE", **several)
+    both = "run sweep"
     engines = "local (processes of this machine), slurm or ray; a resumed study may use another "
-    add(f"{engines}(%(default)s)", "--engine", default="local", metavar="NAME")
+    add(both, "--engine", f"{engines}(%(default)s)", default="local", metavar="NAME")
     option = "a setting of slurm or ray, such as mem_gb=16; may be repeated"
-    add(option, "--engine-option", action="append", default=[], metavar="KEY=VALUE")
+    add(both, "--engine-option", option, metavar="KEY=VALUE", **several)
     jobs = "groups at a time (a core each; all accelerators together; what the cluster has)"
-    add(jobs, "--jobs", type=cli.positive, default=0, metavar="N")
-    fuse = "cells that train in one program: as many as is faster and fits in memory, none, or at "
-    add(f"{fuse}most N (%(default)s)", "--fuse", default="auto", metavar="auto|never|N")
+    add(both, "--jobs", jobs, type=cli.positive, default=0, metavar="N")
+    fuse = "cells that train in one program: all that may, none, or at most N (%(default)s)"
+    add(both, "--fuse", fuse, default="auto", metavar="auto|never|N")
     reuse = "workdir or tables of another study, whose finished cells are taken where they are the "
-    add(
-        f"{reuse}same; may be repeated",
-        "--reuse",
-        type=cli.path,
-        action="append",
-        default=[],
-        metavar="DIR",
-    )
+    add(both, "--reuse", f"{reuse}same; may be repeated", type=cli.path, metavar="DIR", **several)
     speed = "speed of a worker, for the hours of a plan; else that of the cells so far"
-    add(speed, "--flops-per-second", type=cli.amount, default=0.0, metavar="N")
+    add(both, "--flops-per-second", speed, type=cli.amount, default=0.0, metavar="N")
     dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
-    add(dry, "--dry-run", action="store_true")
+    add(both, "--dry-run", dry, action="store_true")
+    add("status", "--verbose", "a line for every cell, as text", action="store_true")
+    cli.format_flag(parser, "status")
 
 
 def main(call: cli.Call) -> None:
@@ -135,40 +109,33 @@ def main(call: cli.Call) -> None:
     if call.overrides and args.action in ("status", "report"):
         problem = f"study {args.action} has no flag --config.{call.overrides[0][0]}"
         raise ConfigError(problem, "study run, sweep have it")
-    from bert_jax.studies import actions
+    from bert_jax.studies import actions, sweep
 
     if args.action == "status":
         form = getattr(args, "format", "text" if args.verbose else "")
         actions.status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
-    elif args.action == "report":
+        return
+    if args.action == "report":
         actions.report(args.workdir)
+        return
+    for text in args.engine_option:
+        problem = f"--engine-option {text!r} has no value"
+        need("=" in text, problem, "write --engine-option KEY=VALUE")
+    given = actions.Flags(
+        engine=args.engine,
+        jobs=args.jobs,
+        options=dict(text.partition("=")[::2] for text in args.engine_option),
+        fuse=args.fuse,
+        only=args.only,
+        reuse=args.reuse,
+        dry_run=args.dry_run,
+        flops_per_second=args.flops_per_second,
+        command=call.words,
+    )
+    if args.action == "sweep":
+        sweep.run(_read_sweep(call), args.workdir, given)
     else:
-        from bert_jax.studies import sweep
-
-        given = actions.Flags(
-            engine=args.engine,
-            jobs=args.jobs,
-            options=_read_options(args.engine_option),
-            fuse=args.fuse,
-            only=args.only,
-            reuse=args.reuse,
-            dry_run=args.dry_run,
-            flops_per_second=args.flops_per_second,
-            command=call.words,
-        )
-        if args.action == "sweep":
-            sweep.run(_read_sweep(call), args.workdir, given)
-            return
         actions.run(args.study, args.workdir, given, call.overrides)
-
-
-def _read_options(texts: Sequence[str]) -> dict[str, str]:
-    """Return the settings of an engine."""
-    for text in texts:
-        if "=" not in text:
-            problem = f"--engine-option {text!r} has no value"
-            raise ConfigError(problem, "write --engine-option KEY=VALUE")
-    return dict(text.partition("=")[::2] for text in texts)
 
 
 def _read_sweep(call: cli.Call) -> sweep.Sweep:
@@ -177,13 +144,13 @@ def _read_sweep(call: cli.Call) -> sweep.Sweep:
     from bert_jax.studies.spec import Budget
 
     args = call.args
-    if args.config is None:
-        hint = "--config=configs/tiny.py --axis KNOB=VALUE,VALUE, without blanks"
-        raise ConfigError("no config given", hint)
-    stated = [kind for kind in ("tokens", "flops") if getattr(args, kind)]
-    if len(stated) > 1:
-        raise ConfigError("--tokens and --flops are two budgets", "leave one of them out")
-    budget = Budget(stated[0], getattr(args, stated[0])) if stated else None
+    hint = "--config=configs/tiny.py --axis KNOB=VALUE,VALUE, without blanks"
+    need(args.config is not None, "no config given", hint)
+    two = bool(args.tokens and args.flops)
+    need(not two, "--tokens and --flops are two budgets", "leave one of them out")
+    budget = Budget("tokens", args.tokens) if args.tokens else None
+    if args.flops:
+        budget = Budget("flops", args.flops)
     return sweep.Sweep(args.config, call.overrides, args.axis, args.seeds or SEEDS, budget)
 
 

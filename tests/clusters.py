@@ -93,6 +93,7 @@ class AutoExecutor:
         "timeout_min",
         "mem_gb",
         "cpus_per_task",
+        "nodes",
         "slurm_partition",
         "slurm_array_parallelism",
     )

@@ -58,7 +58,7 @@ check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3)
 try:
     check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("draws", 3),))}))
 except ConfigError as error:
-    assert str(error) == "suite mine has no option 'draws'", error
+    assert str(error) == "--draws means nothing to mine", error
 """,
     ),
     "an objective": (
@@ -127,21 +127,20 @@ assert config.resolve(config.default("mine")).masking.rate == 0.33
             "studies/engines/mine.py": '''
 """An engine that has no room."""
 
-from bert_jax.studies.engines.base import Capacity
 
 
 class Mine:
     """No groups at all."""
 
-    most = 0
+    parallel, most, processes = 1, 0, 1
 
     def __init__(self, place, jobs, options):
-        self.capacity = Capacity(1)
+        pass
 '''
         },
         """
 from bert_jax.studies import engines
-assert engines.make("mine", None, 0, {}).capacity.parallel == 1
+assert engines.make("mine", None, 0, {}).parallel == 1
 """,
     ),
     "a corpus source": (

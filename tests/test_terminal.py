@@ -204,11 +204,10 @@ def test_the_lines_that_a_page_shows_are_read(page, opened):
     ("flags", "on_terminal", "in_a_pipe"),
     [
         ("", False, True),
-        ("--json", True, True),
         ("--format=json", True, True),
         ("--format=text", False, False),
         ("--verbose", False, False),
-        ("--verbose --json", True, True),
+        ("--verbose --format=json", True, True),
     ],
 )
 def test_the_status_of_a_study_is_for_people_or_programs(flags, on_terminal, in_a_pipe, calls):

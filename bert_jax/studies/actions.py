@@ -33,7 +33,6 @@ from bert_jax.studies import (
     sameness,
 )
 from bert_jax.studies.engines import local
-from bert_jax.studies.engines.base import Capacity
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import find_groups
 from bert_jax.studies.launch import Launcher
@@ -100,21 +99,21 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
     _check_sources(named, missing)
     notes = _write_notes(place, named, cells, missing, finished)
     if flags.dry_run:
-        capacity = Capacity(flags.jobs or 1)
+        parallel = flags.jobs or 1
         if flags.engine == "local":
-            capacity = engines.make("local", place, flags.jobs, flags.options).capacity
-        groups = find_groups(place, missing, flags.fuse, capacity)
+            parallel = engines.make("local", place, flags.jobs, flags.options).parallel
+        groups = find_groups(place, missing, flags.fuse, parallel)
         pace = progress.look(place).pace if place.study.exists() else 0.0
-        cost = plan.describe_cost(groups, capacity.parallel, flags.flops_per_second, pace)
+        cost = plan.describe_cost(groups, parallel, flags.flops_per_second, pace)
         print(plan.describe_plan(named.name, cells, groups, notes, cost))
         return
     trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
     with folder_locks.hold(place.workdir, LOCK):
         engine = engines.make(flags.engine, place, flags.jobs, flags.options)
-        _check_processes(cells, engine.capacity.processes)
+        _check_processes(cells, engine.processes)
         reuse.take(place, finished)
         missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished.rows]
-        groups = find_groups(place, missing, flags.fuse, engine.capacity)
+        groups = find_groups(place, missing, flags.fuse, engine.parallel)
         if hidden := len({*place.read_study().get("cells", ())} - {cell.id for cell in cells}):
             notes.append(f"{hidden} cells of an earlier version of the study are not shown")
         known = place.groups()
@@ -124,11 +123,11 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
         place.write_study(_describe_study(place, named, flags), cells)
         sameness.check_data(place, results.gather_cells(place, history=False))
         now = progress.look(place)
-        line = now.write_line(engine.capacity.parallel)
+        line = now.write_line(engine.parallel)
         logger.info(f"study {named.name}: {line}; {engine.describe()}")
         for note in notes:
             logger.info(note)
-        launcher = Launcher(place, groups, engine, lambda: _write_report(place))
+        launcher = Launcher(place, groups, engine)
         launcher.run()
         if launcher.full:
             raise disk.full(place.workdir, what="the study")

@@ -19,10 +19,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from bert_jax.config import flat, is_traced, to_dict
-from bert_jax.config.costs import activation_bytes, own_slots, state_bytes
+from bert_jax.config.costs import own_slots
 from bert_jax.errors import need
 from bert_jax.masking import rates
-from bert_jax.studies.engines.base import Capacity
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
 from bert_jax.studies.trunks import count_flops
@@ -45,16 +44,14 @@ class Group:
         return 1 - used / (self.slots * len(self.cells))
 
 
-def find_groups(
-    place: StudyFolder, cells: Sequence[Cell], fuse: str, capacity: Capacity
-) -> list[Group]:
+def find_groups(place: StudyFolder, cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:
     """Return the groups of the cells that are still to do: known ones, and groups of new cells.
 
     Args:
       place: the study's folder, which lists the known groups.
       cells: the cells that are still to do.
       fuse: `auto`, `never`, or the most cells a new group may have.
-      capacity: the resources of the engine.
+      parallel: the number of workers.
     """
     left = {cell.id: cell for cell in cells}
     groups = []
@@ -62,7 +59,7 @@ def find_groups(
         known = tuple(left.pop(cell) for cell in group.cells if cell in left)
         if known:
             groups.append(Group(name, known, group.slots))
-    groups += plan_groups([*left.values()], fuse, capacity)
+    groups += plan_groups([*left.values()], fuse, parallel)
     return sorted(groups, key=lambda group: (-_count_work(group), group.id))  # the longest first
 
 
@@ -71,7 +68,7 @@ def _count_work(group: Group) -> float:
     return sum(count_flops(cell, cell.config.steps) for cell in known)
 
 
-def plan_groups(cells: Sequence[Cell], fuse: str, capacity: Capacity) -> list[Group]:
+def plan_groups(cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:
     """Divide cells into groups, at least as many as run at the same time."""
     most = read_limit(fuse)
     alike: dict[str, list[Cell]] = {}
@@ -82,10 +79,10 @@ def plan_groups(cells: Sequence[Cell], fuse: str, capacity: Capacity) -> list[Gr
     for sorted_cells in alike.values():
         bands = list(_cut_by_slots(sorted_cells))
         # As many groups as run at the same time, of all cells and so of a share of them.
-        wanted = capacity.parallel * len(sorted_cells) / len(cells) if fuse == "auto" else 1
+        wanted = parallel * len(sorted_cells) / len(cells) if fuse == "auto" else 1
         parts = math.ceil(wanted / len(bands))
         for band in bands:
-            limit = min(most, _count_in_memory(band, capacity), math.ceil(len(band) / parts))
+            limit = min(most, math.ceil(len(band) / parts))
             groups += [_make_group(part) for part in _cut_evenly(band, limit)]
     return groups
 
@@ -132,21 +129,3 @@ def _make_group(cells: Sequence[Cell]) -> Group:
     slots = max(own_slots(cell.config) for cell in cells)
     text = json.dumps([sorted(cell.id for cell in cells), slots])
     return Group(hashlib.sha256(text.encode()).hexdigest()[:12], tuple(cells), slots)
-
-
-def _count_in_memory(cells: Sequence[Cell], capacity: Capacity) -> float:
-    """Return how many runs fit into memory: all states, and the activations of one run.
-
-    Under vmap the runs go through the model together, and each needs activations of its own.
-    """
-    if not math.isfinite(capacity.memory):
-        return math.inf
-    config, size = cells[0].config, cells[0].vocab_size
-    rows = config.batch_size // config.optim.accumulation
-    slots = max(own_slots(cell.config) for cell in cells)
-    state = state_bytes(config, size)
-    activations = activation_bytes(config, size, rows, slots)
-    vmap = config.parallel.arms == "vmap"
-    if vmap or (config.parallel.arms == "auto" and capacity.devices):
-        return max(1.0, capacity.memory // (state + activations))
-    return max(1.0, (capacity.memory - activations) // state)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.studies import progress
@@ -25,27 +25,19 @@ logger = logging.getLogger(__name__)
 
 # Seconds between looks at workers, between looks for groups to start, and between progress lines.
 PAUSE, LOOK, SPEAK = 0.1, 1.0, 60.0
-# Time between two reports, as a multiple of the time that one takes, in which workers lack a core.
-REST = 20.0
 
 
 class Launcher(signals.Handler):
-    """A launch of groups on an engine; `report` is called when groups have ended."""
+    """A launch of groups on an engine."""
 
-    def __init__(
-        self,
-        place: StudyFolder,
-        groups: Sequence[Group],
-        engine: Engine,
-        report: Callable[[], object],
-    ) -> None:
+    def __init__(self, place: StudyFolder, groups: Sequence[Group], engine: Engine) -> None:
         super().__init__(signals.SIGNALS)
         self.stopped = self.full = False
-        self._place, self._engine, self._report = place, engine, report
+        self._place, self._engine = place, engine
         self._waiting = [*groups]
         self._running: list[tuple[Group, Any]] = []  # with the engine's handle
         self._signal = ""  # one that came since the last look
-        self._next_start = self._next_report = 0.0
+        self._next_start = 0.0
         self._next_line = time.monotonic() + SPEAK
 
     def run(self) -> None:
@@ -61,8 +53,7 @@ class Launcher(signals.Handler):
                 except DiskFull as error:
                     self._stop_without_room(str(error))
                 if time.monotonic() > self._next_line:
-                    parallel = self._engine.capacity.parallel
-                    logger.info(progress.look(self._place).write_line(parallel))
+                    logger.info(progress.look(self._place).write_line(self._engine.parallel))
                     self._next_line = time.monotonic() + SPEAK
                 time.sleep(PAUSE)
 
@@ -112,7 +103,6 @@ class Launcher(signals.Handler):
                 self._waiting.append(group)
             else:
                 self._note_end(group, code)
-                self._write_report()
 
     def _note_end(self, group: Group, code: int) -> None:
         """Log how a group ended; note the death of a worker in its cells."""
@@ -129,16 +119,6 @@ class Launcher(signals.Handler):
                     self._place.write_failure(cell.id, WORKER, describe_ending(code))
             log = self._place.log(group.id)
             logger.info(f"{_name_group(group)}: {len(left)} cells failed (log: {log})")
-
-    def _write_report(self) -> None:
-        began = time.monotonic()
-        if began >= self._next_report:
-            try:
-                self._report()
-            except DiskFull as error:  # workers may need less, and the last report is written again
-                logger.info(f"warning: {error}")
-            now = time.monotonic()
-            self._next_report = now + REST * (now - began)
 
     def _stop_without_room(self, why: str) -> None:
         """Stop the launch, because the next worker would find no room either."""

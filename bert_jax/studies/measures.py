@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -12,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax import config as configs
-from bert_jax import recipes
+from bert_jax import recipes, suites
 from bert_jax.config import knobs, table, validation
 from bert_jax.data import files, rows, tasks
 from bert_jax.errors import ConfigError, DataError, UserError, need
 from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite, check_known
-from bert_jax.suites import OF_TASKS, SUITES, Options
 
-READING = ("mlm", "causal_lm")  # objectives over words; the others but one are over pairs
-OF_READING = ("{}_predictions", "unigram_loss", "unigram_accuracy")
-OF_PAIRS = ("{}_accuracy_low", "{}_accuracy_high", "majority_accuracy")
-DETECTING = (
-    *("replaced_precision", "replaced_recall", "replaced_fraction"),
-    *("replaced_majority_accuracy", "replaced_base_rate_loss"),
+READING = ("mlm", "causal_lm")  # objectives over words
+# Endings of the metrics that suite pretrain has of each objective, and its other metrics.
+OF_OBJECTIVE = (
+    "loss accuracy accuracy_low accuracy_high predictions unigram_loss unigram_accuracy precision "
+    "recall fraction majority_accuracy base_rate_loss"
 )
+OF_ALL = "examples unigram_loss unigram_accuracy majority_accuracy"
 Records = Mapping[str, Mapping[str, Any]]  # evaluations by name, as study.json has them
 
 
@@ -50,7 +48,7 @@ def select_evaluations(
     """Return the evaluations of a cell: those of its budget whose head its model has."""
     chosen = {}
     for name, record in records.items():
-        head = SUITES[record["name"]].head if record["kind"] == "suite" else ""
+        head = suites.SUITES[record["name"]].head if record["kind"] == "suite" else ""
         budgets = record.get("budgets") or [values.get(BUDGET)]
         if values.get(BUDGET) in budgets and (not head or head in config.heads):
             chosen[name] = {key: value for key, value in record.items() if key != "budgets"}
@@ -73,42 +71,20 @@ def describe_left_out(cells: Sequence[Cell], records: Records) -> list[str]:
 
 def check_evaluations(study: Study) -> None:
     """Refuse evaluations that cannot be made, before any cell is."""
-    amounts = study.budget.amounts if study.budget else ()
     for name, evaluation in study.evaluations.items():
         plain = re.fullmatch(r"\w+", name) is not None
         need(plain, f"{name!r} names an evaluation", "letters, digits and _ only")
-        for amount in evaluation.budgets:
-            said = f"evaluation {name!r} is made after a budget of {amount!r}"
-            hint = f"the study's are {', '.join(f'{each:g}' for each in amounts) or 'none'}"
-            need(amount in amounts and len(amounts) > 1, said, hint)
+        changes = dict(evaluation.changes) if isinstance(evaluation, Finetune) else {}
         if isinstance(evaluation, Suite):
-            _check_suite(evaluation)
+            ask = dict(evaluation.ask)
+            suites.build([evaluation.name], **ask)
+            for path, text in ask.get("changes", ()):
+                changes[path] = table.read_text(path, text)
+                validation.in_evaluation(path)
         else:
             check_known(evaluation.task, tasks.TASKS, f"no task {evaluation.task!r}")
-            for path, value in evaluation.changes:
-                configs.checked(path, value)
-
-
-def _check_suite(suite: Suite) -> None:
-    known = [name for name, row in SUITES.items() if row.metrics]
-    check_known(suite.name, known, f"no suite {suite.name!r} for a study")
-    row, ask = SUITES[suite.name], dict(suite.ask)
-    # A cell has its own config.
-    reads = row.list_options("source" in ask) - {"config", "submission"}
-    defaults = {field.name: field.default for field in dataclasses.fields(Options)}
-    for field, value in ask.items():
-        said = f"suite {suite.name} has no option {field!r}"
-        if field in row.list_options("source" not in ask):
-            said += " with a source" if "source" in ask else " without a source"
-        check_known(field, sorted(reads), said)
-        kind = type(defaults[field])
-        said = f"suite {suite.name}: {field} = {value!r}"
-        need(type(value) is kind, said, f"a value of type {kind.__name__}")
-        if field == "task":
-            check_known(value, tasks.TASKS, f"no task {value!r}")
-    for path, text in ask.get("changes", ()):
-        configs.checked(path, table.read_text(path, str(text)))
-        validation.in_evaluation(path)
+        for path, value in changes.items():
+            configs.checked(path, value)
 
 
 def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:
@@ -145,18 +121,11 @@ def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> l
     if isinstance(evaluation, Finetune):
         row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         usual = knobs.METRICS[tasks.TASKS[evaluation.task].kind]
-        return [*(row.get("task.metrics") or usual), *OF_TASKS.split()]
+        return [*(row.get("task.metrics") or usual), *suites.OF_TASKS.split()]
     if evaluation.name != "pretrain":
-        return [*SUITES[evaluation.name].metrics]
-    names = ["examples"]
-    for objective in objectives:
-        others = OF_READING if objective in READING else OF_PAIRS
-        names += [name.format(objective) for name in ("{}_loss", "{}_accuracy", *others)]
-        if objective == "causal_lm":  # of a hybrid model, beside those of its masks
-            names += ["causal_lm_unigram_loss", "causal_lm_unigram_accuracy"]
-        if objective == "replaced":
-            names += DETECTING
-    return list(dict.fromkeys(names))
+        return [*suites.SUITES[evaluation.name].metrics]
+    named = itertools.product(objectives, OF_OBJECTIVE.split())
+    return [*(f"{objective}_{ending}" for objective, ending in named), *OF_ALL.split()]
 
 
 # --- data that has to be here ---------------------------------------------------------------------
@@ -177,9 +146,9 @@ def check_sources(study: Study, cells: Sequence[Cell]) -> None:
             raise type(error)(f"evaluation {name!r}: {error}", error.hint) from error
     for name, evaluation in study.evaluations.items():
         source = dict(evaluation.ask).get("source", "") if isinstance(evaluation, Suite) else ""
-        scheme, _, path = str(source).partition(":")
-        plain = not set("{*?[=") & set(path)  # neither a pattern nor files by split
-        if cells and scheme == "files" and plain and not Path(path).expanduser().exists():
+        path = source.removeprefix("files:")
+        plain = path != source and not set("{*?[=") & set(path)  # no pattern, no files by split
+        if cells and plain and not Path(path).expanduser().exists():
             problem = f"evaluation {name!r}: source {source!r} does not exist"
             raise DataError(problem, "files:FILE, FOLDER or PATTERN")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError, need, suggest
+from bert_jax.errors import need, suggest
 
 if TYPE_CHECKING:
     import ml_collections
@@ -128,16 +128,14 @@ class Study:
     instead: str = ""  # the argument of `get_study` to name where the data is not on the machine
 
     def __post_init__(self) -> None:
-        _check_types("axes", self.axes, Axis)
-        _check_types("seeds", self.seeds, int)
-        _check_types("comparisons", self.comparisons, Comparison)
-        _check_types("claims", self.claims, Claimed)
-        _check_types("published", self.published, str)
-        evaluations = self.evaluations if isinstance(self.evaluations, Mapping) else {"": None}
-        _check_types("evaluations", [*evaluations.values()], (Suite, Finetune))
-        if self.budget is not None:
-            _check_types("budget", [self.budget], Budget)
-            _check_types("budget", self.budget.amounts, (int, float))
+        fields = ("axes", "seeds", "comparisons", "claims", "published")
+        kinds = dict(zip(fields, (Axis, int, Comparison, Claimed, str), strict=True))
+        for field, kind in kinds.items():
+            values = getattr(self, field)
+            # Most often only the comma of a tuple is missing.
+            right = isinstance(values, (tuple, list)) and all(isinstance(v, kind) for v in values)
+            hint = f"a tuple of {kind.__name__}, with the comma: {field}=(…,)"
+            need(right, f"a study's {field} cannot be {str(values)[:80]}", hint)
 
     @property
     def factors(self) -> tuple[Axis, ...]:
@@ -147,16 +145,6 @@ class Study:
         kind = self.budget.kind
         points = [Point(f"{each:,.12g} {kind}", each, ()) for each in self.budget.amount]
         return (*self.axes, Axis(BUDGET, tuple(points)))
-
-
-def _check_types(field: str, values: Any, kind: type | tuple[type, ...]) -> None:
-    """Refuse a field that is no tuple of a type; most often only its comma is missing."""
-    right = isinstance(values, Sequence) and not isinstance(values, str)
-    if not right or not all(isinstance(value, kind) for value in values):
-        kinds = kind if isinstance(kind, tuple) else (kind,)
-        named = " or ".join(each.__name__ for each in kinds)
-        hint = f"several of type {named}: a tuple, with the comma, or {{NAME: …}} of evaluations"
-        raise ConfigError(f"a study's {field} cannot be {str(values)[:80]}", hint)
 
 
 def check_known(word: str, options: Collection[str], message: str) -> None:

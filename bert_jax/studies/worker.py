@@ -14,6 +14,7 @@ process that has joined others cannot evaluate alone. Of them only process 0 wri
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import logging
 import os
@@ -40,6 +41,7 @@ from bert_jax.system.disk import DiskFull
 logger = logging.getLogger(__name__)
 
 Train = Callable[..., bool]  # bert_jax.train.train, which a study may not import
+Act = Callable[[Sequence[Cell]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CHILD = "BERT_JAX_JOINED"  # set in a child process, which trains with other ones
 EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
@@ -53,6 +55,7 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
     cells = [cell for cell in place.cells() if cell.id in record.cells]
     taken = results.find_taken(place, cells)  # since the group was planned
     cells = [cell for cell in cells if cell.id not in taken]
+    worker = Worker(place, record.slots, train)
     with ExitStack() as locks:
         for cell in cells:
             try:
@@ -61,234 +64,205 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
                 hint = "the same command goes on when that process has ended"
                 raise Stopped(str(error), hint) from error
         left = [cell for cell in cells if not place.read_trained(cell.id)]
-        for together in split_by_step(place, left):
-            attempt(
-                place, together, "training", lambda some: _train(place, some, record.slots, train)
-            )
+        for together in worker.split_by_step(left):
+            worker.attempt(together, "training", worker.train)
         if CHILD not in os.environ:
-            _evaluate(place, cells, train)
+            worker.evaluate(cells)
 
 
-def attempt(
-    place: StudyFolder, cells: Sequence[Cell], activity: str, act: Callable[[Sequence[Cell]], None]
-) -> None:
-    """Do something with several cells together and, if it fails, with each of them alone.
+class Worker:
+    """The steps of a worker; `slots` are the prediction slots of its group."""
 
-    Cells of an earlier failure are tried alone at once, because one of them may have killed the
-    process. A failure is noted in its cell, and the other cells go on.
-    """
-    failed = [place.cell(cell.id) / "error.json" for cell in cells if place.read_failure(cell.id)]
-    if failed and len(cells) > 1:
-        for cell in sorted(cells, key=lambda cell: _read_age(place, cell)):
-            # A cell that kills the process now has the last failure, and is tried last next time.
-            with suppress(FileNotFoundError):
-                os.utime(place.cell(cell.id) / "error.json")
-            attempt(place, [cell], activity, act)
-        return
-    try:
-        with disk.reporting_full_disk(place.workdir):
-            act(cells)
-    except (Stopped, DiskFull):  # no failures of the cells
-        raise
-    except Exception as error:  # of whatever type: the launcher reads it from the cells
-        _print_error(error)
-        text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-        for cell in cells:
-            if _writes():
-                place.write_failure(cell.id, activity, text)
-        if CHILD in os.environ:  # the other processes have to end, too
+    def __init__(self, place: StudyFolder, slots: int, train: Train) -> None:
+        self._place, self._slots, self._train = place, slots, train
+
+    def attempt(self, cells: Sequence[Cell], activity: str, act: Act) -> None:
+        """Do something with several cells together and, if it fails, with halves of them.
+
+        So what a device cannot hold trains in parts, and the cell that fails is found, and the
+        others go on. Cells of an earlier failure are tried alone at once, because one of them may
+        have killed the process.
+        """
+        paths = {cell.id: self._place.cell(cell.id) / "error.json" for cell in cells}
+        failed = {name: path.stat().st_mtime_ns for name, path in paths.items() if path.exists()}
+        if failed and len(cells) > 1:
+            for cell in sorted(cells, key=lambda cell: failed.get(cell.id, 0)):
+                # A cell that kills the process now has the last failure, and is last next time.
+                if cell.id in failed:
+                    os.utime(paths[cell.id])
+                self.attempt([cell], activity, act)
+        elif not self._succeeds(cells, activity, act) and len(cells) > 1:
+            middle = len(cells) // 2
+            self.attempt(cells[:middle], activity, act)
+            self.attempt(cells[middle:], activity, act)
+
+    def _succeeds(self, cells: Sequence[Cell], activity: str, act: Act) -> bool:
+        """Do something with cells; return whether it went well, and note the failure of one."""
+        try:
+            with disk.reporting_full_disk(self._place.workdir):
+                act(cells)
+        except (Stopped, DiskFull):  # no failures of the cells
             raise
-        if len(cells) > 1:
-            attempt(place, cells, activity, act)
-    else:
+        except Exception as error:  # of whatever type: the launcher reads it from the cell
+            _print_error(error)
+            kind = "" if isinstance(error, UserError) else f"{type(error).__name__}: "
+            if len(cells) == 1 and _writes():
+                self._place.write_failure(cells[0].id, activity, f"{kind}{error}")
+            if CHILD in os.environ:  # the other processes have to end, too
+                raise
+            return False
         for cell in cells:
             if _writes():
-                place.clear_failure(cell.id, activity)
-
-
-def _read_age(place: StudyFolder, cell: Cell) -> int:
-    """Return when a cell failed last; 0 if it did not."""
-    path = place.cell(cell.id) / "error.json"
-    return path.stat().st_mtime_ns if path.exists() else 0
-
-
-def _writes() -> bool:
-    """Tell whether this process writes files of the study: of joined ones only the first does."""
-    if CHILD not in os.environ:
+                self._place.clear_failure(cell.id, activity)
         return True
-    import jax
 
-    return jax.process_index() == 0
+    # --- training ---------------------------------------------------------------------------------
 
+    def split_by_step(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
+        """Yield cells that share a saved step, or begin at one: together they repeat no work."""
+        saved = {cell.id: self.list_saved(cell) for cell in cells}
+        forks = {cell.id: self.find_branch(cell).trunk[1] for cell in cells}
+        left = [*cells]
+        while left:
+            first = min(left, key=lambda cell: max(saved[cell.id], default=0))
+            at = max(saved[first.id], default=0)
+            chosen = []
+            for cell in left:
+                fresh = not saved[cell.id] and forks[cell.id] == forks[first.id]
+                if at in saved[cell.id] or (not at and fresh):
+                    chosen.append(cell)
+            yield chosen
+            left = [cell for cell in left if cell not in chosen]
 
-def _print_error(error: Exception) -> None:
-    if isinstance(error, UserError):
-        hint = f"\nhint: {error.hint}" if error.hint else ""
-        print(f"error: {error}{hint}", file=sys.stderr)
-    else:
-        traceback.print_exception(error)
+    def list_saved(self, cell: Cell) -> set[int]:
+        """List the steps that a cell has saved."""
+        from bert_jax.checkpoints.steps import list_steps
 
+        return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 
-# --- training -------------------------------------------------------------------------------------
+    def find_branch(self, cell: Cell) -> Config:
+        """Return the config that a cell trains: a branch of its trunk, once that has come so far.
 
+        What has begun goes on as it began.
+        """
+        trunk, _, step = cell.trunk.rpartition("@")
+        branches = bool(trunk) and self._place.saved(trunk, cell.fork) is not None
+        if trunk and self.list_saved(cell):
+            path = self._place.cell(cell.id) / "config.json"
+            before = files.read_json(path, dict[str, Any]) or {}
+            branches = str(before.get("branch_from", "")).endswith(f"@{step}")
+        if not branches:
+            return cell.config
+        return dataclasses.replace(cell.config, branch_from=f"{self._place.cell(trunk)}@{step}")
 
-def split_by_step(place: StudyFolder, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Yield cells that share a saved step, or begin at one: together they repeat no work."""
-    saved = {cell.id: _list_saved(place, cell) for cell in cells}
-    forks = {cell.id: _find_branch(place, cell).trunk[1] for cell in cells}
-    left = [*cells]
-    while left:
-        first = min(left, key=lambda cell: max(saved[cell.id], default=0))
-        at = max(saved[first.id], default=0)
-        chosen = []
-        for cell in left:
-            fresh = not saved[cell.id] and forks[cell.id] == forks[first.id]
-            if at in saved[cell.id] or (not at and fresh):
-                chosen.append(cell)
-        yield chosen
-        left = [cell for cell in left if cell not in chosen]
+    def train(self, cells: Sequence[Cell]) -> None:
+        """Train cells together, and write how each ended."""
+        jobs = {self._place.cell(cell.id): (cell, self.find_branch(cell)) for cell in cells}
 
+        def write_end(folder: Path, error: DivergedError | None = None) -> None:
+            cell, _ = jobs[folder]
+            last = self._place.read_last_metrics(cell.id)
+            step = max([last.get("step", 0), *self.list_saved(cell)])  # metrics may be lost
+            # Each clock ran while all cells were trained.
+            seconds = last.get("time", 0.0) / len(cells)
+            outcome = "diverged" if error else "done"
+            if _writes():
+                self._place.write_trained(cell.id, step, seconds, outcome, str(error or ""))
 
-def _list_saved(place: StudyFolder, cell: Cell) -> set[int]:
-    from bert_jax.checkpoints.steps import list_steps
+        runs = [(config, folder) for folder, (_, config) in jobs.items()]
+        stop = self._train_together(runs, self._slots, write_end)
+        for folder, (cell, _) in jobs.items():
+            if not self._place.read_trained(cell.id):
+                write_end(folder)
+        _raise_if(stop)
 
-    return {*list_steps(place.cell(cell.id) / "checkpoints")}
+    def _train_together(
+        self,
+        runs: list[tuple[Any, Path]],
+        slots: int,
+        on_diverged: Callable[[Path, DivergedError], None],
+    ) -> bool:
+        """Train runs in one program; return whether a stop was requested by the time they ended."""
+        logger.info(f"training {len(runs)} runs; the figures are those of the first")
+        try:
+            return self._train(runs, slots=slots, on_diverged=on_diverged)
+        except DivergedError as error:  # of the last run left; `on_diverged` was called for it
+            logger.info(f"all runs diverged: {error}")
+            return False
 
+    # --- evaluation -------------------------------------------------------------------------------
 
-def _find_branch(place: StudyFolder, cell: Cell) -> Config:
-    """Return the config that a cell trains: a branch of its trunk's checkpoint, if that is there.
+    def evaluate(self, cells: Sequence[Cell]) -> None:
+        """Make the missing evaluations of the trained cells, one evaluation after another."""
+        done = []
+        for cell in cells:
+            trained = self._place.read_trained(cell.id)
+            if trained and trained.outcome == "done":
+                done.append(cell)
+        for name in dict.fromkeys(name for cell in done for name in cell.evaluations):
+            missing = [cell for cell in done if name in self._place.missing(cell)]
+            tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
+            if tuned:
+                self.attempt(tuned, f"evaluation {name}", functools.partial(self.finetune, name))
+                continue
+            for number, cell in enumerate(missing):
+                logger.info(f"{name}: cell {number + 1} of {len(missing)}")
+                self.attempt([cell], f"evaluation {name}", functools.partial(self.run_suite, name))
 
-    What has begun goes on as it began.
-    """
-    trunk, _, step = cell.trunk.rpartition("@")
-    branches = bool(trunk) and place.saved(trunk, cell.fork) is not None
-    if _list_saved(place, cell):
-        before = files.read_json(place.cell(cell.id) / "config.json", dict[str, Any]) or {}
-        branches = bool(trunk) and str(before.get("branch_from", "")).endswith(f"@{step}")
-    if not branches:
-        return cell.config
-    return dataclasses.replace(cell.config, branch_from=f"{place.cell(trunk)}@{step}")
+    def run_suite(self, name: str, cells: Sequence[Cell]) -> None:
+        """Evaluate the checkpoints of the last steps of cells, which need not be their best."""
+        from bert_jax import suites
+        from bert_jax.interop import runs
 
+        for cell in cells:
+            settings = cell.evaluations[name]
+            began = time.monotonic()
+            run = runs.open_run(str(self._find_last(cell)))
+            # The evaluations of the present study, which may have been edited since training.
+            run = run.changed(evals=cell.config.evals)
+            (options,) = suites.build([settings["name"]], **dict(settings["ask"]))
+            metrics, each = suites.score(run, options)
+            seconds = time.monotonic() - began
+            self._place.write_result(cell, name, flat(metrics), seconds, each)
 
-def _train(place: StudyFolder, cells: Sequence[Cell], slots: int, train: Train) -> None:
-    """Train cells together, and write how each ended."""
-    folders = {place.cell(cell.id): cell for cell in cells}
+    def _find_last(self, cell: Cell) -> Path:
+        trained = self._place.read_trained(cell.id)
+        return self._place.cell(cell.id) / "checkpoints" / str(trained.step if trained else 0)
 
-    def write_end(cell: Cell, outcome: str, error: str = "") -> None:
-        last = place.read_last_metrics(cell.id)
-        step = max([last.get("step", 0), *_list_saved(place, cell)])  # metrics may be lost
-        # Each clock ran while all cells were trained.
-        seconds = last.get("time", 0.0) / len(cells)
-        if _writes():
-            place.write_trained(cell.id, step, seconds, outcome, error)
+    def finetune(self, name: str, cells: Sequence[Cell]) -> None:
+        """Fine-tune the checkpoints of several cells in one program; keep their last evaluations.
 
-    def on_diverged(workdir: Path, error: DivergedError) -> None:
-        write_end(folders[workdir], "diverged", str(error))
+        Each fine-tuning has the seed and data order of its cell, so that runs which are paired in
+        the study are paired here too.
+        """
+        from bert_jax import recipes
+        from bert_jax.config import resolve
 
-    runs = [(_find_branch(place, cell), folder) for folder, cell in folders.items()]
-    stop = _train_together(runs, slots, train, on_diverged)
-    for cell in cells:
-        if not place.read_trained(cell.id):
-            write_end(cell, "done")
-    _raise_if(stop)
-
-
-def _train_together(
-    runs: list[tuple[Any, Path]],
-    slots: int,
-    train: Train,
-    on_diverged: Callable[[Path, DivergedError], None],
-) -> bool:
-    """Train runs in one program; return whether a stop was requested by the time they ended."""
-    logger.info(f"training {len(runs)} runs; the figures are those of the first")
-    try:
-        return train(runs, slots=slots, on_diverged=on_diverged)
-    except DivergedError as error:  # of the last run left; `on_diverged` was called for it
-        logger.info(f"all runs diverged: {error}")
-        return False
-
-
-def _raise_if(stop: bool) -> None:
-    if stop:
-        raise Stopped("stopped, with everything saved", "the same command continues")
-
-
-# --- evaluation -----------------------------------------------------------------------------------
-
-
-def _evaluate(place: StudyFolder, cells: Sequence[Cell], train: Train) -> None:
-    """Make the missing evaluations of the trained cells, one evaluation after another."""
-    trained = {cell.id: place.read_trained(cell.id) for cell in cells}
-    done = [cell for cell in cells if (ended := trained[cell.id]) and ended.outcome == "done"]
-    for name in dict.fromkeys(name for cell in done for name in cell.evaluations):
-        missing = [cell for cell in done if name in place.missing(cell)]
-        tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
-        activity = f"evaluation {name}"
-        if tuned:
-            attempt(place, tuned, activity, lambda some: _finetune(place, some, name, train))  # noqa: B023  # called here
-            continue
-        for number, cell in enumerate(missing):
-            logger.info(f"{name}: cell {number + 1} of {len(missing)}")
-            attempt(place, [cell], activity, lambda some: _run_suite(place, some[0], name))  # noqa: B023  # called here
-
-
-def _run_suite(place: StudyFolder, cell: Cell, name: str) -> None:
-    """Evaluate the checkpoint of a trained cell's last step, which need not be its best."""
-    from bert_jax import suites
-    from bert_jax.interop import runs
-
-    settings = cell.evaluations[name]
-    began = time.monotonic()
-    run = runs.open_run(str(_find_last(place, cell)))
-    # The evaluations of the present study, which may have been edited since training.
-    run = run.changed(evals=cell.config.evals)
-    (options,) = suites.build([settings["name"]], **dict(settings["ask"]))
-    metrics, each = suites.score(run, options)
-    place.write_result(cell, name, flat(metrics), time.monotonic() - began, each)
-
-
-def _find_last(place: StudyFolder, cell: Cell) -> Path:
-    trained = place.read_trained(cell.id)
-    return place.cell(cell.id) / "checkpoints" / str(trained.step if trained else 0)
-
-
-def _finetune(place: StudyFolder, cells: Sequence[Cell], name: str, train: Train) -> None:
-    """Fine-tune the checkpoints of several cells in one program; keep their last evaluations.
-
-    Each fine-tuning has the seed and data order of its cell, so that runs which are paired in the
-    study are paired here too.
-    """
-    from bert_jax import recipes
-    from bert_jax.config import resolve
-
-    runs = []
-    for cell in cells:
-        settings = cell.evaluations[name]
-        changes = {"data_seed": cell.config.data_seed} | dict(settings["changes"])
-        tree = recipes.finetuning(settings["task"], str(_find_last(place, cell)), changes)
-        tree.seed = cell.seed
-        config, folder = resolve(tree), place.finetune(cell.id, name)
-        _remove_outdated(config, folder)
-        runs.append((config, folder))
-    errors: dict[Path, str] = {}
-
-    def on_diverged(workdir: Path, error: DivergedError) -> None:
-        errors[workdir] = str(error)
-
-    began = time.monotonic()
-    stop = _train_together(runs, 0, train, on_diverged)
-    seconds = (time.monotonic() - began) / len(cells)
-    for cell, (_, folder) in zip(cells, runs, strict=True):
-        scores = {} if folder in errors else read_last_evaluation(folder)
-        if not scores and folder not in errors and not stop:
-            shutil.rmtree(folder)
-            problem = f"{folder}: the last evaluation is missing from the metrics"
-            raise DataError(problem, "it is fine-tuned again")
-        place.write_result(cell, name, scores, seconds, {}, error=errors.get(folder, ""))
-    _raise_if(stop)
+        jobs = []
+        for cell in cells:
+            settings = cell.evaluations[name]
+            changes = {"data_seed": cell.config.data_seed} | dict(settings["changes"])
+            tree = recipes.finetuning(settings["task"], str(self._find_last(cell)), changes)
+            tree.seed = cell.seed
+            config, folder = resolve(tree), self._place.finetune(cell.id, name)
+            remove_outdated(config, folder)
+            jobs.append((config, folder))
+        diverged: dict[Path, DivergedError] = {}
+        began = time.monotonic()
+        stop = self._train_together(jobs, 0, diverged.__setitem__)
+        seconds = (time.monotonic() - began) / len(cells)
+        for cell, (_, folder) in zip(cells, jobs, strict=True):
+            error = str(diverged.get(folder, ""))
+            scores = {} if error else read_last_evaluation(folder)
+            if not (scores or error or stop):
+                shutil.rmtree(folder)
+                problem = f"{folder}: the last evaluation is missing from the metrics"
+                raise DataError(problem, "it is fine-tuned again")
+            self._place.write_result(cell, name, scores, seconds, {}, error)
+        _raise_if(stop)
 
 
-def _remove_outdated(config: Config, folder: Path) -> None:
+def remove_outdated(config: Config, folder: Path) -> None:
     """Remove a fine-tuning begun with another config: the evaluation or the workdir changed."""
     from bert_jax.config import differences, free_on_resume, recorded, to_dict
 
@@ -317,6 +291,28 @@ def flat(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
         path = f"{prefix}{key}"
         out |= flat(value, f"{path}/") if isinstance(value, dict) else {path: value}
     return out
+
+
+def _writes() -> bool:
+    """Tell whether this process writes files of the study: of joined ones only the first does."""
+    if CHILD not in os.environ:
+        return True
+    import jax
+
+    return jax.process_index() == 0
+
+
+def _raise_if(stop: bool) -> None:
+    if stop:
+        raise Stopped("stopped, with everything saved", "the same command continues")
+
+
+def _print_error(error: Exception) -> None:
+    if isinstance(error, UserError):
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
+    else:
+        traceback.print_exception(error)
 
 
 # --- the process ----------------------------------------------------------------------------------

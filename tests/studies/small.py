@@ -8,7 +8,6 @@ from typing import Any
 
 from bert_jax import config as configs
 from bert_jax.studies.definition import Cell, Study, Suite, axis, expand
-from bert_jax.studies.engines.base import Capacity
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import Group, plan_groups
 from bert_jax.studies.measures import record_evaluations
@@ -50,7 +49,7 @@ def write_study(workdir: Path, study: Study, cells: list[Cell] | None = None) ->
 
 def write_groups(place: StudyFolder) -> list[Group]:
     """Plan and write the groups of a study, the shortest first."""
-    planned = plan_groups(place.cells(), "auto", Capacity())
+    planned = plan_groups(place.cells(), "auto", 1)
     for group in planned:
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
     return sorted(planned, key=lambda group: group.cells[0].config.steps)

@@ -106,7 +106,7 @@ def test_engine_ends_each_worker_with_its_code(engine, place):
     assert wait_for_codes(engine, [*engine.start(["a-0-0", "b-0.1-3"])]) == [0, 3]
     assert wait_for_codes(engine, [*engine.start(["c-0-75"])]) == [75]
     assert log.read_text().startswith("before\ncores [")
-    assert (engine.capacity.parallel, engine.most >= 2) == (2, True)
+    assert (engine.parallel, engine.most >= 2, engine.processes) == (2, True, 1)
 
 
 @pytest.mark.fault(2)
@@ -149,11 +149,8 @@ def test_local_engine_shares_out_the_cores(place, monkeypatch):
 def test_local_engine_shares_out_gpus_and_their_memory(place, monkeypatch):
     monkeypatch.setattr(local, "find_gpus", lambda: ["0", "1"])
     monkeypatch.setattr(local, "find_accelerators", lambda: ["0", "1"])
-    monkeypatch.setattr(local, "find_gpu_memory", lambda: 8e9)
     for jobs, visible, share in ((1, None, None), (2, "1", None), (4, "1", "0.450")):
         engine = local.Local(place, jobs, {})
-        assert engine.capacity.devices == 2 / jobs
-        assert engine.capacity.memory == 0.75 * 8e9 * 2 / jobs
         variables = engine._choose_devices(jobs - 1)
         assert variables.get("CUDA_VISIBLE_DEVICES") == visible
         assert variables.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == share
@@ -235,7 +232,7 @@ def test_slurm_gets_the_parameters_given(place, stand_ins):
     assert executor.parameters["mem_gb"] == 4
     assert executor.parameters["slurm_partition"] == "gpu"
     assert executor.parameters["slurm_array_parallelism"] == 3
-    assert engine.capacity.memory == 0.75 * 4 * 2**30
+    assert engines.make("slurm", place, 1, {**options, "nodes": "2"}).processes == 2
     wait_for_codes(engine, [*engine.start(["a-0-0", "b-0-0"])])
     assert [len(array) for array in executor.arrays] == [2]
 

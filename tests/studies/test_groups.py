@@ -16,7 +16,6 @@ from bert_jax import config as configs
 from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.engines.base import Capacity
 from bert_jax.studies.groups import WIDEST, find_signature, plan_groups
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
@@ -46,9 +45,9 @@ def at(rate: float, seed: int = 0, **changes: object) -> Cell:
     return dataclasses.replace(ONE, id=f"{rate} {seed} {changes}", config=config, seed=seed)
 
 
-def plan(cells: list[Cell], fuse: str = "auto", **capacity: float) -> list[list[Cell]]:
+def plan(cells: list[Cell], fuse: str = "auto", parallel: int = 1) -> list[list[Cell]]:
     """Return the cells of each group."""
-    return [[*group.cells] for group in plan_groups(cells, fuse, Capacity(**capacity))]
+    return [[*group.cells] for group in plan_groups(cells, fuse, parallel)]
 
 
 # --- every cell has its group ---------------------------------------------------------------------
@@ -64,17 +63,11 @@ CELLS = st.lists(
     unique_by=lambda one: one.id,
     max_size=24,
 )
-CAPACITY = st.builds(
-    Capacity,
-    parallel=st.integers(1, 6),
-    memory=st.sampled_from((math.inf, 1e9, 3e7, 1.0)),
-    devices=st.sampled_from((0.0, 1.0)),
-)
 
 
-@given(CELLS, st.sampled_from(("auto", "never", "2", "5")), CAPACITY, st.randoms())
-def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, capacity, random):
-    found = plan_groups(cells, fuse, capacity)
+@given(CELLS, st.sampled_from(("auto", "never", "2", "5")), st.integers(1, 6), st.randoms())
+def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, parallel, random):
+    found = plan_groups(cells, fuse, parallel)
     grouped = sorted(one.id for group in found for one in group.cells)
     assert grouped == sorted(one.id for one in cells)
     most = {"auto": math.inf, "never": 1}.get(fuse) or int(fuse)
@@ -88,7 +81,7 @@ def test_plan_puts_every_cell_in_one_group_of_its_like(cells, fuse, capacity, ra
         assert group.empty == pytest.approx(1 - sum(slots) / (group.slots * len(slots)))
     assert len({group.id for group in found}) == len(found)
     random.shuffle(cells)
-    assert plan_groups(cells, fuse, capacity) == found
+    assert plan_groups(cells, fuse, parallel) == found
 
 
 def test_plan_cuts_cells_by_their_rates():
@@ -203,21 +196,3 @@ def test_fuse_limits_how_many_train_together():
     for wrong in ("0", "-1", "all", "2.5", ""):
         with pytest.raises(ConfigError, match="--fuse"):
             plan(cells, wrong)
-
-
-def test_plan_takes_as_many_as_the_memory_holds():
-    cells = [at(0.15, seed) for seed in range(12)]
-    state = costs.state_bytes(ONE.config, 4_000)
-    activations = costs.activation_bytes(ONE.config, 4_000, ONE.config.batch_size)
-    one_by_one = 4 * state + activations
-    all_at_once = 4 * (state + activations)
-    assert [len(group) for group in plan(cells, memory=one_by_one)] == [4, 4, 4]
-    assert [len(group) for group in plan(cells, memory=all_at_once, devices=1)] == [4, 4, 4]
-    assert len(plan(cells, memory=1)) == 12
-    together = {"map": (4 * state + activations, 1.0), "vmap": (4 * (state + activations), 0.0)}
-    for how, (memory, devices) in together.items():
-        told = []
-        for one in cells:
-            config = toy.with_leaf(one.config, ["parallel", "arms"], how)
-            told.append(dataclasses.replace(one, config=config))
-        assert len(plan(told, memory=memory, devices=devices)) == 3

@@ -25,7 +25,7 @@ from bert_jax.errors import ConfigError, DataError, DivergedError, IncompleteErr
 from bert_jax.studies import actions, engines, launch, progress, results, worker
 from bert_jax.studies.actions import Flags
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.engines.base import FULL, STOPPED, Capacity
+from bert_jax.studies.engines.base import FULL, STOPPED
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk, folder_locks
 
@@ -53,7 +53,8 @@ def get_study(scale="cpu"):
 class Bench:
     """A study, an engine that calls workers in this process, and what shall go wrong in them."""
 
-    capacity, most = Capacity(2), 2
+    parallel = most = 2
+    processes = 1
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workdir, self.place = folder, folder / "w", StudyFolder(folder / "w")
@@ -157,7 +158,12 @@ def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
     monkeypatch.setattr(launch, "LOOK", 0.0)
     monkeypatch.setattr(launch, "PAUSE", 0.0)
     monkeypatch.setattr(engines, "make", lambda *_: bench)
-    monkeypatch.setattr(worker, "_run_suite", bench.evaluate)
+
+    def run_suite(self: Any, name: str, cells: Sequence[Cell]) -> None:
+        for cell in cells:
+            bench.evaluate(bench.place, cell, name)
+
+    monkeypatch.setattr(worker.Worker, "run_suite", run_suite)
     monkeypatch.setattr(actions, "_write_report", lambda place: "")
     return bench
 
@@ -293,7 +299,7 @@ def test_stopped_study_goes_on(bench, capfd):
 @pytest.mark.fault(2)
 def test_only_the_same_signal_again_hurries(bench, monkeypatch):
     """A scheduler gives notice, and SIGTERM follows while cells are still saved."""
-    launcher = launch.Launcher(bench.place, [], bench, lambda: None)
+    launcher = launch.Launcher(bench.place, [], bench)
     monkeypatch.setattr(launch.signals, "SAME", 0.0)
     asked = []
     for number in (signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1):
@@ -387,12 +393,12 @@ def test_launch_refuses_the_folder_of_other_work(bench):
 
 
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
-    monkeypatch.setattr(bench, "capacity", Capacity(2, processes=2))
+    monkeypatch.setattr(bench, "processes", 2)
     with pytest.raises(ConfigError, match="starts 2 processes for each cell"):
         bench.run()
     distributed = "base.steps = 5\n    base.parallel.distributed = True"
     bench.file.write_text(bench.file.read_text().replace("base.steps = 5", distributed))
-    monkeypatch.setattr(bench, "capacity", Capacity(2))
+    monkeypatch.setattr(bench, "processes", 1)
     with pytest.raises(ConfigError, match=r"starts 1 process for each .* is True"):
         bench.run()
 

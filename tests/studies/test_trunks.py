@@ -20,7 +20,6 @@ from bert_jax.config import load_file
 from bert_jax.errors import ConfigError
 from bert_jax.studies import launch, plan, results, worker
 from bert_jax.studies.definition import Budget, Cell, Study, axis, expand, load, variants
-from bert_jax.studies.engines.base import Capacity
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import plan_groups
 from bert_jax.train import train
@@ -105,7 +104,7 @@ def test_only_what_acts_after_a_fork_may_differ(study):
 
 def test_dry_run_tells_what_is_shared(study, tmp_path):
     def describe(cells: list[Cell]) -> str:
-        groups = plan_groups(cells, "auto", Capacity())
+        groups = plan_groups(cells, "auto", 1)
         cost = plan.describe_cost(groups, 1, 0.0, 0.0)
         return plan.describe_plan("lengths", cells, groups, [], cost)
 
@@ -125,7 +124,8 @@ def test_dry_run_tells_what_is_shared(study, tmp_path):
 class Remembering:
     """An engine that notes what is started, and runs nothing."""
 
-    capacity, most = Capacity(2), 2
+    parallel = most = 2
+    processes = 1
 
     def __init__(self) -> None:
         self.started: list[str] = []
@@ -140,7 +140,7 @@ def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatc
     place = write_study(tmp_path, study)
     short, long = write_groups(place)
     engine = Remembering()
-    launcher = launch.Launcher(place, [short, long], engine, lambda: None)  # type: ignore[arg-type]  # part of one
+    launcher = launch.Launcher(place, [short, long], engine)
     folders = [place.cell(cell.id) / "checkpoints" / str(FORK) for cell in short.cells]
     place.write_trained(long.cells[0].id, 40, 1.0, "done")  # the other one still needs its trunk
     launcher.start_groups()
@@ -155,7 +155,7 @@ def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatc
     for folder in folders:
         shutil.rmtree(folder)
     other = Remembering()
-    launch.Launcher(place, [long], other, lambda: None).start_groups()  # type: ignore[arg-type]  # part of one
+    launch.Launcher(place, [long], other).start_groups()
     assert other.started == [long.id]  # nobody will bring the others so far
 
 

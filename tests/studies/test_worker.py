@@ -150,10 +150,12 @@ def test_edited_evaluation_uses_its_new_masks(done):
     edited = dataclasses.replace(cells[0], config=dataclasses.replace(cells[0].config, evals=evals))
     before = place.read_result(cells[0], "validation")
     assert place.read_result(edited, "validation") is None
-    worker._run_suite(place, edited, "validation")
+    worker.Worker(place, 20, train).run_suite("validation", [edited])
     found = place.read_result(edited, "validation")
     assert found.metrics["mlm_predictions"] > 2 * before.metrics["mlm_predictions"]
-    worker._run_suite(place, cells[0], "validation")  # as the other tests know it
+    worker.Worker(place, 20, train).run_suite(
+        "validation", [cells[0]]
+    )  # as the other tests know it
     assert place.read_result(cells[0], "validation").metrics == before.metrics
 
 
@@ -171,7 +173,7 @@ def test_finetuning_has_the_data_order_of_its_cell(done, changes, wanted):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        worker._finetune(place, [cell], "films", refuse)
+        worker.Worker(place, 20, refuse).finetune("films", [cell])
     assert [(config.seed, config.data_seed) for config, _ in begun] == [(7, wanted)]
 
 
@@ -182,9 +184,9 @@ def test_edited_finetuning_begins_anew(study, tmp_path):
     (folder / "config.json").write_text(json.dumps(to_dict(config)))
     # Steps follow from the data, and lines of a log from nothing that is trained.
     logging = dataclasses.replace(config.logging, every=3)
-    worker._remove_outdated(dataclasses.replace(config, steps=99, logging=logging), folder)
+    worker.remove_outdated(dataclasses.replace(config, steps=99, logging=logging), folder)
     assert folder.exists()
-    worker._remove_outdated(dataclasses.replace(config, init_from="elsewhere"), folder)
+    worker.remove_outdated(dataclasses.replace(config, init_from="elsewhere"), folder)
     assert not folder.exists()
 
 
@@ -210,6 +212,7 @@ def test_run_that_diverges_is_final(bare, tmp_path, monkeypatch):
 
 
 @pytest.mark.fault(24)
+@pytest.mark.fault(23)
 def test_cells_that_fail_together_are_tried_alone(bare, tmp_path):
     """The order is: all cells, then each; the next worker tries each at once."""
     place, cells = prepare(tmp_path, bare)
@@ -278,22 +281,18 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
     assert not place.read_failure(cells[0].id)
 
 
-def test_cells_that_share_a_step_go_on_together(tmp_path, monkeypatch):
+def test_cells_that_share_a_step_go_on_together(study, tmp_path, monkeypatch):
     saved = {"a": {5, 10}, "b": {5}, "c": set(), "d": {20}, "e": set(), "f": set()}
-    monkeypatch.setattr(worker, "_list_saved", lambda _, cell: saved[cell.id])
-    begin = dataclasses.replace(load_config(), branch_from="")
+    monkeypatch.setattr(worker.Worker, "list_saved", lambda _, cell: saved[cell.id])
+    begin = expand(study)[0].config
     fork = dataclasses.replace(begin, branch_from="a@8")
-    monkeypatch.setattr(worker, "_find_branch", lambda _, cell: fork if cell.id in "adf" else begin)
+    monkeypatch.setattr(
+        worker.Worker, "find_branch", lambda _, cell: fork if cell.id in "adf" else begin
+    )
     cells = [Cell(name, begin, {}, {}, 0) for name in saved]
-    together = worker.split_by_step(StudyFolder(tmp_path), cells)
+    together = worker.Worker(StudyFolder(tmp_path), 20, train).split_by_step(cells)
     found = ["".join(cell.id for cell in several) for several in together]
     assert found == ["ce", "f", "ab", "d"]
-
-
-def load_config() -> Any:
-    from tests import toy
-
-    return toy.config()
 
 
 # --- cells of several processes -------------------------------------------------------------------

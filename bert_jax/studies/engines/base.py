@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,21 +22,12 @@ LOST = -(2**31)  # a job of a cluster that ended without a result
 NOTICE = signal.SIGUSR2
 
 
-@dataclass(frozen=True)
-class Capacity:
-    """The resources for groups, as far as is known before they run."""
-
-    parallel: int = 1  # groups at the same time
-    devices: float = 0.0  # accelerators of each group
-    memory: float = math.inf  # bytes of each group, on the device that trains
-    processes: int = 1  # of each group; each has its number in JAX_PROCESS_ID
-
-
 class Engine(Protocol):
     """The interface of an engine: it runs workers, and handles of its own stand for them."""
 
-    capacity: Capacity
+    parallel: int  # workers at the same time, as far as is known
     most: int  # workers that may be started before another one has ended
+    processes: int  # of each group; each has its number in JAX_PROCESS_ID
 
     def start(self, groups: Sequence[str]) -> Iterator[Any]:
         """Start a worker for each group, and yield the handle of each once it is started."""

@@ -15,28 +15,25 @@ from pathlib import Path
 from typing import Any
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.engines.base import Capacity, start_worker
+from bert_jax.studies.engines.base import start_worker
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.system import machine
 
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 DEVICE_FILES = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")
-PLANNED = 0.75  # share of the memory that may be planned for: of a GPU, the share XLA takes
 MEMORY = 0.9  # share of a GPU's memory that processes which share the GPU may take together
 
 
 class Local:
     """Runs at most `jobs` processes at a time: by default one a core, or one for all devices."""
 
+    processes = 1
+
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
         for name in options:
             raise ConfigError(f"engine local has no option {name!r}", "it has none")
         self._place, self._devices, self._cores = place, find_accelerators(), find_cores()
         self._jobs = jobs or (1 if self._devices else len(self._cores))
-        devices = len(self._devices) / self._jobs
-        memory = find_gpu_memory() * devices if devices else machine.memory() / self._jobs
-        self.capacity = Capacity(self._jobs, devices, PLANNED * memory)
-        self.most = self._jobs
+        self.most = self.parallel = self._jobs
         self._slots: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, groups: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
@@ -102,16 +99,6 @@ def find_gpus() -> list[str]:
         return [name for name in visible.split(",") if name.strip()]
     names = (path.name.removeprefix("nvidia") for path in Path("/dev").glob(DEVICE_FILES[0]))
     return sorted(names, key=int)
-
-
-def find_gpu_memory() -> float:
-    """Return the bytes of the smallest GPU; infinity if nvidia-smi does not tell."""
-    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
-        return min(float(mebibytes) for mebibytes in answer.stdout.split()) * 2**20
-    except (OSError, ValueError, subprocess.SubprocessError):
-        return math.inf
 
 
 def share_out(items: Sequence[Any], jobs: int, slot: int) -> list[Any]:

@@ -9,7 +9,6 @@ nodes.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,7 +19,6 @@ from bert_jax.studies.engines.base import (
     FAILED,
     LOST,
     STOPPED,
-    Capacity,
     start_worker,
     wait_for,
 )
@@ -30,6 +28,8 @@ from bert_jax.system import extras
 
 class Ray:
     """Runs each group as a remote call."""
+
+    processes = 1
 
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
         self._ray = ray = extras.need("ray", "ray", "engine ray")
@@ -52,10 +52,7 @@ class Ray:
             problem = f"a worker takes {amount:g} {name}, and the cluster has {owned:g}"
             need(amount <= owned, problem, "ask for less, as with num_gpus=0")
         room = min(int(has[name] // amount) for name, amount in needs.items() if amount)
-        self.most = min(jobs or room, room)
-        # By default, the memory that Ray manages is 70 % of the machine's.
-        memory = math.inf if gpus else has.get("memory", math.inf) / self.most
-        self.capacity = Capacity(self.most, gpus, memory)
+        self.most = self.parallel = min(jobs or room, room)
         self._call = ray.remote(
             num_cpus=cpus, num_gpus=gpus, resources=amounts or None, max_retries=0
         )(run_worker)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import hashlib
-import math
 import os
 import subprocess
 import sys
@@ -30,14 +29,12 @@ from bert_jax.studies.engines.base import (
     LOST,
     NOTICE,
     STOPPED,
-    Capacity,
     start_worker,
     wait_for,
 )
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import extras
 
-PLANNED = 0.75  # share of a job's memory that is planned for
 WHOLE = 256  # jobs of an array that run at a time without --jobs: submitit's default
 TIMEOUT = 24 * 60  # minutes; the time limit of a job without timeout_min
 PORTS = range(61440, 65536)  # of a job's first process, where jax does not choose it
@@ -103,11 +100,8 @@ class Slurm:
             raise ConfigError(f"submitit: {' '.join(str(error).split())}", hint) from error
         nodes = int(parameters.get("nodes", parameters.get("slurm_nodes", 1)))
         tasks = parameters.get("tasks_per_node", parameters.get("slurm_ntasks_per_node", 1))
-        devices = float(parameters.get("gpus_per_node", 0)) * nodes
-        memory = float(parameters.get("mem_gb", math.inf)) * PLANNED * 2**30
-        if devices:
-            memory = math.inf  # the memory of a GPU is not known here
-        self.capacity = Capacity(jobs or 1, devices, memory, nodes * int(tasks))
+        self.parallel = jobs or 1
+        self.processes = nodes * int(tasks)
 
     def start(self, groups: Sequence[str]) -> Iterator[Any]:
         """Submit groups as one job array."""
