@@ -52,7 +52,7 @@ OWN = {
         "run": f"{CELLS} --only=seed=1",
         "sweep": f"{CELLS} --config=configs/tiny.py --axis=masking.rate=0.1,0.2 --seeds=2 "
         "--tokens=1e6 --flops=1e12",
-        "status": "--verbose --format=text --json",
+        "status": "--verbose --format=text",
         "report": "",
     },
 }

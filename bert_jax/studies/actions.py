@@ -121,7 +121,7 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
             if group.id not in known:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
         place.write_study(_describe_study(place, named, flags), cells)
-        sameness.check_data(place, results.gather_cells(place, history=False))
+        sameness.check_data(place, results.gather_cells(place))
         now = progress.look(place)
         line = now.write_line(engine.parallel)
         logger.info(f"study {named.name}: {line}; {engine.describe()}")
@@ -158,7 +158,7 @@ def report(workdir: Path) -> None:
     from bert_jax.studies.report import build
 
     place = _open_study(workdir)
-    sameness.check_data(place, results.gather_cells(place, history=False))
+    sameness.check_data(place, results.gather_cells(place))
     print(build.write(place), place.report, sep="\n")
 
 

@@ -115,7 +115,7 @@ class Progress:
 def look(place: StudyFolder) -> Progress:
     """Read the progress from the folders of the cells."""
     groups = {cell: name for name, group in place.groups().items() for cell in group.cells}
-    return Progress(gather_cells(place, history=False), groups)
+    return Progress(gather_cells(place), groups)
 
 
 def describe_cell(cell: Cell) -> str:

@@ -1,23 +1,23 @@
-"""Read the results of a study's cells from their folders, or from the tables that they are in."""
+"""The results of a study's cells, from their folders or from the tables that they are in."""
 
 from __future__ import annotations
 
-import dataclasses
+import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files, tables
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import LEDGER, History, Result
+from bert_jax.studies.report.collect import LEDGER, SPENT, History, Result, clock
 from bert_jax.studies.spec import Cell
+
+LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 
 
 def read_results(place: StudyFolder) -> list[Result]:
@@ -25,57 +25,37 @@ def read_results(place: StudyFolder) -> list[Result]:
 
     A folder of tables without cells is read as it is.
     """
-    found = gather_cells(place)
+    cells = place.cells()
     if place.cells_folder.exists():
-        taken = tables.Examples(place.taken)
-
-        def read_arrays(result: Result, name: str) -> dict[str, np.ndarray]:
-            if result.taken:
-                return taken.read(result.entry.id, name)
-            return place.read_arrays(result.entry, name)
-
-        tables.write_tables(place.workdir, found, read_arrays)
-        begun = str(place.read_study().get("begun", ""))
-        known = tables.read_tables(place.workdir, place.cells(), begun)
-        found = [known[result.entry.id] for result in found]
-    return found
+        _write_tables(place, cells)
+    known = tables.read_tables(place.workdir, cells, find_begin(place))
+    return [known[cell.id] for cell in cells]
 
 
-def gather_cells(place: StudyFolder, history: bool = True) -> list[Result]:
-    """Read every cell from its folder, or from the tables that it was taken from.
-
-    Without their histories this is quicker.
-    """
-    check_study(place)
-    cells, begun = place.cells(), str(place.read_study().get("begun", ""))
-    taken = find_taken(place, cells, begun)
-    if not place.cells_folder.exists():
-        taken |= tables.read_tables(place.workdir, cells, begun)
-    sizes = {cell: len(group.cells) for group in place.groups().values() for cell in group.cells}
-    found = []
-    for cell in cells:
-        result = taken.get(cell.id) or _read_cell(place, cell, sizes.get(cell.id, 1), begun)
-        if history and not result.taken:
-            lines = _list_lines(place, cell, {other.id: other for other in cells})
-            result = dataclasses.replace(result, history=_read_history(lines))
-        found.append(result)
-    return found
-
-
-def check_study(place: StudyFolder) -> None:
-    """Refuse a folder without a study."""
+def gather_cells(place: StudyFolder) -> list[Result]:
+    """Read every cell from its folder, or from the tables that it was taken from; no curves."""
     if not place.study.exists():
         hint = "`bert-jax study run STUDY --workdir=…` makes one"
         raise DataError(f"no study in {place.workdir}", hint)
+    cells, begun = place.cells(), find_begin(place)
+    known = find_taken(place, cells)
+    if not place.cells_folder.exists():
+        known |= tables.read_tables(place.workdir, cells, begun)
+    sizes = _count_together(place)
+    for cell in cells:
+        if cell.id not in known:
+            row = _make_row(place, cell, sizes.get(cell.id, 1))
+            known[cell.id] = tables.read_row(cell, row, History(), begun, taken=False)
+    return [known[cell.id] for cell in cells]
 
 
-def find_taken(place: StudyFolder, cells: Iterable[Cell], begun: str = "") -> dict[str, Result]:
+def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
     """Return the cells that the tables taken have finished and that were not trained here.
 
     Training may have begun here. An evaluation that was edited since has no result in the tables,
     and its cell is to be made here.
     """
-    rows = tables.read_tables(place.taken, cells, begun)
+    rows = tables.read_tables(place.taken, cells, find_begin(place))
     return {
         cell: result
         for cell, result in rows.items()
@@ -83,39 +63,94 @@ def find_taken(place: StudyFolder, cells: Iterable[Cell], begun: str = "") -> di
     }
 
 
-def _read_cell(place: StudyFolder, cell: Cell, together: int, begun: str) -> Result:
-    """Read what the folder of a cell says, which shared its training with others."""
+def find_begin(place: StudyFolder) -> str:
+    """Return when a study was first launched, in ISO format."""
+    return str(place.read_study().get("begun", ""))
+
+
+# --- from the folders of cells --------------------------------------------------------------------
+
+
+def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
+    """Write the tables of cells, finished or not; those that were taken keep their rows."""
+    taken = find_taken(place, cells)
+    rows: dict[str, tables.Row] = {
+        row["cell"]: row for row in tables.read_csv(place.taken / tables.ROWS)
+    }
+    curves = defaultdict(list)
+    for point in tables.read_csv(place.taken / tables.CURVES) if taken else ():
+        curves[point["cell"]].append(point)
+    examples = tables.Examples(place.taken)
+    known, sizes = {cell.id: cell for cell in cells}, _count_together(place)
+    arrays: tables.Arrays = {}
+    points: list[tables.Row] = []
+    for cell in cells:
+        if cell.id in taken:
+            points += curves[cell.id]
+        else:
+            rows[cell.id] = row = _make_row(place, cell, sizes.get(cell.id, 1))
+            points += _list_points(cell.id, row["step"], _list_lines(place, cell, known))
+        for name in cell.evaluations:
+            found = place.read_arrays(cell, name)
+            if cell.id in taken:
+                found = examples.read(cell.id, name)
+            arrays |= {f"{cell.id}/{name}/{key}": array for key, array in found.items()}
+    tables.save_tables(place.workdir, [rows[cell.id] for cell in cells], points, arrays)
+
+
+def _count_together(place: StudyFolder) -> dict[str, int]:
+    """Return how many cells share the time of the training of each."""
+    groups = place.groups().values()
+    return {cell: len(group.cells) for group in groups for cell in group.cells}
+
+
+def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
+    """Return the row of a cell, as its folder has it; a metric that is missing has no key."""
     state, trained = place.read_state(cell), place.read_trained(cell.id)
     results = {name: place.read_result(cell, name) for name in cell.evaluations}
     made = {name: result for name, result in results.items() if result is not None}
-    metrics = {
-        f"{name}/{key}": float(value)
-        for name, result in made.items()
-        for key, value in result.metrics.items()
-        if _is_finite(value)
-    }
     environment = _read_environment(place.cell(cell.id))
-    machine = environment.get("machine") or {}
-    data = {}
-    for name in ("", *cell.evaluations):
-        run = _read_environment(place.finetune(cell.id, name) if name else place.cell(cell.id))
-        if {"corpus", "tokenizer"} <= run.keys():
-            data[name] = [str(run["corpus"]), str(run["tokenizer"])]
-    return Result(
-        cell,
-        state,
-        metrics,
-        errors={name: result.error for name, result in made.items() if result.error},
-        seconds=trained.seconds if trained else state.seconds / together,
-        evaluation_seconds=sum(result.seconds for result in made.values()),
-        parameters=environment.get("parameters"),
-        hardware=_name_hardware(machine),
-        begun=begun,
-        ended=max([trained.ended if trained else "", *(one.ended for one in made.values())]),
-        vocabulary=environment.get("vocabulary") or cell.vocabulary,
-        data=data,
-        evaluated={name: result.spec for name, result in made.items()},
-    )
+    vocabulary = environment.get("vocabulary") or cell.vocabulary
+    row: dict[str, Any] = {"cell": cell.id, "state": state.name}
+    for axis, label in cell.labels.items():
+        row |= zip(tables.name_columns(axis), (label, cell.values.get(axis)), strict=True)
+    row |= {"seed": cell.seed, "step": state.step, "steps": state.steps}
+    for kind in SPENT:
+        size = vocabulary or cell.config.tokenizer.vocab_size
+        row[kind] = clock(kind, cell.config, size)(state.step)
+    row["seconds"] = round(trained.seconds if trained else state.seconds / together, 3)
+    row["evaluation_seconds"] = round(sum(result.seconds for result in made.values()), 3)
+    row |= {"parameters": environment.get("parameters") or "", "vocabulary": vocabulary or ""}
+    # A bare carriage return would stand without quotation marks, and then not be read.
+    row["error"] = state.error.replace("\r", " ")[:LONGEST]
+    row["missing"] = " ".join(state.missing)
+    row["hardware"] = _name_hardware(environment.get("machine") or {})
+    times = [trained.ended if trained else "", *(result.ended for result in made.values())]
+    row["ended"] = max(times)
+    objects = {
+        "errors": {name: result.error for name, result in made.items() if result.error},
+        "data": _find_data(place, cell),
+        "evaluated": {name: result.spec for name, result in made.items()},
+    }
+    for name, found in objects.items():
+        row[name] = json.dumps(found, sort_keys=True) if found else ""
+    for name, result in made.items():
+        for key, value in result.metrics.items():
+            if _is_finite(value):
+                row[f"{name}/{key}"] = float(value)
+    return row
+
+
+def _find_data(place: StudyFolder, cell: Cell) -> dict[str, list[str]]:
+    """Return the fingerprints of the data of a cell, by "", and of its fine-tunings."""
+    runs = {"": place.cell(cell.id)}
+    runs |= {name: place.finetune(cell.id, name) for name in cell.evaluations}
+    read = {name: _read_environment(run) for name, run in runs.items()}
+    return {
+        name: [str(found["corpus"]), str(found["tokenizer"])]
+        for name, found in read.items()
+        if {"corpus", "tokenizer"} <= found.keys()
+    }
 
 
 def _read_environment(run: Path) -> dict[str, Any]:
@@ -124,10 +159,10 @@ def _read_environment(run: Path) -> dict[str, Any]:
 
 def _name_hardware(machine: Mapping[str, Any]) -> str:
     """Name the accelerators a cell ran on, or count the cores of its processor."""
-    if machine.get("backend", "cpu") == "cpu":
-        cores = machine.get("cores") or 0
-        return f"{cores} CPU core{'s' * (cores != 1)}" if cores else ""
-    return ", ".join(map(str, machine.get("devices", [])))
+    if machine.get("backend", "cpu") != "cpu":
+        return ", ".join(map(str, machine.get("devices", [])))
+    cores = machine.get("cores") or 0
+    return f"{cores} CPU core{'s' * (cores != 1)}" if cores else ""
 
 
 def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> list[dict[str, Any]]:
@@ -140,18 +175,25 @@ def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> li
     return [row for row in _list_lines(place, trunk, known) if row["step"] <= cell.fork] + own
 
 
-def _read_history(lines: Iterable[Mapping[str, Any]]) -> History:
+def _list_points(
+    cell: str, last: int, lines: Iterable[Mapping[str, Any]]
+) -> Iterator[dict[str, Any]]:
+    """Yield the evaluations during training, and the means of the ledger at the last step."""
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     ledger: dict[str, list[float]] = defaultdict(list)
     for row in lines:
         for key, value in row.items():
             kind, _, name = key.partition("/")
             if kind == "eval" and is_result(name) and _is_finite(value):
-                curves[name][row["step"]] = value
+                curves[key][row["step"]] = value
             elif kind == "train" and name in LEDGER and _is_finite(value):
-                ledger[name].append(value)
-    means = {name: math.fsum(values) / len(values) for name, values in ledger.items()}
-    return History({name: sorted(curve.items()) for name, curve in curves.items()}, means)
+                ledger[key].append(value)
+    for key, curve in curves.items():
+        for step, value in sorted(curve.items()):
+            yield {"cell": cell, "step": step, "metric": key, "value": value}
+    for key, values in ledger.items():
+        mean = math.fsum(values) / len(values)
+        yield {"cell": cell, "step": last, "metric": key, "value": mean}
 
 
 def _is_finite(value: Any) -> bool:

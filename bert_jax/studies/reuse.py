@@ -97,10 +97,8 @@ def _add_rows(target: Path, source: Path, cells: set[str]) -> None:
         kept = [row for row in tables.read_csv(target / name) if row["cell"] not in cells]
         return kept + [row for row in tables.read_csv(source / name) if row["cell"] in cells]
 
-    rows = merge(tables.ROWS)
     arrays = tables.Examples(target).read_all()
     for name, array in tables.Examples(source).read_all().items():
         if name.partition("/")[0] in cells:
             arrays[name] = array
-    columns = list(dict.fromkeys(column for row in rows for column in row))
-    tables.save_tables(target, columns, rows, merge(tables.CURVES), arrays)
+    tables.save_tables(target, merge(tables.ROWS), merge(tables.CURVES), arrays)

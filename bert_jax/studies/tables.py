@@ -16,7 +16,7 @@ import io
 import json
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,52 +31,32 @@ from bert_jax.system import disk, opening
 
 ROWS, CURVES, EXAMPLES = "results.csv", "curves.csv", "examples.npz"
 POINT = ("cell", "step", "metric", "value")  # columns of curves.csv
-# Columns of results.csv; those of the axes stand behind the identity, metrics at the end.
-IDENTITY = ("cell", "state")
-PROGRESS = ("seed", "step", "steps", *SPENT, "seconds", "evaluation_seconds")
-LAST = ("parameters", "vocabulary", "error", "missing", "hardware", "ended")
+# Columns of results.csv; those of the axes stand between both, metrics at the end.
+FIRST = ("cell", "state")
+LAST = (
+    *("seed", "step", "steps", *SPENT, "seconds", "evaluation_seconds", "parameters"),
+    *("vocabulary", "error", "missing", "hardware", "ended", "errors", "data", "evaluated"),
+)
 OBJECTS = ("errors", "data", "evaluated")  # fields of a result that are written as JSON
-FIXED = (*IDENTITY, *PROGRESS, *LAST, *OBJECTS)
 MOST = 1 << 34  # bytes of the examples of all cells
-LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
 RESTORE = "restore it; `bert-jax study` writes it from the cells"
 Row = Mapping[str, Any]
 Arrays = dict[str, np.ndarray]
 
 
-def write_tables(
-    folder: Path, found: Sequence[Result], read_arrays: Callable[[Result, str], Arrays]
-) -> None:
-    """Write the three tables of cells, finished or not.
-
-    Args:
-      folder: where they are written.
-      found: the cells.
-      read_arrays: returns the sums and counts by example of an evaluation of a cell.
-    """
-    arrays: Arrays = {}
-    points: list[Row] = []
-    for result in found:
-        for name in result.entry.evaluations:
-            for key, array in read_arrays(result, name).items():
-                arrays[f"{result.entry.id}/{name}/{key}"] = array
-        for step, metric, value in _list_points(result):
-            points.append(dict(zip(POINT, (result.entry.id, step, metric, value), strict=True)))
-    of_axes = [column for axis in found[0].entry.labels for column in _name_columns(axis)]
-    # As evaluations report them, the order in which pages show them.
-    metrics = dict.fromkeys(key for result in found for key in result.metrics)
-    columns = [*IDENTITY, *of_axes, *PROGRESS, *LAST, *OBJECTS, *metrics]
-    save_tables(folder, columns, [_write_row(result) for result in found], points, arrays)
-
-
 def save_tables(
-    folder: Path, columns: Sequence[str], rows: Sequence[Row], points: Iterable[Row], arrays: Arrays
+    folder: Path, rows: Sequence[Row], points: Iterable[Row], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write three tables, each in one move; results.csv last."""
+    """Write the three tables of cells, each in one move; results.csv last."""
     packed = io.BytesIO()
     np.savez_compressed(packed, **dict[str, Any](arrays))
     folder.mkdir(parents=True, exist_ok=True)
     disk.write(folder / EXAMPLES, packed.getvalue())
+    named = dict.fromkeys(column for row in rows for column in row)
+    # Metrics as evaluations report them, the order in which pages show them.
+    of_axes = [name for name in named if name not in (*FIRST, *LAST) and "/" not in name]
+    metrics = [name for name in named if "/" in name]
+    columns = [*FIRST, *of_axes, *LAST, *metrics]
     for name, fields, lines in ((CURVES, POINT, points), (ROWS, columns, rows)):
         text = io.StringIO()
         writer = csv.DictWriter(text, fields, restval="", lineterminator="\n")
@@ -94,45 +74,16 @@ def read_tables(folder: Path, cells: Iterable[Cell], begun: str = "") -> dict[st
         for cell in cells:
             if cell.id in rows:
                 history = histories.get(cell.id, History())
-                found[cell.id] = _read_row(cell, rows[cell.id], history, begun)
+                found[cell.id] = read_row(cell, rows[cell.id], history, begun, taken=True)
     return found
 
 
-def is_finished(result: Result) -> bool:
-    """Tell whether a cell has the results of all its evaluations as they are defined now."""
-    wanted = {name: hash_evaluation(result.entry, name) for name in result.entry.evaluations}
-    return result.state.name == "done" and wanted.items() <= dict(result.evaluated).items()
-
-
-# --- rows -----------------------------------------------------------------------------------------
-
-
-def _write_row(result: Result) -> Row:
-    """Return the row of a cell, finished or not; values that are missing have no key."""
-    cell, state = result.entry, result.state
-    row: dict[str, Any] = {"cell": cell.id, "state": state.name}
-    for axis, label in cell.labels.items():
-        row |= dict(zip(_name_columns(axis), (label, cell.values.get(axis)), strict=True))
-    row |= {"seed": cell.seed, "step": state.step, "steps": state.steps}
-    row |= {kind: result.spent(kind) for kind in SPENT}
-    row["seconds"] = round(result.seconds, 3)
-    row["evaluation_seconds"] = round(result.evaluation_seconds, 3)
-    # A bare carriage return would stand without quotation marks, and then not be read.
-    row |= {"error": state.error.replace("\r", " ")[:LONGEST], "missing": " ".join(state.missing)}
-    for name in ("parameters", "vocabulary", "hardware", "ended"):
-        row[name] = getattr(result, name)
-    for name in OBJECTS:
-        if value := getattr(result, name):
-            row[name] = json.dumps(value, sort_keys=True)
-    return row | dict(result.metrics)
-
-
-def _read_row(cell: Cell, row: Mapping[str, str], history: History, begun: str) -> Result:
-    """Make a result from its row."""
+def read_row(cell: Cell, row: Row, history: History, begun: str, taken: bool) -> Result:
+    """Make a result from the row of a cell; `taken` is whether a table had it."""
     metrics = {
-        key: float(text)
-        for key, text in row.items()
-        if text and "/" in key and key.partition("/")[0] in cell.evaluations
+        key: float(value)
+        for key, value in row.items()
+        if "/" in key and key.partition("/")[0] in cell.evaluations and value != ""
     }
     step, steps, missing = int(row["step"]), int(row["steps"]), tuple(row["missing"].split())
     objects = {name: json.loads(row[name] or "{}") for name in OBJECTS}
@@ -148,19 +99,22 @@ def _read_row(cell: Cell, row: Mapping[str, str], history: History, begun: str) 
         ended=row["ended"],
         history=history,
         vocabulary=int(row["vocabulary"] or 0) or None,
-        costs={kind: float(row[kind]) for kind in SPENT if row[kind]},
-        taken=True,
+        costs={kind: float(row[kind]) for kind in SPENT if row[kind] != ""},
+        taken=taken,
         **objects,
     )
 
 
-def _list_points(result: Result) -> Iterator[tuple[int, str, float]]:
-    """Yield the curves of a cell, and the means of its ledger at its last step."""
-    for name, curve in result.history.evaluations.items():
-        for step, value in curve:
-            yield step, f"eval/{name}", value
-    for name, mean in result.history.ledger.items():
-        yield result.state.step, f"train/{name}", mean
+def is_finished(result: Result) -> bool:
+    """Tell whether a cell has the results of all its evaluations as they are defined now."""
+    wanted = {name: hash_evaluation(result.entry, name) for name in result.entry.evaluations}
+    return result.state.name == "done" and wanted.items() <= dict(result.evaluated).items()
+
+
+def name_columns(axis: str) -> tuple[str, str]:
+    """Name the two columns of an axis, labels and values, unlike any fixed column."""
+    name = f"axis.{axis}" if axis in (*FIRST, *LAST) else axis
+    return name, f"{name}.value"
 
 
 def _read_histories(path: Path) -> dict[str, History]:
@@ -176,12 +130,6 @@ def _read_histories(path: Path) -> dict[str, History]:
             else:
                 ledgers[row["cell"]][name] = value
     return {cell: History(curves[cell], ledgers[cell]) for cell in {*curves, *ledgers}}
-
-
-def _name_columns(axis: str) -> tuple[str, str]:
-    """Name the two columns of an axis, labels and values, unlike any fixed column."""
-    name = f"axis.{axis}" if axis in FIXED else axis
-    return name, f"{name}.value"
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -210,15 +158,14 @@ class Examples:
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / EXAMPLES
-        self._names: dict[str, list[str]] = {}  # by CELL/EVALUATION
-        self._arrays: Any = None
+        self._arrays: Mapping[str, np.ndarray] = {}
+        self._names: dict[str, list[str]] = defaultdict(list)  # by CELL/EVALUATION
         if os.path.lexists(self._path):
             with _naming_damage(self._path, *DAMAGE):
                 packed = opening.read(self._path, DataError, MOST, RESTORE)
                 self._arrays = np.load(io.BytesIO(packed))
-                for name in self._arrays.files:
-                    cell, evaluation, _ = name.split("/", 2)
-                    self._names.setdefault(f"{cell}/{evaluation}", []).append(name)
+                for name in [*self._arrays]:
+                    self._names["/".join(name.split("/", 2)[:2])].append(name)
 
     def read(self, cell: str, evaluation: str) -> Arrays:
         """Read the arrays of an evaluation of a cell by name; {} if there are none."""
@@ -229,4 +176,4 @@ class Examples:
     def read_all(self) -> Arrays:
         """Read all arrays by CELL/EVALUATION/NAME."""
         with _naming_damage(self._path, *DAMAGE):
-            return {name: self._arrays[name] for names in self._names.values() for name in names}
+            return {name: self._arrays[name] for name in [*self._arrays]}

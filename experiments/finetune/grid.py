@@ -100,7 +100,7 @@ def main() -> int:
         study = f"{Path(__file__).resolve()}:{spec}"
         code = cli.execute(["study", "run", study, f"--workdir={args.workdir}", *flags])
     if (args.workdir / "study.json").exists():
-        cells = gather_cells(StudyFolder(args.workdir), history=False)
+        cells = gather_cells(StudyFolder(args.workdir))
         print(report(cells, args.metric or cells[0].entry.config.checkpoints.best))
     return code
 

@@ -68,10 +68,10 @@ def read_arrays(folder: Path, cell: str) -> dict[str, bytes]:
 
 
 def test_tables_have_all_that_cells_have(place, kept):
-    gathered = {result.entry.id: result for result in results.gather_cells(place)}
+    gathered = {result.entry.id: result for result in results.read_results(place)}
     for result in results.read_results(kept):
         cell = gathered[result.entry.id]
-        assert (result.taken, result.state.name, result.entry) == (True, "done", cell.entry)
+        assert (result.state.name, result.entry) == ("done", cell.entry)
         assert (result.metrics, result.history) == (cell.metrics, cell.history)
         assert (result.evaluated, tables.is_finished(result)) == (cell.evaluated, True)
         for kind in ("tokens", "predictions", "flops"):
@@ -176,7 +176,7 @@ def test_parts_make_one_study(tmp_path):
     assert (seeds, len(finished.rows)) == ({0}, 2)
     for result in results.read_results(whole):
         source = parts[result.entry.seed]
-        (other,) = [r for r in results.gather_cells(source) if r.entry.id == result.entry.id]
+        (other,) = [r for r in results.read_results(source) if r.entry.id == result.entry.id]
         assert (result.state.name, result.metrics) == ("done", other.metrics)
         assert result.history == other.history
         assert read_arrays(whole.workdir, other.entry.id) == {
