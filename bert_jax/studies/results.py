@@ -14,7 +14,7 @@ from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files, tables
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import LEDGER, SPENT, History, Result, clock
+from bert_jax.studies.report.collect import LEDGER, SPENT, History, Result, make_clock
 from bert_jax.studies.spec import Cell
 
 LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
@@ -117,7 +117,7 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
     row |= {"seed": cell.seed, "step": state.step, "steps": state.steps}
     for kind in SPENT:
         size = vocabulary or cell.config.tokenizer.vocab_size
-        row[kind] = clock(kind, cell.config, size)(state.step)
+        row[kind] = make_clock(kind, cell.config, size)(state.step)
     row["seconds"] = round(trained.seconds if trained else state.seconds / together, 3)
     row["evaluation_seconds"] = round(sum(result.seconds for result in made.values()), 3)
     row |= {"parameters": environment.get("parameters") or "", "vocabulary": vocabulary or ""}
