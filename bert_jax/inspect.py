@@ -86,8 +86,8 @@ def _flags_of_embeddings(parser: cli.Parser) -> None:
     pooling += "[SEP], as predict embed has it) or cls (the model's own, else tokens)"
     add(pooling, "--pooling", choices=("tokens", "mean", "cls"))
     add("a point is a text, or a word of one (texts)", "--points", choices=("texts", "words"))
-    method = "projection to two dimensions; umap needs the package umap-learn (pca)"
-    add(method, "--method", choices=("pca", "tsne", "umap"))
+    method = "projection to two dimensions (pca)"
+    add(method, "--method", choices=("pca", "tsne"))
     near = "nearest neighbours listed, at most 100 (5)"
     add(near, "--neighbours", type=cli.positive, metavar="K")
 

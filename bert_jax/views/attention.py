@@ -6,9 +6,9 @@ is read back is off by 0.004 at most near 1, and by far less near 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
@@ -18,21 +18,13 @@ from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.models.encoder import read_layers
 from bert_jax.predictors.base import Row
-from bert_jax.reporting import page as pages
-from bert_jax.views import common
-from bert_jax.views.texts import Texts, model_facts, model_name, shorten, visible
+from bert_jax.views import document
+from bert_jax.views.document import make_visible, shorten
+from bert_jax.views.texts import Texts
 
 MOST = 1 << 26  # weights on a page
 SEVERAL = 8  # texts side by side
 TITLE = 200  # characters of a text above its figures
-FIGURES = ("lines", "matrix", "thumbnails")  # which the script draws, for each text
-
-
-class Measures(NamedTuple):
-    """Statistics of the heads on one text, [layers, heads]."""
-
-    entropy: np.ndarray  # nats
-    distance: np.ndarray  # tokens
 
 
 def page(texts: Texts, rows: Sequence[Row]) -> str:
@@ -41,17 +33,14 @@ def page(texts: Texts, rows: Sequence[Row]) -> str:
     if not rows or len(rows) > SEVERAL:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
     parts, cut = texts.parts(rows)
-    special = run.tokenizer.special
+    special, cfg = run.tokenizer.special, run.config.model
     longest = max(special.added(len(row)) + sum(map(len, row)) for row in parts)
     batch = encoding.pad_rows(special, parts, longest)
-    cfg = run.config.model
-    assert cfg.layers is not None
-    assert cfg.heads is not None
-    amount = batch["tokens"].size * longest * cfg.layers * cfg.heads
+    layers, heads = cfg.layers or 0, cfg.heads or 0
+    amount = batch["tokens"].size * longest * layers * heads
     if amount > MOST:
         raise DataError(
-            f"{amount:,} weights in {cfg.layers} layers of {cfg.heads} heads; "
-            f"a page takes {MOST:,}",
+            f"{amount:,} weights in {layers} layers of {heads} heads; a page takes {MOST:,}",
             "give shorter texts, or one at a time",
         )
     weights = compute_attention(run, batch)
@@ -61,9 +50,8 @@ def page(texts: Texts, rows: Sequence[Row]) -> str:
         with_rollout = np.concatenate([text, compute_rollout(text)[:, None]], axis=1)
         contents.append(
             {
-                "text": [shorten(visible(field), TITLE) for field in row.fields.values()],
-                "cut": cut[number],
-                "tokens": [visible(run.tokenizer.shown[token]) for token in ids],
+                "text": [shorten(make_visible(field), TITLE) for field in row.fields.values()],
+                "tokens": [make_visible(run.tokenizer.shown[token]) for token in ids],
                 "segments": batch["type_ids"][number, : text.shape[-1]].tolist(),
                 "special": [token in (special.cls, special.sep) for token in ids],
                 "weights": pack_weights(with_rollout),
@@ -71,13 +59,18 @@ def page(texts: Texts, rows: Sequence[Row]) -> str:
         )
     every = cfg.global_every
     data = {
-        "layers": cfg.layers,
-        "heads": cfg.heads,
+        "layers": layers,
+        "heads": heads,
         "causal": cfg.causal,
-        "windows": [0 if every and i % every == 0 else cfg.window for i in range(cfg.layers)],
+        "windows": [0 if every and i % every == 0 else cfg.window for i in range(layers)],
         "texts": contents,
     }
-    return _write_document(run, data, [measure_heads(text) for text in weights])
+    facts = [f"{layers} layers", f"{heads} heads", f"hidden size {cfg.hidden}"]
+    facts += ["causal"] if cfg.causal else []
+    facts += [f"window of {cfg.window}"] if cfg.window else []
+    facts.append(" and ".join(f"{len(text['tokens'])} tokens" for text in contents))
+    facts += [f"text {i} is cut to the length the model takes" for i, c in enumerate(cut, 1) if c]
+    return _write_document(run, data, weights, facts)
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -97,14 +90,17 @@ def compute_attention(run: runs.TrainedModel, batch: dict[str, np.ndarray]) -> l
     return [weights[:, i, :, :n, :n] for i, n in enumerate(counts)]
 
 
-def measure_heads(weights: np.ndarray) -> Measures:
-    """Compute each head's entropy and distance of attention, means over query tokens."""
+def measure_entropy(weights: np.ndarray) -> np.ndarray:
+    """Measure each head's entropy in nats, the mean over query tokens [layers, heads]."""
+    p = weights.astype(np.float64)  # [layers, heads, n, n]
+    return -(p * np.log(np.where(p > 0, p, 1))).sum(-1).mean(-1)
+
+
+def measure_distance(weights: np.ndarray) -> np.ndarray:
+    """Measure how many tokens away each head attends, the mean over tokens [layers, heads]."""
     index = np.arange(weights.shape[-1])
     away = np.abs(index[:, None] - index)  # [n, n]
-    p = weights.astype(np.float64)  # [layers, heads, n, n]
-    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(-1).mean(-1)
-    distance = (p * away).sum(-1).mean(-1)
-    return Measures(entropy, distance)
+    return (weights.astype(np.float64) * away).sum(-1).mean(-1)
 
 
 def compute_rollout(weights: np.ndarray) -> np.ndarray:
@@ -124,85 +120,45 @@ def compute_rollout(weights: np.ndarray) -> np.ndarray:
 
 def pack_weights(weights: np.ndarray) -> str:
     """Write weights as base64 of deflated bytes, each 255 times the root of a weight."""
-    return common.pack_bytes(np.rint(255 * np.sqrt(weights)).astype(np.uint8).tobytes())
+    return document.pack_bytes(np.rint(255 * np.sqrt(weights)).astype(np.uint8).tobytes())
 
 
 # --- document ----------------------------------------------------------------------------------
 
 
 def _write_document(
-    run: runs.TrainedModel, data: dict[str, Any], measured: Sequence[Measures]
+    run: runs.TrainedModel,
+    data: dict[str, Any],
+    weights: Sequence[np.ndarray],
+    facts: Sequence[str],
 ) -> str:
-    """Write the page: tables for browsers without script, the data, and the script."""
-    texts = data["texts"]
-    several = len(texts) > 1
-    boxes = {
-        figure: "".join(
+    """Write the page: boxes for the figures that the script draws, and tables of all heads."""
+    several = len(weights) > 1
+    parts = {}
+    for figure in ("lines", "matrix", "thumbnails"):
+        parts[figure] = "".join(
             f'<div class="box" data-figure="{figure}" data-text="{i}"></div>'
-            for i in range(len(texts))
+            for i in range(len(weights))
         )
-        for figure in FIGURES
-    }
-    tables = {
-        name: "".join(
-            _write_heads(name, getattr(measure, name), _write_title(text, "h3") if several else "")
-            for measure, text in zip(measured, texts, strict=True)
-        )
-        for name in Measures._fields
-    }
-    body = pages.fill(
+    titles = [_write_title(text, "h3") if several else "" for text in data["texts"]]
+    layers = [str(number + 1) for number in range(data["layers"])]
+    for name, measure in (("entropy", measure_entropy), ("distance", measure_distance)):
+        parts[name] = ""
+        for title, text in zip(titles, weights, strict=True):
+            table = document.write_shades(layers, measure(text), "layer")
+            parts[name] += f'<div class="box" data-name="{name}">{title}{table}</div>'
+    return document.write_page(
         __file__,
-        facts=_write_facts(run, data),
-        title="" if several else _write_title(texts[0], "p class=text"),
-        layers=_write_options(range(1, data["layers"] + 1)),
-        heads=_write_options([*range(1, data["heads"] + 1), "rollout"]),
-        data=common.data_script(data),
-        **boxes,
-        **tables,
+        f"Attention of {document.name_model(run)}",
+        data,
+        facts=document.write_facts(run, facts),
+        text="" if several else _write_title(data["texts"][0], "p class=text"),
+        layers=document.write_options(layers),
+        heads=document.write_options([*range(1, data["heads"] + 1), "rollout"]),
+        **parts,
     )
-    style = common.STYLE + pages.asset(__file__, ".css")
-    script = common.SCRIPT + pages.asset(__file__, ".js")
-    return pages.page(f"Attention of {model_name(run)}", body, style, script)
-
-
-def _write_options(names: Iterable[Any]) -> str:
-    return "".join(f"<option value={i}>{name}</option>" for i, name in enumerate(names))
-
-
-def _write_facts(run: runs.TrainedModel, data: dict[str, Any]) -> str:
-    """Describe the model, and what the page leaves out."""
-    cfg = run.config.model
-    facts = model_facts(run)
-    facts += [f"{cfg.layers} layers", f"{cfg.heads} heads", f"hidden size {cfg.hidden}"]
-    if cfg.causal:
-        facts.append("causal")
-    if cfg.window:
-        facts.append(f"window of {cfg.window}")
-    facts.append(" and ".join(f"{len(text['tokens'])} tokens" for text in data["texts"]))
-    for number, text in enumerate(data["texts"], 1):
-        if text["cut"]:
-            facts.append(f"text {number} is cut to the length the model takes")
-    return " · ".join(facts)
 
 
 def _write_title(text: dict[str, Any], tag: str) -> str:
     parts = " | ".join(f"<bdi>{escape(part)}</bdi>" for part in text["text"])
     return f"<{tag}>{parts}</{tag.partition(' ')[0]}>"
-
-
-def _write_heads(name: str, values: np.ndarray, title: str) -> str:
-    """Tabulate layers by heads, shaded from the lowest to the highest value."""
-    low = float(values.min())
-    spread = (float(values.max()) - low) or 1.0
-    head = "".join(f"<th class=n scope=col>{number + 1}</th>" for number in range(values.shape[1]))
-    lines = ""
-    for layer, row in enumerate(values):
-        cells = "".join(
-            f'<td class=n style="--w:{(value - low) / spread:.3f}">{value:.3f}</td>'
-            for value in row
-        )
-        lines += f"<tr><th scope=row>{layer + 1}</th>{cells}</tr>"
-    return (
-        f'<div class="box">{title}<div class="scroll"><table class="heads" data-name="{name}">'
-        f"<tr><th scope=col>layer</th>{head}</tr>{lines}</table></div></div>"
-    )

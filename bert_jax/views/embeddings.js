@@ -1,7 +1,5 @@
 // Draws the map of `bert-jax inspect embeddings`, and shows the layer and pooling that are chosen.
-const byId = id => document.getElementById(id);
-const layer = byId('layer'), pooling = byId('pooling'), find = byId('find'), plain = byId('plain');
-const svg = byId('map'), lines = [...document.querySelectorAll('#near tbody tr')];
+const layer = byId('layer'), pooling = byId('pooling'), find = byId('find'), svg = byId('map');
 const GROUPS = 12; // colours; points of further groups share the last one
 let chosen = 0, group = null;
 
@@ -11,98 +9,103 @@ const groupsOf = data.rows.map(row => data.labels[row]
 const counts = new Map();
 for (const name of groupsOf) if (name !== null) counts.set(name, (counts.get(name) || 0) + 1);
 const names = [...counts.keys()].sort((a, b) => counts.get(b) - counts.get(a));
-const colourOf = name => hue(Math.min(names.indexOf(name), GROUPS - 1));
+const groupOf = i => Math.min(names.indexOf(groupsOf[i]), GROUPS - 1);
 
 const view = () => data.views[`${layer.value} ${pooling.value}`];
-const isHidden = i => plain.checked && data.punctuation.includes(i);
-function isFound(i) {
-  const place = names.indexOf(groupsOf[i]);
-  if (group !== null && Math.min(place, GROUPS - 1) !== group) return false;
-  return data.names[i].toLowerCase().includes(find.value.trim().toLowerCase());
-}
+const isFound = i => (group === null || groupOf(i) === group)
+  && data.names[i].toLowerCase().includes(find.value.trim().toLowerCase());
 
 const points = data.names.map((name, i) => {
   const point = svg.appendChild(document.createElementNS(SVG, 'circle'));
   point.setAttribute('r', .018);
-  point.style.fill = groupsOf[i] === null ? 'var(--c1)' : colourOf(groupsOf[i]);
+  point.style.fill = groupsOf[i] === null ? 'var(--c1)' : hue(groupOf(i));
   point.appendChild(document.createElementNS(SVG, 'title')).textContent = name;
-  point.addEventListener('click', () => { chosen = i; show(); });
+  point.addEventListener('click', () => choose(i));
   return point;
 });
 
-/** List neighbours as buttons that choose them, or as text. */
-function listNear(entries) {
-  const list = make('ol');
-  for (const { name, place, cosine, i } of entries) {
-    const item = list.appendChild(make('li'));
-    const label = item.appendChild(make(i === undefined ? 'span' : 'button', { className: 'go' }));
-    label.append(make('bdi', { textContent: name }));
-    item.append(' ', make('small', { textContent: place }), ' ',
-      make('b', { textContent: cosine.toFixed(3) }));
-    if (i !== undefined) label.addEventListener('click', () => { chosen = i; show(); });
-  }
-  return list;
+const lines = data.names.map((name, i) => {
+  const line = document.querySelector('#near tbody').appendChild(make('tr'));
+  line.append(make('td', { className: 'n', textContent: data.places[i] }), make('th'),
+    make('td', { className: 'n', textContent: data.counts[i] }),
+    make('td', { className: 'near' }), make('td', { className: 'near' }));
+  line.cells[1].append(make('bdi', { dir: 'auto', textContent: name }));
+  line.cells[1].addEventListener('click', () => choose(i));
+  return line;
+});
+
+function choose(i) {
+  chosen = i;
+  show();
 }
 
+/** Return the neighbours of a point among the points, and in the vocabulary. */
 function nearOf(i) {
-  const [ids, cosines] = (plain.checked && view().plain) || view().near;
+  const [ids, cosines] = view().near;
   return ids[i].map((other, k) =>
     ({ name: data.names[other], place: data.places[other], cosine: cosines[i][k], i: other }));
 }
 function wordsOf(i) {
   const [found, cosines] = view().words || [[], []];
-  return (found[i] || []).map((name, k) => ({ name, place: '', cosine: cosines[i][k] }))
-    .filter(({ cosine }) => cosine >= data.least);
+  return (found[i] || []).map((name, k) => ({ name, place: '', cosine: cosines[i][k] }));
+}
+
+/** Make an element for each neighbour; those that are points are buttons that choose them. */
+function makeNear(entries, tag) {
+  return entries.map(({ name, place, cosine, i }) => {
+    const item = make(tag), label = item.appendChild(make(i === undefined ? 'span' : 'button',
+      { className: 'go' }));
+    label.append(make('bdi', { textContent: name }));
+    item.append(' ', make('small', { textContent: place }), ' ',
+      make('b', { textContent: cosine.toFixed(3) }));
+    if (i !== undefined) label.addEventListener('click', () => choose(i));
+    return item;
+  });
 }
 
 function showOne() {
-  const box = byId('one'), words = wordsOf(chosen), text = data.texts[data.rows[chosen]];
-  box.hidden = false;
+  const box = byId('one'), words = makeNear(wordsOf(chosen), 'li'), list = make('ol');
+  const said = `${data.places[chosen]} · ${data.texts[data.rows[chosen]]}`;
+  list.append(...makeNear(nearOf(chosen), 'li'));
   box.replaceChildren(make('h3', { textContent: data.names[chosen] }),
-    make('p', { className: 'note', textContent: `${data.places[chosen]} · ${text}` }),
-    make('h4', { textContent: 'Nearest here' }), listNear(nearOf(chosen)));
-  if (words.length) box.append(make('h4', { textContent: 'Nearest in the vocabulary' }),
-    listNear(words));
+    make('p', { className: 'note', textContent: said }),
+    make('h4', { textContent: 'Nearest here' }), list);
+  if (!words.length) return;
+  const last = make('ol');
+  last.append(...words);
+  box.append(make('h4', { textContent: 'Nearest in the vocabulary' }), last);
 }
 
 /** Place the points of the chosen layer and pooling, and list the neighbours of each. */
 function showView() {
-  const current = view();
-  const [xs, ys] = [0, 1].map(axis => current.xy.map(place => axis ? -place[1] : place[0]));
+  const { xy, shares } = view();
+  const xs = xy.map(([x]) => x), ys = xy.map(([, y]) => -y);
   const [left, top] = [xs, ys].map(places => Math.min(...places) - .1);
-  svg.setAttribute('viewBox', [left, top, Math.max(...xs) + .1 - left,
-    Math.max(...ys) + .1 - top].join(' '));
+  const [right, bottom] = [xs, ys].map(places => Math.max(...places) + .1);
+  svg.setAttribute('viewBox', [left, top, right - left, bottom - top].join(' '));
   points.forEach((point, i) => {
     point.setAttribute('cx', xs[i]);
     point.setAttribute('cy', ys[i]);
-    for (const [cell, entries] of [[3, nearOf(i)], [4, wordsOf(i)]])
-      lines[i].cells[cell].replaceChildren(...entries.map(({ name, place, cosine }) => {
-        const item = make('span');
-        item.append(make('bdi', { textContent: name }), ' ', make('small', { textContent: place }),
-          ' ', make('b', { textContent: cosine.toFixed(3) }));
-        return item;
-      }));
+    lines[i].cells[3].replaceChildren(...makeNear(nearOf(i), 'span'));
+    lines[i].cells[4].replaceChildren(...makeNear(wordsOf(i), 'span'));
   });
-  byId('map-note').textContent = current.shares ? 'Axes: '
-    + current.shares.map(share => `${(100 * share).toFixed(1)} %`).join(' and ')
-    + ' of the variance. A click chooses a point.' : 'A click chooses a point.';
+  const axes = shares?.map(share => `${(100 * share).toFixed(1)} %`).join(' and ');
+  byId('map-note').textContent = (axes ? `Axes: ${axes} of the variance. ` : '')
+    + 'A click chooses a point.';
   show();
 }
 
 /** Show which points are found, chosen and near the chosen one. */
 function show() {
-  const near = new Set(nearOf(chosen).map(({ i }) => i));
-  let found = 0;
+  const near = new Set(view().near[0][chosen]);
   points.forEach((point, i) => {
-    const hidden = isHidden(i), is = isFound(i);
-    found += is && !hidden;
-    point.style.display = hidden ? 'none' : '';
-    point.classList.toggle('dim', !is);
+    point.classList.toggle('dim', !isFound(i));
     point.classList.toggle('neighbour', near.has(i));
     point.classList.toggle('chosen', i === chosen);
-    lines[i].hidden = hidden || !is;
+    lines[i].hidden = !isFound(i);
   });
-  byId('found').textContent = find.value || group !== null ? `${found} of ${points.length}` : '';
+  const found = lines.filter(line => !line.hidden).length;
+  byId('found').textContent = found < points.length ? `${found} of ${points.length}` : '';
   showOne();
 }
 
@@ -122,24 +125,16 @@ names.slice(0, GROUPS).forEach((name, k) => {
     show();
   });
 });
-for (const select of [layer, pooling])
-  for (const option of [...select.options])
-    option.disabled = !Object.keys(data.views).some(key =>
-      key.split(' ')[select === layer ? 0 : 1] === option.value);
-byId('plain-of').hidden = !data.punctuation.length;
+const known = Object.keys(data.views).map(key => key.split(' '));
+[layer, pooling].forEach((select, at) => [...select.options].forEach(option => {
+  option.disabled = !known.some(key => key[at] === option.value);
+}));
 find.addEventListener('input', show);
-for (const control of [layer, pooling, plain]) control.addEventListener('change', showView);
+for (const control of [layer, pooling]) control.addEventListener('change', showView);
 byId('controls').addEventListener('submit', event => {
   event.preventDefault();
-  const found = points.map((_, i) => i).filter(i => isFound(i) && !isHidden(i));
-  if (found.length) chosen = found[(found.indexOf(chosen) + 1) % found.length];
-  show();
+  const found = points.map((_, i) => i).filter(isFound);
+  if (found.length) choose(found[(found.indexOf(chosen) + 1) % found.length]);
 });
-for (const line of lines) line.addEventListener('click', () => {
-  chosen = lines.indexOf(line);
-  show();
-});
-byId('controls').hidden = false;
-byId('first').hidden = true;
 showView();
 document.documentElement.dataset.ready = '1';

@@ -12,11 +12,12 @@ import numpy as np
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.base import Model, OfText, Row
 from bert_jax.predictors.masked import Unmask
+from bert_jax.predictors.options import Options
 from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.svg import draw
-from bert_jax.views import common
-from bert_jax.views.texts import model_facts, shorten, visible
+from bert_jax.views import document
+from bert_jax.views.document import make_visible, shorten
 
 SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
@@ -30,65 +31,61 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
     run = reader.model.run
     if not rows or len(rows) > SEVERAL:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
-    options = dataclasses.replace(reader.model.options, **settings)
     if "causal_lm" in run.config.objectives:
         raise ConfigError(
             f"{run.folder} writes from left to right", "the page shows how a masked model fills in"
         )
     reader.model.choose("mlm")
-    predictor = Unmask(Model(run, dataclasses.replace(options, show_steps=True)))
-    work = predictor.encode(rows)
-    results = list(work.answer(options.batch_size))
+    options = dataclasses.replace(reader.model.options, **settings, show_steps=True)
+    predictor = Unmask(Model(run, options))
+    results = list(predictor.encode(rows).answer(options.batch_size))
     texts = [_collect(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
-    body = pages.fill(
+    drawn = draw(_describe_chart(texts)) if most > 1 else ""
+    return document.write_page(
         __file__,
-        facts=_write_facts(reader, predictor, texts),
+        "Generation",
+        {"texts": texts},
+        facts=document.write_facts(run, _list_facts(predictor.model.options, texts)),
         rounds=str(most),
-        chart=pages.section(
-            "How sure the model was", draw(_describe_chart(texts)) if most > 1 else "", "charts"
-        ),
+        chart=pages.section("How sure the model was", drawn, "charts"),
         tables="".join(map(_write_table, texts)),
-        data=common.data_script({"texts": texts}),
     )
-    style = common.STYLE + pages.asset(__file__, ".css")
-    script = common.SCRIPT + pages.asset(__file__, ".js")
-    return pages.page("Generation", body, style, script)
 
 
 def _collect(row: Row, result: dict[str, Any]) -> dict[str, Any]:
     """Collect what the page holds of a text: its tokens, and the choices of each round."""
+    steps: list[list[dict[str, Any]]] = []
+    for revealed in result["steps"]:
+        steps.append([])
+        for one in revealed:
+            chance = round(one["probability"], 6)
+            shown = {**one, "token": make_visible(one["token"]), "probability": chance}
+            steps[-1].append(shown)
     return {
-        "text": shorten(visible(row.fields["text"]), TITLE),
-        "final": visible(result["text"]),
-        "tokens": [visible(token) for token in result["tokens"]],
-        "steps": [
-            [
-                {**one, "token": visible(one["token"]), "probability": round(one["probability"], 6)}
-                for one in revealed
-            ]
-            for revealed in result["steps"]
-        ],
+        "text": shorten(make_visible(row.fields["text"]), TITLE) or "(no text)",
+        "final": make_visible(result["text"]),
+        "tokens": [make_visible(token) for token in result["tokens"]],
+        "steps": steps,
     }
 
 
-def _write_facts(reader: OfText, predictor: Unmask, texts: Sequence[dict[str, Any]]) -> str:
-    """Describe the model and how it was asked."""
-    options = predictor.model.options
-    facts = model_facts(reader.model.run)
+def _list_facts(options: Options, texts: Sequence[dict[str, Any]]) -> list[str]:
+    """Describe how the model was asked."""
     masks = [sum(map(len, text["steps"])) for text in texts]
     rounds = [len(text["steps"]) for text in texts]
-    facts += [f"{_join_numbers(masks)} masks", f"{_join_numbers(rounds)} rounds"]
     random = options.order == "random"
-    facts += ["random places" if random else "the surest places first"]
+    facts = [f"{_join_numbers(masks)} masks", f"{_join_numbers(rounds)} rounds"]
+    facts.append("random places" if random else "the surest places first")
     if options.temperature:
-        facts += [f"temperature {options.temperature:g}"]
+        facts.append(f"temperature {options.temperature:g}")
         facts += [f"top-k {options.top_k}"] if options.top_k else []
         facts += [f"top-p {options.top_p:g}"] if options.top_p else []
     else:
-        facts += ["the likeliest tokens"]
-    facts += [f"seed {options.seed or 0}"] if random or options.temperature else []
-    return " · ".join(facts)
+        facts.append("the likeliest tokens")
+    if random or options.temperature:
+        facts.append(f"seed {options.seed or 0}")
+    return facts
 
 
 def _join_numbers(numbers: Sequence[int]) -> str:
@@ -133,9 +130,8 @@ def _write_table(text: dict[str, Any]) -> str:
                 f"<td><bdi>{escape(one['token'])}</bdi></td>"
                 f'<td class="n">{chance:.4f}</td><td>{bar}</td></tr>'
             )
-    title = f"<bdi>{escape(text['text'] or '(no text)')}</bdi>"
     return (
-        f'<div class="box"><h3>{title}</h3>'
+        f'<div class="box"><h3><bdi>{escape(text["text"])}</bdi></h3>'
         '<div class="scroll tall" tabindex=0 role="region" aria-label="choices">'
         '<table class="choices"><tr><th class="n">round</th><th class="n">place</th><th>token</th>'
         f'<th class="n">probability</th><th></th></tr>{lines}</table></div></div>'

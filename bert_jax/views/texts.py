@@ -1,19 +1,12 @@
-"""Texts of a page: reading lines, encoding them, and what pages say of texts and models."""
+"""Readers of the texts of a page: texts and pairs, and texts with labels."""
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Sequence
-from html import escape
-from pathlib import Path
 
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
 from bert_jax.predictors.base import OfText, Row
 from bert_jax.system import jsons
-
-JOINERS = "\u200c\u200d"  # control characters that are part of a word or an emoji
-SIGNS = {"\n": "↵", "\t": "⇥"}
 
 
 class Texts(OfText):
@@ -27,7 +20,7 @@ class Texts(OfText):
         return super().read(number, line)
 
     def parts(self, rows: Sequence[Row]) -> tuple[list[list[list[int]]], list[bool]]:
-        """Return the ids of each row's texts without special tokens, and whether they were cut."""
+        """Encode the texts of each row without special tokens; tell which rows were cut."""
         for row in rows:
             if blank := next((key for key, text in row.fields.items() if not text.strip()), None):
                 raise DataError(f"line {row.number}: {blank} is empty", "give each text some words")
@@ -49,32 +42,3 @@ class Labelled(OfText):
         if stated.get("label") is not None:
             row.fields["label"] = str(stated["label"])
         return row
-
-
-def model_name(run: runs.TrainedModel) -> str:
-    """Return the name of the model's folder."""
-    return Path(run.meta.get("foreign", run.folder)).resolve().name
-
-
-def model_facts(run: runs.TrainedModel) -> list[str]:
-    """Return the model's name and step as HTML, for the line under a page's title."""
-    return [
-        f"<b><bdi>{escape(model_name(run))}</bdi></b>",
-        *([] if "foreign" in run.meta else [f"step {run.step:,}"]),
-    ]
-
-
-def visible(text: str) -> str:
-    """Make control characters visible, such as those that change the direction of text."""
-
-    def shown(c: str) -> str:
-        if c in JOINERS or unicodedata.category(c) not in ("Cc", "Cf"):
-            return c
-        return SIGNS.get(c) or f"⟨U+{ord(c):04X}⟩"
-
-    return "".join(map(shown, text))
-
-
-def shorten(text: str, most: int) -> str:
-    """Cut a long text."""
-    return text if len(text) <= most else f"{text[:most]}…"

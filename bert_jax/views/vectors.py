@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +12,7 @@ import numpy as np
 
 from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from bert_jax.models.encoder import read_layers
 from bert_jax.predictors.base import OfText, Row, Work
 
@@ -22,7 +20,6 @@ MOST = 2000  # points on a page
 ROWS = 16  # texts per batch
 # Tokens whose mean is the vector of a text: its own; with [CLS] and [SEP]; [CLS] alone.
 POOLINGS = ("tokens", "mean", "cls")
-RARE = 0.05  # how often a random vector has a neighbour that is not left out
 ALIKE = 1e-10  # a variance below this share of the mean square is rounding
 
 
@@ -67,7 +64,7 @@ def make_points(reader: OfText, rows: Sequence[Row], words: bool = False) -> Poi
             names.append(text[offsets[start - 1][0] : offsets[end - 2][1]])
             pieces.append(ids_of[row][start - 1 : end - 1])
     vectors = np.concatenate(_compute_means(reader, parts, spans), 1)[:, None]
-    return Points(names, row_of, pieces, ("tokens",), vectors, cut)
+    return Points(names, row_of, pieces, ("word",), vectors, cut)
 
 
 def _check_count(count: int) -> None:
@@ -119,12 +116,6 @@ def _compute_means(
 # --- projection --------------------------------------------------------------------------------
 
 
-def check_method(method: str) -> None:
-    """Refuse a projection whose library is missing, before anything is computed."""
-    if method == "umap" and importlib.util.find_spec("umap") is None:
-        raise ConfigError("--method=umap needs umap", "pip install umap-learn, or --method=pca")
-
-
 def are_alike(vectors: np.ndarray) -> bool:
     """Tell whether all vectors are equal up to rounding."""
     wide = vectors.astype(np.float64)
@@ -145,32 +136,21 @@ def project_pca(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return placed * np.where(farthest < 0, -1, 1), model.explained_variance_ratio_
 
 
-def choose_settings(method: str, count: int) -> dict[str, Any]:
-    """Choose what decides a projection of `count` points besides the points."""
-    if method == "tsne":
-        return {"perplexity": min(30.0, (count - 1) / 3), "seed": 0}
-    if method == "umap":
-        return {"neighbours": min(15, count - 1), "seed": 0}
-    return {}
-
-
 def project(vectors: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray | None]:
     """Project to a plane [N, 2]; of a PCA return the two axes' shares of variance, else None."""
     if are_alike(vectors):
         return np.zeros((len(vectors), 2)), None
     if method == "pca":
         return project_pca(vectors)
-    chosen = choose_settings(method, len(vectors))
-    if method == "tsne":
-        from sklearn.manifold import TSNE
+    from sklearn.manifold import TSNE
 
-        tsne = TSNE(perplexity=chosen["perplexity"], init="pca", random_state=chosen["seed"])
-        return tsne.fit_transform(scale_to_unit(vectors)), None
-    from umap import UMAP
+    tsne = TSNE(perplexity=choose_perplexity(len(vectors)), init="pca", random_state=0)
+    return tsne.fit_transform(scale_to_unit(vectors)), None
 
-    start = "random" if len(vectors) < 10 else "spectral"  # which fails on fewer points
-    umap = UMAP(n_neighbors=chosen["neighbours"], init=start, random_state=chosen["seed"], n_jobs=1)
-    return umap.fit_transform(scale_to_unit(vectors)), None
+
+def choose_perplexity(count: int) -> float:
+    """Choose how many neighbours t-SNE keeps near each of `count` points, roughly."""
+    return min(30.0, (count - 1) / 3)
 
 
 # --- cosines -----------------------------------------------------------------------------------
@@ -181,19 +161,6 @@ def scale_to_unit(vectors: np.ndarray) -> np.ndarray:
     from sklearn.preprocessing import normalize
 
     return normalize(vectors.astype(np.float64)).astype(np.float32)
-
-
-def find_chance_cosine(count: int, width: int) -> float:
-    """Find the cosine that the nearest of `count` random vectors reaches 5 times in 100.
-
-    The cosine c of two random vectors makes c sqrt((D - 1) / (1 - c^2)) follow Student's t with
-    D - 1 degrees of freedom.
-    """
-    from scipy import stats  # slow to import
-
-    freedom = max(width - 1, 1)
-    t = float(stats.t.isf(RARE / count, freedom))
-    return t / math.sqrt(freedom + t * t)
 
 
 def find_nearest(

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.predictors.base import Model, Row
 from bert_jax.predictors.options import Options
@@ -44,3 +45,8 @@ def read_weights(data: dict[str, Any], text: int = 0) -> np.ndarray:
     content = zlib.decompress(base64.b64decode(stored["weights"]))
     shares = np.frombuffer(content, np.uint8).reshape(data["layers"], data["heads"] + 1, n, n)
     return (shares / 255) ** 2
+
+
+def run_inspect(page: str, *words: str, model: Path = FOLDER) -> int:
+    """The exit code of `bert-jax inspect`."""
+    return cli.execute(["inspect", page, f"--model={model}", *words])

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import html
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bert_jax import cli
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model
 from bert_jax.predictors.options import Options
-from tests.views.making import FOLDER, GOLDEN, make_page, read_data
+from tests.views.making import FOLDER, GOLDEN, make_page, read_data, run_inspect
 
 TEXTS = ["the [MASK] sat on [MASK] mat", "", "a dog"]
 DRAWN: dict[str, Any] = {"max_tokens": 5, "temperature": 1.0, "steps": 3, "order": "random"}
@@ -68,6 +66,7 @@ def test_without_a_script_tables_have_every_choice(drawn):
         assert [(a, b, html.unescape(c), d) for a, b, c, d in cells] == expected
 
 
+@pytest.mark.fault(18)
 def test_markup_in_a_text_stays_text(golden):
     found = page(golden, ["</script><img src=x> & [MASK]", "\u202e \x00 a"], steps=1, max_tokens=3)
     assert found.count("<script") == 2  # the data and the script
@@ -79,43 +78,35 @@ def test_markup_in_a_text_stays_text(golden):
 # --- the command ----------------------------------------------------------------------------------
 
 
-def command(tmp_path: Path, *words: str, model: Path = FOLDER) -> int:
-    output = f"--output={tmp_path / 'p.html'}"
-    return cli.execute(["inspect", "generation", f"--model={model}", output, *words])
-
-
-def test_the_command_writes_the_page_and_says_where(tmp_path, capsys):
+def test_command_takes_the_flags_of_predict(tmp_path, capsys):
+    output = tmp_path / "p.html"
     words = ["--text=", "--text=the [MASK]", "--max-tokens=4", "--steps=2", "--order=confident"]
-    words += ["--temperature=1.5", "--top-k=9", "--top-p=0.9", "--seed=3"]
-    assert command(tmp_path, *words) == 0
-    out, _ = capsys.readouterr()
-    assert out == f"{tmp_path / 'p.html'}\n"
-    found = Path(out.strip()).read_text()
+    words += ["--temperature=1.5", "--top-k=9", "--top-p=0.9", "--seed=3", f"--output={output}"]
+    assert run_inspect("generation", *words) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+    found = output.read_text()
     assert [len(text["steps"]) for text in read_data(found)["texts"]] == [2, 1]
     drawn = "the surest places first · temperature 1.5 · top-k 9 · top-p 0.9 · seed 3"
     assert drawn in found
 
 
-def test_its_flags_are_of_no_other_page(tmp_path, capsys):
-    words = ["inspect", "attention", f"--model={FOLDER}", "--text=a", "--max-tokens=3"]
-    assert cli.execute([*words, f"--output={tmp_path / 'p.html'}"]) == 2
+@pytest.mark.fault(20)
+def test_flags_of_another_page_are_refused(tmp_path, capsys):
+    words = ["--text=a", "--max-tokens=3", f"--output={tmp_path / 'p.html'}"]
+    assert run_inspect("attention", *words) == 2
     error, hint = capsys.readouterr().err.splitlines()
     assert error == "error: inspect attention has no flag --max-tokens"
     assert hint == "hint: inspect generation has it"
 
 
-def test_a_left_to_right_model_has_no_rounds(tmp_path, capsys):
-    words = ["--text=a", f"--tokenizer={FOLDER / 'vocab.txt'}"]
-    assert command(tmp_path, *words, model=GOLDEN / "causal_lm") == 2
-    assert "writes from left to right\nhint: " in capsys.readouterr().err
+def test_left_to_right_model_has_no_rounds(tmp_path):
+    words = ["--text=a", f"--tokenizer={FOLDER / 'vocab.txt'}", f"--output={tmp_path / 'p.html'}"]
+    assert run_inspect("generation", *words, model=GOLDEN / "causal_lm") == 2
 
 
-def test_an_empty_file_is_an_error(golden):
-    with pytest.raises(DataError, match=r"(?m)^0 texts$"):
-        page(golden, [])
-
-
-def test_a_single_round_has_no_curve(golden):
+def test_single_round_has_no_curve(golden):
     once = page(golden, ["the [MASK] sat"], steps=1)
     assert "How sure the model was" not in once
     assert "Every choice" in once
+    with pytest.raises(DataError, match="0 texts"):
+        page(golden, [])

@@ -1,6 +1,7 @@
 'use strict';
 // What the scripts of all pages of a model share.
-const data = JSON.parse(document.getElementById('data').textContent);
+const byId = id => document.getElementById(id);
+const data = JSON.parse(byId('data').textContent);
 const SVG = 'http://www.w3.org/2000/svg';
 const make = (name, settings = {}) => Object.assign(document.createElement(name), settings);
 /** Return the colour of a category; neighbours differ most by the golden angle. */

@@ -1,0 +1,95 @@
+"""What the pages of a model share: one document of template, data and script, and its parts."""
+
+from __future__ import annotations
+
+import base64
+import json
+import unicodedata
+import zlib
+from collections.abc import Iterable
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bert_jax.interop import runs
+from bert_jax.reporting import page as pages
+
+JOINERS = "\u200c\u200d"  # control characters that are part of a word or an emoji
+SIGNS = {"\n": "↵", "\t": "⇥"}
+
+
+def write_page(module: str, title: str, data: Any, **parts: str) -> str:
+    """Build the document of a page from the .html, .css and .js beside its module.
+
+    The script finds the data as JSON, escaped so that it cannot end its element.
+    """
+    text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":  # in JSON they occur only in strings
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    body = pages.fill(module, **parts)
+    body += f'<script type="application/json" id="data">{text}</script>'
+    style = pages.asset(__file__, ".css") + pages.asset(module, ".css")
+    script = pages.asset(__file__, ".js") + pages.asset(module, ".js")
+    return pages.page(title, body, style, script)
+
+
+def name_model(run: runs.TrainedModel) -> str:
+    """Name the model by its folder."""
+    return Path(run.meta.get("foreign", run.folder)).resolve().name
+
+
+def write_facts(run: runs.TrainedModel, facts: Iterable[str]) -> str:
+    """Write the line under a page's title: the model's name, its step, and some facts."""
+    step = [] if "foreign" in run.meta else [f"step {run.step:,}"]
+    name = f"<b><bdi>{escape(name_model(run))}</bdi></b>"
+    return " · ".join([name, *map(escape, [*step, *facts])])
+
+
+def write_options(names: Iterable[Any], chosen: int = 0) -> str:
+    """Write the options of a <select>, whose values are their numbers."""
+    return "".join(
+        f'<option value="{i}"{" selected" if i == chosen else ""}>{escape(str(name))}</option>'
+        for i, name in enumerate(names)
+    )
+
+
+def write_shades(rows: Iterable[str], values: np.ndarray, corner: str = "", digits: int = 3) -> str:
+    """Tabulate numbers under the numbers of their columns, shaded from the lowest to the highest.
+
+    NaN is an empty cell. With 0 digits the shades stand alone, with the numbers on hover.
+    """
+    low = float(np.nanmin(values))
+    spread = float(np.nanmax(values)) - low or 1.0
+    head = "".join(f"<th class=n>{number + 1}</th>" for number in range(values.shape[1]))
+    lines = ""
+    for name, row in zip(rows, values.tolist(), strict=True):
+        cells = ""
+        for value in row:
+            share = (value - low) / spread if value == value else 0.0
+            said = f"{value:z.{digits or 3}f}" if value == value else ""
+            shown = said if digits else ""
+            cells += f'<td class=n style="--w:{share:.3f}" title="{said}">{shown}</td>'
+        lines += f'<tr><th scope=row><bdi dir="auto">{escape(name)}</bdi></th>{cells}</tr>'
+    table = f'<table class="shades"><tr><th>{corner}</th>{head}</tr>{lines}</table>'
+    return f'<div class="scroll tall">{table}</div>'
+
+
+def pack_bytes(content: bytes) -> str:
+    """Write bytes as base64 of their deflated form, which document.js reads."""
+    return base64.b64encode(zlib.compress(content, 9)).decode()
+
+
+def make_visible(text: str) -> str:
+    """Make control characters visible, such as those that change the direction of text."""
+    shown = ""
+    for c in text:
+        control = unicodedata.category(c) in ("Cc", "Cf") and c not in JOINERS
+        shown += SIGNS.get(c, f"⟨U+{ord(c):04X}⟩") if control else c
+    return shown
+
+
+def shorten(text: str, most: int) -> str:
+    """Cut a long text."""
+    return text if len(text) <= most else f"{text[:most]}…"
