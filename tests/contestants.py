@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import mmap
 import sys
 import time
 from pathlib import Path
 
 from turns import Ready
-
-PAGES = 50
 
 
 def sleep(seconds: float, units: float = 1.0) -> Ready:
@@ -37,17 +34,6 @@ def tidy(file: str) -> Ready:
             out.write("t")
 
     return Ready(lambda: None, 1.0, "things", {}, after)
-
-
-def touch_pages() -> Ready:
-    """Takes so many pages from the system, and gives them back."""
-
-    def call() -> None:
-        with mmap.mmap(-1, PAGES * mmap.PAGESIZE) as pages:
-            for at in range(PAGES):
-                pages[at * mmap.PAGESIZE] = 1
-
-    return Ready(call, 1.0, "things", {})
 
 
 def dying() -> Ready:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +19,6 @@ FOLDER = texts.ROOT / "experiments" / "performance"
 RIVALS = {"transformers-eager", "transformers-compiled", "torch-tuned-bf16", "torch-tuned-fp32"}
 BOUNDS = {"matmul-bound-fp32", "matmul-bound-bf16"}
 SMALL = toy.config(batch_size=4, sequence_length=32, steps=10)
-PAGES = 50  # that contestants.touch_pages takes
 
 
 @pytest.fixture
@@ -74,11 +72,6 @@ def test_work_after_a_call_is_not_timed(turns, tmp_path):
     assert (tmp_path / "calls").read_text() == "t" * (2 + 3 * 2)
 
 
-def test_page_faults_are_counted(turns):
-    (found,) = turns.compare([ask(turns, "touch_pages")], 2)
-    assert PAGES <= found.faults < PAGES + 20
-
-
 @pytest.mark.parametrize(
     ("function", "message"), [("dying", "had enough"), ("nobody", "no attribute 'nobody'")]
 )
@@ -114,18 +107,6 @@ def test_variants_have_the_names_that_others_read(bench, dtype):
             exact = variant.endswith("fp32") and variant not in RIVALS
             half = "bfloat16_products" if variant == "matmul-bound-bf16" else dtype
             assert kind == ("float32" if exact else half)
-
-
-def test_rivals_come_last_where_they_are_asked_for(bench):
-    plain = bench.Setup(SMALL)
-    for name, make in bench.BENCHMARKS.items():
-        mine = make(plain)
-        both = make(dataclasses.replace(plain, against="transformers", python="python"))
-        assert mine[0].name == "ours"
-        assert [one.name for one in both[: len(mine)]] == [one.name for one in mine]
-        assert {one.module for one in mine} == {"ours"}
-        assert {(one.module, one.python) for one in both[len(mine) :]} <= {("rivals", "python")}
-        assert (len(both) > len(mine)) == (name in ("train-step", "forward", "pipeline"))
 
 
 @pytest.mark.parametrize(
@@ -190,27 +171,15 @@ def test_bound_has_the_matmuls_of_an_update(bench, one_device, changes):
     assert ready.about["flops"] == wanted
 
 
-def test_packed_text_has_the_tokens_of_its_examples(bench):
-    import ours
-
-    sizes = [32, 5, 20, 9]
-    packed = ours.pack_text(dataclasses.replace(SMALL, packing=3), sizes)
-    assert packed["tokens"].shape == (3, 32)
-    assert (packed["segment_ids"] > 0).sum() == sum(sizes)
-    assert sorted(packed["labels"][packed["labels"] >= 0]) == [0, 0, 1, 1]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "arguments", "tokens"),
     [
         ("train_step", {}, 4 * 32),
         ("train_step", {"runs": 2}, 2 * 4 * 32),
-        ("train_step", {"sizes": [16, 16, 16, 16]}, 64),
         ("finetuning", {"sizes": [5, 5, 30, 30]}, 70),
         ("forward", {}, 4 * 32),
         ("saving", {}, None),
-        ("saving", {"whole": True}, None),
     ],
 )
 def test_contestants_of_ours_do_their_work(bench, one_device, function, arguments, tokens):
@@ -236,16 +205,3 @@ def test_contestants_read_the_batches_of_a_corpus(bench, tmp_path, one_device):
         ready.call()
         ready.call()
         assert ready.units == base.batch_size * base.sequence_length
-
-
-def test_rivals_run_where_torch_is_installed(bench):
-    reason = "no torch here, which only this comparison needs"
-    pytest.importorskip("torch", reason=reason)
-    pytest.importorskip("transformers", reason=reason)
-    import rivals
-
-    tree = config.to_dict(SMALL)
-    for way, half in (("eager", True), ("tuned", False), ("tuned", True)):
-        rivals.train_step(tree, way, predictions=4, half=half).call()
-    rivals.forward(tree, "eager").call()
-    rivals.collator(tree).call()

@@ -5,7 +5,6 @@ and it goes on.
 from __future__ import annotations
 
 import ctypes
-import errno
 import functools
 import gc
 import json
@@ -230,42 +229,3 @@ def test_export_leaves_nothing_where_there_is_no_room(run, mount, capsys):
     (folder / "filler").unlink()
     assert cli.execute(words) == 0
     assert (folder / "out/model.safetensors").is_file()
-
-
-def test_write_replaces_a_file_or_leaves_it(tmp_path, monkeypatch):
-    """With a writer that fails, where no disk may be made."""
-    file = tmp_path / "file"
-    disk.write(file, "one")
-
-    def no_room(_: int) -> None:
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
-
-    monkeypatch.setattr(os, "fsync", no_room)
-    with pytest.raises(
-        disk.DiskFull, match=f"{file} needs .* bytes and .* are free in {tmp_path}"
-    ) as error:
-        disk.write(file, "two")
-    assert error.value.code == 4
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "one")]
-
-
-@pytest.mark.parametrize(
-    ("error", "answer"),
-    [
-        (OSError(errno.ENOSPC, "x"), True),
-        (OSError(errno.EDQUOT, "x"), True),
-        (ValueError("Error writing: No space left on device [os_error_code='28']"), True),
-        (disk.full("/"), True),
-        (OSError(errno.EIO, "x"), False),
-        (OSError("Corrupt snappy compressed data."), False),
-        (ValueError("x"), False),
-    ],
-)
-def test_is_full_knows_a_full_disk_by_number_text_and_cause(error, answer):
-    assert disk.is_full(error) is answer
-    outer = RuntimeError("outer")
-    outer.__cause__ = error
-    assert disk.is_full(outer) is answer
-
-
-# --- a study --------------------------------------------------------------------------------------

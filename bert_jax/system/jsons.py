@@ -6,17 +6,13 @@ key a and may have a key b, {str: T} has any keys, [T] is a list, (T, U) a list 
 
 from __future__ import annotations
 
-import functools
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.errors import UserError
 from bert_jax.system import disk, opening
-
-logger = logging.getLogger(__name__)
 
 LIMIT = 1 << 28  # bytes of a file
 SHOWN = 80  # characters of a foreign value in a message
@@ -54,24 +50,6 @@ def read(
         return parse(data, schema)
     except Malformed as error:
         raise kind(f"{path}: {error}", hint) from error
-
-
-def lines(path: Path | str, kind: type[UserError], schema: Any = dict) -> Iterator[Any]:
-    """Yield the values of a file of JSON lines; leave broken lines out with one warning.
-
-    A last line without its newline was torn by a kill, or is being written: it is left out too.
-    """
-    bad, first = 0, ""
-    with opening.regular(path, kind) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                yield parse(line, schema)
-            except Malformed as error:
-                if line.endswith(b"\n"):
-                    bad += 1
-                    first = first or f"{path}:{number}: {error}"
-    if bad:
-        _warn(f"{first}; {bad} such line{'s are' * (bad > 1) or ' is'} left out")
 
 
 def write(path: Path, value: Any) -> None:
@@ -154,12 +132,6 @@ class Maybe(NamedTuple):
     """A value that may be absent or null."""
 
     schema: Any
-
-
-@functools.cache
-def _warn(text: str) -> None:
-    """Log a warning once, however often a file is read."""
-    logger.warning(text)
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
