@@ -81,7 +81,7 @@ def test_lines_that_a_page_shows_are_read(page):
 
 @pytest.mark.parametrize(
     ("flags", "on_terminal", "in_a_pipe"),
-    [("", False, True), ("--json", True, True), ("--format=text", False, False)],
+    [("", False, True), ("--format=json", True, True), ("--format=text", False, False)],
 )
 def test_status_is_for_people_or_programs(flags, on_terminal, in_a_pipe, calls):
     words = ["study", "status", "--workdir=w", *flags.split()]
