@@ -86,37 +86,51 @@ def write_card(
     from huggingface_hub import ModelCardData
 
     config = run.config
-    foreign = run.meta.get("foreign", "")
-    base = _find_on_hub(foreign or config.init_from)
-    name = base or Path(foreign or config.init_from).name
-    corpora = [] if foreign else _list_corpora(config)
+    source = run.meta.get("foreign", config.init_from)
+    base = _find_on_hub(source)
+    facts = {
+        "title": base or Path(source).name,
+        "origin": f"Converted by bert_jax from `{base or Path(source).name}`.",
+        "learned": f"The card of `{base or Path(source).name}` says.",
+        "evaluation": NONE,
+        "config": "",
+    }
+    datasets: list[str] = []
+    if "foreign" not in run.meta:
+        corpora = _list_corpora(config)
+        datasets = sorted(name for kind, name in corpora if kind == "hub")
+        facts = {
+            "title": run.folder.resolve().name,
+            "origin": _state_training(run, base or Path(source).name),
+            "learned": _state_data(config, corpora),
+            "evaluation": _state_evaluation(run),
+            "config": _state_config(config),
+        }
+    if repository:
+        facts["title"] = repository.rpartition("/")[2]
     data = ModelCardData(
         library_name="transformers",
         pipeline_tag=pipeline,
         license=licence or "unknown",
         base_model=base or None,
-        datasets=sorted(name for kind, name in corpora if kind == "hub") or None,
+        datasets=datasets or None,
         tags=[family.model_type, "jax", "sentence-transformers"],
     )
     labels = [label for head in config.objectives.values() for label in head.labels]
     return TEXT.format(
+        **facts,
         data=data.to_yaml(),
-        title=repository.rpartition("/")[2] or (name if foreign else run.folder.resolve().name),
         family=family.title,
         model=config.model,
         heads=", ".join(config.objectives) or "none",
-        origin=f"Converted by bert_jax from `{name}`." if foreign else _state_training(run, name),
         parameters=parameters,
         pieces=run.tokenizer.size,
         case="lower-cased" if run.tokenizer.lowercase else "cased",
         architecture=architecture,
         place=repository or "THIS_FOLDER",
-        learned=f"The card of `{name}` says." if foreign else _state_data(config, corpora),
         length=min(run.longest, config.sequence_length),
         limits=f"- It answers with one of {', '.join(labels)}, always.\n" if labels else "",
         licence=f"`{licence}`, as its author says." if licence else "Its author has stated none.",
-        evaluation=NONE if foreign else _state_evaluation(run),
-        config="" if foreign else _state_config(config),
     )
 
 

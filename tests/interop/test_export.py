@@ -19,10 +19,8 @@ from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import export, families, huggingface, runs
-from bert_jax.objectives import network
 from tests import texts, toy, variants
 from tests.families import EXPRESSED, MLM
-from tests.parity import batch_of
 from tests.texts import configure
 
 # --- which family expresses a model ---------------------------------------------------------------
@@ -222,22 +220,3 @@ def test_export_to_a_full_disk_leaves_nothing(exported, tmp_path, small_files):
     ):
         export.write_folder(run, folder)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.filterwarnings("ignore")  # of other libraries
-def test_transformers_gives_the_logits_of_the_run(trained, exported):
-    """In an environment with torch and transformers; golden folders say how they are read."""
-    torch, transformers = (pytest.importorskip(name) for name in ("torch", "transformers"))
-    run = runs.open_run(str(trained))
-    tokenizer = transformers.AutoTokenizer.from_pretrained(exported)
-    theirs = transformers.AutoModelForPreTraining.from_pretrained(exported).eval()
-    lines = ["the cat [MASK] near the sea.", "every child"]
-    given = tokenizer(lines, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        out = theirs(**given)
-    b = batch_of(*(given[n].numpy() for n in ("input_ids", "token_type_ids", "attention_mask")))
-    ours = network.outputs(network.build(run.config, run.tokenizer.size), run.params, b)
-    words = ours["mlm"][..., : run.tokenizer.size]
-    np.testing.assert_allclose(words, out.prediction_logits.numpy(), rtol=0, atol=1e-4)
-    pairs = out.seq_relationship_logits.numpy()
-    np.testing.assert_allclose(ours["nsp"][:, 0], pairs, rtol=0, atol=1e-4)

@@ -139,12 +139,6 @@ def test_rows_without_a_piece_are_cut_when_asked(tmp_path, capsys, plain):
     refused(capsys, 4, *words, f"--output={tmp_path / 'more'}")
 
 
-def test_import_refuses_a_run(tmp_path, capsys):
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    words = ["import", f"--model={tmp_path / 'run'}", f"--output={tmp_path / 'out'}"]
-    assert "is a run already" in refused(capsys, 2, *words)
-
-
 def test_hub_is_asked_for_the_files_that_are_read(tmp_path, monkeypatch, capsys, plain):
     asked = {}
 
