@@ -118,19 +118,19 @@ def write_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
 
 def format_table(plan: Plan, report: dict[str, Any], mfu: float) -> str:
     """Format a plan for a terminal."""
-    from bert_jax.training.memory import readable
+    from bert_jax.training.memory import format_bytes
 
     target, config = plan.target, plan.config
     mesh = " x ".join(f"{name} {size}" for name, size in plan.mesh.items() if size > 1)
     shape = f"{config.batch_size:,} rows of {config.sequence_length} tokens"
     computed = f"{plan.dtype}, attention {plan.attention}, remat {plan.remat}"
-    limit = readable(target.chip.memory_bytes)
+    limit = format_bytes(target.chip.memory_bytes)
     memory = f"does NOT fit in {limit}: {plan.reason}"
     if plan.peak_bytes is not None:
         verdict = "fits in" if plan.fits else "does NOT fit in"
-        parts = f"state and batch {readable(plan.argument_bytes)}"
-        parts += f", temporaries {readable(plan.temp_bytes)}"
-        memory = f"{readable(plan.peak_bytes)} a device, {verdict} {limit}: {parts}"
+        parts = f"state and batch {format_bytes(plan.argument_bytes)}"
+        parts += f", temporaries {format_bytes(plan.temp_bytes)}"
+        memory = f"{format_bytes(plan.peak_bytes)} a device, {verdict} {limit}: {parts}"
     lines = [
         (
             "target",

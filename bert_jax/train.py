@@ -87,10 +87,10 @@ def run(
     validation.trainable(config)
     processes.start_processes(config.parallel)
     if dry_run:
-        from bert_jax.training.dry_run import summary
+        from bert_jax.training.dry_run import describe_config
 
         folder_locks.check_place(workdir)
-        print(summary(config, with_config))
+        print(describe_config(config, with_config))
         return
     with processes.translate_peer_loss():
         train([(config, workdir)], allow_change=allow_change, command=command)
@@ -136,21 +136,21 @@ def train(
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
             state, metrics = runs.program.update(state, batch, runs.compute_inputs(step))
-            # `record` reads the metrics of the update before this one, so that the device never
-            # waits for the host; evaluations and saves read those of this one too. A stop signal
-            # saves at once: the same command makes up for the evaluations that are owed.
-            runs.record(step, metrics, batch)
+            # `record_update` reads the metrics of the update before this one, so that the device
+            # never waits for the host; evaluations and saves read those of this one too. A stop
+            # signal saves at once: the same command makes up for the evaluations that are owed.
+            runs.record_update(step, metrics, batch)
             due = runs.list_due(step)
             stopping = stop_flag.should_stop(step)
-            owed = due if stopping else runs.evaluate(due, state, step)
+            owed = due if stopping else runs.run_evaluations(due, state, step)
             stopping = stopping or bool(owed)  # a signal cut an evaluation off
             if stopping or runs.save_is_due(step):
-                runs.save(state, step, owed)
+                runs.save_runs(state, step, owed)
             if runs.stop_early and not owed:
                 break
             # After the last update, with nothing owed, a signal lets the run end as it would.
             if stopping and (owed or step < config.steps):
-                runs.interrupt(step)  # raises Stopped
+                runs.raise_stopped(step)  # raises Stopped
         runs.conclude()
         return stop_flag.signal is not None
 

@@ -140,7 +140,7 @@ def test_two_processes_are_one_run(knobs, base, reference, tmp_path):
     ],
     ids=["views", "diffusion", "hybrid"],
 )
-def test_laws_of_the_rate_do_not_depend_on_the_processes(knobs, base, tmp_path):
+def test_drawn_rates_are_the_same_on_two_processes(knobs, base, tmp_path):
     """Views of an example, the places behind drawn rates and the causal share cross processes."""
     knobs = {"pairs": "none", "masking__replace": "(1.0,0.0,0.0)", **knobs}
     codes, errors = two(words(base, tmp_path / "two", **knobs))
@@ -154,7 +154,7 @@ def test_laws_of_the_rate_do_not_depend_on_the_processes(knobs, base, tmp_path):
 @pytest.mark.fault(3)
 @pytest.mark.parametrize("step", ["jit", "pmap"])
 @pytest.mark.fault(8)
-def test_the_number_of_processes_may_change(step, base, tmp_path):
+def test_number_of_processes_may_change(step, base, tmp_path):
     """Two, stopped by a signal to the second alone; then one, stopped; then two: no example is lost
     or repeated.
     """
@@ -179,7 +179,7 @@ def test_the_number_of_processes_may_change(step, base, tmp_path):
 
 
 @pytest.mark.slow
-def test_what_process_0_refuses_ends_both(base, reference):
+def test_refusal_of_process_0_ends_both(base, reference):
     """Nobody waits for the other: a changed config is every process's error, a workdir in use is
     passed on.
     """
@@ -206,7 +206,7 @@ def assert_lost(code: int, err: str) -> None:
 @pytest.mark.fault(3)
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("dead", [0, 1])
-def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference, tmp_path):
+def test_lost_process_ends_its_peer_and_resumes(dead, base, reference, tmp_path):
     """Process 0 keeps the list of who is alive: the other sees its end at once, and it the other's
     after a minute.
     """
@@ -226,7 +226,7 @@ def test_a_lost_process_ends_the_other_and_the_run_goes_on(dead, base, reference
 @pytest.mark.slow
 @pytest.mark.fault(3)
 @pytest.mark.timeout(900)
-def test_a_process_that_fails_by_itself_ends_the_other(base, tmp_path):
+def test_failed_process_ends_its_peer(base, tmp_path):
     """Its own error stands, and jax's wait for all to meet at the end keeps nobody."""
     processes = start_two(words(base, tmp_path), ("", "step:6:raise"))
     begun = time.monotonic()
@@ -239,7 +239,7 @@ def test_a_process_that_fails_by_itself_ends_the_other(base, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["jit", "pmap"])
-def test_fine_tuning_a_run_of_ours_in_two_processes_is_that_of_one(tmp_path, step):
+def test_finetuning_in_two_processes_is_that_of_one(tmp_path, step):
     """The config file reads the model it starts from before the processes know of each other."""
     file = tasks.write_classify(tmp_path)
     base = tasks.config("classify", f"files:{file}", tmp_path, epochs=1)

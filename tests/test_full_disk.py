@@ -146,7 +146,7 @@ def save_and(made: saving.Checkpoints, state: Any, end: str) -> None:
 @pytest.mark.fault(4)
 @pytest.mark.parametrize("end", ["wait", "close"])
 @pytest.mark.parametrize("place", ["begun", "arrays", "files", "hashed"])
-def test_a_save_that_fills_the_disk_is_one_error(place, end, mount):
+def test_save_that_fills_the_disk_is_one_error(place, end, mount):
     folder = mount("5m")
     noise = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
     state = jax.device_put({"params": {"w": noise}, "n": np.int32(0)})
@@ -204,7 +204,7 @@ def run(base, tmp_path_factory) -> Path:
 
 
 @pytest.mark.fault(4)
-def test_evaluate_keeps_the_earlier_result_where_there_is_no_room_for_another(run, mount, capsys):
+def test_evaluate_keeps_the_earlier_result(run, mount, capsys):
     folder = mount("1m")
     output = folder / "out.json"
     output.write_text("before")

@@ -45,7 +45,7 @@ def read(base) -> int:
     return len(re.findall(r"[a-z]+", text))
 
 
-def test_words_are_those_between_spaces_hyphens_and_apostrophes(base, tmp_path):
+def test_words_lie_between_spaces_and_hyphens(base, tmp_path):
     (tmp_path / "corpus").mkdir()
     (tmp_path / "corpus" / "text.txt").write_text(TEXT * 40)
     config = configure(base, corpus__path=str(tmp_path / "corpus"), batch_size=1)
@@ -72,7 +72,7 @@ def test_text_of_one_corpus_has_the_words_of_its_lines(base, read):
     )
 
 
-def test_steps_of_words_are_kept_beside_those_that_are_named(base):
+def test_finalize_adds_steps_to_those_named(base):
     config = configure(base, checkpoints__at="(9,3)")
     assert finalize(config, Facts(at=(7, 3))).checkpoints.at == (3, 7, 9)
     assert finalize(config, Facts()).checkpoints.at == (9, 3)
@@ -83,7 +83,7 @@ def test_steps_of_words_are_kept_beside_those_that_are_named(base):
     [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}, {"masking__dupe_factor": 2}],
     ids=str,
 )
-def test_by_its_step_as_many_words_are_read_as_a_count_of_the_batches_says(base, read, kind):
+def test_steps_of_words_equal_a_count_of_batches(base, read, kind):
     """To a hundredth of the text within an epoch, and at its end to the word."""
     config = configure(base, **kind)
     prepared, stream = source(config)
@@ -106,7 +106,7 @@ def test_by_its_step_as_many_words_are_read_as_a_count_of_the_batches_says(base,
 
 
 @pytest.mark.parametrize("kind", [{}, {"packing": 3}, {"masking__prediction_rate": 0.3}], ids=str)
-def test_epochs_of_text_are_at_most_as_many_as_asked_for(base, read, kind):
+def test_epochs_of_text_are_at_most_those_asked_for(base, read, kind):
     config = configure(base, **kind | {"steps": 999, "batch_size": 8})
     asked = dataclasses.replace(config, epochs=2.5)
     asked = with_words(asked, read, 2 * read)

@@ -72,14 +72,17 @@ def choose_together(
     folder: Path, step: int | None, groups: tuple[str, ...] = ("params", "rest", "meta")
 ) -> int | None:
     """Choose a sound step on process 0, so that hosts neither hash twice nor disagree."""
-    nothing, refused = -1, -2
-    number, error = nothing, CheckpointError("process 0 found no sound checkpoint")
+    nothing = -1
+    refused = -2
+    number = nothing
+    error = CheckpointError("process 0 found no sound checkpoint")
     if jax.process_index() == 0:
         try:
             found = choose_step(folder, step, groups)
             number = nothing if found is None else found
         except CheckpointError as problem:
-            number, error = refused, problem
+            number = refused
+            error = problem
     if jax.process_count() > 1:
         number = int(multihost_utils.broadcast_one_to_all(np.int32(number)))
     if number == refused:
@@ -109,9 +112,11 @@ def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
             for path, x in jax.tree_util.tree_leaves_with_path(tree)
         }
 
-    ours, theirs = describe(like), describe(_read_shapes(folder))
+    ours = describe(like)
+    theirs = describe(_read_shapes(folder))
     for name in ours | theirs:
-        here, there = ours.get(name, "absent"), theirs.get(name, "absent")
+        here = ours.get(name, "absent")
+        there = theirs.get(name, "absent")
         if here != there:
             raise CheckpointError(
                 f"{folder} does not fit: {name} is {there} in the checkpoint "

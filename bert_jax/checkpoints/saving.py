@@ -40,7 +40,9 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
-        self.folder, self._keep, self._keep_best = Path(folder).absolute(), keep, keep_best
+        self.folder = Path(folder).absolute()
+        self._keep = keep
+        self._keep_best = keep_best
         self._at = at
         self._manager: Manager | None = None  # opened by the first save
         self._step = -1  # the step that was restored or saved last
@@ -64,7 +66,8 @@ class Checkpoints:
         items: dict[str, Any] = {"meta": ocp.args.JsonSave(meta)}
         for name, tree in reading.split_state(state).items():
             items[name] = ocp.args.PyTreeSave(tree)
-        previous, self._step = self._step, step
+        previous = self._step
+        self._step = step
         self._metric = metric if metric is not None and math.isfinite(metric) else None
         self._needed = bytes_needed(state)
         with self._explain_failure():

@@ -43,13 +43,16 @@ def make_attention_mask(
     token after itself. Padding sees every token, and no token sees padding. In generation a row is
     one new token, and its keys are the kept tokens and itself.
     """
-    ids, positions = batch["segment_ids"], batch["positions"]
-    key_ids, key_positions = ids, positions  # [B, K]
+    ids = batch["segment_ids"]
+    positions = batch["positions"]
+    key_ids = ids  # [B, K]
+    key_positions = positions
     if "past_positions" in batch:
         past = batch["past_positions"]  # -1 where nothing is kept
         key_ids = jnp.concatenate([(past >= 0).astype(ids.dtype), ids], axis=1)
         key_positions = jnp.concatenate([past, positions], axis=1)
-    queries, keys = ids[:, None, :, None], key_ids[:, None, None, :]
+    queries = ids[:, None, :, None]
+    keys = key_ids[:, None, None, :]
     allowed = (keys != 0) & ((queries == keys) | (queries == 0))  # [B, 1, L, K]
     distance = positions[:, :, None] - key_positions[:, None, :]  # [B, L, K]
     if "causal" in batch:  # bool [B, L]

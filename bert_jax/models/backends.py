@@ -70,7 +70,8 @@ def attend_fused(
     looks_back = cfg.causal and bias is None
     if mask.lengths is not None and (looks_back or not window):
         # An empty row is given a token, so that no sum of weights is 0.
-        seen, lengths = None, jnp.maximum(mask.lengths, 1)
+        seen = None
+        lengths = jnp.maximum(mask.lengths, 1)
         sides = (window, 0) if window else None
     fused: Any = jax.nn.dot_product_attention  # its type has too many unions for mypy
     context: Array = fused(
@@ -101,7 +102,8 @@ def attend_by_splash(
     # Imported here because the import takes a second.
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
-    window, length = mask.window, query.shape[1]
+    window = mask.window
+    length = query.shape[1]
     # The kernel does not scale the scores.
     scaled = (query.astype(jnp.float32) * query.shape[-1] ** -0.5).astype(query.dtype)
     operands = [x.swapaxes(1, 2) for x in (scaled, key, value)]  # [B, heads, L, d]

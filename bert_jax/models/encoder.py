@@ -54,7 +54,8 @@ class Embeddings(nn.Module):
     @nn.compact
     def __call__(self, batch: Batch) -> tuple[Array, Array]:
         """Return the vectors [B, L, D] and the table of tokens."""
-        cfg, width = self.cfg, self.cfg.table_width
+        cfg = self.cfg
+        width = self.cfg.table_width
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
         shape = (pad_vocabulary(cfg, self.vocab_size), width)
         rows = self.param("token", draw_token_rows(cfg, self.vocab_size), shape, jnp.float32)
@@ -94,7 +95,8 @@ class Attention(nn.Module):
         head_shape = (cfg.heads, x.shape[-1] // cfg.heads)
         project_query = Dense(cfg, head_shape, name="query")
         project_key = Dense(cfg, head_shape, name="key")
-        query, key = project_query(x), project_key(x)  # [B, L, heads, d]
+        query = project_query(x)  # [B, L, heads, d]
+        key = project_key(x)
         value = Dense(cfg, head_shape, name="value")(x)
         if cfg.position == "rotary":
             base = cfg.rotary_base
@@ -213,7 +215,8 @@ class Encoder(nn.Module):
         if embeddings is None:
             x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)
         else:
-            x, table = embeddings.hidden, embeddings.embedding_table
+            x = embeddings.hidden
+            table = embeddings.embedding_table
         if embed_only:
             return Encoded(x, None, table)
         assert cfg.hidden is not None

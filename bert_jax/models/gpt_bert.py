@@ -50,7 +50,8 @@ def assign_buckets(cfg: knobs.Model) -> np.ndarray:
     position_buckets each distance has a bucket to itself, in either direction. Longer distances lie
     in buckets whose bounds are a geometric series, as in DeBERTa.
     """
-    own, last = cfg.position_buckets // 2, cfg.max_positions - 1
+    own = cfg.position_buckets // 2
+    last = cfg.max_positions - 1
     distance = np.arange(-last, last + 1)
     times = np.maximum(np.abs(distance), own) / own
     # Less a rounding error, without which the last distance might lie in a bucket past the last.
@@ -80,10 +81,12 @@ def add_distances(
       mask: says which distance lies between two tokens.
     """
     third = 3**-0.5
-    query, distance_query = query * third, distance_query * third
+    query = query * third
+    distance_query = distance_query * third
     last = cfg.max_positions - 1
     bucket = jnp.take(jnp.asarray(assign_buckets(cfg)), jnp.clip(mask.distance, -last, last) + last)
-    count, (batch, _, heads, width) = len(distance_key), query.shape
+    count = len(distance_key)
+    batch, _, heads, width = query.shape
 
     def choose(tokens: Array, vectors: Array, axis: str) -> Array:
         """Return each token's products with the vectors of its distances to all others."""
@@ -149,7 +152,8 @@ def run_weighted(
       masks: the attention mask of each window.
     """
     weights = iter(LayerWeights(len(layers), name="layer_weights")())
-    outputs, states = [x], []
+    outputs = [x]
+    states: list[Array] = []
 
     def add(weights: Array, outputs: Sequence[Array]) -> Array:
         terms = [weights[i] * y.astype(jnp.float32) for i, y in enumerate(outputs)]

@@ -42,7 +42,8 @@ class MlmHead(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> Array:
-        cfg, table = self.cfg, encoded.embedding_table
+        cfg = self.cfg
+        table = encoded.embedding_table
         x = encoded.hidden  # [B, L, D]
         if not self.everywhere:
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
@@ -77,7 +78,8 @@ class LabelHead(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> Array:
-        cfg, x = self.cfg, encoded.hidden
+        cfg = self.cfg
+        x = encoded.hidden
         if cfg.features > 1:  # the paper's feature-based approach: last layers side by side
             assert encoded.features is not None
             x = encoded.features

@@ -85,7 +85,8 @@ class Dense(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        outer, inputs = x.shape[: -self.axes], x.shape[-self.axes :]
+        outer = x.shape[: -self.axes]
+        inputs = x.shape[-self.axes :]
         shape = (*inputs, *self.features)
         kernel = self.param("kernel", draw_weights(self.cfg), shape, jnp.float32)
         width = math.prod(inputs)
@@ -107,7 +108,8 @@ class Norm(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        cfg, width = self.cfg, x.shape[-1:]
+        cfg = self.cfg
+        width = x.shape[-1:]
         scale = bias = None
         if cfg.norm_parameters:
             scale = self.param("scale", jax.nn.initializers.ones, width, jnp.float32)

@@ -57,7 +57,8 @@ def _multiply_on_cpu(a: Array, b: Array, kind: Kind, transposed: bool) -> Array:
 
 
 def _forward(a: Array, b: Array, kind: Kind, transposed: bool) -> tuple[Array, tuple[Array, ...]]:
-    left, right = a.astype(kind.factors), b.astype(kind.factors)
+    left = a.astype(kind.factors)
+    right = b.astype(kind.factors)
     types = jnp.zeros(0, a.dtype), jnp.zeros(0, b.dtype)
     return _contract_on_cpu(left, right, transposed, kind.result), (left, right, *types)
 
@@ -98,7 +99,8 @@ def _sum_outer(a: Array, b: Array) -> Array:
     if a.shape[-1] > b.shape[-1] and _count_parts(b.shape[-1]) > 1:
         return _turn(_sum_outer(b, a))
     if _count_parts(a.shape[-2]) == 1:
-        a, b = _widen(a), _widen(b)
+        a = _widen(a)
+        b = _widen(b)
     return _contract_on_cpu(_turn(a), b, False, "float32")
 
 

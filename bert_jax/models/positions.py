@@ -26,8 +26,10 @@ def rotate(x: Array, positions: Array, base: float) -> Array:
     frequency = jnp.asarray(base ** (-np.arange(half) / half), jnp.float32)
     places = positions[:, :, None, None].astype(jnp.float32)
     angle = places * frequency[None, None, None]  # [B, L, 1, d/2]
-    cos, sin = jnp.cos(angle), jnp.sin(angle)
-    first, second = x[..., :half].astype(jnp.float32), x[..., half:].astype(jnp.float32)
+    cos = jnp.cos(angle)
+    sin = jnp.sin(angle)
+    first = x[..., :half].astype(jnp.float32)
+    second = x[..., half:].astype(jnp.float32)
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
     return rotated.astype(x.dtype)
 

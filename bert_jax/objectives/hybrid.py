@@ -37,7 +37,8 @@ class Hybrid(Objective):
 
     def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
         """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""
-        segments, units = batch["segment_ids"], batch["unit_ids"]
+        segments = batch["segment_ids"]
+        units = batch["unit_ids"]
         examples = draw_causal(batch, traced.seed, traced.share)  # [B, S]
         tokens = jnp.take_along_axis(examples, jnp.maximum(segments - 1, 0), -1) & (segments > 0)
         maskable = {**batch, "unit_ids": jnp.where(tokens, -1, units)}
@@ -53,7 +54,8 @@ class Hybrid(Objective):
         """Return the targets of every column [B, L] by the name of the part that predicts them."""
         tokens = batch["tokens"]
         rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
-        slots, used = batch["predict_positions"], batch["predict_weights"]
+        slots = batch["predict_positions"]
+        used = batch["predict_weights"]
         hidden = jnp.zeros(tokens.shape, jnp.float32).at[rows, slots].max(used)
         if self.shift:  # the first column, [CLS], is never masked
             tokens, hidden = (jnp.roll(x, -1, axis=1) for x in (tokens, hidden))

@@ -41,7 +41,8 @@ class Head(nn.Module):
 
     @nn.compact
     def __call__(self, encoded: Encoded, batch: Batch) -> Detected:
-        cfg, tokens = self.cfg, batch["tokens"]
+        cfg = self.cfg
+        tokens = batch["tokens"]
         width = encoded.hidden.shape[-1]
         x = ACTIVATIONS[cfg.activation](Dense(cfg, (width,), name="dense")(encoded.hidden))
         exact = dataclasses.replace(cfg, dtype="float32")

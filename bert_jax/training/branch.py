@@ -51,13 +51,17 @@ def with_digest(config: knobs.Config, fingerprints: Mapping[str, str]) -> knobs.
     step = config.trunk[1]
     if not step:
         return config
-    return dataclasses.replace(config, branch_from=f"{digest(config, step, fingerprints)}@{step}")
+    return dataclasses.replace(
+        config, branch_from=f"{hash_updates(config, step, fingerprints)}@{step}"
+    )
 
 
-def digest(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) -> str:
+def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) -> str:
     """Return a hash of all that the first updates of a run depend on, but for the devices."""
     known = usual()
-    fixed = {path: value for path, value in _fixed(config).items() if known.get(path, ...) != value}
+    fixed = {
+        path: value for path, value in _list_fixed(config).items() if known.get(path, ...) != value
+    }
     data = [fingerprints[name] for name in FINGERPRINTS]
     text = json.dumps([steps, fixed, costs.own_slots(config), data], sort_keys=True)
     found = hashlib.sha256(text.encode())
@@ -65,13 +69,13 @@ def digest(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) ->
     for index in range(steps):
         inputs = jax.tree.leaves(compute_inputs(config, index))
         for place, value in enumerate(inputs):
-            if not before or not _same(value, before[place]):  # most never change
+            if not before or not _is_equal(value, before[place]):  # most never change
                 found.update(f"{index} {place} ".encode() + np.asarray(value).tobytes())
         before = inputs
     return found.hexdigest()[:12]
 
 
-def start(
+def start_branch(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
 ) -> tuple[State, dict[str, Any]]:
     """Return the state at the fork, placed as in `like`, and the record to go on with."""
@@ -83,7 +87,7 @@ def start(
     return state, {name: meta[name] for name in CARRIED if name in meta}
 
 
-def check(config: knobs.Config) -> None:
+def check_trunk(config: knobs.Config) -> None:
     """Refuse a branch whose trunk is missing, damaged or another run; data is not compared."""
     run, step = config.trunk
     reading.choose_together(Path(run) / "checkpoints", step)  # the arrays are sound too
@@ -108,7 +112,7 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
             hint,
         )
 
-    for path, (old, new) in differences(_fixed(there), _fixed(config)).items():
+    for path, (old, new) in differences(_list_fixed(there), _list_fixed(config)).items():
         refuse(path, repr(old), repr(new))
     for name, value in fingerprints.items():
         if meta[name] != value:
@@ -120,8 +124,9 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
         theirs = _by_name(compute_inputs(there, index))
         ours = _by_name(compute_inputs(config, index))
         for name in theirs | ours:
-            old, new = np.asarray(theirs.get(name)), np.asarray(ours.get(name))
-            if _same(old, new):
+            old = np.asarray(theirs.get(name))
+            new = np.asarray(ours.get(name))
+            if _is_equal(old, new):
                 continue
             if old.shape != new.shape:  # one of the rates is drawn, the other is not
                 refuse(name, "a table" if old.ndim else old, "a table" if new.ndim else new)
@@ -135,11 +140,11 @@ def _by_name(inputs: Any) -> dict[str, Any]:
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
 
-def _same(a: Any, b: Any) -> bool:
+def _is_equal(a: Any, b: Any) -> bool:
     return a is b or np.array_equal(a, b)
 
 
-def _fixed(config: knobs.Config) -> dict[str, Any]:
+def _list_fixed(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs by path that neither a step input nor a fingerprint stands for."""
     return {
         path: value

@@ -56,7 +56,9 @@ class Clock:
         saved: Mapping[str, Any] | None = None,
     ):
         """Start the clock; `saved` is the `state` of an earlier attempt."""
-        self._config, self._vocab_size, self._runs = config, vocab_size, runs
+        self._config = config
+        self._vocab_size = vocab_size
+        self._runs = runs
         earlier = saved or {"seconds": {}, "most": {}}
         self._seconds = dict.fromkeys(BUCKETS, 0.0) | dict(earlier["seconds"])
         self._most: dict[str, float] = dict(earlier["most"])

@@ -162,7 +162,8 @@ def steps_of_words(
     has that share of them: at the end of an epoch the number is exact. `Tokenizer.words` says what
     a word is.
     """
-    tokenizer, steps = prepared.tokenizer, []
+    tokenizer = prepared.tokenizer
+    steps: list[int] = []
     if not config.checkpoints.at_words:
         return ()
     documents = len(prepared.splits["train"].document_ends)

@@ -14,7 +14,7 @@ from bert_jax.training import branch, data, memory
 from bert_jax.training.program import Program, mesh_for
 
 
-def summary(config: knobs.Config, with_config: bool = True) -> str:
+def describe_config(config: knobs.Config, with_config: bool = True) -> str:
     """Describe a run before it is made: parameters, memory and steps, then the resolved config.
 
     Nothing is prepared or written.
@@ -23,12 +23,14 @@ def summary(config: knobs.Config, with_config: bool = True) -> str:
     config = data.gather(config).config if config.task.source else config
     validation.warn(config)
     if config.branch_from:
-        branch.check(config)
+        branch.check_trunk(config)
     vocab_size = vocabulary.assumed_size(config)
     shapes = Program(config, SPECIAL, vocab_size, mesh).shapes
     parameters = sum(leaf.size for leaf in jax.tree.leaves(shapes["params"]))
-    sizes = memory.estimate(config, vocab_size, mesh, shapes)
-    total, state, gradients, activations = (memory.readable(size) for size in (sum(sizes), *sizes))
+    sizes = memory.estimate_bytes(config, vocab_size, mesh, shapes)
+    total, state, gradients, activations = (
+        memory.format_bytes(size) for size in (sum(sizes), *sizes)
+    )
     tokens = config.steps * config.batch_size * config.sequence_length
     length = (
         f"{config.steps:,} of {config.batch_size} x {config.sequence_length} = {tokens:,} tokens"

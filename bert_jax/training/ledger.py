@@ -54,7 +54,10 @@ class Ledger:
         rates are drawn, examples have up to `length` tokens. A hybrid model reads a `share` of its
         examples causally.
         """
-        self.settings, self.distinct, self.length, self.share = settings, distinct, length, share
+        self.settings = settings
+        self.distinct = distinct
+        self.length = length
+        self.share = share
         self.views = rates.count_views(settings)
         self.totals = collections.Counter[str](totals or {})
 
@@ -86,7 +89,8 @@ class Ledger:
 
     def list_checks(self) -> Iterator[Check]:
         """Yield what must hold of the totals."""
-        settings, sums = self.settings, self.totals
+        settings = self.settings
+        sums = self.totals
         examples = sums["examples"]
         # The same draws over and over: a deviation grows with the repeats, not with their root.
         repeats = max(1.0, examples / self.distinct)

@@ -21,7 +21,7 @@ from bert_jax.training.program import in_mesh, lay_out_state
 from bert_jax.training.step import init_state
 
 
-def estimate(
+def estimate_bytes(
     config: knobs.Config, vocab_size: int, mesh: Mesh, shapes: Any = None
 ) -> tuple[int, int, int]:
     """Estimate the bytes an update takes on a device: state, gradients, activations.
@@ -61,27 +61,28 @@ def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> 
     except jax.errors.JaxRuntimeError as error:
         if EXHAUSTED not in str(error):
             raise
-        needed = readable(sum(estimate(config, vocab_size, mesh)))
+        needed = format_bytes(sum(estimate_bytes(config, vocab_size, mesh)))
         raise ConfigError(
             f"out of memory on a device: an update is estimated to take {needed} "
             f"({first_line(error)[:200]})",
-            _hint(config, vocab_size, mesh),
+            _find_hint(config, vocab_size, mesh),
         ) from error
 
 
-def _hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
+def _find_hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
     """Name the least accumulation estimated to fit the same batch, or else other ways to fit."""
     available = device_bytes()
-    rows, shards = config.batch_size, _row_shards(mesh)
+    rows = config.batch_size
+    shards = _row_shards(mesh)
     for parts in range(config.optim.accumulation + 1, rows // shards + 1):
         if rows % parts or rows // parts % shards:
             continue
         optim = dataclasses.replace(config.optim, accumulation=parts)
-        needed = sum(estimate(dataclasses.replace(config, optim=optim), vocab_size, mesh))
+        needed = sum(estimate_bytes(dataclasses.replace(config, optim=optim), vocab_size, mesh))
         if needed <= available:
             return (
                 f"--config.optim.accumulation={parts} keeps batches of {rows} "
-                f"in about {readable(needed)} of {readable(available)}; "
+                f"in about {format_bytes(needed)} of {format_bytes(available)}; "
                 "a run that has begun takes --allow-change=optim.accumulation too"
             )
     return (
@@ -101,7 +102,7 @@ def device_bytes() -> int:
     return int(stats.get("bytes_limit", machine.memory() // jax.local_device_count()))
 
 
-def readable(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Return a number of bytes in the unit that suits it, such as 1.5 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

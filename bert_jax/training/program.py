@@ -46,8 +46,10 @@ class Program:
 
         `config` is the first run's. `slots` is the least number of prediction slots of a row.
         """
-        self.config, self.mesh = config, mesh
-        self._run_count, self._alone = run_count, run_count == 1
+        self.config = config
+        self.mesh = mesh
+        self._run_count = run_count
+        self._alone = run_count == 1
         self._tables: Any = None  # of drawn rates, on the devices
 
         def init(seed: jax.Array) -> State:

@@ -60,7 +60,8 @@ class Run:
         }
         self.trunk, self.fork = config.trunk
         config = branch.with_digest(config, self._fingerprints)
-        self.config, self.workdir = config, Path(workdir)
+        self.config = config
+        self.workdir = Path(workdir)
         self._meta: dict[str, Any] = {"config": to_dict(config), **self._fingerprints}
         saves = config.checkpoints
         folder = self.workdir / "checkpoints"
@@ -104,7 +105,7 @@ class Run:
             return state, restored_step
         if self.fork:
             trunk = Path(self.trunk)
-            state, self.saved = branch.start(
+            state, self.saved = branch.start_branch(
                 self.config, self._fingerprints, trunk, compiled.like()
             )
             return state, self.fork
@@ -113,9 +114,10 @@ class Run:
             state["params"] = initial.start_from(self.config, state["params"], self._data.tokenizer)
         return state, 0
 
-    def describe(self, params: Any, command: Sequence[str]) -> None:
+    def describe_folder(self, params: Any, command: Sequence[str]) -> None:
         """Write config.json, environment.json and tokenizer/, which make the folder complete."""
-        host, devices = machine.host(), jax.devices()
+        host = machine.host()
+        devices = jax.devices()
         installed = machine.versions(PACKAGES)
         versions = {name: version or "not installed" for name, version in installed.items()}
         description = {
@@ -139,7 +141,7 @@ class Run:
         jsons.write(self.workdir / "environment.json", description)
         self._data.tokenizer.save(self.workdir / "tokenizer")
 
-    def begin(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
+    def begin_at(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
         """Take up the record at step `start`; open the files of metrics; see `Writer`."""
         saved = self.saved = self.saved if start else {}
         hybrid = self.config.objectives.get("hybrid")
@@ -175,7 +177,7 @@ class Run:
         inputs = compute_inputs(self.config, find_index(step))
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
-    def record(
+    def record_update(
         self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, step: int
     ) -> None:
         """Add the metrics of an update; refuse those of a run that diverged."""
@@ -201,7 +203,7 @@ class Run:
                 "and resume from the last checkpoint",
             )
 
-    def log(self, step: int, speed: Mapping[str, float]) -> None:
+    def log_window(self, step: int, speed: Mapping[str, float]) -> None:
         """Write the sums and means of the updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
@@ -224,12 +226,13 @@ class Run:
             self.misses += self.best is not None
             return
         if self.best is None or metric < self.best:
-            self.best, self.misses = metric, 0
+            self.best = metric
+            self.misses = 0
         else:
             self.misses += 1
         self.rank = (step, metric)
 
-    def save(
+    def save_state(
         self, step: int, state: State, clock: Mapping[str, Any], owed: Sequence[str] = ()
     ) -> None:
         """Begin to save the state of the run and its record, with the evaluations that it owes."""

@@ -57,7 +57,9 @@ class Runs:
             Run(training_data.finalize(config, self.data.facts), self.data, workdir, resources)
             for config, workdir in jobs
         ]
-        self._on_diverged, self._stop_flag, self._resources = on_diverged, stop_flag, resources
+        self._on_diverged = on_diverged
+        self._stop_flag = stop_flag
+        self._resources = resources
         self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
         self.config = config = self._runs[0].config
         if jax.process_index() == 0:
@@ -71,14 +73,14 @@ class Runs:
         )
         self._evaluators = {name: self.data.evaluator(name, mesh) for name in config.evals}
 
-    def active(self) -> Iterator[tuple[int, Run]]:
+    def list_active(self) -> Iterator[tuple[int, Run]]:
         """Yield the runs that have not diverged, each with its index in the program."""
         return ((index, run) for index, run in enumerate(self._runs) if not run.failed)
 
     @property
     def stop_early(self) -> bool:
         """Tell whether all runs had too many evaluations in a row without a better one."""
-        return all(run.ended for _, run in self.active())
+        return all(run.ended for _, run in self.list_active())
 
     # --- the beginning ----------------------------------------------------------------------------
 
@@ -100,7 +102,7 @@ class Runs:
         for run in self._runs:
             state, start = run.restore_or_init(self.program, restored_step)
             if jax.process_index() == 0:
-                run.describe(state["params"], command)
+                run.describe_folder(state["params"], command)
             # Of several runs, the devices hold no state until all of them are there.
             states.append(jax.device_get(state) if several else state)
         subject = f"{len(self._runs)} runs" if several else self._runs[0].workdir
@@ -112,7 +114,7 @@ class Runs:
             trunks = ", ".join(run.trunk for run in self._runs)
             logger.info(f"branching off {trunks} at step {start}")
         for run in self._runs:
-            run.begin(start, run is not self._runs[0], self._resources)
+            run.begin_at(start, run is not self._runs[0], self._resources)
         saved = self._runs[0].saved.get("clock")
         self.clock = Clock(self.config, self.data.tokenizer.size, len(self._runs), saved)
         return self.program.place(states), start
@@ -120,9 +122,9 @@ class Runs:
     def evaluate_owed(self, state: State, step: int) -> None:
         """Make the evaluations that a stop signal had left out, and rank the saved step by them."""
         owed = self._runs[0].saved.get("owed", [])
-        if self.evaluate(owed, state, step):
-            self.interrupt(step)
-        for _, run in self.active():
+        if self.run_evaluations(owed, state, step):
+            self.raise_stopped(step)
+        for _, run in self.list_active():
             if owed and run.rank and run.rank[0] == step:
                 run.checkpoints.rank(*run.rank)
 
@@ -141,27 +143,27 @@ class Runs:
         """Return the step inputs of each run for an update."""
         return [run.compute_inputs(step) for run in self._runs]
 
-    def record(self, step: int, metrics: Metrics, batch: Batch) -> None:
+    def record_update(self, step: int, metrics: Metrics, batch: Batch) -> None:
         """Settle the update before this one, and keep the metrics of this one on the device.
 
         While the host takes in the metrics of one update, the device computes the next.
         """
-        self.settle()
+        self.settle_metrics()
         self._pending = (step, metrics, batch["example_ids"])
         self.clock.tick(batch)
 
-    def settle(self) -> None:
+    def settle_metrics(self) -> None:
         """Take in the metrics that are still on the device, if there are any."""
         if self._pending is None:
             return
         step, on_device, ids = self._pending
         self._pending = None
         metrics = self.program.fetch_metrics(on_device)
-        for index, run in self.active():
+        for index, run in self.list_active():
             with self._freeze_if_diverged(run):
-                run.record(metrics[index], ids, step)
+                run.record_update(metrics[index], ids, step)
                 if step % self.config.logging.every == 0 or step == self.config.steps:
-                    run.log(step, self.clock.values())
+                    run.log_window(step, self.clock.values())
 
     def list_due(self, step: int) -> list[str]:
         """List the evaluations to run after an update; `every` 0 means after the last one only."""
@@ -172,10 +174,10 @@ class Runs:
                 due.append(name)
         return due
 
-    def evaluate(self, names: list[str], state: State, step: int) -> list[str]:
+    def run_evaluations(self, names: list[str], state: State, step: int) -> list[str]:
         """Evaluate each run that has not diverged; return what a stop signal left out."""
         if names:
-            self.settle()
+            self.settle_metrics()
         for position, name in enumerate(names):
             results = []
             try:
@@ -186,7 +188,7 @@ class Runs:
                     self.clock.on("evaluation"),
                     self.program.context(),
                 ):
-                    for index, run in self.active():
+                    for index, run in self.list_active():
                         params = self.program.pick_params(state, index)
                         results.append((run, *self._evaluators[name](params)))
             except Interrupted:
@@ -201,13 +203,15 @@ class Runs:
         due = step % saves.every == 0 or step in saves.at
         return due or self.stop_early or step == self.config.steps
 
-    def save(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
+    def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
         """Begin to save each run that has not diverged, and which evaluations it owes."""
         with self.clock.on("saving"):
-            self.settle()
-            for index, run in self.active():
+            self.settle_metrics()
+            for index, run in self.list_active():
                 with self._freeze_if_diverged(run):
-                    run.save(step, self.program.pick_state(state, index), self.clock.state(), owed)
+                    run.save_state(
+                        step, self.program.pick_state(state, index), self.clock.state(), owed
+                    )
 
     @contextlib.contextmanager
     def _freeze_if_diverged(self, run: Run) -> Iterator[None]:
@@ -223,7 +227,7 @@ class Runs:
 
     # --- the end ----------------------------------------------------------------------------------
 
-    def interrupt(self, step: int) -> NoReturn:
+    def raise_stopped(self, step: int) -> NoReturn:
         """Raise Stopped, once everything is saved."""
         for run in self._runs:
             run.checkpoints.wait()
@@ -238,7 +242,7 @@ class Runs:
             run.writer.flush()
         if jax.process_index() != 0:
             return
-        for _, run in self.active():
+        for _, run in self.list_active():
             if self.stop_early:
                 best = run.config.checkpoints.best
                 logger.info(

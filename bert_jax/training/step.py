@@ -173,7 +173,9 @@ def apply_gradient(
 
 def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
     """Compute the numbers of the update that follows `step` updates, on the host in float64."""
-    masking, length, chosen = config.masking, config.sequence_length, config.objectives
+    masking = config.masking
+    length = config.sequence_length
+    chosen = config.objectives
     selected = predicted = drawn = share = None
     if masking.draw == "fixed":
         rate = rates.rate_at(masking, step, config.steps)
@@ -184,7 +186,8 @@ def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
         drawn = drawn_quotas.make_drawn(masking, length, gamma)
     weights = {name: objective.weight or 0.0 for name, objective in chosen.items()}
     if "hybrid" in weights:  # its loss has two parts, each with a weight of its own
-        whole, causal = weights["hybrid"], chosen["hybrid"].share
+        whole = weights["hybrid"]
+        causal = chosen["hybrid"].share
         weights = {"mlm": whole * (1 - causal), "causal_lm": whole * causal}
         share = np.float32(causal)
     return StepInputs(

@@ -44,7 +44,9 @@ class TensorBoard:
         from tensorboardX.summary import scalar
 
         self.run = ""
-        self._event, self._scalar, self._next_flush = Event, scalar, 0.0
+        self._event = Event
+        self._scalar = scalar
+        self._next_flush = 0.0
         folder = workdir / "tensorboard"
         folder.mkdir(exist_ok=True)
         # Names have whole seconds: without the suffix a quick restart overwrites a file.
@@ -104,7 +106,8 @@ class MLflow:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # else it tries for minutes
         import mlflow
 
-        self._mlflow, self._client = mlflow, mlflow.MlflowClient()
+        self._mlflow = mlflow
+        self._client = mlflow.MlflowClient()
         self.run = run
         if not run:
             name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)

@@ -61,8 +61,10 @@ class Writer:
           branches: the run begins at the start step, with a line that names its trunk.
         """
         self.finished = False  # set when training has come to its end
-        self._active, self._quiet = jax.process_index() == 0, quiet
-        self._total, self._start = config.steps, start
+        self._active = jax.process_index() == 0
+        self._quiet = quiet
+        self._total = config.steps
+        self._start = start
         self._began = self._shown = time.monotonic()
         self._offset = seconds
         # Step and time of the first line, which the time left is estimated from: compilation lies
@@ -73,7 +75,8 @@ class Writer:
         self._bar: tqdm | None = None
         if not self._active:
             return
-        path, self._samples = workdir / records.METRICS, workdir / records.SAMPLES
+        path = workdir / records.METRICS
+        self._samples = workdir / records.SAMPLES
         truncate(path, 0 if branches else start)
         if self._samples.exists():
             truncate(self._samples, start)

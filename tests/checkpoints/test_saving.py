@@ -162,7 +162,7 @@ def test_save_of_the_same_step_leaves_it_alone(tmp_path):
     made.close()
 
 
-def test_save_replaces_the_steps_of_an_abandoned_attempt(tmp_path, capsys):
+def test_save_replaces_steps_of_an_abandoned_attempt(tmp_path, capsys):
     """Neither a damaged step nor a step that other runs lack counts among the latest."""
     save_steps(tmp_path, 10, 20, 30)
     (tmp_path / "30" / "meta" / "metadata").write_text("{}")

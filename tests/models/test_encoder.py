@@ -14,9 +14,8 @@ import pytest
 
 from bert_jax.config import default, devices, resolve
 from bert_jax.errors import ConfigError
-from bert_jax.models.encoder import Embeddings, Encoder, pad_vocabulary, read_layers
+from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
-from bert_jax.system.trees import flat
 from tests import reference, toy
 
 
@@ -68,45 +67,6 @@ def test_base_and_large_have_the_published_sizes(size, parameters):
     assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes["encoder"])) == parameters
 
 
-# --- embeddings -----------------------------------------------------------------------------------
-
-
-def test_embeddings_are_the_rows_that_are_named():
-    """The first token reads row `first_position`; one type is added to all tokens."""
-    b = {key: np.arange(8, dtype=np.int32)[None] for key in ("tokens", "positions")}
-    b["type_ids"] = np.array([[0, 0, 0, 0, 1, 1, 1, 1]], np.int32)
-    for first, types in ((0, 2), (2, 1), (3, 0)):
-        settings = {"model__first_position": first, "model__type_vocab": types}
-        cfg = toy.config(**settings, model__max_positions=12, sequence_length=8).model
-        module = Embeddings(cfg, toy.VOCAB, False)
-        params = toy.draw_parameters(module, b)
-        assert ("type" in params) == (types > 0)
-        x = params["token"][:8] + params["position"][first : first + 8]
-        if types:
-            x = x + params["type"][b["type_ids"][0] if types == 2 else 0]
-        expected = reference.norm(np.float64(x), reference.widen(params["norm"]))
-        found, _ = module.apply({"params": params}, b)
-        np.testing.assert_allclose(found[0], expected, atol=1e-5)
-        bare = Embeddings(dataclasses.replace(cfg, embedding_norm=False), toy.VOCAB, False)
-        np.testing.assert_allclose(bare.apply({"params": params}, b)[0][0], x, atol=1e-5)
-
-
-@pytest.mark.parametrize("width", [24, 32])
-def test_embeddings_of_another_width_are_projected(width):
-    config = toy.config(model__embedding=width, model__type_vocab=0, model__layers=1)
-    b = toy.batch(2, 24, seed=4)
-    encoder = Encoder(config.model, toy.VOCAB, pool=False)
-    params = toy.draw_parameters(encoder, b)
-    module = Embeddings(config.model, toy.VOCAB, False)
-    x = np.float64(module.apply({"params": params["embeddings"]}, b)[0])
-    assert ("projection" in params) == (width != 32)
-    if width != 32:
-        x = reference.dense(x, params["projection"])
-    found = read_layers(config.model, toy.VOCAB, params, b)
-    assert found.embedding_table.shape == (pad_vocabulary(config.model, toy.VOCAB), width)
-    np.testing.assert_allclose(found.hidden[0], x, rtol=1e-4, atol=1e-4)
-
-
 # --- what a token sees ----------------------------------------------------------------------------
 
 
@@ -134,32 +94,10 @@ def test_padding_leaks_exactly_no_gradient():
 
 
 @pytest.mark.parametrize("position", ["learned", "alibi"])
-def test_examples_of_a_row_do_not_see_each_other(position):
-    config = toy.config(model__position=position)
-    params, b = toy.init(config), toy.batch(1, 24, seed=6, examples=2)
-    n = int((b["segment_ids"][0] == 1).sum())
-    changed = {**b, "tokens": np.where(b["segment_ids"] == 2, 7, b["tokens"])}
-    one, other = (encode(config, params, x) for x in (b, changed))
-    np.testing.assert_array_equal(one.hidden[0, :n], other.hidden[0, :n])
-    np.testing.assert_array_equal(one.pooled[0, 0], other.pooled[0, 0])
-    assert (np.asarray(one.pooled[0, 1]) != np.asarray(other.pooled[0, 1])).any()
-
-
-def test_alibi_knows_only_distances_and_has_no_table():
-    config, b, params = prepare(model__position="alibi")
-    assert "position" not in params["encoder"]["embeddings"]
-    here = encode(config, params, b).hidden
-    moved = encode(config, params, {**b, "positions": b["positions"] + 1000}).hidden
-    np.testing.assert_array_equal(here, moved)
-    spread = encode(config, params, {**b, "positions": 2 * b["positions"]}).hidden
-    assert (np.asarray(here) != np.asarray(spread)).any()
-
-
-@pytest.mark.parametrize("position", ["learned", "alibi"])
 @pytest.mark.parametrize(
     ("bias", "dtype"), [(-10_000.0, "float32"), (float(np.finfo(np.float32).min), "bfloat16")]
 )
-def test_a_fully_masked_row_stays_finite(position, bias, dtype):
+def test_fully_masked_row_stays_finite(position, bias, dtype):
     """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing
     but infinity.
     """
@@ -204,40 +142,6 @@ def test_features_are_the_last_layers_side_by_side(norm):
     np.testing.assert_allclose(found.features[..., :32], before, atol=1e-5)
 
 
-def test_only_the_first_layer_may_go_without_a_norm():
-    config = toy.config(model__norm="pre", model__first_norm="false")
-    params = toy.init(config)["encoder"]
-    assert "attention_norm" not in params["layer_0"]
-    assert "attention_norm" in params["layer_1"]
-    zero = jax.tree.map(np.zeros_like, params["layer_0"])  # its blocks then add nothing
-    found = read_layers(config.model, toy.VOCAB, params | {"layer_0": zero}, toy.batch(2, 24))
-    np.testing.assert_array_equal(found.hidden[1], found.hidden[0])
-
-
-def test_without_biases_only_outputs_have_them():
-    settings = {"model__biases": "false", "model__norm": "pre", "model__gated": "true"}
-    for pooler_bias, own in ((False, set()), (True, {"encoder/pooler/bias"})):
-        config = toy.config(**settings, model__pooler_bias=pooler_bias)
-        shapes = jax.eval_shape(lambda c=config: network.init(c, toy.VOCAB, np.uint32(0)))
-        found = {name for name in flat(shapes) if name.endswith("bias")}
-        assert found == {"mlm/bias", "nsp/logits/bias"} | own
-
-
-def test_rotary_layers_with_a_window_have_their_base():
-    """A layer with a window and a base of its own is one whose base is that for all layers."""
-    settings = {"model__position": "rotary", "model__window": 4, "model__layers": 1}
-    both = {"model__rotary_base": 500.0, "model__rotary_base_near": 20.0}
-    config, b, params = prepare(**settings, **both)
-    near = toy.config(**settings, model__rotary_base=20.0)
-    here, there = (encode(c, params, b).hidden for c in (config, near))
-    np.testing.assert_array_equal(here, there)
-    above = dataclasses.replace(config.model, global_every=2)  # the only layer sees everything
-    far = dataclasses.replace(config, model=above)
-    everywhere = toy.config(model__position="rotary", model__rotary_base=500.0, model__layers=1)
-    here, there = (encode(c, params, b).hidden for c in (far, everywhere))
-    np.testing.assert_array_equal(here, there)
-
-
 def test_dropout_reaches_vectors_and_attention():
     for knob in ("model__dropout", "model__attention_dropout"):
         config, b, params = prepare(**{knob: 0.5})
@@ -278,7 +182,7 @@ def gradients(position: str, **overrides: object) -> list[Any]:
     return jax.tree.leaves(jax.jit(jax.grad(loss))(params))
 
 
-def test_a_scan_draws_other_dropout_in_each_layer():
+def test_scan_draws_other_dropout_in_each_layer():
     """Two layers with the same parameters, whose blocks add only what dropout leaves of 1."""
     config = toy.config(model__dropout=0.5, model__norm="pre", model__scan=True)
     params = jax.tree.map(np.zeros_like, toy.init(config)["encoder"])

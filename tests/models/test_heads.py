@@ -9,10 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.batch import Encoded
 from bert_jax.config import knobs
 from bert_jax.models.encoder import Encoder
-from bert_jax.models.heads import LabelHead, MlmHead
 from bert_jax.objectives import network
 from tests import reference, toy
 
@@ -34,22 +32,6 @@ def test_logits_are_finer_than_the_compute_type():
     for name, logits in found.items():
         values = np.asarray(logits)[..., : toy.VOCAB]
         assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name
-
-
-def test_a_head_of_a_matrix_is_only_that_matrix():
-    cfg = toy.config(model__word_head="matrix").model
-    x = np.random.default_rng(0).normal(size=(1, 5, 32)).astype(np.float32)
-    encoded = Encoded(jnp.asarray(x), None, jnp.ones((64, 24)))
-    slots, head = {"predict_positions": np.array([[1, 4, 2]])}, MlmHead(cfg, toy.VOCAB)
-    fresh = head.init(jax.random.key(0), encoded, slots)["params"]
-    assert not fresh["table"][toy.VOCAB :].any()
-    params = toy.draw_parameters(head, encoded, slots)
-    shapes = {name: value.shape for name, value in params.items()}
-    assert shapes == {"table": (64, 32), "bias": (64,)}
-    found = np.asarray(head.apply({"params": params}, encoded, slots))[0]
-    expected = x[0, [1, 4, 2]] @ params["table"].T + params["bias"]
-    np.testing.assert_allclose(found[:, : toy.VOCAB], expected[:, : toy.VOCAB], atol=1e-4)
-    assert (found[:, toy.VOCAB :] < -1e8).all()
 
 
 def test_label_heads_are_one_dense_layer():
@@ -101,17 +83,3 @@ def test_poolers_stand_between_a_vector_and_labels(pooler):
             x = reference.gelu(x) if pooler == "gelu" else np.maximum(x, 0)
         expected = reference.dense(x, head["logits"])
         np.testing.assert_allclose(found[name], expected, rtol=1e-4, atol=1e-4)
-
-
-def test_features_are_read_without_a_pooler():
-    """The paper's feature-based approach: last layers side by side, then the last matrix."""
-    cfg = toy.config(model__features=2, model__pooler="transform", model__pooling="mean").model
-    b = toy.batch(2, 24)
-    features = np.random.default_rng(0).normal(size=(2, 24, 64)).astype(np.float32)
-    encoded = Encoded(jnp.zeros((2, 24, 32)), None, jnp.zeros((60, 32)), features=features)
-    head = LabelHead(cfg, 3, True, 0.0, False)
-    params = toy.draw_parameters(head, encoded, b)
-    assert [*params] == ["logits"]
-    means = [row[ids > 0].mean(0) for row, ids in zip(features, b["segment_ids"], strict=True)]
-    found = head.apply({"params": params}, encoded, b)[:, 0]
-    np.testing.assert_allclose(found, reference.dense(np.array(means), params["logits"]), atol=1e-5)

@@ -48,7 +48,7 @@ def test_norm_computes_its_formula_in_float32(kind, dtype):
     np.testing.assert_allclose(np.float32(found), expected + params.get("bias", 0), atol=tolerance)
 
 
-def test_dense_sums_the_gradient_of_its_bias_in_float32():
+def test_dense_sums_bias_gradients_in_float32():
     """A sum of 4,096 ones in bfloat16 stops at 256."""
     layer = Dense(toy.config(model__dtype="bfloat16").model, (8,))
     x = jnp.zeros((4096, 4), jnp.bfloat16)

@@ -34,7 +34,7 @@ LAWS = {
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
-def test_counts_have_the_probabilities_that_the_weights_divide_by(name, rounding):
+def test_counts_have_their_probabilities(name, rounding):
     """Of all u of 18 bits, by the function that the update calls.
 
     Each is rounded by 16 draws of its own. Multiples of the root of 2 spread them evenly.
@@ -119,7 +119,7 @@ def contributions(settings: Masking, count: int, reverse: bool = False) -> np.nd
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
-def test_with_the_true_conditionals_the_bound_is_the_entropy(name, rounding):
+def test_bound_of_true_conditionals_is_the_entropy(name, rounding):
     settings = dataclasses.replace(LAWS[name], rounding=rounding)
     found = contributions(settings, 3000)
     error = found.std() / math.sqrt(len(found))
@@ -137,7 +137,7 @@ def masked_batch(gamma: float = 1.0):
     return jax.tree.map(np.asarray, out)
 
 
-def test_the_loss_is_the_formula():
+def test_diffusion_loss_is_the_formula():
     """Example by example: the sum of cross-entropies over k P(k | n), and n tokens."""
     batch = masked_batch()
     rng = np.random.default_rng(0)
@@ -165,7 +165,7 @@ def test_the_loss_is_the_formula():
 
 
 @pytest.mark.parametrize("gamma", [pytest.param(0.5, marks=pytest.mark.slow), 1.0])
-def test_the_gradient_is_that_of_finite_differences(gamma):
+def test_diffusion_gradient_is_finite_differences(gamma):
     batch = masked_batch(gamma)
     objective = objectives.TABLE["diffusion"].configure(knobs.Objective(gamma=gamma))
     config = toy.config(
@@ -220,7 +220,7 @@ def test_the_gradient_is_that_of_finite_differences(gamma):
         ),
     ],
 )
-def test_what_gives_no_bound_is_refused(changes, said):
+def test_diffusion_refuses_what_gives_no_bound(changes, said):
     tree = configs.default()
     configs.put(tree, ["objectives", "diffusion", "weight"], 1.0)
     for path, value in changes.items():

@@ -83,7 +83,7 @@ def close(ours, theirs) -> None:
 
 
 @pytest.mark.parametrize("examples", [pytest.param(1, marks=pytest.mark.slow), 3])
-def test_with_nothing_causal_it_is_mlm(examples):
+def test_hybrid_with_nothing_causal_is_mlm(examples):
     b = toy.batch(16, LENGTH, seed=3, examples=examples)
     ours, ledger = corrupted(b, inputs(0.0))
     theirs, their_ledger = corrupted(b, inputs(0.0), apply=corrupt.corrupt_batch)
@@ -104,7 +104,7 @@ def test_with_nothing_causal_it_is_mlm(examples):
 @pytest.mark.parametrize(
     ("examples", "end"), [pytest.param(1, False, marks=pytest.mark.slow), (3, True)]
 )
-def test_with_all_causal_it_is_causal_lm(examples, end):
+def test_hybrid_with_all_causal_is_causal_lm(examples, end):
     b = toy.batch(16, LENGTH, seed=3, examples=examples)
     ours, ledger = corrupted(b, inputs(1.0))
     np.testing.assert_array_equal(ours["inputs"], b["tokens"])
@@ -139,7 +139,7 @@ def test_with_all_causal_it_is_causal_lm(examples, end):
 
 
 @pytest.mark.parametrize("backend", ["einsum", pytest.param("cudnn", marks=pytest.mark.slow)])
-def test_each_example_of_a_row_is_read_as_if_alone(backend, monkeypatch):
+def test_hybrid_reads_each_example_as_if_alone(backend, monkeypatch):
     """Three examples a row, with a window: causal ones as by a causal model, within the example."""
     cudnn = functools.partial(backends.attend_fused, implementation="xla")
     monkeypatch.setattr(backends, "TABLE", {"einsum": backends.attend_by_einsum, "cudnn": cudnn})
@@ -166,7 +166,7 @@ def test_each_example_of_a_row_is_read_as_if_alone(backend, monkeypatch):
 
 
 @pytest.mark.slow
-def test_the_parts_of_the_loss_weigh_as_their_examples():
+def test_hybrid_weighs_parts_by_their_examples():
     """The update's loss is the share times one mean and the rest times the other."""
     settings = config(0.25)
     update = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))
@@ -190,7 +190,7 @@ def test_the_parts_of_the_loss_weigh_as_their_examples():
     assert found["loss"] == pytest.approx(0.25 * causal + 0.75 * hidden, rel=1e-5)
 
 
-def test_a_shifted_mask_is_predicted_from_the_place_before_it():
+def test_shifted_mask_is_predicted_from_before_it():
     """In training by its targets; by every reader of the model through the network."""
     b = toy.batch(8, LENGTH, seed=4, examples=2)
     masked, _ = corrupted(b, inputs(0.5))
@@ -234,7 +234,7 @@ def kinds_of(prepared, batches: int, size: int, **overrides):
 
 
 @pytest.mark.parametrize("overrides", [{}, {"packing": 3}, {"masking__dupe_factor": 2}])
-def test_an_example_is_causal_or_not_in_any_batch(overrides, tmp_path):
+def test_draw_causal_is_the_same_in_any_batch(overrides, tmp_path):
     documents = corpora.random_documents(60, seed=0)
     prepared = corpora.prepared(tmp_path, [corpora.shard(documents, toy.VOCAB)])
     few, many = kinds_of(prepared, 24, 4, **overrides), kinds_of(prepared, 6, 16, **overrides)
@@ -242,7 +242,7 @@ def test_an_example_is_causal_or_not_in_any_batch(overrides, tmp_path):
     assert 0.2 < np.mean([*few.values()]) < 0.4
 
 
-def test_every_window_of_the_stream_has_its_share():
+def test_draw_causal_spreads_its_share_evenly():
     """Whatever the rates that its examples draw, and nested over shares."""
     places = np.arange(20_000, dtype=np.int32)[:, None]
     b = {"places": places, "copies": np.zeros_like(places)}
@@ -261,7 +261,7 @@ def test_every_window_of_the_stream_has_its_share():
     assert (other != several[3]).any()
 
 
-def test_the_ledger_knows_the_share():
+def test_ledger_knows_the_causal_share():
     def add(share: float) -> None:
         ledger = Ledger(knobs.Masking(), share=share)
         for step in range(4):
@@ -292,7 +292,7 @@ def test_the_ledger_knows_the_share():
         ({"objectives.hybrid.share": 1.5}, "share"),
     ],
 )
-def test_what_it_cannot_be_trained_with_is_refused(changes, said):
+def test_hybrid_refuses_what_it_cannot_train_with(changes, said):
     tree = configs.default()
     for path, value in ({"objectives.hybrid.weight": 1.0, "pairs": "none"} | changes).items():
         configs.put(tree, path.split("."), value)

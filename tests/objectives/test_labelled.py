@@ -37,7 +37,7 @@ def test_classify_is_the_mean_over_labelled_rows():
     )
 
 
-def test_regress_is_the_mean_square_over_rows_with_a_value():
+def test_regress_is_the_mean_square_of_known_rows():
     outputs = RNG.normal(size=(3, 1, 1)).astype(np.float32)
     values = np.array([[4.5], [np.nan], [0.0]], np.float32)
     expected = np.mean([(outputs[0, 0, 0] - 4.5) ** 2, outputs[2, 0, 0] ** 2])
@@ -46,7 +46,7 @@ def test_regress_is_the_mean_square_over_rows_with_a_value():
     )
 
 
-def test_tag_is_the_mean_over_tagged_tokens_not_over_rows():
+def test_tag_is_the_mean_over_tagged_tokens():
     outputs = RNG.normal(size=(2, 5, 4)).astype(np.float32)
     tags = np.array([[-1, 1, -1, 3, -1], [-1, 0, -1, -1, -1]], np.int32)
     places = [(0, 1), (0, 3), (1, 1)]
@@ -54,7 +54,7 @@ def test_tag_is_the_mean_over_tagged_tokens_not_over_rows():
     assert found("tag", outputs, {"tags": tags})["tag_loss"] == pytest.approx(expected, rel=1e-6)
 
 
-def test_span_is_the_mean_of_start_and_end_and_leaves_padding_out():
+def test_span_is_the_mean_of_start_and_end():
     outputs = RNG.normal(size=(3, 6, 2)).astype(np.float32)
     segments = np.array([[1] * 6, [1] * 4 + [0] * 2, [0] * 6], np.int32)
     spans = np.array([[2, 5], [0, 0], [-1, -1]], np.int32)
@@ -77,7 +77,7 @@ def test_choice_compares_the_options_a_question_has():
 
 
 @pytest.mark.parametrize("name", ["classify", "regress", "tag", "span", "choice"])
-def test_a_batch_without_labels_counts_nothing_and_stays_finite(name):
+def test_batch_without_labels_counts_nothing(name):
     shape = {
         "classify": (2, 1, 3),
         "regress": (2, 1, 1),
@@ -98,5 +98,5 @@ def test_a_batch_without_labels_counts_nothing_and_stays_finite(name):
     assert (float(total), float(count)) == (0.0, 0.0)
 
 
-def test_every_objective_has_its_two_rows():
+def test_objectives_have_their_two_rows():
     assert objectives.TABLE.keys() == knobs.OBJECTIVES.keys()

@@ -17,7 +17,7 @@ import scipy.stats
 from bert_jax import config as configs
 from bert_jax import objectives
 from bert_jax.batch import Encoded
-from bert_jax.config import knobs, load_file, resolve
+from bert_jax.config import knobs, resolve
 from bert_jax.errors import ConfigError
 from bert_jax.objectives import network, replaced
 from bert_jax.system.trees import flat
@@ -74,7 +74,7 @@ def test_tokens_are_drawn_by_their_probabilities(size):
     assert scipy.stats.chisquare(seen, expected).pvalue > 1e-3
 
 
-def test_draws_follow_from_the_example_and_the_position_alone():
+def test_draws_follow_example_and_position():
     """In any order of the rows, and at a lower rate the same ones; all numbers as likely."""
     settings, b = config(), toy.batch(64, LENGTH, seed=2, examples=2)
 
@@ -97,7 +97,7 @@ def test_draws_follow_from_the_example_and_the_position_alone():
     assert scipy.stats.kstest(np.array([*many.values()]) / 2**32, "uniform").pvalue > 1e-3
 
 
-def test_a_token_drawn_that_is_the_original_is_an_original():
+def test_drawn_original_counts_as_original():
     """And a spare slot writes nothing, wherever it points."""
     slots = {"predict_positions": [[3, 1, 3, 3]], "predict_weights": [[1.0, 1.0, 0.0, 0.0]]}
     b = {key: np.array(value) for key, value in slots.items()}
@@ -119,7 +119,7 @@ def test_a_token_drawn_that_is_the_original_is_an_original():
 # --- loss and gradient ----------------------------------------------------------------------------
 
 
-def test_the_loss_is_that_of_all_tokens_that_are_judged():
+def test_replaced_loss_equals_a_plain_sum():
     """Written out: the cross-entropy of two answers; [MASK] is no question."""
     settings = config(0.0, masking__replace="(0.4,0.4,0.2)")
     masked = corrupted(settings, toy.batch(8, LENGTH, seed=3))
@@ -204,7 +204,7 @@ def stated(settings, masked, params, inputs=None):
     return {"mlm": np.mean(words), "replaced": np.mean(answers)}, read
 
 
-def test_the_losses_are_those_of_a_generator_and_an_encoder_in_numpy(computed):
+def test_generator_losses_equal_numpy(computed):
     settings, masked, params, (means, _, answers) = computed
     wanted, read = stated(settings, masked, reference.widen(params))
     for name, mean in means.items():
@@ -217,7 +217,7 @@ def test_the_losses_are_those_of_a_generator_and_an_encoder_in_numpy(computed):
     np.testing.assert_array_equal(masked["judged"], real)
 
 
-def test_gradients_are_finite_differences_with_the_tokens_held_fast(computed):
+def test_generator_gradients_are_finite_differences(computed):
     settings, masked, params, (_, grads, _) = computed
     wide = reference.widen(params)
     _, read = stated(settings, masked, wide)
@@ -243,7 +243,7 @@ def test_gradients_are_finite_differences_with_the_tokens_held_fast(computed):
             assert slope == pytest.approx((up[name] - down[name]) / 2e-6, rel=1e-3, abs=1e-5), part
 
 
-def test_the_generator_learns_from_mlm_alone_and_the_embeddings_from_both(computed):
+def test_generator_learns_only_from_mlm(computed):
     *_, (_, grads, _) = computed
 
     def learns(name: str) -> set[str]:
@@ -266,39 +266,6 @@ def test_the_generator_learns_from_mlm_alone_and_the_embeddings_from_both(comput
 # --- the generator --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("size", "share", "shape"),
-    [
-        ("base", "0.3333", (256, 4, 1024)),
-        pytest.param("large", "0.25", (256, 4, 1024), marks=pytest.mark.slow),
-    ],
-)
-def test_a_generator_has_its_share_of_the_width(size, share, shape):
-    """As in the authors' table; its layers are as many, and its embeddings are the encoder's."""
-    found = resolve(load_file(f"configs/ablations.py:replaced,{share},{size}"))
-    small, model = found.generator, found.model
-    assert (small.hidden, small.heads, small.mlp) == shape
-    assert found.objectives["replaced"].weight == 50.0
-    tree = jax.eval_shape(lambda seed: network.init(found, 1_000, seed), np.uint32(0))
-    shapes = {name: leaf.shape for name, leaf in flat(tree).items()}
-    width, heads, mlp = shape
-    assert shapes["generator/projection/kernel"] == (model.hidden, width)
-    query = f"layer_{model.layers - 1}/attention/query/kernel"
-    assert shapes[f"generator/{query}"] == (width, heads, 64)
-    assert shapes[f"encoder/{query}"] == (model.hidden, model.heads, 64)
-    assert shapes["generator/layer_0/mlp/up/kernel"] == (width, mlp)
-    assert shapes["mlm/dense/kernel"] == (width, model.hidden)
-    assert not any(name.startswith("generator/embeddings") for name in shapes)
-
-
-def test_without_a_generator_only_the_random_tokens_are_to_be_found():
-    found = resolve(load_file("configs/ablations.py:replaced,0,tiny"))
-    assert tuple(found.objectives) == ("replaced",)
-    assert found.generator is None
-    tree = jax.eval_shape(lambda seed: network.init(found, 1_000, seed), np.uint32(0))
-    assert set(tree) == {"encoder", "replaced"}
-
-
 HIDE = {"masking.replace": (1.0, 0.0, 0.0), "evals.validation.replace": (1.0, 0.0, 0.0)}
 GENERATOR = {"objectives.replaced.generator": 0.25} | HIDE
 
@@ -319,7 +286,7 @@ GENERATOR = {"objectives.replaced.generator": 0.25} | HIDE
         ),
     ],
 )
-def test_what_it_cannot_be_trained_with_is_refused(changes, said):
+def test_replaced_refuses_what_it_cannot_train_with(changes, said):
     tree = configs.default()
     tree.objectives.replaced = {"weight": None}
     for path, value in changes.items():
@@ -328,13 +295,3 @@ def test_what_it_cannot_be_trained_with_is_refused(changes, said):
         resolve(tree)
     assert caught.value.code == 2
     assert caught.value.hint
-
-
-# --- one program, several devices -----------------------------------------------------------------
-
-SAME = ("masked_fraction", "replaced_fraction", "replaced_accuracy", "mlm_accuracy")
-
-
-# --- whole runs -----------------------------------------------------------------------------------
-
-SMALL = {"steps": 12, "batch_size": 16, "logging__every": 1, "checkpoints__every": 6}

@@ -111,7 +111,7 @@ def test_branch_is_the_unbranched_run_to_the_bit(base, trunk, tmp_path, capfd):
 def test_check_names_what_differs_before_the_fork(changes, refused, base, trunk):
     config = make_config(base, **({"steps": LONG, "branch_from": f"{trunk}@{FORK}"} | changes))
     with pytest.raises(ConfigError, match=rf"{FORK} is no trunk of this run: {refused}") as error:
-        branch.check(config)
+        branch.check_trunk(config)
     found = re.search(r"at step (\d+)", str(error.value))
     assert found
     last = int(found[1]) - 1
@@ -139,7 +139,7 @@ def test_digest_is_what_the_first_updates_depend_on(base):
     data = dict.fromkeys(branch.FINGERPRINTS, "x")
 
     def make_digest(**changes: Any) -> str:
-        return branch.digest(make_config(base, **({"steps": LONG} | changes)), FORK, data)
+        return branch.hash_updates(make_config(base, **({"steps": LONG} | changes)), FORK, data)
 
     known = make_digest()
     spared = {"steps": SHORT, "checkpoints__every": 3, "branch_from": "a@5"}
@@ -152,7 +152,7 @@ def test_digest_is_what_the_first_updates_depend_on(base):
 @pytest.mark.fault(5)
 def test_branch_refuses_a_missing_or_damaged_trunk(base, trunk, tmp_path, capsys):
     def check(where: Path, step: int) -> None:
-        branch.check(make_config(base, steps=LONG, branch_from=f"{where}@{step}"))
+        branch.check_trunk(make_config(base, steps=LONG, branch_from=f"{where}@{step}"))
 
     with pytest.raises(CheckpointError, match="no finished checkpoint of step 13 in"):
         check(tmp_path / "nowhere", FORK)

@@ -100,7 +100,7 @@ def test_padding_and_devices_change_no_loss(folder, tmp_path, overrides):
     assert read_losses(folder, tmp_path / "w", **overrides) == pytest.approx(plain, rel=2e-5)
 
 
-def test_grouping_by_length_changes_no_loss_of_an_epoch(folder, tmp_path):
+def test_grouping_by_length_changes_no_loss(folder, tmp_path):
     """For a model that stays as it is, over as many epochs as fill whole batches."""
     rows = {
         f"{' '.join([text] * (1 + number % 4))}\t{topic}"

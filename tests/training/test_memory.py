@@ -15,9 +15,7 @@ from tests.texts import configure
 
 @pytest.mark.fault(23)
 @pytest.mark.parametrize("room", ["enough for 4 rows", "none"])
-def test_out_of_memory_names_the_accumulation_that_fits(
-    base, tmp_path, monkeypatch, capsys, room, one_device
-):
+def test_out_of_memory_names_what_fits(base, tmp_path, monkeypatch, capsys, room, one_device):
     """The estimate equals a dry run's, which with that accumulation is within what there is."""
     config = configure(base)
     size = prepare.prepare_corpus(config, log=lambda line: None).tokenizer.size
@@ -25,7 +23,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
 
     def estimate(parts: int) -> int:
         optim = dataclasses.replace(config.optim, accumulation=parts)
-        return sum(memory.estimate(dataclasses.replace(config, optim=optim), size, mesh))
+        return sum(memory.estimate_bytes(dataclasses.replace(config, optim=optim), size, mesh))
 
     def exhaust(*_: object) -> None:
         raise jax.errors.JaxRuntimeError(
@@ -33,7 +31,7 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         )
 
     assert estimate(1) > estimate(2) > estimate(4)
-    available = estimate(4) if room != "none" else memory.estimate(config, size, mesh)[0] // 2
+    available = estimate(4) if room != "none" else memory.estimate_bytes(config, size, mesh)[0] // 2
     monkeypatch.setattr(memory, "device_bytes", lambda: available)
     monkeypatch.setattr(program.Program, "update", exhaust)
     words = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}"]
@@ -46,4 +44,4 @@ def test_out_of_memory_names_the_accumulation_that_fits(
         return
     assert hint.startswith("hint: --config.optim.accumulation=4 keeps batches of 16 in about ")
     train.run(configure(base, optim__accumulation=4), tmp_path / "w", dry_run=True, command=[])
-    assert f"memory/device   {memory.readable(estimate(4))}" in capsys.readouterr().out
+    assert f"memory/device   {memory.format_bytes(estimate(4))}" in capsys.readouterr().out

@@ -40,7 +40,7 @@ def test_make_mesh_refuses_a_split_that_does_not_fit():
         ("UNAVAILABLE: Socket closed", 1, jax.errors.JaxRuntimeError),
     ],
 )
-def test_network_error_between_processes_is_a_lost_peer(text, count, expected, monkeypatch):
+def test_network_error_is_a_lost_peer(text, count, expected, monkeypatch):
     monkeypatch.setattr(jax, "process_count", lambda: count)
     with pytest.raises(expected), processes.translate_peer_loss():
         raise jax.errors.JaxRuntimeError(text)

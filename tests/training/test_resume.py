@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bert_jax import cli
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import knobs, to_dict
 from bert_jax.errors import ConfigError
@@ -21,7 +20,6 @@ from bert_jax.system import signals
 from bert_jax.training import resume
 from tests import outcomes, texts, toy
 from tests.checkpoints import interrupts
-from tests.checkpoints.states import flip_bit
 
 PRINTS = {"corpus": "a" * 64, "tokenizer": "b" * 64, "batches": "c" * 64}
 
@@ -150,26 +148,6 @@ class Case:
 def pool() -> Iterator[ThreadPoolExecutor]:
     with ThreadPoolExecutor(2) as made:
         yield made
-
-
-@pytest.mark.fault(1, 5, 9)
-@pytest.mark.slow
-def test_killed_then_damaged_run_ends_the_same(tmp_path, pool, capsys):
-    """A second run is refused meanwhile, and one flipped bit is survived."""
-    case = Case(tmp_path, pool)
-    with case.started("step:14:sleep=600") as first:
-        case.wait_for(10, first)
-        assert cli.execute([*case.words, f"--workdir={case.workdir}"]) == 2
-        said = capsys.readouterr().err
-        assert said.startswith(f"error: another run uses {case.workdir}: host ")
-        assert f"pid {first.pid}, started " in said
-    older, last = case.list_saved()[-2:]
-    files = (case.workdir / "checkpoints" / str(last)).glob("*/**/*")
-    damaged = max((p for p in files if p.is_file()), key=lambda path: path.stat().st_size)
-    flip_bit(damaged)
-    err = case.finish()
-    assert f"warning: checkpoint corrupt: {damaged}" in err
-    assert f"resuming {case.workdir} at step {older}" in err
 
 
 def disturb(case: Case, kind: str, random: np.random.Generator) -> None:

@@ -92,7 +92,7 @@ def test_a_tracker_that_fails_costs_one_warning(method, fake, tmp_path, monkeypa
     assert [*read_events(tmp_path)] == [1, 2, 3, 4, 5], "the other tracker goes on"
 
 
-def test_a_missing_package_is_named_before_data_is_prepared(tmp_path, monkeypatch):
+def test_tracker_without_its_package_is_refused(tmp_path, monkeypatch):
     monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
     base = texts.config_file(tmp_path)
     settings = texts.configure(base, corpus__path="nowhere", logging__trackers=("wandb",))

@@ -75,7 +75,7 @@ def test_truncate_keeps_the_lines_up_to_the_step(tmp_path_factory, steps, step, 
     assert [json.dumps(json.loads(line)) for line in path.read_text().splitlines()] == expected
 
 
-def test_time_ignores_the_wall_clock_and_survives_resume(tmp_path, monkeypatch):
+def test_time_goes_on_over_a_resume(tmp_path, monkeypatch):
     clock = [1000.0]
     monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])
     made = open_writer(tmp_path)
