@@ -82,3 +82,28 @@ def test_old_study_is_reported_with_its_numbers(old, capfd):
     numbers = re.findall(r"\d+\.\d+", "\n".join(re.findall(r"^\|.*", written, re.M)))
     assert len(numbers) >= 2
     assert [number for number in numbers if number not in new] == []
+
+
+def test_page_numbers_are_those_of_the_files(old, capfd):
+    """Scores of the last step, and mean, least and largest of each share of the ledger."""
+    assert cli.execute(["report", "run"]) == 0
+    page = re.sub(r"(?s)<(script|style|svg).*?</\1>|<[^>]+>", " ", Path("run/report.html").read_text())
+    lines = read_lines(FOLDER)
+    last = lines[max(lines)]
+    for name in ("mlm_loss", "unigram_loss", "nsp_loss"):
+        assert f"{last[f'eval/validation/{name}']:.3f}" in page, name
+    for name in ("mlm_accuracy", "nsp_accuracy", "unigram_accuracy"):
+        assert f"{100 * last[f'eval/validation/{name}']:.1f}" in page, name
+    rows = {
+        "selected, of eligible": "masked_fraction",
+        "by \\[MASK\\]": "mask_token_fraction",
+        "by a random token": "random_fraction",
+        "kept as it is": "kept_fraction",
+    }
+    for words, name in rows.items():
+        shares = [100 * line[f"train/{name}"] for line in lines.values() if f"train/{name}" in line]
+        number = r"([\d.]+)\s*%"
+        found = re.search(rf"{words}\s+{number}\s+{number}\s+{number}\s+{number}", page)
+        assert found is not None, words
+        assert float(found[3]) == pytest.approx(min(shares), abs=0.051)
+        assert float(found[4]) == pytest.approx(max(shares), abs=0.051)
