@@ -87,7 +87,9 @@ def test_old_study_is_reported_with_its_numbers(old, capfd):
 def test_page_numbers_are_those_of_the_files(old, capfd):
     """Scores of the last step, and mean, least and largest of each share of the ledger."""
     assert cli.execute(["report", "run"]) == 0
-    page = re.sub(r"(?s)<(script|style|svg).*?</\1>|<[^>]+>", " ", Path("run/report.html").read_text())
+    page = re.sub(
+        r"(?s)<(script|style|svg).*?</\1>|<[^>]+>", " ", Path("run/report.html").read_text()
+    )
     lines = read_lines(FOLDER)
     last = lines[max(lines)]
     for name in ("mlm_loss", "unigram_loss", "nsp_loss"):
