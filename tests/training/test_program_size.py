@@ -13,7 +13,8 @@ import pytest
 from tests import toy, updates
 
 ROOM = 0.10
-SIZES = {  # operations, FLOPs, bytes accessed by jax 0.10 and by jax 0.12, which counts more of them
+# Operations, FLOPs, bytes accessed by jax 0.10 and by jax 0.12, which counts more of them.
+SIZES = {
     "bert": (4_892, 70.3e6, {"0.10": 87.1e6, "0.12": 110.8e6}),
     "packed": (4_525, 71.2e6, {"0.10": 88.3e6, "0.12": 112.4e6}),
     "modern": (5_047, 90.4e6, {"0.10": 109.0e6, "0.12": 132.7e6}),
