@@ -83,10 +83,12 @@ def build(
     body += section("By masking rate", sweeps, "charts")
     if len(runs) > 1:
         same = '<p class="sub">Nothing: all knobs have the same values.</p>'
-        knobs = _write_knobs(runs) or same
+        trees = [run.recorded for run in runs.values()]
+        knobs = _write_differences(runs, trees, configs.usual()) or same
         body += section("What differs in their configs", knobs)
     body += section("Curves", _draw_curves(runs))
-    body += section("What differs in their environments", _write_environments(runs))
+    facts = _write_differences(runs, [run.environment for run in runs.values()])
+    body += section("What differs in their environments", facts)
     top = f'<h1>{title}</h1><ul class="runs">{legend}</ul>{warnings}'
     return pages.page(f"{title}: {', '.join(named.values())}", top + pages.contents(body) + body)
 
@@ -247,13 +249,11 @@ def _is_ranked(flat: Flat, key: str) -> bool:
     return not _find_other_text(flat, key.partition("/")[0])
 
 
-def _write_table(
-    columns: Iterable[str], rows: list[list[str]], corner: str = "", **options: Any
-) -> str:
+def _write_table(columns: Iterable[str], rows: list[list[str]], **options: Any) -> str:
     """Write a table with a column for each run or model; empty without rows."""
     if not rows:
         return ""
-    shown = pages.table(rows, [corner, *columns], numbers=True, **options)
+    shown = pages.table(rows, ["", *columns], numbers=True, **options)
     return f'<div class="box several">{shown}</div>'
 
 
@@ -292,18 +292,19 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
 # --- configs and curves ------------------------------------------------------------------------
 
 
-def _write_knobs(runs: Runs) -> str:
-    """Tabulate the knobs whose values differ, but for defaults that some runs have no use for."""
-    flat = [configs.flat(run.recorded) for run in runs.values()]
-    usual = configs.usual()
+def _write_differences(
+    runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
+) -> str:
+    """Tabulate the knobs or facts that differ, but for usual values that some runs do not have."""
+    flat = [configs.flat(tree) for tree in trees]
     rows = []
-    for path in sorted({path for values in flat for path in values}):
+    for path in sorted({path for values in flat for path in values} - {"command"}):
         cells = [_write_knob(values, path, usual) for values in flat]
         known = [values[path] for values in flat if path in values]
         idle = path in usual and all(value == usual[path] for value in known)
         if len(set(cells)) > 1 and not idle:
             rows.append([path, *cells])
-    return _write_table(runs, rows, "knob", about=pages.knob_docs(row[0] for row in rows))
+    return _write_table(runs, rows, about=pages.knob_docs(row[0] for row in rows))
 
 
 def _write_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
@@ -311,17 +312,6 @@ def _write_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) 
     place = path.rpartition(".")[0]
     older = path in usual and any(other.rpartition(".")[0] == place for other in values)
     return pages.written(values.get(path, usual.get(path))) if path in values or older else HOLE
-
-
-def _write_environments(runs: Runs) -> str:
-    """Tabulate the facts of versions, machines and data that differ, folded."""
-    flat = [configs.flat(run.environment) for run in runs.values()]
-    rows = []
-    for path in sorted({path for values in flat for path in values} - {"command"}):
-        cells = [pages.written(values[path]) if path in values else HOLE for values in flat]
-        if len(set(cells)) > 1:
-            rows.append([path, *cells])
-    return pages.fold(f"{len(rows)} facts", _write_table(runs, rows))
 
 
 def _draw_curves(runs: Runs) -> str:

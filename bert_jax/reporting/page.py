@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import re
 import shlex
 import string
@@ -25,7 +24,6 @@ from bert_jax.reporting import palette
 from bert_jax.system import disk
 
 SEVERAL = 4  # sections of a page that has contents
-ACROSS = 6  # tiles in a row, at most
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -134,13 +132,6 @@ def tile(name: str, value: str, below: str = "", about: str = "") -> str:
     """Format one number of a page's head: a name that is explained, value, and HTML below."""
     value = f"<strong>{escape(value)}</strong>"
     return f'<div class="tile"><div>{term(name, about)}</div>{value}<p>{below}</p></div>'
-
-
-def tiles(shown: Sequence[str]) -> str:
-    """Arrange tiles in rows of about equal length."""
-    rows = math.ceil(len(shown) / ACROSS)
-    columns = math.ceil(len(shown) / max(rows, 1))
-    return f'<div class="tiles" style="--columns:{columns}">{"".join(shown)}</div>'
 
 
 # --- config and environment --------------------------------------------------------------------

@@ -118,7 +118,7 @@ def draw_others(run: RunRecord) -> str:
 
 
 def write_ledger(run: RunRecord) -> str:
-    """Tabulate what masking did beside what the config asks for; draw it if that changes."""
+    """Tabulate what masking did beside what the config asks for, and draw it, folded."""
     masking = subtree(run.recorded, "masking")
     rate = _find_rate(masking)
     replace = masking.get("replace") or (None, None, None)
@@ -135,9 +135,7 @@ def write_ledger(run: RunRecord) -> str:
             drawn += draw_metric(run, name, [Series("", points)], baselines=levels)
     if not lines:
         return ""
-    charts = arrange_charts(drawn)
-    if None not in asked.values():  # one number for each
-        charts = fold("Charts over the steps", charts)
+    charts = fold("Charts over the steps", arrange_charts(drawn))
     head = ["share", "config", "mean", "lowest", "highest"]
     about = {text: meaning(name) for name, text in LEDGER.items()}
     box = f'<div class="box">{table(lines, head, True, about)}</div>'

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
-from bert_jax.reporting.formats import HOLE, SPACE, number, rounded
+from bert_jax.reporting.formats import SPACE, number, rounded
 from bert_jax.reporting.metric_names import WORDS, is_share, lower_is_better, meaning, pretty
 from bert_jax.reporting.page import section, term, tile
 from bert_jax.reporting.run_record import FindKept, RunRecord, subtree
@@ -43,13 +43,13 @@ def build(run: RunRecord) -> str:
     """Build the page of a run."""
     title = _write_title(run)
     head = f"<h1>{escape(title)}</h1>{_write_subtitle(run)}"
-    head += pages.write_warnings(run.list_warnings()) + pages.tiles(_list_tiles(run))
+    head += pages.write_warnings(run.list_warnings())
+    head += f'<div class="tiles">{"".join(_list_tiles(run))}</div>'
     learning = section("Learning", run_charts.draw_learning(run))
     if subtree(run.recorded, "task").get("source"):
         body = learning + samples.write_outcomes(run)
     else:
         body = samples.write_predictions(run) + learning
-    body += section("Steps kept", _write_kept(run), "box")
     body += run_charts.write_ledger(run)
     body += run_charts.write_times(run)
     body += run_charts.draw_others(run)
@@ -151,26 +151,8 @@ def _explain_served(run: RunRecord) -> str:
     """Say by what the step that is served was chosen, and from which."""
     if len(run.kept) == 1:
         return "the only one kept"
+    steps = " and ".join(f"{step:,}" for step, _ in sorted(run.kept))
     if not run.ranked_by or run.kept[0][1] is None:
-        return f"the latest of {len(run.kept)} kept"
+        return f"the latest of {steps}"
     best = "lowest" if lower_is_better(run.ranked_by) else "highest"
-    return f"{best} {_name_rank(run)} of {len(run.kept)} kept"
-
-
-def _name_rank(run: RunRecord) -> str:
-    return f"validation {pretty(run.ranked_by.rpartition('/')[2])}"
-
-
-def _write_kept(run: RunRecord) -> str:
-    """Tabulate the checkpoints, and say which of them is served."""
-    if not run.kept:
-        return ""
-    values = dict(run.curves.get(run.ranked_by, []))
-    rows = []
-    for step, _ in sorted(run.kept):
-        value = number(values[step], is_share(run.ranked_by)) if step in values else HOLE
-        rows.append([f"{step:,}", value, "served" if step == run.served else ""])
-    head = ["step", _name_rank(run) if run.ranked_by else "no metric ranks them", ""]
-    said = f"Evaluate, predict, inspect and export open step {run.served:,} of this run: "
-    said += f"{_explain_served(run)}. Another is RUN/checkpoints/STEP."
-    return f"<p>{escape(said)}</p>{pages.table(rows, head, numbers=True)}"
+    return f"{best} validation {pretty(run.ranked_by.rpartition('/')[2])} of {steps}"

@@ -15,13 +15,12 @@ from typing import Any
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.metric_names import meaning
-from bert_jax.reporting.page import fold, section, table
+from bert_jax.reporting.page import section, table
 from bert_jax.reporting.run_record import RunRecord, subtree
 
 SHOWN = 12  # sentences or mistakes on a page
-UNFOLDED = 3  # sentences that are not folded
 MOST = 20  # classes of a matrix; of more, the commonest confusions are listed
-LISTED = 25  # confusions, or classes, in a list
+LISTED = 25  # confusions in a list
 OUTCOMES = ("exact", "in part", "another text", "no answer")
 ASKED = ("an answer", "no answer")
 CUT = "(cut off)"  # the class predicted for a word that does not fit into the model
@@ -54,12 +53,8 @@ def write_predictions(run: RunRecord) -> str:
     boxes = [_write_sentence(found) for found in by_text.values() if found[-1]["step"] == last]
     served = ", which is served" if last == run.served else ""
     said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
-    first = f'<div class="samples">{"".join(boxes[:UNFOLDED])}</div>'
-    others = boxes[UNFOLDED:SHOWN]
-    if others:
-        more = f'<div class="samples">{"".join(others)}</div>'
-        first += fold(f"{len(others)} more sentences", more)
-    return section("Predictions", f'<p class="sub">{said}</p>{first}')
+    shown = f'<div class="samples">{"".join(boxes[:SHOWN])}</div>'
+    return section("Predictions", f'<p class="sub">{said}</p>{shown}')
 
 
 def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
@@ -191,11 +186,9 @@ def _score(name: str, right: int, predicted: int, there: int) -> list[str]:
 
 
 def _write_scores(lines: list[list[str]], kind: str, what: str) -> str:
-    """Write a table of scores; of many lines, the first are shown and the others folded."""
+    """Write a table of scores."""
     head = [kind, "precision", "recall", "F1", what]
-    first, rest = lines[:LISTED], lines[LISTED:]
-    more = table(rest, head, numbers=True) if rest else ""
-    return table(first, head, numbers=True, about=ABOUT) + fold(f"{len(rest)} more", more)
+    return table(lines, head, numbers=True, about=ABOUT)
 
 
 def _write_mistake(mistake: dict[str, Any]) -> str:

@@ -69,10 +69,7 @@ def _draw_positions(run: TrainedModel) -> str:
         return f'<p class="box">{escape(said)}</p>'
     count = min(len(table), POSITIONS)
     directions = scale_to_unit(table[np.linspace(0, len(table) - 1, count).round().astype(int)])
-    trained = min(run.config.sequence_length + model.first_position, len(table))
     note += f" {count:,} of {len(table):,} rows. Orange: alike; blue: opposite."
-    if trained < len(table) and not (run.meta.get("foreign") or run.config.init_from):
-        note += f" Rows from {trained:,} on were never trained."
     if model.first_position:
         note += f" The first token reads row {model.first_position}."
     return (

@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import math
 
-import matplotlib
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -153,13 +152,6 @@ def test_nothing_is_outside_the_picture(figure, captions):
                 assert box.y1 <= height + 1, text
 
 
-@pytest.mark.parametrize("figure", FIGURES)
-def test_axes_have_titles(figure):
-    axes = draw(figure)
-    across, up = (figure.y, "") if figure is ROWS else (figure.x, figure.y)
-    assert (axes.get_xlabel(), axes.get_ylabel()) == (across, up)
-
-
 def test_labels_of_an_axis_do_not_overlap():
     ticks = [(float(i), f"label {i}") for i in range(40)]
     axes = draw(Chart("t", [Series("s", [(0.0, 1.0), (39.0, 2.0)])], ticks=ticks))
@@ -183,14 +175,6 @@ def test_legend_names_baselines(level, arrows, rows):
     assert 60 in np.abs(dataclasses.replace(chart, edge=False).values) or not arrows
 
 
-def test_legend_shows_last_values_if_asked():
-    shares = [Series("training", [(0, 0.1), (1, 0.25)]), Series("", [(0, 0.5), (1, 0.75)])]
-    axes = draw(Chart("t", shares, percent=True))
-    names = [text.get_text().replace("\N{NO-BREAK SPACE}", " ") for text in axes.get_legend().texts]
-    assert names == ["training 25.0 %", "75.0 %"]
-    assert draw(Chart("t", shares[1:], last=False)).get_legend() is None
-
-
 @pytest.mark.parametrize(
     ("values", "log", "scale"),
     [
@@ -203,20 +187,6 @@ def test_legend_shows_last_values_if_asked():
 def test_values_far_apart_have_a_logarithmic_axis(values, log, scale):
     chart = Chart("t", [Series("s", [*enumerate(values)])], log=log)
     assert draw(chart).get_yscale() == scale
-
-
-@pytest.mark.parametrize(
-    ("values", "percent", "label"),
-    [
-        ([0.1, 0.5], True, "20\N{NO-BREAK SPACE}%"),
-        ([12_000.0, 12_600.0], False, "12.2k"),
-        ([0.0, 1e-4], False, "2e-05"),
-        ([0.001, 1.0], False, "0.01"),
-    ],
-)
-def test_ticks_are_written_as_people_do(values, percent, label):
-    axes = draw(Chart("t", [Series("s", [*enumerate(values)])], percent=percent))
-    assert label in find_labels(axes.yaxis)
 
 
 @pytest.mark.parametrize("values", EXTREME)
@@ -237,18 +207,3 @@ def test_gap_is_where_a_value_is_missing():
     assert np.isnan(find_lines(axes)[0][[1, 3], 1]).all()
     (alone,) = find_dots(axes)
     np.testing.assert_array_equal(alone, [points[0], points[2]])  # no line goes through them
-
-
-def test_figures_stand_side_by_side():
-    with drawing.use_style():
-        one = drawing.draw_figures([LINE]).canvas.get_size_inches()
-        four = drawing.draw_figures([LINE] * 4, columns=2).canvas
-    np.testing.assert_allclose(four.get_size_inches(), 2 * one)
-    assert len(four.axes) == 4
-
-
-def test_matplotlibrc_of_a_user_changes_nothing():
-    with matplotlib.rc_context({"font.size": 30, "axes.grid": False}):
-        axes = draw(LINE)
-        assert matplotlib.rcParams["font.size"] == 30
-    assert axes.xaxis.label.get_size() == 12

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from bert_jax.config import knobs
 from bert_jax.objectives import replaced
 from bert_jax.reporting import formats, metric_names, run_charts
-from bert_jax.training import clock
 
 
 def list_measures() -> set[str]:
@@ -36,18 +35,6 @@ def test_every_measure_has_a_name_and_a_meaning(name):
     assert meaning.endswith(".")
     assert len(meaning) < 250
     assert "_" not in metric_names.pretty(name)
-
-
-def test_meaning_is_of_the_longest_row_that_says_it():
-    assert metric_names.meaning("train/mlm_loss") == metric_names.meaning("mlm_loss")
-    assert metric_names.meaning("best_f1") == metric_names.meaning("f1")
-    assert metric_names.meaning("mlm_loss") != metric_names.meaning("span_loss")
-    assert metric_names.meaning("oddity") == ""
-
-
-def test_times_and_memory_are_those_of_the_clock():
-    known = {*run_charts.SPENT, *run_charts.HELD}
-    assert known == {*clock.MEMORY, *(f"{name}_seconds" for name in clock.BUCKETS)}
 
 
 def test_rows_are_whole():

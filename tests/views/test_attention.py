@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import math
 import re
 
 import numpy as np
 import pytest
 
-from bert_jax import inspect
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.predictors.base import Model
-from bert_jax.predictors.options import Options
 from bert_jax.views import attention
 from bert_jax.views.document import make_visible
-from bert_jax.views.texts import Texts
 from tests import reference
 from tests.views.making import (
     CAT,
@@ -118,18 +112,6 @@ def test_weights_of_a_causal_model_are_right(causal):
         assert not ours[..., ~lower(0, ours.shape[-1])].any()
 
 
-def test_weights_of_a_window_are_right(golden):
-    cfg = dataclasses.replace(golden.config.model, window=2, global_every=2)
-    run = dataclasses.replace(golden, config=dataclasses.replace(golden.config, model=cfg))
-    data = read_data(make_page("attention", run, CAT))
-    assert data["windows"] == [0, 2]
-
-    def is_near(layer: int, n: int) -> np.ndarray:
-        return (abs(np.subtract.outer(np.arange(n), np.arange(n))) <= 2) | (layer == 0)
-
-    check_weights(read_weights(data)[:, :-1], write_out(run, CAT, is_near))
-
-
 def test_rollout_entropy_and_distance_are_right(golden, causal):
     for run, mask in ((golden, None), (causal, lower)):
         found = make_page("attention", run, CAT)
@@ -191,13 +173,6 @@ def test_controls_are_shown_and_joiners_kept():
     )
 
 
-def test_the_mask_token_is_meant(golden):
-    tokens = read_data(make_page("attention", golden, {"text": "the [MASK] sat"}))["texts"][0][
-        "tokens"
-    ]
-    assert "[MASK]" in tokens
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -213,17 +188,6 @@ def test_command_writes_the_page_and_says_where(tmp_path, capsys, monkeypatch):
     assert run_inspect("attention", *words) == 0
     said = rf"The page is {re.escape(str(output))} \(\d+ kB\): open it in a browser\.\n"
     assert re.fullmatch(said, capsys.readouterr().out)
-
-
-def test_texts_come_from_a_file(tmp_path, golden):
-    file, output = tmp_path / "in.txt", tmp_path / "p.html"
-    lines = ("\ufeffthe cat", "", "a dog\tit sat\r", json.dumps(CAT), json.dumps(DOG))
-    file.write_text("\n".join(lines) + "\n", encoding="utf-8", newline="")
-    reader = Texts(Model(golden, Options()))
-    assert [row.number for row in inspect.read(reader, file)] == [1, 3, 4, 5]
-    assert run_inspect("attention", f"--input={file}", f"--output={output}") == 0
-    found = [text["text"] for text in read_data(output.read_text())["texts"]]
-    assert found == [["the cat"], ["a dog", "it sat"], list(CAT.values()), list(DOG.values())]
 
 
 @pytest.mark.fault(15)

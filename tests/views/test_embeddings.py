@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from bert_jax import inspect
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
@@ -24,7 +23,7 @@ from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import write_tables
 from bert_jax.views.texts import Labelled
-from tests import families, toy
+from tests import toy
 from tests.pages import Checker, read_figure
 from tests.views.making import FOLDER, make_page, read_data, run_inspect
 
@@ -59,36 +58,6 @@ def test_last_layer_is_what_predict_embed_writes(run, pooling):
     points = make_points(run, TEXTS)
     mine = points.vectors[-1, points.poolings.index(pooling)]
     np.testing.assert_allclose(mine, [row["embedding"] for row in theirs], atol=2e-6)
-
-
-@pytest.mark.slow
-def test_narrow_tables_have_the_width_of_layers(tmp_path):
-    folder = families.folder(tmp_path, "electra", "masked_lm")
-    opened = runs.open_run(str(families.vocabulary(folder, "electra")))
-    encoder = opened.params["encoder"]
-    found = make_points(opened, ["w5 w6", "w7", "w8 w9"]).vectors[0]
-    ids = [families.CLS, 7, families.SEP]
-    expected = encoder["embeddings"]["token"][np.array(ids)] @ encoder["projection"]["kernel"]
-    np.testing.assert_allclose(found[1, 1], expected.mean(0), atol=1e-5)
-
-
-def test_first_layers_are_computed_from_the_tables(run, monkeypatch):
-    """The rows of the token table, and their sum with types and positions, normalised."""
-    monkeypatch.setattr(vectors, "ROWS", 2)  # padded batches change nothing
-    points = make_points(run, TEXTS)
-    assert points.vectors.shape == (4, 3, len(TEXTS), 16)
-    parts = jax.tree.map(np.asarray, run.params["encoder"]["embeddings"])
-    special = run.tokenizer.special
-    for i, text in enumerate(TEXTS):
-        ids = [special.cls, *run.tokenizer.encode_batch([text])[0], special.sep]
-        given = parts["token"][ids]
-        summed = given + parts["type"][0] + parts["position"][: len(ids)]
-        centred = summed - summed.mean(1, keepdims=True)
-        scale = np.sqrt((centred**2).mean(1, keepdims=True) + run.config.model.norm_epsilon)
-        first = centred / scale * parts["norm"]["scale"] + parts["norm"]["bias"]
-        for layer, every in enumerate([given, first]):
-            expected = [every[1:-1].mean(0), every.mean(0), every[0]]
-            np.testing.assert_allclose(points.vectors[layer, :, i], expected, atol=2e-6)
 
 
 def test_word_is_the_mean_of_its_pieces(run):
@@ -145,16 +114,6 @@ def test_nearest_are_those_of_sorting_all():
     assert vectors.find_nearest(some, table, 100, barred)[0].shape == (300, 88)
 
 
-def test_tsne_places_like_beside_like():
-    random = np.random.default_rng(0)
-    groups = np.repeat(np.eye(2, 10) * 5, 8, axis=0) + random.normal(size=(16, 10)) * 0.1
-    places, shares = vectors.project(groups.astype(np.float32), "tsne")
-    assert shares is None
-    np.testing.assert_array_equal(places, vectors.project(groups.astype(np.float32), "tsne")[0])
-    distances = np.linalg.norm(places[:, None] - places[None], axis=-1) + np.eye(16) * 1e9
-    assert (distances.argmin(1) // 8 == np.arange(16) // 8).all()
-
-
 # --- the page -------------------------------------------------------------------------------------
 
 
@@ -184,16 +143,6 @@ def test_numbers_of_every_view_are_on_the_page(run, page):
             every[[*run.tokenizer.special, *points.pieces[i]]] = -2
             best = np.sort(every)[::-1][: len(pieces)]
             np.testing.assert_allclose(every[pieces], best, atol=1e-5)
-
-
-def test_cosines_need_no_script(run, page):
-    one = vectors.scale_to_unit(make_points(run, TEXTS).vectors[3, 0])
-    cosines = one @ one.T
-    rows = re.findall(r'<bdi dir="auto">(\d .*?)</bdi></th>(.*?)</tr>', page)
-    assert [name for name, _ in rows] == [f"{i} {text}" for i, text in enumerate(TEXTS, 1)]
-    for i, (_, cells) in enumerate(rows):
-        shown = re.findall(r">([-\d.]*)</td>", cells)
-        assert shown == ["" if i == j else f"{cosines[i, j]:z.2f}" for j in range(5)]
 
 
 @pytest.mark.parametrize(
@@ -305,12 +254,6 @@ def test_positions_that_are_not_learned_are_named(run, position):
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
 
 
-def test_rows_that_were_never_trained_are_named(run):
-    run = toy.replace(run, config=toy.replace(run.config, sequence_length=10))
-    assert "Rows from 10 on were never trained" in write_tables(toy.replace(run, meta={}))
-    assert "never trained" not in write_tables(run)  # nobody says how long the rows of others were
-
-
 # --- the command ----------------------------------------------------------------------------------
 
 
@@ -325,13 +268,6 @@ def test_texts_come_from_a_file_or_flags(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().out == "new/there.html\n"
     found = read_data(Path("new/there.html").read_text())["names"]
     assert found == ["the cat", "{a dog", "mat"]
-
-
-@pytest.mark.fault(11)
-def test_file_that_is_not_utf8_is_refused(run, tmp_path):
-    (tmp_path / "x").write_bytes(b"the cat\n\xff\xfe\n")
-    with pytest.raises(DataError, match="line 2: not UTF-8"):
-        list(inspect.read(OfText(Model(run, Options())), tmp_path / "x"))
 
 
 def test_layer_and_neighbours_out_of_range_are_refused(run):

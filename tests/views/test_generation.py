@@ -90,15 +90,6 @@ def test_command_takes_the_flags_of_predict(tmp_path, capsys):
     assert drawn in found
 
 
-@pytest.mark.fault(20)
-def test_flags_of_another_page_are_refused(tmp_path, capsys):
-    words = ["--text=a", "--max-tokens=3", f"--output={tmp_path / 'p.html'}"]
-    assert run_inspect("attention", *words) == 2
-    error, hint = capsys.readouterr().err.splitlines()
-    assert error == "error: inspect attention has no flag --max-tokens"
-    assert hint == "hint: inspect generation has it"
-
-
 def test_left_to_right_model_has_no_rounds(tmp_path):
     words = ["--text=a", f"--tokenizer={FOLDER / 'vocab.txt'}", f"--output={tmp_path / 'p.html'}"]
     assert run_inspect("generation", *words, model=GOLDEN / "causal_lm") == 2
