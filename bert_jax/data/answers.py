@@ -122,23 +122,22 @@ def _decode_span(
     spans = np.concatenate([_pair_ends(features, row, logits[row], task) for row in rows])  # [A, 3]
     if not len(spans):
         spans = np.concatenate([_list_tokens(features, row, logits[row]) for row in rows])
-    best: list[tuple[str, int, int, float]] = []
-    seen = set()
+    found: dict[str, tuple[str, int, int, float]] = {}  # by text, the best first
     for score, start, end in spans[np.argsort(-spans[:, 0], kind="stable")].tolist():
         text = context[int(start) : int(end)]
-        if text not in seen and len(best) < task.n_best:
-            seen.add(text)
-            best.append((text, int(start), int(end), score))
+        if len(found) < task.n_best:
+            found.setdefault(text, (text, int(start), int(end), score))
+    best = list(found.values())
     no_answer = min(float(logits[row][0].sum()) for row in rows)  # a logit pair on [CLS]
     none = ("", 0, 0, no_answer)
     chosen = best[0] if best else none
+    score = chosen[3]
     if task.no_answer or not best:
         best = sorted([*best, none], key=lambda answer: -answer[3])
-    shares = _softmax(np.array([answer[3] for answer in best])).tolist()
-    n_best = tuple(Candidate(*answer, share) for answer, share in zip(best, shares, strict=True))
-    score = chosen[3]
     if task.no_answer and no_answer - score > task.no_answer_threshold:
         chosen = none
+    shares = _softmax(np.array([answer[3] for answer in best])).tolist()
+    n_best = tuple(Candidate(*answer, share) for answer, share in zip(best, shares, strict=True))
     return Span(*chosen[:3], score, no_answer, n_best)
 
 

@@ -1,14 +1,12 @@
 """Batches as a pure function of the step: plans, order, gathering and prefetching.
 
-An epoch visits the examples of its plan in a random order. Epochs follow each other without a gap,
-so a batch may hold the end of one epoch and the beginning of the next. Nothing but the arrays of
-the corpus is read: plans are made in memory, and the last two are kept. A plan costs 19 CPU seconds
-for 10^9 tokens with pairs and 12 without, at each start and, with pairs, at each epoch.
+An epoch visits the examples of its plan in a random order, and epochs follow each other without a
+gap. Plans are made in memory, and the last two are kept: 19 CPU seconds for 10^9 tokens with pairs
+and 12 without, at each start and, with pairs, at each epoch.
 
 Every epoch reads as many rows as the first, so that the epoch of a step is a division. With pairs,
 later plans have a few examples more or fewer than the first: about 1 % for 5,000 documents, 0.1 %
-for 100,000. An epoch leaves out the rest of a longer plan, which its random order chooses, and
-reads some examples of a shorter plan twice.
+for 100,000. An epoch leaves out the rest of a longer plan, and reads some of a shorter plan twice.
 """
 
 from __future__ import annotations
@@ -267,16 +265,12 @@ def _identify_plan(
 
 
 def _no_documents(prepared: Prepared, split: str) -> DataError:
-    """Return the error for a split without documents, with the reason if it is known."""
+    """Return the error for a split without documents."""
     trained = len(prepared.splits["train"].document_ends)
-    message = f"{prepared.folder} holds no documents for {split}"
-    hint = "check corpus.source and path"
-    if split == "validation" and trained == 1:
-        message += ": the text is a single document, which is not divided"
+    hint = "raise corpus.validation_fraction; are all documents the same?"
+    if trained <= 1:
         hint = "separate documents by blank lines; in .jsonl and .parquet files a row is a document"
-    elif split == "validation":
-        hint = "raise corpus.validation_fraction; are all documents the same?"
-    return DataError(message, hint)
+    return DataError(f"{prepared.folder} holds no documents for {split}, of {trained}", hint)
 
 
 # --- where each column of a row comes from --------------------------------------------------------

@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, NamedTuple
 
-from bert_jax.config.knobs import LABELLED, METRICS, Objective
+from bert_jax.config.knobs import LABELLED, METRICS, Objective, Task
 from bert_jax.errors import ConfigError
 
 
@@ -55,17 +55,47 @@ def list_knobs(name: str) -> dict[str, Any]:
     return values | {"checkpoints.best": row.best} | row.recipe
 
 
-def _name_files(*names: str, folder: str = "") -> dict[str, str]:
+def _name_files(*names: str) -> dict[str, str]:
     """Return the files of train, validation and test, in the usual folder."""
-    files = {}
-    for split, of_split in zip(("train", "validation", "test"), names, strict=False):
-        files[split] = "|".join(folder + name for name in of_split.split("|"))
-    return files
+    return dict(zip(("train", "validation", "test"), names, strict=False))
+
+
+def _bio(*types: str) -> tuple[str, ...]:
+    return ("O", *(f"{begin}-{name}" for name in types for begin in "BI"))
 
 
 GLUE = {"batch_size": 32, "epochs": 3.0, "optim.learning_rate": 2e-5, "sequence_length": 128}
+SMALL = GLUE | {"batch_size": 16}
 WORDS = GLUE | {"optim.learning_rate": 5e-5}
 CONTEXTS = WORDS | {"sequence_length": 384}
+NUMBERED = "idx|index|"  # TFDS shuffles: the index that a server expects is in the row
+BITS = ("0", "1")
+SENTENCES: dict[str, Any] = {"text": "sentence1", "text_pair": "sentence2"}
+ENTAILMENT = ("entailment", "not_entailment")
+NLI = ("entailment", "neutral", "contradiction")
+MNLI: dict[str, Any] = {
+    "text": "premise|sentence1",
+    "text_pair": "hypothesis|sentence2",
+    "label": "label|gold_label",
+}
+MNLI_FILES = {
+    "train": "MNLI/train.tsv",
+    "validation_matched": "MNLI/dev_matched.tsv",
+    "validation_mismatched": "MNLI/dev_mismatched.tsv",
+    "test_matched": "MNLI/test_matched.tsv",
+    "test_mismatched": "MNLI/test_mismatched.tsv",
+}
+SQUAD: dict[str, Any] = {"id": "id", "text": "question", "text_pair": "context", "label": "answers"}
+SQUAD_SERVER = Submission({"validation": "predictions.json", "test": "predictions.json"}, ())
+UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X"
+USUAL: dict[str, tuple[dict[str, Any], str]] = {  # the recipe of a kind, and what is best
+    "classify": (GLUE, "accuracy"),
+    "tag": (WORDS, "f1"),
+    "span": (CONTEXTS, "f1"),
+    "choice": (SMALL | {"sequence_length": 512}, "accuracy"),
+}
+KNOBS = {field.name for field in dataclasses.fields(Task)}
+TESTED = (("validation", "test"),)  # evaluations of data without a validation split
 
 
 def _glue(
@@ -82,7 +112,8 @@ def _glue(
 
     Unless `best` says otherwise, the first metric picks the best step.
     """
-    files = _name_files("train.tsv", "dev.tsv", test, folder=f"{folder}/")
+    tests = "|".join(f"{folder}/{file}" for file in test.split("|"))
+    files = _name_files(f"{folder}/train.tsv", f"{folder}/dev.tsv", tests)
     usual = {"id": NUMBERED, "label": "label", "files": files, "metrics": metrics}
     return Row(
         kind="classify" if labels else "regress",
@@ -96,23 +127,16 @@ def _glue(
     )
 
 
-def _bio(*types: str) -> tuple[str, ...]:
-    return ("O", *(f"{begin}-{name}" for name in types for begin in "BI"))
+def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> Row:
+    """Build the row of any other task from fields of the row and knobs of the task.
 
+    Without a recipe and a metric for the best step, the row has those of its kind.
+    """
+    recipe, best = USUAL[kind]
+    row = {"recipe": recipe, "best": best} | fields
+    task = {name: row.pop(name) for name in fields if name in KNOBS}
+    return Row(kind, task, labels, **row)
 
-NUMBERED = "idx|index|"  # TFDS shuffles: the index that a server expects is in the row
-BITS = ("0", "1")
-SENTENCES: dict[str, Any] = {"text": "sentence1", "text_pair": "sentence2"}
-ENTAILMENT = ("entailment", "not_entailment")
-NLI = ("entailment", "neutral", "contradiction")
-MNLI = {
-    "text": "premise|sentence1",
-    "text_pair": "hypothesis|sentence2",
-    "label": "label|gold_label",
-}
-SQUAD = {"id": "id", "text": "question", "text_pair": "context", "label": "answers"}
-SQUAD_SERVER = Submission({"validation": "predictions.json", "test": "predictions.json"}, ())
-UPOS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X"
 
 TASKS: dict[str, Row] = {
     "cola": _glue(
@@ -137,13 +161,7 @@ TASKS: dict[str, Row] = {
         values=BITS,
     ),
     "stsb": _glue(
-        "stsb",
-        "STS-B",
-        (),
-        ("pearson", "spearman"),
-        best="spearman",
-        label="label|score",
-        **SENTENCES,
+        "stsb", "STS-B", (), ("pearson", "spearman"), "spearman", label="label|score", **SENTENCES
     ),
     "qqp": _glue(
         "qqp",
@@ -156,157 +174,121 @@ TASKS: dict[str, Row] = {
         label="label|is_duplicate",
         values=BITS,
     ),
-    "mnli": Row(
-        kind="classify",
-        task={
-            **MNLI,
-            "id": NUMBERED,
-            "files": {
-                "train": "MNLI/train.tsv",
-                "validation_matched": "MNLI/dev_matched.tsv",
-                "validation_mismatched": "MNLI/dev_mismatched.tsv",
-                "test_matched": "MNLI/test_matched.tsv",
-                "test_mismatched": "MNLI/test_mismatched.tsv",
-            },
-            "metrics": ("accuracy",),
-        },
-        labels=NLI,
+    "mnli": _row(
+        "classify",
+        NLI,
+        **MNLI,
+        id=NUMBERED,
+        files=MNLI_FILES,
+        metrics=("accuracy",),
         evals=(("validation", "validation_matched"), ("mismatched", "validation_mismatched")),
-        best="accuracy",
-        recipe=GLUE,
         source_tfds="tfds:glue/mnli",
         submission=Submission({"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}),
     ),
-    "mnli10k": Row(
-        kind="classify",
-        task={**MNLI, "files": _name_files("train.jsonl", "dev.jsonl", folder="MNLI-10k/")},
-        labels=NLI,
-        best="accuracy",
-        recipe=GLUE,
+    "mnli10k": _row(
+        "classify",
+        NLI,
+        **MNLI,
+        files=_name_files("MNLI-10k/train.jsonl", "MNLI-10k/dev.jsonl"),
     ),
     "qnli": _glue("qnli", "QNLI", ENTAILMENT, text="question", text_pair="sentence"),
     "rte": _glue("rte", "RTE", ENTAILMENT, **SENTENCES),
     "wnli": _glue("wnli", "WNLI", ("not_entailment", "entailment"), values=BITS, **SENTENCES),
-    "ax": Row(  # the diagnostic set, for evaluating a model trained on MNLI
-        kind="classify",
-        task={
-            "id": NUMBERED,
-            "text": "premise|Premise|sentence1",
-            "text_pair": "hypothesis|Hypothesis|sentence2",
-            "label": "label|Label",
-            "files": {"test": "diagnostic/diagnostic-full.tsv|diagnostic/diagnostic.tsv"},
-            "metrics": ("mcc", "accuracy"),
-        },
-        labels=NLI,
-        evals=(("validation", "test"),),
+    "ax": _row(  # the diagnostic set, for evaluating a model trained on MNLI
+        "classify",
+        NLI,
         recipe={"sequence_length": 128},
+        best="",
+        id=NUMBERED,
+        text="premise|Premise|sentence1",
+        text_pair="hypothesis|Hypothesis|sentence2",
+        label="label|Label",
+        files={"test": "diagnostic/diagnostic-full.tsv|diagnostic/diagnostic.tsv"},
+        metrics=("mcc", "accuracy"),
+        evals=TESTED,
         source_tfds="tfds:glue/ax",
         submission=Submission({"test": "AX.tsv"}),
     ),
-    "squad": Row(
-        kind="span",
-        task={
-            **SQUAD,
-            "files": _name_files("train-v1.1.json", "dev-v1.1.json"),
-            "metrics": ("exact", "f1"),
-        },
-        best="f1",
-        recipe=CONTEXTS,
+    "squad": _row(
+        "span",
+        **SQUAD,
+        files=_name_files("train-v1.1.json", "dev-v1.1.json"),
+        metrics=("exact", "f1"),
         source_tfds="tfds:squad",
         submission=SQUAD_SERVER,
     ),
-    "squad2": Row(
-        kind="span",
-        task={
-            **SQUAD,
-            "files": _name_files("train-v2.0.json", "dev-v2.0.json"),
-            "no_answer": True,
-        },
-        best="best_f1",
+    "squad2": _row(
+        "span",
         recipe=CONTEXTS | {"batch_size": 48, "epochs": 2.0},
+        best="best_f1",
+        **SQUAD,
+        files=_name_files("train-v2.0.json", "dev-v2.0.json"),
+        no_answer=True,
         source_tfds="tfds:squad/v2.0",
         submission=SQUAD_SERVER,
     ),
-    "conll2003": Row(
-        kind="tag",
-        task={
-            "format": "conll",
-            "text": "tokens|0",
-            "label": "ner|-1",
-            "files": _name_files(
-                "eng.train|train.txt", "eng.testa|valid.txt", "eng.testb|test.txt"
-            ),
-        },
-        labels=_bio("PER", "ORG", "LOC", "MISC"),
-        best="f1",
-        recipe=WORDS,
+    "conll2003": _row(
+        "tag",
+        _bio("PER", "ORG", "LOC", "MISC"),
+        format="conll",
+        text="tokens|0",
+        label="ner|-1",
+        files=_name_files("eng.train|train.txt", "eng.testa|valid.txt", "eng.testb|test.txt"),
         source_tfds="tfds:conll2003",
     ),
-    "wnut17": Row(
-        kind="tag",
-        task={
-            "format": "conll",
-            "text": "0",
-            "label": "-1",
-            "files": _name_files(
-                "wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"
-            ),
-        },
-        labels=_bio("corporation", "creative-work", "group", "location", "person", "product"),
-        best="f1",
-        recipe=WORDS,
+    "wnut17": _row(
+        "tag",
+        _bio("corporation", "creative-work", "group", "location", "person", "product"),
+        format="conll",
+        text="0",
+        label="-1",
+        files=_name_files("wnut17train.conll", "emerging.dev.conll", "emerging.test.annotated"),
     ),
-    "ud_ewt": Row(
-        kind="tag",
-        task={
-            "format": "conllu",
-            "text": "form",
-            "label": "upos",
-            "files": _name_files(
-                "en_ewt-ud-train.conllu", "en_ewt-ud-dev.conllu", "en_ewt-ud-test.conllu"
-            ),
-            "metrics": ("accuracy",),
-        },
-        labels=tuple(UPOS.split()),
+    "ud_ewt": _row(
+        "tag",
+        tuple(UPOS.split()),
         best="accuracy",
-        recipe=WORDS,
+        format="conllu",
+        text="form",
+        label="upos",
+        files=_name_files(*(f"en_ewt-ud-{split}.conllu" for split in ("train", "dev", "test"))),
+        metrics=("accuracy",),
     ),
-    "swag": Row(
-        kind="choice",
-        task={
-            "text": "sent1",
-            "text_pair": "sent2",  # the beginning of every option
-            "options": ("ending0", "ending1", "ending2", "ending3"),
-            "files": _name_files("train.csv", "val.csv", "test.csv"),
-        },
-        best="accuracy",
-        recipe=GLUE | {"batch_size": 16, "sequence_length": 512},
+    "swag": _row(
+        "choice",
+        text="sent1",
+        text_pair="sent2",  # the beginning of every option
+        options=("ending0", "ending1", "ending2", "ending3"),
+        files=_name_files("train.csv", "val.csv", "test.csv"),
     ),
-    "copa": Row(
-        kind="choice",
-        task={
-            "id": "id|idx",
-            "text": "premise",
-            "text_pair": "asks_for|question",  # cause or effect
-            "options": ("choice1", "choice2"),
-            "files": _name_files("train.jsonl", "val.jsonl|copa_dev.jsonl", "test.jsonl"),
-        },
-        best="accuracy",
-        recipe=GLUE | {"batch_size": 16, "epochs": 4.0},
+    "copa": _row(
+        "choice",
+        recipe=SMALL | {"epochs": 4.0},
+        id="id|idx",
+        text="premise",
+        text_pair="asks_for|question",  # cause or effect
+        options=("choice1", "choice2"),
+        files=_name_files("train.jsonl", "val.jsonl|copa_dev.jsonl", "test.jsonl"),
     ),
-    "trec": Row(
-        kind="classify",
-        task={"text": "text", "label": "coarse|label-coarse", "metrics": ("accuracy", "macro_f1")},
-        labels=("DESC", "ENTY", "ABBR", "HUM", "NUM", "LOC"),
-        evals=(("validation", "test"),),
-        recipe=GLUE,
+    "trec": _row(
+        "classify",
+        ("DESC", "ENTY", "ABBR", "HUM", "NUM", "LOC"),
+        best="",
+        text="text",
+        label="coarse|label-coarse",
+        metrics=("accuracy", "macro_f1"),
+        evals=TESTED,
         source_tfds="tfds:trec",
     ),
-    "movie_reviews": Row(
-        kind="classify",
-        task={"id": "id", "text": "text", "label": "label", "metrics": ("accuracy",)},
-        labels=("neg", "pos"),
-        evals=(("validation", "test"),),
-        recipe=GLUE | {"batch_size": 16, "sequence_length": 512},
+    "movie_reviews": _row(
+        "classify",
+        ("neg", "pos"),
+        recipe=SMALL | {"sequence_length": 512},
+        best="",
+        id="id",
+        text="text",
+        label="label",
+        metrics=("accuracy",),
+        evals=TESTED,
     ),
 }

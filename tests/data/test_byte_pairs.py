@@ -85,15 +85,6 @@ def test_a_document_has_the_ids_of_its_text(tmp_path, path):
     assert {"vocab.json", "merges.txt", "tokenizer.json"} < set(os.listdir(found.folder))
 
 
-def test_other_vocabularies_do_not_see_where_spaces_were(tmp_path):
-    split = {"corpus__sentences": "split", "corpus__language": "zh", "tokenizer__kind": "auto"}
-    found = prepared(tmp_path, DOCUMENTS, tokenizer__vocab_size=60, **split)
-    shard = found.splits["train"]
-    text = [" ".join(" ".join(lines).split()) for lines in DOCUMENTS]
-    wanted = [i for ids in found.tokenizer.encode_batch(text) for i in ids]
-    assert shard.tokens.tolist() == wanted
-
-
 # --- words ----------------------------------------------------------------------------------------
 
 
@@ -154,25 +145,6 @@ def test_two_separators_stand_between_the_texts_of_a_pair(tmp_path, mode):
         assert (batch["unit_ids"][0] >= 0).sum() == len(a) + len(b)
         assert not batch["type_ids"].any()
     assert longest == 32
-
-
-def test_a_packed_row_has_room_for_both_separators(tmp_path):
-    built = source(tmp_path, "nsp", most=3)
-    assert pairs.measure_lengths(built._plan(0), 2).max() == 32
-    seen = 0
-    for step in range(-(-built.rows_per_epoch // 8) + 1):
-        batch = built.batch(step)
-        for row in range(8):
-            for segment in range(1, batch["segment_ids"][row].max() + 1):
-                own = batch["tokens"][row][batch["segment_ids"][row] == segment].tolist()
-                assert own[0] == TWO.cls
-                assert own[-1] == TWO.sep
-                if TWO.sep in own[:-1]:
-                    at = own.index(TWO.sep)
-                    assert own[at : at + 2] == [TWO.sep] * 2
-                    assert own.count(TWO.sep) == 3
-                    seen += 1
-    assert seen > 100
 
 
 # --- tasks ----------------------------------------------------------------------------------------

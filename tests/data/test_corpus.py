@@ -27,15 +27,6 @@ def edit_manifest(folder: Path, **values: object) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-def test_an_open_corpus_is_mapped(folder):
-    found = corpus.open_corpus(folder)
-    for split in found.splits.values():
-        assert isinstance(split.tokens, np.memmap)
-        assert split.sentence_ends[-1] == len(split.tokens)
-        assert split.document_ends[-1] == len(split.sentence_ends)
-    assert corpus.open_corpus(folder).tokenizer.hash == found.tokenizer.hash
-
-
 @pytest.mark.parametrize("name", ["train/tokens", "validation/sentence_ends", "unigrams"])
 def test_arrays_that_are_not_whole_are_named(folder, name):
     file = folder / f"{name}.npy"
@@ -160,22 +151,3 @@ def test_names_in_records_stay_valid(tmp_path):
         patch.setattr("unicodedata.unidata_version", "15.0.0")
         found = corpus.fingerprint_corpus(chosen, tmp_path)
     assert found == "61e87f2f5630b5ee8d6f754e68837d2b8795327aa1a99f3041e5c001d405c275"
-
-
-def test_a_given_vocabulary_is_named_by_its_hash(tmp_path):
-    small.write_text(tmp_path / "in", small.make_documents(5))
-    names = []
-    for pieces in ("ab", "ab", "ba"):
-        vocab = [*tokenizers.SPECIALS, *pieces]
-        tokenizers.Tokenizer(engines.build_wordpiece(vocab)).save(tmp_path / "t")
-        chosen = small.configure(tmp_path, vocab_size=len(names) + 99, vocabulary=f"{tmp_path}/t")
-        names.append(corpus.fingerprint_corpus(chosen, tmp_path))
-    assert names[0] == names[1] != names[2]
-
-
-def test_the_cache_is_the_knob_the_variable_or_the_home(monkeypatch, tmp_path):
-    monkeypatch.setenv("BERT_JAX_DATA", str(tmp_path / "variable"))
-    assert corpus.find_cache(knobs.Corpus(cache="/knob")) == Path("/knob")
-    assert corpus.find_cache(knobs.Corpus()) == tmp_path / "variable"
-    monkeypatch.delenv("BERT_JAX_DATA")
-    assert corpus.find_cache(knobs.Corpus()) == Path.home() / ".cache" / "bert_jax"

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
-
 from bert_jax.config import knobs
 from bert_jax.data import docstrings
 from bert_jax.data.sentences import Item
@@ -116,26 +113,3 @@ def test_a_module_is_a_document_in_the_order_of_its_source(tmp_path):
         "Return the part of the thing",
         "Return the last of the thing",
     ]
-
-
-def test_items_are_files_of_python_and_of_packages():
-    items, _ = docstrings.list_items(knobs.Corpus(), None)
-    owners = {item.name for item in items}
-    assert owners == {"python", *docstrings.PACKAGES}
-    paths = [path for item in items for path in item.spec]
-    assert len(paths) == len(set(paths))
-    assert not any("/tests/" in path for path in paths)
-    identity = docstrings.identify(knobs.Corpus(), None)
-    assert identity["numpy"] == np.__version__
-    argparse = next(path for path in paths if path.endswith("/argparse.py"))
-    texts = list(docstrings.read_texts(Item("python", 0, (argparse,)), knobs.Corpus()))
-    assert any("The main entry point for command-line" in text.text for text in texts)
-    assert len(texts) > 10
-
-
-@pytest.mark.slow
-def test_the_whole_corpus_is_large_enough_to_learn_from():
-    settings = knobs.Corpus()
-    items, _ = docstrings.list_items(settings, None)
-    found = {text.text for item in items for text in docstrings.read_texts(item, settings)}
-    assert sum(len(text.split()) for text in found) > 900_000

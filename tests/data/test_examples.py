@@ -18,7 +18,7 @@ from bert_jax.data.examples import (
     hash_examples,
     load_examples,
 )
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import DataError
 from tests.data.small import write
 
 LABELS = ("billing", "hardware", "software")
@@ -75,12 +75,6 @@ def test_find_labels_finds_what_is_held_out(complaints):
         assert labels == ("billing", "hardware", "other", "software")
     path = write(complaints.parent / "a.conll", "#EU B-ORG\nsays O\n\nno O\n")
     assert find_labels(Task(source=f"files:train={path}"), "tag", silent) == ("B-ORG", "O")
-
-
-def test_load_examples_takes_the_first_rows_to_train(complaints):
-    found = load(complaints, "classify", LABELS, rows=7)
-    assert [one.id for one in found] == [str(n) for n in range(7)]
-    assert len(load(complaints, "classify", LABELS, split="validation", rows=7)) == 30
 
 
 def test_hash_examples_depends_on_content_only(complaints):
@@ -178,12 +172,6 @@ def test_load_makes_an_example_of_a_row(tmp_path, kind, task, row, fields):
     if fields.get("label", 0) is None and kind != "regress":  # -1 is a number elsewhere
         with pytest.raises(DataError, match=rf"^{path}:1: "):
             load(path, kind, labels, split="validation", **task)
-
-
-def test_load_classify_refuses_ambiguous_values(tmp_path):
-    path = write_rows(tmp_path / "a.jsonl", [{"text": "a", "label": "0"}])
-    with pytest.raises(ConfigError, match=r"task.values\[0\] = '0' already means label 1"):
-        load(path, "classify", ("1", "0"), values=("0", "1"))
 
 
 @given(st.lists(st.floats(-1e15, 1e15), min_size=2, max_size=9, unique=True))

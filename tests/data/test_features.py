@@ -82,17 +82,6 @@ def test_encode_choice_puts_options_side_by_side(questions, length):
     assert found.targets["labels"].tolist() == [[1]] * len(questions)
 
 
-def test_encode_leaves_unlabelled_targets_uncounted():
-    found = encode([make_example(text="a", label=2.5), make_example(text="b")], "regress")
-    assert found.targets["values"].dtype == np.float32
-    assert found.targets["values"][0, 0] == 2.5
-    assert np.isnan(found.targets["values"][1, 0])
-    assert encode([make_example(text="a")], "classify").targets["labels"].tolist() == [[-1]]
-    assert encode([make_example(words=("a", "b"))], "tag").targets["tags"].tolist() == [-1] * 4
-    asked = [make_example(text="a", pair="b c")]
-    assert encode(asked, "span").targets["spans"].tolist() == [[-1, -1]]
-
-
 @pytest.mark.fault(15)
 @pytest.mark.parametrize(("length", "cut"), [(511, 0), (512, 0), (513, 1)])
 def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
@@ -201,13 +190,6 @@ def test_encode_span_windows_over_a_context(questions, length, stride):
             assert answer.start not in begins or answer.start + len(answer.text) not in ends
     assert shown == [dict.fromkeys(range(len(ids_of(one.pair))), 1) for one in examples]
     assert found.cut == sum(len(ids_of(one.text)) > 5 for one in examples)
-
-
-def test_encode_span_without_a_place_has_no_loss():
-    lost, there = Answer("x", -1, "elsewhere"), Answer("c", 2)
-    labels = [(lost,), (lost, there), ()]
-    asked = [make_example(text="a", pair="b c", label=label) for label in labels]
-    assert encode(asked, "span").targets["spans"].tolist() == [[-1, -1], [4, 4], [0, 0]]
 
 
 def test_encode_span_cuts_or_refuses_what_is_long():

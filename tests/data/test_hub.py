@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import threading
-import time
 from pathlib import Path
 
 import numpy as np
@@ -126,34 +123,6 @@ def test_a_prepared_dataset_needs_no_network(hub, prepare, tmp_path):
     assert code == 3
     assert f"error: {NAME}, revision newest cannot be fetched" in err
     assert "a commit as revision needs no network" in err
-
-
-@pytest.mark.slow
-def test_a_start_that_was_killed_goes_on_with_the_files_it_lacks(hub, start, prepare):
-    first, second = (f"en/train-0000{i}-of-00002.parquet" for i in range(2))
-    with serving(hub) as endpoint:
-        code, whole, err = prepare(endpoint, "first")
-        assert code == 0, err
-        expected = {file.name: file.read_bytes() for file in whole.rglob("*.npy")}
-        shutil.rmtree(whole)
-        hub.held, hub.requests = {second: threading.Event()}, []
-        process = start(endpoint, "second")
-        deadline = time.monotonic() + 120
-        while not asked(hub, second) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        process.kill()
-        process.communicate()
-        hub.held.pop(second).set()
-        assert [len(asked(hub, name)) for name in (first, second)] == [1, 1]
-        code, again, err = prepare(endpoint, "second")
-    assert (code, again) == (0, whole), err
-    assert {file.name: file.read_bytes() for file in again.rglob("*.npy")} == expected
-    assert [len(asked(hub, name)) for name in (first, second)] == [1, 2]
-
-
-def asked(hub: Hub, name: str) -> list[str]:
-    """The requests for the bytes of a file."""
-    return [path for method, path, _ in hub.requests if method == "GET" and path.endswith(name)]
 
 
 def test_several_datasets_are_one_corpus_each_at_its_commit(hub, documents, prepare, tmp_path):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
-from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -13,10 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.batch import Batch
-from bert_jax.config import knobs
 from bert_jax.data import packing
 from bert_jax.data.pipeline import Source
-from bert_jax.masking import quotas
 from bert_jax.system.trees import flat
 from tests import corpora, toy
 from tests.corpora import source
@@ -62,23 +58,6 @@ def test_plan_rows_mixes_lengths_if_examples_are_few():
     """Best fit would put the short examples into rows of their own: 25 + 75 / 4 rows."""
     groups = packing.plan_rows(np.bincount([50] * 50 + [10] * 150), 100, 4)
     assert packing.count_rows(groups) == 50
-
-
-@pytest.mark.parametrize(
-    "masking", [{}, {"rate": 0.4}, {"rate": 0.15, "unit": "word"}, {"prediction_rate": 0.05}]
-)
-def test_slots_suffice_for_the_worst_row(masking):
-    settings, length = knobs.Masking(**masking), 20
-    rate = settings.rate if settings.prediction_rate is None else settings.prediction_rate
-    more = 0 if settings.unit == "token" else settings.max_unit - 1
-    need = [min(math.ceil(n * Fraction(str(rate))) + more, n) for n in range(length + 1)]
-    for most in (1, 2, 3, 4):
-        rows = itertools.chain.from_iterable(
-            itertools.combinations_with_replacement(range(3, length + 1), k)
-            for k in range(1, most + 1)
-        )
-        worst = max(sum(need[n] for n in row) for row in rows if sum(row) <= length)
-        assert quotas.count_slots(settings, length, most) == max(1, worst)
 
 
 # --- rows of a corpus -----------------------------------------------------------------------------

@@ -120,20 +120,6 @@ def test_batch_cuts_one_stream_at_any_size(tmp_path, size):
         assert same(found, single)
 
 
-@MODES
-def test_static_copies_return_in_another_order(tmp_path, mode):
-    s = source(tmp_path, pairs=mode, masking__dupe_factor=2)
-    first, second, third = (read_epoch(s, epoch) for epoch in range(3))
-
-    def sort(rows: Batch) -> Batch:
-        return {key: value[np.argsort(rows["example_ids"][:, 0])] for key, value in rows.items()}
-
-    assert same(sort(first) | {"places": 0}, sort(third) | {"places": 0})
-    assert np.array_equal(first["places"], first["example_ids"])  # rates belong to the example
-    assert not same(first, third)
-    assert not np.array_equal(sort(first)["copies"], sort(second)["copies"])
-
-
 @pytest.mark.fault(8)
 @pytest.mark.parametrize("axes", [(1, 8, 1), (1, 2, 4)], ids=["data", "fsdp"])
 def test_batch_loses_no_row_when_hosts_change(axes, tmp_path, monkeypatch):

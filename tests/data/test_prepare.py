@@ -122,19 +122,6 @@ def test_sample_takes_the_same_share_of_all_train_text(tmp_path, monkeypatch):
     assert not {line.lower() for line in seen} & held_out
 
 
-@pytest.mark.parametrize(
-    ("line", "expected"), [("It rains. It pours again.", False), ("It rains again.", True)]
-)
-def test_auto_finds_whether_a_line_is_a_sentence(tmp_path, line, expected):
-    small.write_text(tmp_path / "in", [[line] * 20])
-    chosen = small.configure(tmp_path, sentences="auto")
-    items, _ = files.list_items(chosen.corpus, tmp_path)
-    assert prepare.has_sentence_lines(items, chosen) == (expected, float(not expected))
-    for forced in ("lines", "split"):
-        given = small.configure(tmp_path, sentences=forced)
-        assert prepare.has_sentence_lines(items, given)[0] == (forced == "lines")
-
-
 def test_prepare_command_prints_the_folder_alone(tmp_path, capsys):
     small.write_text(tmp_path / "in", small.make_documents(30))
     command.run(small.configure(tmp_path))
