@@ -60,7 +60,7 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
     from bert_jax.training.program import Program, mesh_for
     from bert_jax.training.step import compute_inputs
 
-    validation.trainable(config)
+    validation.check_trainable(config)
     vocab_size = vocabulary.assumed_size(config)
     batch = batches.make_batch(config, vocab_size)
     mesh = mesh_for(config)
@@ -84,7 +84,7 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
         "batch_size": config.batch_size,
         "sequence_length": config.sequence_length,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
-        "dtype": devices.settled(config.model, train=True).dtype,
+        "dtype": devices.settle_model(config.model, train=True).dtype,
         "updates": updates,
         "first_seconds": seconds[0],
         "median_ms": 1e3 * median,

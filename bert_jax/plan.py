@@ -80,7 +80,7 @@ def run(
         hint = "--config.parallel.step=jit, or --target=cpu:8"
         raise ConfigError("parallel.step = 'pmap' is compiled for devices that are here", hint)
     with found.chosen():
-        validation.trainable(config)
+        validation.check_trainable(config)
     plan = compile_update(config, found, vocabulary.assumed_size(config))
     report = write_report(plan, price, mfu)
     print(format_table(plan, report, mfu))

@@ -25,7 +25,7 @@ BATCH = PartitionSpec(("data", "fsdp"))
 
 def make_mesh(settings: knobs.Parallel, runs: int = 1) -> Mesh:
     """Return the mesh of all devices; runs that train together are spread over them first."""
-    everything = devices.everything()
+    everything = devices.list_all()
     rest, remainder = divmod(len(everything), settings.fsdp)
     across, data = 1, settings.data
     if data == -1:

@@ -84,7 +84,7 @@ def run(
     # Here, so that --help and usage errors answer before jax is loaded.
     from bert_jax.training import processes
 
-    validation.trainable(config)
+    validation.check_trainable(config)
     processes.start_processes(config.parallel)
     if dry_run:
         from bert_jax.training.dry_run import describe_config

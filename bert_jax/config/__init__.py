@@ -62,8 +62,8 @@ def default(preset: str = "") -> ml_collections.ConfigDict:
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Call a user's file and return its config as a ConfigDict (see `script.call`)."""
-    result = script.call(spec, beside, function)
+    """Call a user's file and return its config as a ConfigDict (see `script.call_file`)."""
+    result = script.call_file(spec, beside, function)
     if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
         return result
     if not isinstance(result, dict):

@@ -66,22 +66,22 @@ def _predicts_words(c: Config) -> bool:
     return bool({"mlm", "causal_lm"} & {*c.heads})
 
 
-def _pools(c: Config) -> bool:
+def _reads_vector(c: Config) -> bool:
     """Tell whether a head reads the vector of a text."""
     return bool({*POOLED} & {*c.objectives})
 
 
-def _transforms(c: Config) -> bool:
+def _has_transform(c: Config) -> bool:
     """Tell whether a head over labels has a dense layer, head_activation and LayerNorm."""
     over_labels = {*POOLED, *LABELLED} & {*c.objectives}
     return c.model.pooler == "transform" and c.model.features == 1 and bool(over_labels)
 
 
 def _has_pooler(c: Config) -> bool:
-    return _transforms(c) or (c.model.features == 1 and _pools(c))
+    return _has_transform(c) or (c.model.features == 1 and _reads_vector(c))
 
 
-def _drops(c: Config, _: str) -> bool:
+def _uses_dropout(c: Config, _: str) -> bool:
     m = c.model
     return bool(m.dropout or m.attention_dropout or (c.kind and m.classifier_dropout))
 
@@ -111,9 +111,9 @@ CONDITIONS: dict[str, Condition] = {
     "words": Condition("heads of mlm and causal_lm", lambda c, _: _predicts_words(c)),
     "head activation": Condition(
         "heads of words without word_head=matrix, and pooler=transform",
-        lambda c, _: (_predicts_words(c) and c.model.word_head != "matrix") or _transforms(c),
+        lambda c, _: (_predicts_words(c) and c.model.word_head != "matrix") or _has_transform(c),
     ),
-    "pooled": Condition(_VECTOR, lambda c, _: _pools(c)),
+    "pooled": Condition(_VECTOR, lambda c, _: _reads_vector(c)),
     "pooler": Condition(
         f"{_VECTOR}, or transform for other heads over labels, with model.features=1",
         lambda c, _: _has_pooler(c),
@@ -122,7 +122,7 @@ CONDITIONS: dict[str, Condition] = {
         f"{_VECTOR}, without pooler=transform and with model.features=1",
         lambda c, _: c.model.pooler != "transform" and _has_pooler(c),
     ),
-    "dropout": Condition("dropout above 0", _drops, "--config.model.dropout=0.1"),
+    "dropout": Condition("dropout above 0", _uses_dropout, "--config.model.dropout=0.1"),
     "samples": Condition("evals.validation of labelled data, mlm or causal_lm", _shows_samples),
 }
 

@@ -22,10 +22,10 @@ def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
     tokens = float(config.batch_size * config.sequence_length)
     if kind == "flops":
         return flops_per_step(config, vocab_size)
-    return {"steps": 1.0, "tokens": tokens, "predictions": tokens * predicted(config)}[kind]
+    return {"steps": 1.0, "tokens": tokens, "predictions": tokens * predicted_share(config)}[kind]
 
 
-def predicted(config: knobs.Config) -> float:
+def predicted_share(config: knobs.Config) -> float:
     """Return the share of tokens that are predicted, on average over training and over views."""
     if "mlm" not in config.heads:
         return 1.0
@@ -33,10 +33,10 @@ def predicted(config: knobs.Config) -> float:
     masked = rates.mean_rate(masking)
     if masking.prediction_rate is not None:
         masked = masking.prediction_rate / rates.count_views(masking)
-    return masked + causal(config) * (1 - masked)
+    return masked + causal_share(config) * (1 - masked)
 
 
-def causal(config: knobs.Config) -> float:
+def causal_share(config: knobs.Config) -> float:
     """Return the share of examples that objective hybrid reads from left to right."""
     return config.objectives["hybrid"].share if "hybrid" in config.objectives else 0.0
 
@@ -58,17 +58,19 @@ def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> flo
     length, rows = config.sequence_length, config.batch_size
     tokens = rows * length
     predictions = rows * _count_predictions(config, slots)
-    return _flops(config, vocab_size, tokens, float(tokens * length), predictions, rows)
+    return _sum_flops(config, vocab_size, tokens, float(tokens * length), predictions, rows)
 
 
-def flops(config: knobs.Config, vocab_size: int, tokens: int, pairs: float, examples: int) -> float:
+def count_flops(
+    config: knobs.Config, vocab_size: int, tokens: int, pairs: float, examples: int
+) -> float:
     """Return the FLOPs an update needs for its real tokens, pairs that may attend, and examples."""
-    shares = {"mlm": predicted(config), "causal_lm": 1.0}
+    shares = {"mlm": predicted_share(config), "causal_lm": 1.0}
     heads = sum(shares.get(name, 0.0) for name in config.heads)
-    return _flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
+    return _sum_flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
 
 
-def pairs(model: knobs.Model, sizes: np.ndarray, causal: float = 0.0) -> float:
+def count_pairs(model: knobs.Model, sizes: np.ndarray, causal: float = 0.0) -> float:
     """Count the pairs that may attend in examples of these sizes, on average over layers.
 
     A share of the examples is `causal` in a model that is not.
@@ -86,7 +88,7 @@ def pairs(model: knobs.Model, sizes: np.ndarray, causal: float = 0.0) -> float:
     return float((n + sides * (far * one_side + (1 - far) * near)).sum())
 
 
-def _flops(
+def _sum_flops(
     config: knobs.Config,
     vocab_size: int,
     tokens: int,
@@ -105,12 +107,13 @@ def _flops(
     optimizer.
     """
     width = config.model.shape[1]
-    products = predictions * _word_weights(config, vocab_size, tied=True)
-    for model in _encoders(config):
+    products = predictions * _count_word_weights(config, vocab_size, tied=True)
+    for model in _list_encoders(config):
         layers, read, _, _ = model.shape
-        of_distances = 2 * distances(model) * read * (read + tokens)
-        products += layers * (tokens * layer_matrices(model) + 2 * pairs * read + of_distances)
-        products += tokens * _projection(model)
+        of_layer = tokens * count_layer_matrices(model) + 2 * pairs * read
+        of_layer += 2 * count_distances(model) * read * (read + tokens)
+        products += layers * of_layer
+        products += tokens * _count_projection(model)
     if config.pairs != "none":
         products += examples * width**2
     if "replaced" in config.objectives:
@@ -127,10 +130,10 @@ def state_bytes(config: knobs.Config, vocab_size: int) -> int:
     layers, width, _, _ = m.shape
     tables = vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
     several = (config.pairs != "none") + ("replaced" in config.objectives)  # the pooler, its head
-    numbers = m.table_width * tables + _word_weights(config, vocab_size) + several * width**2
-    for one in _encoders(config):
-        numbers += layers * layer_matrices(one) + distances(one) * one.shape[1]
-        numbers += layers * (2 * layers + 3) * one.layer_weights + _projection(one)
+    numbers = m.table_width * tables + _count_word_weights(config, vocab_size) + several * width**2
+    for one in _list_encoders(config):
+        numbers += layers * count_layer_matrices(one) + count_distances(one) * one.shape[1]
+        numbers += layers * (2 * layers + 3) * one.layer_weights + _count_projection(one)
     return 4 * STATES * numbers
 
 
@@ -160,7 +163,7 @@ def activation_bytes(
         pairs = 0 if fused else heads * length**2
         return number * rows * (length * (vectors * width + features * mlp) + scores * pairs)
 
-    kept = sum(one.shape[0] * count_bytes(one, remat) for one in _encoders(config))
+    kept = sum(one.shape[0] * count_bytes(one, remat) for one in _list_encoders(config))
     again = count_bytes(m, "none") - count_bytes(m, remat)
     logits = 4 * rows * _count_predictions(config, slots) * vocab_size
     return kept + max(3 * logits, again)
@@ -180,13 +183,13 @@ def _count_arrays(m: knobs.Model, remat: str) -> tuple[int, int, int]:
 # --- sizes ----------------------------------------------------------------------------------------
 
 
-def layer_matrices(model: knobs.Model) -> int:
+def count_layer_matrices(model: knobs.Model) -> int:
     """Return the number of weight-matrix parameters per layer."""
     _, width, _, mlp = model.shape
     return (4 + model.attention_gate) * width**2 + (2 + model.gated) * width * mlp
 
 
-def distances(model: knobs.Model) -> int:
+def count_distances(model: knobs.Model) -> int:
     """Return the rows of the table of relative positions; 0 without one."""
     return 2 * model.position_buckets - 1 if model.position == "relative" else 0
 
@@ -197,21 +200,21 @@ def _count_predictions(config: knobs.Config, slots: int) -> int:
     return sum(heads.get(name, 0) for name in config.heads)
 
 
-def _encoders(config: knobs.Config) -> list[knobs.Model]:
+def _list_encoders(config: knobs.Config) -> list[knobs.Model]:
     """Return the model, and the generator where there is one."""
     generator = config.generator
     return [config.model] if generator is None else [config.model, generator]
 
 
-def _projection(model: knobs.Model) -> int:
+def _count_projection(model: knobs.Model) -> int:
     """Return the weights of the projection of the embeddings to the width of the layers."""
     table, width = model.table_width, model.shape[1]
     return table * width if table != width else 0
 
 
-def _word_weights(config: knobs.Config, vocab_size: int, *, tied: bool = False) -> int:
+def _count_word_weights(config: knobs.Config, vocab_size: int, *, tied: bool = False) -> int:
     """Return the weights of the MLM head, with the token table if it is `tied` to that."""
-    read = _encoders(config)[-1].shape[1]  # of the generator, if there is one
+    read = _list_encoders(config)[-1].shape[1]  # of the generator, if there is one
     if config.model.word_head == "matrix":
         return read * vocab_size
     own = tied or config.model.word_head == "untied"

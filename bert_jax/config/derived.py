@@ -27,7 +27,7 @@ def derive(c: Config) -> Config:
     if not c.masked:  # the same run, whatever the base of a study has
         masking = dataclasses.replace(c.masking, rounding=Masking().rounding)
         c = dataclasses.replace(c, masking=masking)
-    validation.check(c)
+    validation.check_rules(c)
     return c
 
 

@@ -56,10 +56,10 @@ COMPILER: Mapping[str, Mapping[str, bool | int]] = {
 # Results of a model do not depend on the compute type of its training.
 READING: model_knobs.Dtype = "float32"
 
-_target: tuple[str, Sequence[Any]] | None = None  # of traced_for; else what this process has
+_target: tuple[str, Sequence[Any]] | None = None  # of trace_for; else what this process has
 
 
-def device() -> str:
+def find_kind() -> str:
     """Return the kind of the devices that code is traced for: a key of TABLE, or another."""
     if _target:
         return _target[0]
@@ -67,13 +67,13 @@ def device() -> str:
     return "cuda" if kind == "gpu" and "cuda" in jax.devices()[0].client.platform_version else kind
 
 
-def everything() -> Sequence[Any]:
+def list_all() -> Sequence[Any]:
     """Return all devices that code is traced for, those of other processes included."""
     return (_target and _target[1]) or jax.devices()
 
 
 @contextlib.contextmanager
-def traced_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
+def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
     """Trace code for devices of another kind, as if they were here.
 
     Without `devices`, as a compiler describes them, the code is for the devices that are here.
@@ -86,14 +86,14 @@ def traced_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
         _target = before
 
 
-def here() -> Row:
+def find_row() -> Row:
     """Return the row of this machine's devices; the CPU's for a kind that has none."""
-    return TABLE.get(device(), TABLE["cpu"])
+    return TABLE.get(find_kind(), TABLE["cpu"])
 
 
-def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
+def settle_model(model: knobs.Model, *, train: bool) -> knobs.Model:
     """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
-    row = here() if train else here()._replace(dtype=READING, remat="none")
+    row = find_row() if train else find_row()._replace(dtype=READING, remat="none")
     return dataclasses.replace(
         model,
         dtype=row.dtype if model.dtype == "auto" else model.dtype,
@@ -102,13 +102,13 @@ def settled(model: knobs.Model, *, train: bool) -> knobs.Model:
     )
 
 
-def compiler_options() -> dict[str, bool | int]:
+def list_options() -> dict[str, bool | int]:
     """Return the options that an update is compiled with."""
-    options = dict(COMPILER.get(device(), {}))
-    return options if _target else known(options)
+    options = dict(COMPILER.get(find_kind(), {}))
+    return options if _target else list_known(options)
 
 
-def known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
+def list_known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
     """Return the options that the compiler of the devices here knows; its versions differ."""
     taken = {}
     for name, value in options.items():
@@ -121,6 +121,6 @@ def known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
     return taken
 
 
-def prng(settings: knobs.Parallel) -> str:
+def choose_prng(settings: knobs.Parallel) -> str:
     """Return the generator of dropout bits."""
-    return here().prng if settings.prng == "auto" else settings.prng
+    return find_row().prng if settings.prng == "auto" else settings.prng

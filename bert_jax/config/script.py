@@ -22,7 +22,7 @@ from bert_jax.system import opening
 logger = logging.getLogger(__name__)
 
 
-def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
+def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     """Run `get_config(arg)` of `FILE.py[:arg]` or of a name; `beside=__file__`: from that file."""
     path, _, arg = spec.partition(":")
     file = Path(beside).parent / path if beside else shipped.find_config(path)
@@ -37,7 +37,7 @@ def call(spec: str, beside: str = "", function: str = "get_config") -> Any:
     assert module_spec.loader is not None
     module = importlib.util.module_from_spec(module_spec)
     try:
-        with apart():
+        with isolate_output():
             module_spec.loader.exec_module(module)
             run = getattr(module, function, None)
             if not callable(run):
@@ -83,7 +83,7 @@ def _line_in(error: BaseException, file: Path) -> str:
 
 
 @contextlib.contextmanager
-def apart() -> Iterator[None]:
+def isolate_output() -> Iterator[None]:
     """Redirect what a user's code prints to standard error, and give it no standard input.
 
     Standard output carries only results.

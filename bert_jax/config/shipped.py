@@ -27,11 +27,11 @@ def find_config(path: str) -> Path:
     if given.is_file():
         return given
     own = {file.stem: file for file in sorted((ROOT / "configs").glob("*.py"))}
-    if found := own.get(path) or _by_path(path, own):
+    if found := own.get(path) or _find_by_path(path, own):
         return found
     if given.exists():
         return given  # its reader says that it is no file
-    hint = _suggest(path, own, "the path of a FILE.py, such as configs/tiny.py")
+    hint = _suggest_name(path, own, "the path of a FILE.py, such as configs/tiny.py")
     raise ConfigError(f"no config file {path!r}", hint)
 
 
@@ -45,17 +45,17 @@ def find_study(path: str) -> Path:
     if file.is_file():
         return file
     own = {file.parent.name: file.parent for file in sorted(ROOT.glob("experiments/*/study.py"))}
-    if found := own.get(path) or _by_path(path.removesuffix("/study.py").rstrip("/"), own):
+    if found := own.get(path) or _find_by_path(path.removesuffix("/study.py").rstrip("/"), own):
         return found / "study.py"
-    raise ConfigError(f"no study at {path!r}", _suggest(path, own, "a folder with study.py"))
+    raise ConfigError(f"no study at {path!r}", _suggest_name(path, own, "a folder with study.py"))
 
 
-def _by_path(path: str, own: Mapping[str, Path]) -> Path | None:
+def _find_by_path(path: str, own: Mapping[str, Path]) -> Path | None:
     """Find a file or folder of the project by its path from the root."""
     return next((file for file in own.values() if path == os.path.relpath(file, ROOT)), None)
 
 
-def _suggest(path: str, own: Mapping[str, Path], what: str) -> str:
+def _suggest_name(path: str, own: Mapping[str, Path], what: str) -> str:
     """Name the nearest spelling of what the project has, and all its names."""
     written = [str(file.relative_to(ROOT)) for file in own.values()]
     close = difflib.get_close_matches(path, [*own, *written], n=1, cutoff=0.6)

@@ -16,17 +16,22 @@ logger = logging.getLogger(__name__)
 BYTES = 261  # pieces of every bpe vocabulary: the bytes and the special tokens
 OF_TEXT = ("corpus", "evals", "examples", "pairs", "sequence_length")  # read by evaluations
 OF_LABELS = ("task", "objectives")  # read by evaluations of labelled data
+SOURCES = "--config.task.source=files:PATTERN or tfds:NAME"
 
 
-def check(c: Config) -> None:
+def check_rules(c: Config) -> None:
     """Raise a ConfigError for the first rule that a derived config breaks."""
     from bert_jax.config import mask_rules  # loads numpy, which --help does without
 
-    for rules in (_paths, _run, _task, _model, mask_rules.check, _evaluation):
-        rules(c)
+    _check_paths(c)
+    _check_run(c)
+    _check_task(c)
+    _check_model(c)
+    mask_rules.check_masks(c)
+    _check_evaluation(c)
 
 
-def in_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> None:
+def check_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> None:
     """Refuse a change of a knob that an evaluation does not read."""
     section, _, name = path.partition(".")
     if section in read or (section == "masking" and name in list_unit_knobs()):
@@ -41,45 +46,35 @@ def in_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> Non
     raise ConfigError(f"config.{path} does nothing in an evaluation: {reason}", hint)
 
 
-def trainable(c: Config) -> None:
+def check_trainable(c: Config) -> None:
     """Raise a ConfigError for a config that can be evaluated, but not trained.
 
     A model that is not trained may have no objective, or one over labels without a task.
     """
-    names = list(c.objectives)
+    names, m = list(c.objectives), c.model
     need(bool(names), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
-    need(
-        any(objective.weight for objective in c.objectives.values()),
-        f"the weight of every objective is 0 ({', '.join(names)}): nothing would be trained",
-        f"--config.objectives.{names[0]}.weight=1",
-    )
-    for name in names:
-        need(
-            name in PRETRAINING or bool(c.task.source),
-            f"objectives.{name} needs labelled data, and a corpus has none",
-            "set config.task.source, as configs/finetune.py does",
-        )
-    need(
-        not c.task.source or bool(c.init_from or c.tokenizer.path),
-        "a task has no vocabulary of its own",
-        "name the model it starts from: --config.init_from=DIR",
-    )
-    m = c.model
+    weights = [objective.weight for objective in c.objectives.values()]
+    said = f"the weight of every objective is 0 ({', '.join(names)}): nothing would be trained"
+    need(any(weights), said, f"--config.objectives.{names[0]}.weight=1")
+    text = bool(c.task.source) or all(name in PRETRAINING for name in names)
+    said = f"objectives.{c.kind} needs labelled data, and a corpus has none"
+    need(text, said, "set config.task.source, as configs/finetune.py does")
+    words = not c.task.source or bool(c.init_from or c.tokenizer.path)
+    need(words, "a task has no vocabulary of its own", "name its model: --config.init_from=DIR")
     full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch's
     obstacle = abilities.of_length(m.attention, c.sequence_length) if full else ""
     if m.attention_dropout and m.attention not in ("auto", "einsum"):
         obstacle = abilities.DROPOUT
     need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
-    need(
-        c.parallel.arms != "vmap" or c.parallel.prng in ("auto", "threefry2x32"),
-        f"parallel.arms = 'vmap' with parallel.prng = {c.parallel.prng!r} would drop other "
-        "elements than a run alone",
-        "--config.parallel.prng=threefry2x32, or --config.parallel.arms=map",
-    )
+    prng = c.parallel.prng
+    said = f"parallel.arms = 'vmap' with parallel.prng = {prng!r} would drop other elements than a "
+    said += "run alone"
+    same = c.parallel.arms != "vmap" or prng in ("auto", "threefry2x32")
+    need(same, said, "--config.parallel.prng=threefry2x32, or --config.parallel.arms=map")
 
 
-def warn(*several: Config) -> None:
-    """Warn of what is allowed in configs and maybe not intended, once where several are alike."""
+def warn_of_warmup(*several: Config) -> None:
+    """Warn of runs that end in their warm-up, once where several are alike."""
     for steps, warmup in dict.fromkeys((c.steps, c.optim.warmup_steps) for c in several):
         if warmup > steps:
             peak = f"the learning rate ends at {(steps - 1) / warmup:.2g} of its peak"
@@ -89,7 +84,7 @@ def warn(*several: Config) -> None:
 # --- the rules ------------------------------------------------------------------------------------
 
 
-def _paths(c: Config) -> None:
+def _check_paths(c: Config) -> None:
     """Refuse paths in an object store, and texts that are no regular expression."""
     paths = {"corpus.cache": c.corpus.cache, "tokenizer.path": c.tokenizer.path}
     paths |= {"init_from": c.init_from, "branch_from": c.trunk[0]}
@@ -106,7 +101,7 @@ def _paths(c: Config) -> None:
             raise ConfigError(said, "'^encoder/' is one") from error
 
 
-def _run(c: Config) -> None:
+def _check_run(c: Config) -> None:
     """Check steps, batches, devices and the start of a run."""
     run, step = c.trunk
     fork = f"branch_from = {c.branch_from!r}"
@@ -119,105 +114,75 @@ def _run(c: Config) -> None:
     said = f"init_fresh_layers = {fresh} exceeds model.layers = {layers}"
     need(fresh <= layers, said, "lower it")
     parts = c.optim.accumulation
-    need(
-        c.batch_size % parts == 0,
-        f"batch_size = {c.batch_size} is not divisible by optim.accumulation = {parts}",
-        "each microbatch holds batch_size / accumulation rows",
-    )
+    said = f"batch_size = {c.batch_size} is not divisible by optim.accumulation = {parts}"
+    need(c.batch_size % parts == 0, said, "each microbatch holds batch_size / accumulation rows")
     p, t = c.parallel, c.tokenizer
     need(p.step != "pmap" or p.fsdp == 1, "parallel.step = 'pmap' splits only data", "use jit")
     need(p.data != 0, "parallel.data = 0 leaves no device", "-1 takes what fsdp leaves")
-    need(
-        bool(t.path) or t.kind != "bpe" or t.vocab_size > BYTES,
-        f"tokenizer.vocab_size = {t.vocab_size} leaves bpe no piece of two bytes",
-        f"more than {BYTES}: every byte and 5 special tokens are pieces too",
-    )
+    enough = bool(t.path) or t.kind != "bpe" or t.vocab_size > BYTES
+    said = f"tokenizer.vocab_size = {t.vocab_size} leaves bpe no piece of two bytes"
+    need(enough, said, f"more than {BYTES}: every byte and 5 special tokens are pieces too")
 
 
-def _task(c: Config) -> None:
-    t, names = c.task, ", ".join(c.objectives) or "none"
+def _check_task(c: Config) -> None:
+    t, kind = c.task, c.kind
     if not t.source:
         return
-    kind = c.kind
-    need(
-        list(c.objectives) == [kind],
-        f"a task trains one objective over labels, and config.objectives has {names}",
-        f"keep one of: {', '.join(LABELLED)}",
-    )
-    need(
-        t.source.startswith(("files:", "tfds:")),
-        f"task.source = {t.source!r} says no kind of source",
-        f"--config.task.source=files:{t.source}, or tfds:NAME",
-    )
+    said = "a task trains one objective over labels, and config.objectives has "
+    said += ", ".join(c.objectives) or "none"
+    need(list(c.objectives) == [kind], said, f"keep one of: {', '.join(LABELLED)}")
+    said = f"task.source = {t.source!r} says no kind of source"
+    known = t.source.startswith(("files:", "tfds:"))
+    need(known, said, f"--config.task.source=files:{t.source}, or tfds:NAME")
     need(kind != "choice" or bool(t.options), "task.options is empty", "name the columns")
     labels = c.objectives[kind].labels
-    need(
-        not t.values or kind not in ("classify", "tag") or len(t.values) == len(labels),
-        f"task.values has {len(t.values)} and objectives.{kind}.labels {len(labels)} entries",
-        "one value for each label, in the same order",
-    )
+    said = f"task.values has {len(t.values)} and objectives.{kind}.labels {len(labels)} entries"
+    fits = not t.values or kind not in ("classify", "tag") or len(t.values) == len(labels)
+    need(fits, said, "one value for each label, in the same order")
 
 
-def _model(c: Config) -> None:
+def _check_model(c: Config) -> None:
     m = c.model
     layers, hidden, heads, _ = m.shape
     for name in set(c.objectives) & {"classify", "tag"}:
-        need(
-            bool(c.objectives[name].labels or c.task.source),
-            f"objectives.{name}.labels is empty, and no labelled data says them",
-            "--config.task.source=files:PATTERN or tfds:NAME, or name the classes, in order",
-        )
-    blind = m.causal or "causal_lm" not in c.objectives
+        said = f"objectives.{name}.labels is empty, and no labelled data says them"
+        named = bool(c.objectives[name].labels or c.task.source)
+        need(named, said, f"{SOURCES}, or name the classes, in order")
     said = "objectives.causal_lm would see the tokens it predicts"
-    need(blind, said, "--config.model.causal=true")
-    width, rest = divmod(hidden, heads)
+    need(m.causal or "causal_lm" not in c.objectives, said, "--config.model.causal=true")
     said = f"model.hidden = {hidden} is not divisible by model.heads = {heads}"
-    need(not rest, said, "change one")
-    even = m.position != "rotary" or width % 2 == 0
+    need(hidden % heads == 0, said, "change one")
+    even = m.position != "rotary" or hidden // heads % 2 == 0
     need(even, "rotary positions need an even head width", "change model.heads")
     said = f"model.features = {m.features} exceeds model.layers = {layers}"
     need(m.features <= layers, said, "lower it")
-    need(
-        not m.scan or m.can_scan,
-        "model.scan = True: layers differ (by model.layer_weights, first_norm, global_every), or "
-        "several are read (model.features)",
-        "--config.model.scan=false",
-    )
+    said = "model.scan = True: layers differ (by model.layer_weights, first_norm, global_every), "
+    said += "or several are read (model.features)"
+    need(not m.scan or m.can_scan, said, "--config.model.scan=false")
     obstacle = abilities.of_model(m.attention, m)
     said = f"model.attention = {m.attention!r}: {obstacle}"
     need(m.attention == "auto" or not obstacle, said, abilities.HINT)
-    need(
-        m.position != "relative" or m.position_buckets // 2 < m.max_positions - 1,
-        f"half of model.position_buckets = {m.position_buckets} reach model.max_positions = "
-        f"{m.max_positions}",
-        "lower --config.model.position_buckets",
-    )
-    need(
-        c.sequence_length <= m.longest,
-        f"sequence_length = {c.sequence_length} exceeds model.max_positions = {m.max_positions}"
-        + (f" less model.first_position = {m.first_position}" if m.first_position else ""),
-        "raise --config.model.max_positions",
-    )
+    buckets, most = m.position_buckets, m.max_positions
+    said = f"half of model.position_buckets = {buckets} reach model.max_positions = {most}"
+    need(m.position != "relative" or buckets // 2 < most - 1, said, "lower position_buckets")
+    said = f"sequence_length = {c.sequence_length} exceeds model.max_positions = {most}"
+    if m.first_position:
+        said += f" less model.first_position = {m.first_position}"
+    need(c.sequence_length <= m.longest, said, "raise --config.model.max_positions")
 
 
-def _evaluation(c: Config) -> None:
-    best, parts = c.checkpoints.best, "letters, digits and _ only"
-    for name in c.evals:
-        need(re.fullmatch(r"\w+", name) is not None, f"config.evals has {name!r}", parts)
-    need(
-        "validation" in c.evals or not best,
-        "checkpoints.best needs evals.validation",
-        "set it empty",
-    )
+def _check_evaluation(c: Config) -> None:
+    best, names = c.checkpoints.best, list(c.evals)
+    for name in names:
+        is_word = re.fullmatch(r"\w+", name) is not None
+        need(is_word, f"config.evals has {name!r}", "letters, digits and _ only")
+    kept = "validation" in names or not best
+    need(kept, "checkpoints.best needs evals.validation", "set it empty")
     measures = {name: ("loss", *OBJECTIVES[name].metrics) for name in c.scored}
     metrics = [f"{name}_{measure}" for name, listed in measures.items() for measure in listed]
-    need(
-        not best or best in metrics or bool(c.kind),  # labelled data: training/data.py
-        f"checkpoints.best = {best!r} is no metric of evals.validation",
-        f"empty, or one of: {', '.join(metrics)}",
-    )
-    need(
-        not c.evals or c.corpus.validation_fraction > 0 or bool(c.task.source),
-        f"corpus.validation_fraction = 0 leaves evals.{next(iter(c.evals), '')} nothing to read",
-        "raise it, or set evals = {} and checkpoints.best = '' in the config file",
-    )
+    known = not best or best in metrics or bool(c.kind)  # labelled data: training/data.py
+    said = f"checkpoints.best = {best!r} is no metric of evals.validation"
+    need(known, said, f"empty, or one of: {', '.join(metrics)}")
+    held = not names or c.corpus.validation_fraction > 0 or bool(c.task.source)
+    said = f"corpus.validation_fraction = 0 leaves evals.{''.join(names[:1])} nothing to read"
+    need(held, said, "raise it, or set evals = {} and checkpoints.best = '' in the config file")

@@ -160,13 +160,11 @@ def draw_quotas(
 ) -> jax.Array:
     """Return quotas of drawn rates, int32 [B, S], at least 1 for an example with a token.
 
-    Args:
-      drawn: tables of the law.
-      u: draws of the rates, uint32 [B, S]: 12 bits name the cell, 20 the place in it.
-      lengths: tokens that the rates multiply [B, S].
-      word: by which quotas are rounded [B, S]; without a word they are rounded to the nearest.
+    The rates multiply `lengths` [B, S]. A `word` [B, S] rounds the products; without a word they
+    are rounded to the nearest.
     """
-    cells = jnp.asarray(drawn.rates)[(u >> 20).astype(jnp.int32)]  # [B, S, 3]
+    # [B, S, 3]: of the draws u, uint32 [B, S], 12 bits name the cell and 20 the place in it.
+    cells = jnp.asarray(drawn.rates)[(u >> 20).astype(jnp.int32)]
     within = (u & 0xFFFFF).astype(jnp.float32) * 2.0**-20
     exact, rest = multiply_rates(lengths.astype(jnp.float32), cells, within)  # [B, S]
     if word is None:

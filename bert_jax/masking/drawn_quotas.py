@@ -53,12 +53,8 @@ def _split_table(settings: knobs.Masking) -> np.ndarray:
 def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
     """Return tokens times rate in two parts, float32; the first part has no rounding error.
 
-    It serves numpy and jax: what the ledger expects is rounded as what the program selects.
-
-    Args:
-      tokens: numbers of tokens.
-      cells: rows of `Drawn.rates`, with a last axis of 3.
-      within: the place of an example in its cell, from 0 to 1.
+    `cells` are rows of `Drawn.rates`, and `within` is the place of an example in its cell, from 0
+    to 1. It serves numpy and jax: what the ledger expects is rounded as what the program selects.
     """
     high, low, rise = (cells[..., part] for part in range(3))
     return tokens * high, tokens * low + tokens * (within * rise)

@@ -73,17 +73,13 @@ def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
 
 
 def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection:
-    """Select the unit that crosses the quota's edge if its own draw, the same at any rate, says so.
+    """Select, among some units [B, L], the first ones up to the quota of their example [B, S].
 
-    With cum tokens in earlier units and the unit's uniform draw u, the condition is cum + u * size
-    < quota, in integers. It is exact for tokens, unbiased for larger units, and nested over rates.
-    At a quota of 4, a unit of 3 tokens after 3 others is taken if u < 1/3: 1 token on average. Both
-    sides are below 2**32 in rows of up to 65,535 tokens: unsigned, they are exact.
-
-    Args:
-      units: of the rows.
-      quota: of each example [B, S].
-      among: the units that may be selected [B, L].
+    The unit that crosses the edge is taken if its own draw u, the same at any rate, says so: if
+    cum + u * size < quota, with cum tokens in earlier units. In integers this is exact for tokens,
+    unbiased for larger units, and nested over rates. At a quota of 4, a unit of 3 tokens after 3
+    others is taken if u < 1/3: 1 token on average. Both sides are below 2**32 in rows of up to
+    65,535 tokens: unsigned, they are exact.
     """
     room = jnp.maximum(_spread_over_units(quota, units) - _count_before(units.size, units), 0)
     reach = units.boundary.astype(jnp.uint32) * units.size.astype(jnp.uint32)

@@ -114,13 +114,8 @@ def frequency_weights(counts: np.ndarray, power: float) -> np.ndarray:
 def unit_scales(tokens: np.ndarray, unit_ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return 1 / the mean weight of each unit's tokens at its first token, and 0 elsewhere.
 
-    Args:
-      tokens: [B, L].
-      unit_ids: of the tokens [B, L].
-      weights: of the vocabulary [V].
-
-    Returns:
-      Scales, float32 [B, L]. A unit of the tokens a and b has 2 / (weights[a] + weights[b]).
+    Tokens and unit_ids are [B, L], weights [V] and scales float32 [B, L]. A unit of the tokens a
+    and b has the scale 2 / (weights[a] + weights[b]).
     """
     eligible = unit_ids >= 0
     # The place of each token's unit in the flattened batch [B * L]; the sums run over these places.

@@ -148,7 +148,7 @@ def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = Fals
     still run on other machines, and einsum takes its place there.
     """
     auto = cfg.attention == "auto"
-    name = devices.here().attention if auto else cfg.attention
+    name = devices.find_row().attention if auto else cfg.attention
     obstacle = abilities.of_model(name, cfg) or _find_obstacle(name, cfg, length, train, capture)
     if obstacle and train and not auto:
         raise ConfigError(f"model.attention = {name!r}: {obstacle}", abilities.HINT)
@@ -163,13 +163,13 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
         return abilities.DROPOUT
     if capture:
         return "it has no probabilities to show"
-    if devices.here().attention != name:
-        return f"it does not run on this machine's {devices.device()}"
+    if devices.find_row().attention != name:
+        return f"it does not run on this machine's {devices.find_kind()}"
     if obstacle := abilities.of_length(name, length):
         return obstacle
     # XLA cannot split a kernel of Pallas over devices: the mesh has to be in context, as it is in
     # training (`sharding.own_part`).
-    several = len(devices.everything()) > 1 and jax.sharding.get_abstract_mesh().empty
+    several = len(devices.list_all()) > 1 and jax.sharding.get_abstract_mesh().empty
     if name == "splash" and several:
         return "no mesh says how to split it over several devices"
     return ""
@@ -184,6 +184,6 @@ def settle_for_vmap(cfg: Model) -> Model:
         raise ConfigError(
             "model.attention = 'cudnn' cannot train arms all at once", "--config.parallel.arms=map"
         )
-    if devices.here().attention == "cudnn":
+    if devices.find_row().attention == "cudnn":
         return dataclasses.replace(cfg, attention="einsum")
     return cfg

@@ -211,7 +211,7 @@ class Encoder(nn.Module):
         self, batch: Batch, embeddings: Encoded | None = None, embed_only: bool = False
     ) -> Encoded:
         """Encode a batch, or only embed it; an encoder may be given the embeddings of another."""
-        cfg = devices.settled(self.cfg, train=self.train)
+        cfg = devices.settle_model(self.cfg, train=self.train)
         if embeddings is None:
             x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)
         else:

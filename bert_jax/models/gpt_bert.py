@@ -93,7 +93,7 @@ def add_distances(
         flat = tokens.transpose(2, 0, 1, 3).reshape(heads, -1, width)
         products = matmul(flat, vectors.swapaxes(0, 1), KINDS[cfg.dtype], True)
         products = products.reshape(heads, batch, -1, count)
-        if devices.device() == "cpu":  # which lacks some matmuls in bfloat16
+        if devices.find_kind() == "cpu":  # which lacks some matmuls in bfloat16
             products = products.astype(jnp.float32)
         # A matmul: neither it nor its gradient gathers or scatters.
         places = jax.nn.one_hot(bucket, count, dtype=products.dtype)  # [B, L, K, buckets]

@@ -43,7 +43,7 @@ def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
     What lies between the input and the result of such a function costs an accelerator more memory
     traffic than it saves. A CPU stores it, and so do layers that are computed again as a whole.
     """
-    if cfg.remat != "none" or devices.device() == "cpu":
+    if cfg.remat != "none" or devices.find_kind() == "cpu":
         return function
     return jax.checkpoint(function)
 

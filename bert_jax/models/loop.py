@@ -64,6 +64,6 @@ def _stack(cfg: knobs.Model, path: tuple[Any, ...], *leaves: Array) -> Array:
     The copy is then half as large. A CPU's gradients of kernels have more digits than kernels.
     """
     stacked = jnp.stack(leaves)
-    if path[-1].key == "kernel" and devices.device() != "cpu":
+    if path[-1].key == "kernel" and devices.find_kind() != "cpu":
         return stacked.astype(KINDS[cfg.dtype].factors)
     return stacked

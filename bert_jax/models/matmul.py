@@ -38,7 +38,7 @@ SMALL = 8
 
 def matmul(a: Array, b: Array, kind: Kind, transposed: bool = False) -> Array:
     """Compute a [..., M, K] @ b [..., K, N], or a @ b.T of b [..., N, K] if `transposed`."""
-    if devices.device() == "cpu":
+    if devices.find_kind() == "cpu":
         return _multiply_on_cpu(a, b, kind, transposed)
     return _contract(a.astype(kind.factors), b.astype(kind.factors), transposed, kind.result)
 

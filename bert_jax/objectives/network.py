@@ -29,12 +29,12 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, Any]:
-        cfg = devices.settled(self.cfg, train=self.train)
+        cfg = devices.settle_model(self.cfg, train=self.train)
         pool = any(TABLE[name].pooled for name, _ in self.heads) and cfg.features == 1
         encoder = Encoder(cfg, self.vocab_size, self.train, pool, name="encoder")
         generated: dict[str, Any] = {}
         if self.generator:
-            narrow = devices.settled(self.generator, train=self.train)
+            narrow = devices.settle_model(self.generator, train=self.train)
             small = Encoder(narrow, self.vocab_size, self.train, pool=False, name="generator")
             embedded = encoder(batch, embed_only=True)
             generated = self._heads(narrow, small(batch, embedded), batch, of_generator=True)
@@ -91,7 +91,7 @@ def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
 
     Outputs do not change: without it each call would round them again.
     """
-    factors = jnp.dtype(KINDS[devices.settled(cfg, train=False).dtype].factors)
+    factors = jnp.dtype(KINDS[devices.settle_model(cfg, train=False).dtype].factors)
 
     def cast(path: tuple[Any, ...], leaf: Any) -> Any:
         return leaf.astype(factors) if path[-1].key == "kernel" else leaf

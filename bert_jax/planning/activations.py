@@ -67,7 +67,7 @@ def _list_model_sizes(config: knobs.Config, vocab_size: int) -> list[int]:
     assert model.hidden is not None
     sizes = [model.hidden, model.mlp, pad_vocabulary(model, vocab_size), model.heads]
     sizes += [model.hidden // (model.heads or 1), config.sequence_length]
-    sizes += [costs.own_slots(config), model.embedding, costs.distances(model)]
+    sizes += [costs.own_slots(config), model.embedding, costs.count_distances(model)]
     if small := config.generator:
         sizes += [small.hidden, small.mlp, small.heads]
     return [size for size in sizes if size]

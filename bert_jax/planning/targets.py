@@ -97,7 +97,7 @@ class Target:
         """Have all code that asks for devices meanwhile be told these."""
         from bert_jax.config import devices
 
-        with devices.traced_for(self.chip.kind, self.devices):
+        with devices.trace_for(self.chip.kind, self.devices):
             yield
 
 
@@ -181,7 +181,7 @@ def _find_here(name: str) -> Target:
             "plan in a process of its own",
         )
     kind = present[0].device_kind
-    chip = Chip(kind, devices.device(), memory.device_bytes(), clock.peak(kind))
+    chip = Chip(kind, devices.find_kind(), memory.device_bytes(), clock.peak(kind))
     return Target(name, chip, present)
 
 

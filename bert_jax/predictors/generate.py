@@ -184,7 +184,8 @@ def _reader(
     cfg: knobs.Model, vocab_size: int, special: Special
 ) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
     """Build the function that reads a batch behind the kept keys and values of what came before."""
-    cfg = dataclasses.replace(devices.settled(cfg, train=False), attention="einsum", remat="none")
+    cfg = devices.settle_model(cfg, train=False)
+    cfg = dataclasses.replace(cfg, attention="einsum", remat="none")
     encoder, head = Encoder(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
     never = jnp.array([special.pad, special.unk, special.cls, special.mask])
 

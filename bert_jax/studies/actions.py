@@ -90,7 +90,7 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
     engines.check(flags.engine)
     size = None if flags.dry_run else functools.partial(vocabulary_size, make=True)
     cells = definition.expand(named.study, size)
-    validation.warn(*(cell.config for cell in cells))
+    validation.warn_of_warmup(*(cell.config for cell in cells))
     study, cells = definition.select(named.study, cells, flags.only)
     named, place = dataclasses.replace(named, study=study), StudyFolder(Path(workdir))
     _check_same(place, named, cells)

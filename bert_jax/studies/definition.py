@@ -128,7 +128,7 @@ def expand(study: Study, find_size: Callable[[knobs.Config], int] | None = None)
         values = {name: point.value for name, point in chosen.items()}
         try:
             first, size, of_base = _resolve(study, points, values, find_size or vocabulary_size)
-            validation.trainable(first)
+            validation.check_trainable(first)
         except ConfigError as error:
             raise ConfigError(f"{_write_place(labels)}: {error}", error.hint) from error
         evaluations = measures.select_evaluations(records, first, values)
@@ -184,7 +184,7 @@ def _resolve(
 
 def _is_kept(study: Study, chosen: dict[str, Point]) -> bool:
     try:
-        with script.apart():
+        with script.isolate_output():
             return study.keep is None or bool(study.keep(chosen))
     except Exception as error:  # an error of the user's function, of whatever type
         hint = f"it is given the points by axis: {', '.join(chosen)}"

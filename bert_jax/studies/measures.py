@@ -80,7 +80,7 @@ def check_evaluations(study: Study) -> None:
             suites.build([evaluation.name], **ask)
             for path, text in ask.get("changes", ()):
                 changes[path] = table.read_text(path, text)
-                validation.in_evaluation(path)
+                validation.check_evaluation(path)
         else:
             check_known(evaluation.task, tasks.TASKS, f"no task {evaluation.task!r}")
         for path, value in changes.items():
@@ -96,7 +96,7 @@ def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[
         try:
             changes = dict(evaluation.changes)
             config = configs.resolve(recipes.finetuning(evaluation.task, "a cell", changes, start))
-            validation.trainable(config)
+            validation.check_trainable(config)
         except ConfigError as error:
             raise ConfigError(f"evaluation {name!r}: {error}", error.hint) from error
         resolved.append((name, config))

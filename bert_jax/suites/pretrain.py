@@ -60,7 +60,7 @@ def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
             "leave --config out, and the knob changes the checkpoint's own config",
         )
         read = tuple(section for section in validation.OF_TEXT if section not in taken)
-        validation.in_evaluation(path, read)
+        validation.check_evaluation(path, read)
     named = not foreign or any(path.startswith("corpus.") for path in changes)
     if config is None and changes and named:
         config = changed(_drop_other_pairs(run.config, changes), options.changes)

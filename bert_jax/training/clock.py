@@ -128,5 +128,7 @@ def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, floa
     examples = np.arange(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(batch["segment_ids"] == n, axis=1) for n in examples])
     tokens = int(sizes.sum())
-    pairs = costs.pairs(config.model, sizes, costs.causal(config))
-    return tokens, costs.flops(config, vocab_size, tokens, pairs, int(np.count_nonzero(sizes)))
+    pairs = costs.count_pairs(config.model, sizes, costs.causal_share(config))
+    return tokens, costs.count_flops(
+        config, vocab_size, tokens, pairs, int(np.count_nonzero(sizes))
+    )

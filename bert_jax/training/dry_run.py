@@ -21,7 +21,7 @@ def describe_config(config: knobs.Config, with_config: bool = True) -> str:
     """
     mesh = mesh_for(config)
     config = data.gather(config).config if config.task.source else config
-    validation.warn(config)
+    validation.warn_of_warmup(config)
     if config.branch_from:
         branch.check_trunk(config)
     vocab_size = vocabulary.assumed_size(config)

@@ -32,7 +32,7 @@ def estimate_bytes(
     is gathered, and so is its gradient before it is split; a CPU adds the gradients of its two uses
     from arrays of their own.
     """
-    model = devices.settled(config.model, train=True)
+    model = devices.settle_model(config.model, train=True)
     config = dataclasses.replace(config, model=model)
     if shapes is None:
         shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))
@@ -45,7 +45,7 @@ def estimate_bytes(
     rows = config.batch_size // (_row_shards(mesh) * config.optim.accumulation)
     fsdp = mesh.shape["fsdp"] > 1
     table = 4 * pad_vocabulary(model, vocab_size) * model.table_width
-    tables = 2 + fsdp if devices.device() == "cpu" else 2 * fsdp
+    tables = 2 + fsdp if devices.find_kind() == "cpu" else 2 * fsdp
     with in_mesh(config.parallel, mesh):
         backend = backends.choose_backend(model, config.sequence_length, train=True)
     activations = costs.activation_bytes(config, vocab_size, rows, fused=backend != "einsum")

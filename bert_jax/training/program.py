@@ -79,7 +79,7 @@ class Program:
             ),
             out_shardings=(self._layout, sharding.replicated(mesh)),
             donate_argnums=0,
-            compiler_options=devices.compiler_options(),
+            compiler_options=devices.list_options(),
         )
 
     def like(self) -> Any:
@@ -200,9 +200,9 @@ def _choose_mapping(settings: knobs.Parallel) -> str:
     On a CPU the first is faster; on an accelerator only the second lets a small model fill the
     device.
     """
-    if devices.prng(settings) != "threefry2x32":
+    if devices.choose_prng(settings) != "threefry2x32":
         return "map"  # under vmap other generators draw other bits than for a run alone
-    return devices.here().arms if settings.arms == "auto" else settings.arms
+    return devices.find_row().arms if settings.arms == "auto" else settings.arms
 
 
 def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:

@@ -63,7 +63,7 @@ class Runs:
         self._pending: tuple[int, Metrics, np.ndarray] | None = None  # step, metrics, example ids
         self.config = config = self._runs[0].config
         if jax.process_index() == 0:
-            validation.warn(*(run.config for run in self._runs))
+            validation.warn_of_warmup(*(run.config for run in self._runs))
         for run in self._runs:
             own = quotas.count_slots(run.config.masking, config.sequence_length, config.packing)
             slots = max(slots, own)

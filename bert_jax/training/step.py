@@ -79,7 +79,7 @@ def make_update(
         counts = sum_over_devices(objectives.count_targets(chosen, masked))
 
         # The key of dropout.
-        key = jax.random.key(inputs.seed, impl=devices.prng(config.parallel))
+        key = jax.random.key(inputs.seed, impl=devices.choose_prng(config.parallel))
         key = jax.random.fold_in(key, state["step"])
         if axis:
             key = jax.random.fold_in(key, jax.lax.axis_index(axis))

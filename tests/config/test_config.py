@@ -59,23 +59,6 @@ def test_evaluation_is_added_from_the_defaults(form):
     assert evals == {"validation": knobs.Eval(), "extra": knobs.Eval(rate=0.4)}
 
 
-@pytest.mark.parametrize(
-    ("section", "entry", "message"),
-    [
-        ("evals", {"rat": 0.4}, "config.evals.extra has no knob 'rat'"),
-        ("evals", {"rate": 7.0}, "config.evals.extra.rate = 7.0 is out of range"),
-        ("evals", 3, "config.evals.extra must be a section"),
-        ("objectives", {"weight": 1.0}, "config.objectives has no 'extra'"),
-    ],
-)
-def test_entry_that_is_added_is_checked(section, entry, message):
-    tree = config.default()
-    tree[section].extra = entry
-    with pytest.raises(ConfigError) as caught:
-        config.resolve(tree)
-    assert message in str(caught.value)
-
-
 def test_entries_are_deleted_and_replaced():
     tree = config.default()
     del tree.objectives["nsp"]

@@ -49,7 +49,7 @@ def test_state_bytes_are_those_of_matrices(name):
     numbers = sum(x.size for x in matrices.values())
     assert costs.state_bytes(config, toy.VOCAB) == 4 * costs.STATES * numbers
     layers = sum(x.size for n, x in matrices.items() if n.startswith("encoder/layer_0/"))
-    assert costs.layer_matrices(config.model) == layers
+    assert costs.count_layer_matrices(config.model) == layers
 
 
 @pytest.mark.parametrize("name", ["electra", pytest.param("neobert", marks=pytest.mark.slow)])

@@ -8,7 +8,6 @@ import pytest
 
 from bert_jax import cli, knobs
 from bert_jax.config import table
-from bert_jax.errors import ConfigError
 
 PAGE = Path(__file__).resolve().parents[2] / "configs" / "KNOBS.md"
 KNOBS = table.list_knobs()
@@ -44,18 +43,3 @@ def test_write_default_is_read_as_the_default():
 )
 def test_find_knobs_takes_sections_and_names(name, paths):
     assert [*knobs.find_knobs(name)] == paths
-
-
-@pytest.mark.parametrize(
-    ("name", "hint"),
-    [
-        ("maskin", "did you mean 'masking'? one of: corpus, task, "),
-        ("masking.rat", "did you mean 'masking.rate'? one of: masking.rate, masking.prediction"),
-        ("sequence_lenth", "did you mean 'sequence_length'? "),
-        ("xyzzy", "one of: corpus, task, "),
-    ],
-)
-def test_find_knobs_suggests_the_nearest_name(name, hint):
-    with pytest.raises(ConfigError, match=f"no section or knob '{name}'") as caught:
-        knobs.find_knobs(name)
-    assert caught.value.hint.startswith(hint)

@@ -31,7 +31,7 @@ GOOD = (
 def test_call_names_file_and_line_of_an_error(body, said, tmp_path):
     (tmp_path / "mine.py").write_text(GOOD.format(body))
     with pytest.raises(ConfigError) as caught:
-        script.call(f"{tmp_path}/mine.py")
+        script.call_file(f"{tmp_path}/mine.py")
     assert said in str(caught.value)
     assert caught.value.hint
 
@@ -39,7 +39,7 @@ def test_call_names_file_and_line_of_an_error(body, said, tmp_path):
 def test_call_sends_prints_to_standard_error(tmp_path, capsys):
     file = tmp_path / "mine.py"
     file.write_text(GOOD.format("print('mine')") + "print('top')\n")
-    script.call(str(file))
+    script.call_file(str(file))
     assert capsys.readouterr() == ("", "top\nmine\n")
 
 

@@ -18,6 +18,7 @@ ALONE = {"pairs": "none"}
 DIFFUSION, HYBRID = ENTRIES["diffusion"], ENTRIES["hybrid"]
 REPLACED = {"objectives.replaced.weight": 50.0, "pairs": "none"}
 GENERATOR = REPLACED | MASK_ONLY | {"objectives.replaced.generator": 0.25}
+VIEWS = {"masking.prediction_rate": 0.4}
 RULES = [  # settings, and what is said of them
     ({"optim.freeze": "(x"}, "no regular expression"),
     ({"init_from": "s3://bucket/run"}, "object store"),
@@ -53,6 +54,9 @@ RULES = [  # settings, and what is said of them
     ({"masking.phases": ((1.0, 0.1, "step"),)}, "a step at the end"),
     ({"masking.draw": "uniform", "masking.draw_low": 0.5, "masking.draw_high": 0.1}, "draw_low"),
     ({"masking.unit": "span", "masking.span_mean": 6.0}, "cannot be reached"),
+    (VIEWS, "batch_size = 256 is not divisible by ceil(prediction_rate / rate) = 3 views"),
+    (VIEWS | {"masking.unit": "word", "masking.overflow": "skip"}, "selections are not nested"),
+    (VIEWS | {"masking.phases": ((0.5, 0.3, "step"),)}, "exceeds the lowest rate, 0.15"),
     (DIFFUSION | {"masking.replace": (0.8, 0.1, 0.1)}, "replaces by"),
     (DIFFUSION | {"masking.unit": "word"}, "counts tokens"),
     (DIFFUSION | {"masking.weights": "frequency"}, "equally likely"),
@@ -96,7 +100,7 @@ def test_rule_refuses_what_would_spoil_a_run(settings, said):
 def test_trainable_refuses_what_cannot_learn(settings, said):
     found = config.settle(write(settings))[0]
     with pytest.raises(ConfigError, match=said):
-        validation.trainable(found)
+        validation.check_trainable(found)
 
 
 @pytest.mark.parametrize(
@@ -119,15 +123,15 @@ def test_hint_mends_the_config_when_pasted(settings, change):
 
 def test_in_evaluation_refuses_knobs_of_training():
     for path in ("corpus.path", "evals.validation.rate", "masking.span_max"):
-        validation.in_evaluation(path)
+        validation.check_evaluation(path)
     for path in ("masking.rate", "model.hidden", "batch_size"):
         with pytest.raises(ConfigError, match="does nothing in an evaluation"):
-            validation.in_evaluation(path)
+            validation.check_evaluation(path)
 
 
 def test_warn_says_that_a_run_ends_in_its_warm_up(capsys):
     found = config.resolve(write({"steps": 5, "optim.warmup_steps": 100}))
-    validation.warn(found, found, config.resolve(config.default()))
+    validation.warn_of_warmup(found, found, config.resolve(config.default()))
     said = capsys.readouterr().err
     assert said.count("warmup_steps = 100 exceeds steps = 5") == 1
     assert "ends at 0.04 of its peak" in said

@@ -96,3 +96,12 @@ def repeat_views(b, count: int):
     repeated = {key: np.repeat(value, count, axis=0) for key, value in b.items()}
     numbers = np.tile(np.arange(count, dtype=np.int32), len(b["tokens"]))
     return repeated | {"views": np.repeat(numbers[:, None], b["example_ids"].shape[1], axis=1)}
+
+
+def equal_rows(count: int, length: int):
+    """Return rows of the same tokens, of which all but the first and the last are eligible."""
+    b = {key: np.zeros_like(value) for key, value in toy.batch(count, length).items()}
+    b["tokens"][:], b["segment_ids"][:], b["unit_ids"][:] = 7, 1, -1
+    b["positions"][:] = np.arange(length)
+    b["unit_ids"][:, 1:-1] = np.arange(1, length - 1)
+    return b | {"example_ids": np.arange(count, dtype=np.int32)[:, None]}

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config.knobs import Masking
-from bert_jax.masking import corrupt, draws, quotas
+from bert_jax.masking import draws, quotas
 from tests import toy
 from tests.masking.by_hand import (
     BATCHES,
+    equal_rows,
     list_units,
     mark,
     repeat_views,
@@ -114,63 +115,6 @@ def test_corrupt_batch_ignores_the_batch_around(b, order, overflow):
     np.testing.assert_array_equal(part["inputs"], whole["inputs"][order])
 
 
-@pytest.mark.parametrize("overflow", ["fair", "skip"])
-def test_corrupt_batch_masks_packed_ones_as_alone(overflow):
-    packed = toy.batch(6, 48, seed=3, examples=3, longest_unit=3)
-    settings = Masking(rate=0.3, unit="word", overflow=overflow)
-    together, _ = toy.mask(packed, settings)
-    for row, slot in np.ndindex(6, 3):
-        mine = packed["segment_ids"][row] == slot + 1
-        n, units = int(mine.sum()), packed["unit_ids"][row, mine]
-        alone = empty_rows(1, 48)
-        for key in ("tokens", "positions"):
-            alone[key][0, :n] = packed[key][row, mine]
-        alone["segment_ids"][0, :n] = 1
-        alone["unit_ids"][0, :n] = np.where(units >= 0, units - mine.argmax(), -1)
-        for key in ("example_ids", "copies"):
-            alone[key] = packed[key][row : row + 1, slot : slot + 1]
-        out, _ = toy.mask(alone, settings)
-        np.testing.assert_array_equal(out["inputs"][0, :n], together["inputs"][row, mine])
-
-
-def empty_rows(rows: int, length: int):
-    """Return rows of padding."""
-    b = toy.batch(rows, length)
-    return {k: np.full_like(v, -1 if k in ("unit_ids", "labels") else 0) for k, v in b.items()}
-
-
-def equal_rows(count: int, length: int):
-    """Return rows of the same length, whose tokens but the first and the last are eligible."""
-    b = empty_rows(count, length)
-    b["tokens"][:], b["segment_ids"][:] = 7, 1
-    b["positions"][:] = np.arange(length)
-    b["unit_ids"][:, 1:-1] = np.arange(1, length - 1)
-    return b | {"example_ids": np.arange(count, dtype=np.int32)[:, None]}
-
-
-def test_corrupt_batch_counts_no_padding():
-    out, ledger = toy.mask(empty_rows(4, 32), Masking())
-    assert not out["predict_weights"].any()
-    assert ledger["masked_fraction"] == (0, 0)
-
-
-@pytest.mark.parametrize("overflow", ["fair", "skip"])
-def test_corrupt_batch_under_vmap_is_that_alone(overflow):
-    b = toy.batch(8, 32, seed=5, longest_unit=4)
-    arms = [(Masking(rate=0.15), 0), (Masking(rate=0.4, replace=MASK_ONLY), 1)]
-    stacked = jax.tree.map(lambda *x: np.stack(x), *(toy.traced(m, 32, seed) for m, seed in arms))
-    rules = {"special": toy.SPECIAL, "vocab_size": toy.VOCAB, "slots": 32}
-
-    def mask(numbers):
-        settings = Masking(overflow=overflow)
-        return corrupt.corrupt_batch(b, numbers, settings=settings, **rules)[0]["inputs"]
-
-    together = np.asarray(jax.jit(jax.vmap(mask))(stacked))
-    for index, (settings, seed) in enumerate(arms):
-        alone = toy.mask(b, toy.replace(settings, overflow=overflow), seed)[0]["inputs"]
-        np.testing.assert_array_equal(together[index], alone)
-
-
 # --- shares ---------------------------------------------------------------------------------------
 
 
@@ -212,6 +156,7 @@ def test_corrupt_batch_masks_short_rows_at_the_rate(rate, nearest):
 
 @given(
     BATCHES,
+    equal_rows,
     st.sampled_from([(0.15, 0.4), (0.15, 0.3), (0.2, 0.25)]),
     st.sampled_from(["unbiased", "nearest"]),
     st.integers(0, 2**31),
@@ -235,17 +180,3 @@ def test_corrupt_batch_makes_views_disjoint(b, pair, rounding, seed):
         below = up_to
     assert ledger["distinct_fraction"] == (hits.sum(), hits.sum())
     assert ledger["masked_fraction"][0] == ledger["predicted_fraction"][0] == hits.sum()
-
-
-@pytest.mark.parametrize("longest", [1, 5])
-def test_corrupt_batch_fits_views_into_slots(longest):
-    """A view may have tokens that the view before left, and more than its own quota."""
-    unit = "token" if longest == 1 else "word"
-    settings = Masking(rate=0.2, prediction_rate=0.6, unit=unit, max_unit=longest)
-    slots, most = quotas.count_slots(settings, 48, 2), 0
-    for seed in range(8):
-        b = repeat_views(toy.batch(64, 48, seed=seed, examples=2, longest_unit=longest), 3)
-        out, ledger = toy.mask(b, settings, seed, slots)
-        assert ledger["predicted_fraction"][0] == ledger["masked_fraction"][0]
-        most = max(most, int(toy.chosen(out).sum(1).max()))
-    assert most <= slots

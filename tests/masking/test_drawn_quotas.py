@@ -73,21 +73,6 @@ def test_quota_moments_round_as_the_program(rate):
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
 @pytest.mark.parametrize("name", LAWS)
-def test_quota_moments_are_those_of_draws(name, rounding):
-    """Over 200,000 evenly spread draws, each rounded up by its chance."""
-    settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
-    mean, variance = drawn_quotas.quota_moments(settings, 40)
-    exact = np.maximum(37 * read_law(settings, (np.arange(200_000) + 0.5) / 200_000), 1)
-    exact = exact.round() if rounding == "nearest" else exact
-    up = exact % 1
-    parts = exact.reshape(10, -1)
-    np.testing.assert_allclose(mean[:, 37], parts.mean(1), atol=2e-2)
-    by_hand = parts.var(1) + (up * (1 - up)).reshape(10, -1).mean(1)
-    np.testing.assert_allclose(variance[:, 37], by_hand, atol=4e-2)
-
-
-@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
-@pytest.mark.parametrize("name", LAWS)
 def test_quota_probabilities_are_counts_of_draws(name, rounding):
     settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
     chances = drawn_quotas.quota_probabilities(settings, 24)
@@ -99,20 +84,6 @@ def test_quota_probabilities_are_counts_of_draws(name, rounding):
         by_hand = np.bincount(whole, 1 - up, 26) + np.bincount(whole + 1, up, 26)
     np.testing.assert_allclose(chances[24], by_hand[:25] / 400_000, atol=1e-4)
     np.testing.assert_allclose(chances[1:].sum(1), 1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "covered"),
-    [
-        (Masking(draw="uniform"), True),
-        (Masking(draw="cosine_low"), True),
-        (Masking(draw="uniform", draw_high=0.5), False),
-        (Masking(draw="beta", draw_alpha=500.0, draw_beta=500.0), False),
-        (Masking(), False),
-    ],
-)
-def test_covers_quotas_up_to_the_length(settings, covered):
-    assert drawn_quotas.covers_quotas(settings, 24) == covered
 
 
 @pytest.mark.parametrize("rounding", ["unbiased", "nearest"])

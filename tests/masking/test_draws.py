@@ -27,18 +27,6 @@ def test_draw_words_are_of_the_counters_alone():
         np.testing.assert_array_equal(words[row, column], alone)
 
 
-def test_draw_roundings_are_apart_from_tokens():
-    b = toy.batch(5, 32, seed=3, examples=2)
-    found = toy.rounding_draws(b, 7)
-    for row, slot in np.ndindex(found.shape):
-        key = key_of(7, 0, int(b["example_ids"][row, slot]), 0xFFFFFFFF)
-        assert found[row, slot] == int(jax.random.bits(key))
-    others = [toy.rounding_draws(b, 8), toy.rounding_draws(b | {"copies": b["copies"] + 1}, 7)]
-    words = [np.asarray(word).ravel() for word in draws.draw_words(b, np.uint32(7))]
-    assert len(np.unique([found, *others])) == 3 * 5 * 2
-    assert not set(found.ravel()) & set(np.concatenate(words))
-
-
 def test_spread_evenly_steps_by_the_golden_ratio():
     """Of 1,000 examples in a row each tenth of u has 100, but for a few."""
     places = np.arange(20_000, dtype=np.int32)[:, None]

@@ -31,20 +31,6 @@ def test_quotas_unbiased_have_the_exact_mean(rate):
         assert exact.denominator > 1 or (whole[n], chance[n]) == (exact, 0)
 
 
-@pytest.mark.parametrize("rounding", ["unbiased", "nearest"])
-def test_quotas_of_rate_zero_are_zero(rounding):
-    tables = quotas.selection_quotas(Masking(rounding=rounding), 0.0, 128)
-    assert not any(table.any() for table in tables)
-
-
-def test_prediction_quotas_have_their_rate():
-    for wanted, rate in ((None, 0.4), (0.2, 0.2)):
-        found = quotas.prediction_quotas(Masking(rate=0.4, prediction_rate=wanted), 0.4, 64)
-        np.testing.assert_array_equal(
-            found, quotas.split_means(np.maximum(np.arange(65) * rate, 1) * (np.arange(65) > 0))
-        )
-
-
 @pytest.mark.parametrize("pair", [(0.15, 0.4), (0.2, 0.25), (0.05, 0.5), (0.13, 0.77)])
 def test_selection_quotas_of_views_are_multiples(pair):
     """Rounded down, all views together lack less than half a token a view of what is wanted."""

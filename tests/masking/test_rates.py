@@ -31,14 +31,6 @@ def test_law_table_has_the_distribution(name):
     )
 
 
-@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 5.0])
-def test_law_table_of_beta_is_finite(alpha):
-    for beta in (0.5, 2.0, 5.0, 30.0):
-        table = rates.law_table(Masking(draw="beta", draw_alpha=alpha, draw_beta=beta))
-        assert np.isfinite(table).all()
-        assert table.mean() == pytest.approx(alpha / (alpha + beta), abs=2e-3)
-
-
 def test_rate_at_follows_the_phases():
     """Over 401 steps a hundredth is four: values by hand."""
     at = [rates.rate_at(PHASES, step, 401) for step in (0, 99, 100, 150, 200, 300, 400)]

@@ -64,11 +64,6 @@ def test_markers_are_the_units_of_the_knob():
     assert units.MARKERS.keys() == {*typing.get_args(data_knobs.Unit)}
 
 
-def test_mark_tokens_numbers_the_eligible():
-    tokens, eligible = make_rows(0, 9, 20)
-    assert (mark("token", tokens, eligible) == np.where(eligible, np.arange(20), -1)).all()
-
-
 @given(seed=st.integers(0, 10_000), length=st.integers(3, 40), longest=st.integers(1, 6))
 def test_mark_words_follows_the_rule(seed, length, longest):
     tokens, eligible = make_rows(seed, 5, length)
@@ -102,19 +97,6 @@ def test_mark_spans_joins_whole_words(seed, length, longest, most):
         columns = [[*chain(*span)] for span in spans]
         assert found[row].tolist() == name_groups(columns, length, length)
         assert cut[row].tolist() == name_groups(columns, length, longest)
-
-
-def test_mark_spans_ignores_the_batch_around():
-    tokens = np.zeros((8, 60), int)  # sixty words each
-    eligible = np.tile(np.arange(60) % 59 > 0, (8, 1))
-    ids = np.array([[3], [1], [4], [15], [9], [2], [6], [5]])
-    copies = np.array([[0], [0], [1], [1], [2], [2], [0], [7]])
-    together = mark("span", tokens, eligible, 5, ids, copies)
-    some = np.array([7, 3, 5])
-    alone = mark("span", tokens[some], eligible[some], 5, ids[some], copies[some])
-    assert (alone == together[some]).all()
-    for changed in ((6, ids, copies), (5, ids + 100, copies), (5, ids, copies + 1)):
-        assert (mark("span", tokens, eligible, *changed) != together).any(axis=1).all()
 
 
 @pytest.mark.parametrize(("mean", "most"), [(3.8, 10), (1.0, 10), (2.0, 4), (2.5, 4), (1.0, 1)])

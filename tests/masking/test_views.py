@@ -6,11 +6,9 @@ import numpy as np
 import pytest
 
 from bert_jax.batch import HOST_KEYS
-from bert_jax.config import costs, load_file, resolve
 from bert_jax.config.knobs import Masking
 from bert_jax.data import pipeline
-from bert_jax.errors import ConfigError, DivergedError
-from bert_jax.masking import rates
+from bert_jax.errors import DivergedError
 from bert_jax.training.ledger import Ledger
 from tests import corpora, toy
 from tests.masking.by_hand import repeat_views
@@ -47,36 +45,3 @@ def test_batch_holds_all_views_of_its_examples(kind, tmp_path):
         for key, value in part.items():
             np.testing.assert_array_equal(value, ours[key][5:9], err_msg=key)
     assert several.fingerprint != plain.fingerprint
-
-
-def test_costs_of_views_are_those_of_rows():
-    """A step costs what it does at the rate, and predicts a view's share of the whole."""
-    several = toy.config(batch_size=24, pairs="none", **MORE)
-    plain = toy.config(batch_size=24, pairs="none", masking__rate=0.15)
-    for kind in ("steps", "tokens", "flops"):
-        assert costs.per_step(kind, several, 60) == costs.per_step(kind, plain, 60)
-    predictions = costs.per_step("predictions", several, 60)
-    assert predictions == pytest.approx(24 * 24 * 0.4 / 3)
-    assert costs.own_slots(several) == costs.own_slots(plain)
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"batch_size": 16}, "batch_size = 16 is not divisible by .* = 3 views"),
-        ({"masking__unit": "word", "masking__overflow": "skip"}, "overflow = 'skip' has no"),
-        ({"masking__phases": "((0.5,0.3,'step'),)"}, "exceeds the lowest rate, 0.15"),
-    ],
-)
-def test_views_are_refused_where_none_fit(changes, said):
-    with pytest.raises(ConfigError, match=said):
-        toy.config(**{"batch_size": 24} | MORE | changes)
-
-
-@pytest.mark.parametrize("pair", ["0.15,0.45", "0.3,0.9", "0.05,0.55"])
-def test_views_of_the_ablation_divide_the_batch(pair):
-    """As many as the rates say, whatever their quotient is in floating point."""
-    config = resolve(load_file(f"configs/ablations.py:views,{pair},tiny"))
-    low, high = (float(rate) * 100 for rate in pair.split(","))
-    assert rates.count_views(config.masking) == round(high / low)
-    assert config.batch_size % round(high / low) == 0

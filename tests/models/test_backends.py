@@ -178,7 +178,7 @@ def on(monkeypatch):
 
 
 def resolved(length=128, train=True, capture=False, **overrides):
-    model = devices.settled(toy.config(**overrides).model, train=train)
+    model = devices.settle_model(toy.config(**overrides).model, train=train)
     return backends.choose_backend(model, length, train=train, capture=capture)
 
 

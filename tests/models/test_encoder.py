@@ -206,9 +206,9 @@ def test_scan_draws_other_dropout_in_each_layer():
     ],
 )
 def test_layers_that_differ_are_no_loop(unlike):
-    with devices.traced_for("tpu"):
-        assert devices.settled(toy.config().model, train=True).scan
-        assert not devices.settled(toy.config(**unlike).model, train=True).scan
+    with devices.trace_for("tpu"):
+        assert devices.settle_model(toy.config().model, train=True).scan
+        assert not devices.settle_model(toy.config(**unlike).model, train=True).scan
     with pytest.raises(ConfigError, match=r"model\.scan = True"):
         toy.config(**unlike, model__scan=True)
 

@@ -64,7 +64,7 @@ def test_matmul_of_accelerators_is_one_product():
     a, b = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((24, 16), (16, 32)))
     for kind in KINDS.values():
         of_cpu = matmul(a, b, kind)
-        with devices.traced_for("tpu"):
+        with devices.trace_for("tpu"):
             text = str(jax.make_jaxpr(lambda a, b, kind=kind: matmul(a, b, kind))(a, b))
             found = matmul(a, b, kind)
         assert text.count("dot_general") == 1

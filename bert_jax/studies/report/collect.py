@@ -86,7 +86,7 @@ def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], fl
     fixed = not masking.phases or masking.prediction_rate is not None
     if kind != "predictions" or fixed:
         return lambda step: step * per_step
-    tokens = per_step / costs.predicted(config)
+    tokens = per_step / costs.predicted_share(config)
     last = max(config.steps - 1, 1)
     return lambda step: step * tokens * rates.mean_rate(masking, (step - 1) / last)
 
