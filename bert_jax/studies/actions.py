@@ -304,11 +304,6 @@ def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None
     shared = any(cell.id in before["cells"] for cell in cells)
     right = before["name"] == named.name and (same or shared)
     need(right, f"{place.workdir} holds another study, {before['spec']}", hint)
-    there, here = (
-        {sameness.name_text(cell.config) for cell in some} for some in (place.cells(), cells)
-    )
-    texts = f"a study of {', '.join(there)}, and this one is of {', '.join(here)}"
-    need(bool(there & here), f"{place.workdir} holds {texts}", hint)
 
 
 def _check_processes(cells: Sequence[Cell], count: int) -> None:

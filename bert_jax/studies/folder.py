@@ -47,8 +47,6 @@ TAIL = 20_000  # bytes at the end of metrics.jsonl that certainly hold its last 
 # What reading damaged arrays raises: also of a pickle, or of an array that is no archive.
 DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile)
 
-Entry = Cell  # as some tests call it
-
 
 @dataclass(frozen=True)
 class State:

@@ -38,7 +38,6 @@ def make_study(sweep: Sweep) -> Study:
     varied = [_read_axis(text) for text in sweep.axes]
     need(bool(varied), "nothing varies", "name a knob, such as --axis masking.rate=0.15,0.3")
     names = [one.name for one in varied]
-    need(len({*names}) == len(names), "two --axis of one knob", "name all its values in one")
     for length in ("steps", "epochs"):
         if sweep.budget and length in (*dict(sweep.overrides), *names):
             problem = f"{length} and --{sweep.budget.kind} both say how long a cell trains"
@@ -68,10 +67,7 @@ def _read_axis(text: str) -> Axis:
     need(bool(equals), f"--axis {text!r} has no values", "write --axis masking.rate=0.15,0.3")
     parts = [part.strip() for part in COMMA.split(values)]
     need(len(parts) > 1, f"--axis {path} has one value, {values!r}", "two or more, by commas")
-    read = [configs.checked(path, table.read_text(path, part)) for part in parts]
-    twice = f"--axis {path} names a value twice: {values}"
-    need(len({repr(value) for value in read}) == len(read), twice, "leave one of them out")
-    return axis(path, read)
+    return axis(path, [configs.checked(path, table.read_text(path, part)) for part in parts])
 
 
 def _find_metric(config: knobs.Config) -> tuple[str, str]:

@@ -5,56 +5,34 @@ and is the same.
 from __future__ import annotations
 
 import random
-import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
 from bert_jax.studies.folder import StudyFolder
-from tests import outcomes, texts, workers
+from tests import outcomes, workers
+from tests.studies.small import start_study, write_file
 
 KILLS = 10
-STUDY = """
-from bert_jax.config import load_file
-from bert_jax.studies.definition import Comparison, Study, Suite, axis
-
-
-def get_study(scale="cpu"):
-    base = load_file({config!r})
-    base.steps = 60
-    base.pairs = "none"
-    base.checkpoints.every = 5
-    base.checkpoints.best = ""
-    base.evals.validation.every = 20
-    return Study(
-        question="Does anything get lost?",
-        base=base,
-        axes=(axis("masking.rate", (0.15, 0.3, 0.6)),),
-        seeds=(0, 1),
-        evaluations={{"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")}},
-        comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
-    )
+KNOBS = {"steps": "60", "pairs": "none", "checkpoints.every": "5", "checkpoints.best": ""}
+FIELDS = """
+    axes=(axis("masking.rate", (0.15, 0.3, 0.6)),),
+    seeds=(0, 1),
+    evaluations={"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")},
+    comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
 """
-
-
-def begin(folder: Path, workdir: Path) -> subprocess.Popen:
-    words = ["study", "run", str(folder), f"--workdir={workdir}", "--jobs=2"]
-    return texts.start(*words)
 
 
 @pytest.mark.fault(24)
 @pytest.mark.slow
 def test_ten_kills_change_nothing(tmp_path):
-    folder = tmp_path / "lost"
-    folder.mkdir()
-    (folder / "study.py").write_text(STUDY.format(config=str(texts.config_file(tmp_path))))
+    study = str(write_file(tmp_path, {**KNOBS, "evals.validation.every": "20"}, FIELDS))
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    process = begin(folder, whole)
+    process = start_study(study, whole)
     _, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err
     chance, killed = random.Random(0), {"launcher": 0, "worker": 0}
-    process = begin(folder, broken)
+    process = start_study(study, broken)
     while sum(killed.values()) < KILLS:
         time.sleep(chance.uniform(1, 8))
         if process.poll() is not None:
@@ -68,10 +46,10 @@ def test_ten_kills_change_nothing(tmp_path):
             workers.kill(process.pid)
             process.communicate()
             killed["launcher"] += 1
-            process = begin(folder, broken)
+            process = start_study(study, broken)
     _, err = process.communicate(timeout=1200)
     if process.returncode:  # a worker was killed under the last launcher
-        process = begin(folder, broken)
+        process = start_study(study, broken)
         _, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err
     assert sum(killed.values()) == KILLS, (

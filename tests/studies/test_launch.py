@@ -10,9 +10,7 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,7 +20,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError, DivergedError, IncompleteError, Stopped
-from bert_jax.studies import actions, engines, launch, progress, results, worker
+from bert_jax.studies import actions, engines, launch, progress, worker
 from bert_jax.studies.actions import Flags
 from bert_jax.studies.definition import Cell
 from bert_jax.studies.engines.base import FULL, STOPPED
@@ -386,10 +384,6 @@ def test_launch_refuses_the_folder_of_other_work(bench):
     bench.write_study(0.3)
     with pytest.raises(ConfigError, match="holds another study"):
         actions.run(f"{bench.file.parent}:full", bench.workdir, Flags())
-    text = 'base.corpus.source, base.corpus.path = "files", __file__\n    return'
-    bench.file.write_text(bench.file.read_text().replace("return", text))
-    with pytest.raises(ConfigError, match="holds a study of docstrings, and this one is of files"):
-        bench.run()
 
 
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
@@ -403,28 +397,7 @@ def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
         bench.run()
 
 
-# --- a real launch, in processes ------------------------------------------------------------------
-
-
-@pytest.mark.fault(24)
-@pytest.mark.slow
-def test_killed_launch_is_continued_by_the_same_command(bench, tmp_path):
-    """The cells that its workers still held are waited for; results are as of one launch."""
-    program = (
-        "import sys; from pathlib import Path; from bert_jax.studies import actions; "
-        "actions.run(sys.argv[1], Path(sys.argv[2]), actions.Flags())"
-    )
-    command = [sys.executable, "-c", program, str(bench.file.parent), str(bench.workdir)]
-    first = subprocess.Popen(command, start_new_session=True)
-    deadline = time.monotonic() + 120
-    while not list(bench.workdir.glob("cells/*/work.lock")):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    os.killpg(first.pid, signal.SIGKILL)
-    first.wait()
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert {result.state.name for result in results.gather_cells(bench.place)} == {"done"}
+# --- the command ---------------------------------------------------------------------------------
 
 
 def test_command_passes_its_flags_on(monkeypatch, tmp_path):

@@ -9,7 +9,6 @@ import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,14 @@ from bert_jax.studies.groups import plan_groups
 from bert_jax.train import train
 from bert_jax.training import ledger, program
 from tests import outcomes, texts, workers
-from tests.studies.small import write_groups, write_study
+from tests.studies.small import (
+    make_base,
+    make_study,
+    start_study,
+    write_file,
+    write_groups,
+    write_study,
+)
 
 STEPS = (20, 40)
 FORK = 16  # 80 % of the shorter length
@@ -40,27 +46,17 @@ def define(base: Any, **changes: Any) -> Study:
         "optim.warmup_steps": 5,
         "checkpoints.best": "",
         "checkpoints.every": 12,
-        "evals.validation.every": 10,
         "logging.every": 1,  # a line for each update
     }.items():
         configs.put(base, path.split("."), value)
-    plain = Study(
-        question="How long?",
-        base=base,
-        axes=(axis("masking.rate", (0.15, 0.4)),),
-        seeds=(0, 1),
-        budget=Budget("steps", STEPS),
-        evaluations={},
-        trunk=True,
-    )
-    return dataclasses.replace(plain, **changes)
+    fields = {"axes": (axis("masking.rate", (0.15, 0.4)),), "evaluations": {}}
+    fields |= {"budget": Budget("steps", STEPS), "trunk": True}
+    return make_study(base=base, **{**fields, **changes})
 
 
 @pytest.fixture
 def study() -> Study:
-    tree = configs.default()
-    tree.model.size = "tiny"
-    return define(tree)
+    return define(make_base())
 
 
 # --- plans ----------------------------------------------------------------------------------------
@@ -200,55 +196,29 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
 
 # --- a whole study, in processes of its own -------------------------------------------------------
 
-STUDY = """
-from bert_jax.config import load_file
-from bert_jax.studies.definition import Budget, Study, Suite, axis
-
-
-def get_study(scale=""):
-    base = load_file({config!r})
-    for section, knob, value in {knobs!r}:
-        setattr(getattr(base, section) if section else base, knob, value)
-    base.evals.validation.every = 10
-    return Study(
-        question="How long?",
-        base=base,
-        axes=(axis("masking.rate", (0.15, 0.4)),),
-        seeds=(0,),
-        budget=Budget("tokens", (20 * 16 * 32, 40 * 16 * 32)),
-        evaluations={{"validation": Suite("pretrain")}},
-        trunk=scale != "apart",
-    )
+KNOBS = {"pairs": "none", "optim.schedule": "wsd", "checkpoints.best": "", "logging.every": "1"}
+KNOBS |= {"checkpoints.every": "6", "evals.validation.every": "10"}
+FIELDS = """
+    axes=(axis("masking.rate", (0.15, 0.4)),),
+    seeds=(0,),
+    budget=Budget("tokens", (20 * 16 * 32, 40 * 16 * 32)),
+    evaluations={"validation": Suite("pretrain")},
+    trunk=scale != "apart",
 """
-IN_BASE = [
-    ("", "pairs", "none"),
-    ("optim", "schedule", "wsd"),
-    ("checkpoints", "best", ""),
-    ("checkpoints", "every", 6),
-    ("logging", "every", 1),
-]
-
-
-def launched(folder: Path, workdir: Path, scale: str = "") -> Any:
-    words = ["study", "run", f"{folder}{scale}", f"--workdir={workdir}", "--jobs=2"]
-    return texts.start(*words)
 
 
 @pytest.mark.slow
 @pytest.mark.fault(24)
 def test_study_with_a_trunk_is_that_without_one(tmp_path):
     """Also when it is killed within the branches and goes on; in each cell, each bit of the end."""
-    folder = tmp_path / "lengths"
-    folder.mkdir()
-    file = str(texts.config_file(tmp_path))
-    (folder / "study.py").write_text(STUDY.format(config=file, knobs=IN_BASE))
+    study = str(write_file(tmp_path, KNOBS, FIELDS))
     apart, workdir = tmp_path / "apart", tmp_path / "shared"
-    process = launched(folder, apart, ":apart")
+    process = start_study(f"{study}:apart", apart)
     assert process.communicate(timeout=600)[1] is not None
     assert process.returncode == 0
 
-    process, place = launched(folder, workdir), StudyFolder(workdir)
-    cells = expand(load(str(folder))[1])
+    process, place = start_study(study, workdir), StudyFolder(workdir)
+    cells = expand(load(study)[1])
     branches = [cell for cell in cells if cell.trunk]
     while not any(place.saved(cell.id, 18) for cell in branches):
         assert process.poll() is None, process.communicate()
@@ -257,7 +227,7 @@ def test_study_with_a_trunk_is_that_without_one(tmp_path):
     for pid in workers.list_workers(workdir):
         workers.kill(pid)
     process.communicate()
-    process = launched(folder, workdir)
+    process = start_study(study, workdir)
     _, err = process.communicate(timeout=600)
     assert process.returncode == 0, err
 
