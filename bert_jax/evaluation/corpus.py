@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -131,7 +132,7 @@ class Evaluator:
     ) -> list[dict[str, float]]:
         """Return the metrics of the whole split under each of several masks, by one program."""
         totals = [Totals() for _ in masks]
-        for outputs in self._batches(params, masks, progress):
+        for outputs in self._run_batches(params, masks, progress):
             for total, rows in zip(totals, outputs, strict=True):
                 total.add(_add_rows(rows))
         return [self._finish(total) for total in totals]
@@ -148,33 +149,32 @@ class Evaluator:
         them stands a digest of all that decides what a model reads and what it has to predict.
         """
         totals = Totals()
-        parts: dict[str, list[np.ndarray]] = {}
-        for outputs in self._batches(params, masks or [self.traced], progress):
+        parts: dict[str, list[np.ndarray]] = collections.defaultdict(list)
+        for outputs in self._run_batches(params, masks or [self.traced], progress):
             for rows in outputs:
                 totals.add(_add_rows(rows))
-            for name in [name for name in outputs[0] if name not in OF_TEXT]:
-                for place, part in enumerate(("sum", "count")):
-                    values = sum(rows[name][place] for rows in outputs)
-                    parts.setdefault(f"{name}.{part}", []).append(values)
+            for name in (name for name in outputs[0] if name not in OF_TEXT):
+                parts[f"{name}.sum"].append(sum(rows[name][0] for rows in outputs))
+                parts[f"{name}.count"].append(sum(rows[name][1] for rows in outputs))
         arrays = {name: np.concatenate(p).astype(np.float64) for name, p in parts.items()}
-        return self._finish(totals), arrays | {EXAMPLES: digest(self._examples())}
+        return self._finish(totals), arrays | {EXAMPLES: digest(self._list_examples())}
 
-    def _examples(self) -> Iterator[bytes]:
+    def _list_examples(self) -> Iterator[bytes]:
         """Yield what decides the masks, then the held-out rows, whatever the batch size."""
         settings = self.settings
         masks = [settings.rate, settings.replace, settings.unit, settings.seed]
         yield json.dumps([self.vocabulary, self.count, masks]).encode()
         keys = ("tokens", "segment_ids", "unit_ids", "example_ids", "labels")
-        for index, planned in enumerate(self._plan()):
+        for index, planned in enumerate(self._plan_batches()):
             batch = self.source.evaluation_batch(index, self.rows)
-            columns = [batch[key][: len(planned.rows)] for key in keys]
-            flat = [rows.reshape(len(rows), -1).astype(np.int64) for rows in columns]
-            yield np.concatenate(flat, axis=1).tobytes()
+            count = len(planned.rows)
+            columns = [batch[key][:count].reshape(count, -1).astype(np.int64) for key in keys]
+            yield np.concatenate(columns, axis=1).tobytes()
 
-    def _plan(self) -> list[inference.Planned]:
+    def _plan_batches(self) -> list[inference.Planned]:
         return inference.in_order(self.count, self.rows, self.config.sequence_length)
 
-    def _batches(
+    def _run_batches(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress
     ) -> Iterator[list[Metrics]]:
         """Yield the rows' metrics of each batch, under each of the masks."""
@@ -184,25 +184,26 @@ class Evaluator:
             batch = inference.place(self.source.evaluation_batch(index, self.rows), self.mesh)
             return [self.step(params, batch, traced) for traced in masks]
 
-        return (outputs for _, outputs in inference.run(compute, self._plan(), progress))
+        return (outputs for _, outputs in inference.run(compute, self._plan_batches(), progress))
 
     def _finish(self, totals: Totals) -> dict[str, float]:
+        """Return the metrics of each objective, with intervals and baselines."""
         values = totals.values()
         metrics: dict[str, float] = {"examples": int(totals.sums["examples"][0])}
         for name in self.config.objectives:
-            measured = (f"{name}_loss", f"{name}_accuracy")
-            metrics |= {key: values[key] for key in measured if key in values}
+            measured = [f"{name}_loss", f"{name}_accuracy"]
             if name in ("mlm", "causal_lm"):
                 metrics[f"{name}_predictions"] = int(totals.sums[f"{name}_loss"][1])
-                metrics |= {key: values[key] for key in ("unigram_loss", "unigram_accuracy")}
+                measured += ["unigram_loss", "unigram_accuracy"]
             elif name in ("nsp", "sop"):
                 low, high = wilson(*totals.sums[f"{name}_accuracy"])
                 metrics |= {f"{name}_accuracy_low": low, f"{name}_accuracy_high": high}
                 first = values["first_label"]
                 metrics["majority_accuracy"] = max(first, 1 - first)
             elif name == "replaced":
-                metrics |= {f"{name}_{one}": values[f"{name}_{one}"] for one in replaced.MEASURES}
+                measured += [f"{name}_{one}" for one in replaced.MEASURES]
                 metrics |= replaced.compute_baselines(values["replaced_fraction"])
+            metrics |= {key: values[key] for key in measured if key in values}
         return metrics
 
 

@@ -88,14 +88,15 @@ def _tag(known: Known, labels: Sequence[str]) -> Found:
     counts: Counter[tuple[str, str]] = Counter()
     entities: Counter[tuple[str, int]] = Counter()
     names = (*labels, "")  # -1 is a word that was cut off
-    ranked = []
+    of_entities, ranked = scores.is_entities(labels), []
     for example, tags in known:
         truth, chosen = [labels[i] for i in example.label], [names[i] for i in tags]
         counts.update(zip(truth, chosen, strict=True))
-        there = set(get_entities(truth))
-        predicted = set(get_entities([tag or "O" for tag in chosen]))
-        for place, found in enumerate((there & predicted, predicted, there)):
-            entities.update((entity[0], place) for entity in found)
+        if of_entities:
+            there = set(get_entities(truth))
+            predicted = set(get_entities([tag or "O" for tag in chosen]))
+            for place, found in enumerate((there & predicted, predicted, there)):
+                entities.update((entity[0], place) for entity in found)
         wrong = [i for i, tag in enumerate(truth) if tag != chosen[i]]
         if wrong:
             part = slice(max(0, wrong[0] - BEFORE), wrong[0] + AFTER)
@@ -103,7 +104,7 @@ def _tag(known: Known, labels: Sequence[str]) -> Found:
             words = [[_cut(word, WORD), a, b] for word, a, b in shown]
             ranked.append((-len(wrong), {"words": words, "wrong": len(wrong)}))
     counted: dict[str, Any] = {"counts": _list_counts(counts)}
-    if scores.is_entities(labels):
+    if of_entities:
         types = sorted({name for name, _ in entities})
         counted["entities"] = [[name, *(entities[name, i] for i in range(3))] for name in types]
     return counted, ranked

@@ -49,9 +49,8 @@ class TaskEvaluator:
         self.features = features.encode_examples(
             self.examples, self.kind, tokenizer, config.task, length, train=False
         )
-        if self.features.cut:
-            text = f"{self.features.cut:,} of {len(self.examples):,} texts are cut"
-            logger.info(f"{text} to {length} tokens")
+        if cut := self.features.cut:
+            logger.info(f"{cut:,} of {len(examples):,} texts are cut to {length} tokens")
         self.size = inference.shared_rows(batch_size, mesh)
         self.special = tokenizer.special
         model, objective = network.build(config, tokenizer.size), objectives.TABLE[self.kind]

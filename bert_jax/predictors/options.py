@@ -7,7 +7,19 @@ import dataclasses
 from bert_jax.system.arguments import option
 
 WAYS = "a text too long for the model: refuse it, cut its end"
-OWN = "the model's own, or"
+POOLING = "mean of the tokens, or the vector of [CLS] (the model's own, else mean)"
+THRESHOLD = (
+    "allow no answer, and give it if its score is higher by more than this (the model's own)"
+)
+MOST = "at most so many tokens more (64); of a masked model so many masks behind a text without "
+MOST += "[MASK]"
+TEMPERATURE = "0 takes the likeliest token; others draw, 1 as the model says (0)"
+TOP_P = "draw from the fewest tokens that have this share of the probability (1)"
+STEPS = "masked models: rounds in which masks are filled (one for each mask)"
+ORDER = "masked models: masks to fill next are random ones (random), or those of whose likeliest "
+ORDER += "token the model is surest (confident, the default)"
+BAD = "a line that cannot be used ends the command, or is left out with a warning (fail; skip "
+BAD += "where lines are typed at a prompt)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,53 +35,16 @@ class Options:
         },
         "K",
     )
-    pooling: str = option(
-        "",
-        {"embed": "mean of the tokens, or the vector of [CLS] (the model's own, else mean)"},
-        choices=("mean", "cls"),
-    )
+    pooling: str = option("", {"embed": POOLING}, choices=("mean", "cls"))
     normalize: bool = option(False, {"embed": "vectors of length 1"})
     entities: bool = option(False, {"tag": "merge words labelled B-… and I-…"})
-    no_answer_threshold: float | None = option(
-        None,
-        {
-            "answer": "allow no answer, and give it if its score is higher by more than this "
-            "(the model's own)"
-        },
-        "X",
-    )
-    max_tokens: int | None = option(
-        None,
-        {
-            "generate": "at most so many tokens more (64); of a masked model so many masks behind "
-            "a text without [MASK]"
-        },
-        "N",
-    )
-    temperature: float = option(
-        0.0,
-        {"generate": "0 takes the likeliest token; others draw, 1 as the model says (0)"},
-        "T",
-    )
-    top_p: float | None = option(
-        None,
-        {"generate": "draw from the fewest tokens that have this share of the probability (1)"},
-        "P",
-    )
+    no_answer_threshold: float | None = option(None, {"answer": THRESHOLD}, "X")
+    max_tokens: int | None = option(None, {"generate": MOST}, "N")
+    temperature: float = option(0.0, {"generate": TEMPERATURE}, "T")
+    top_p: float | None = option(None, {"generate": TOP_P}, "P")
     seed: int | None = option(None, {"generate": "of what is drawn (0)"}, "N")
-    steps: int | None = option(
-        None,
-        {"generate": "masked models: rounds in which masks are filled (one for each mask)"},
-        "N",
-    )
-    order: str = option(
-        "",
-        {
-            "generate": "masked models: masks to fill next are random ones (random), or those of "
-            "whose likeliest token the model is surest (confident, the default)"
-        },
-        choices=("random", "confident"),
-    )
+    steps: int | None = option(None, {"generate": STEPS}, "N")
+    order: str = option("", {"generate": ORDER}, choices=("random", "confident"))
     show_steps: bool = option(False, {"generate": "masked models: add what every round revealed"})
     long: str = option(
         "",
@@ -88,8 +63,7 @@ class Options:
         None,
         {
             "fill-mask": "of windows, in tokens (64, or half a window)",
-            "tag": f"of windows, in tokens ({OWN} 128)",
-            "answer": f"of windows, in tokens ({OWN} 128)",
+            **dict.fromkeys(("tag", "answer"), "of windows, in tokens (the model's own, or 128)"),
         },
         "N",
     )
@@ -98,17 +72,11 @@ class Options:
         {
             "fill-mask": "what neighbouring windows share, or how far the next one "
             "begins (overlap)",
-            "tag": f"meaning of the stride ({OWN} step)",
-            "answer": f"meaning of the stride ({OWN} step)",
+            **dict.fromkeys(("tag", "answer"), "meaning of the stride (the model's own, or step)"),
         },
         choices=("overlap", "step"),
     )
-    on_bad_row: str = option(
-        "fail",
-        "a line that cannot be used ends the command, or is left out with a warning (fail; skip "
-        "where lines are typed at a prompt)",
-        choices=("fail", "skip"),
-    )
+    on_bad_row: str = option("fail", BAD, choices=("fail", "skip"))
     batch_size: int = option(32, "rows a step (32)", "N")
 
 

@@ -73,12 +73,6 @@ def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
         return run.config
     keep = {"model", "objectives", "tokenizer"} | (rows - changes.keys())
     config = dataclasses.replace(config, **{key: getattr(run.config, key) for key in keep})
-    positions = config.model.longest
-    need(
-        config.sequence_length <= positions,
-        f"sequence_length = {config.sequence_length}, and the model has {positions} positions",
-        f"lower it: --config.sequence_length={positions}",
-    )
     fits = ("mlm", "causal_lm", "replaced", config.pairs)
     return derive(
         dataclasses.replace(
@@ -137,16 +131,14 @@ def _find_trained_text(run: runs.TrainedModel) -> Prepared:
         "put the file back",
     )
     kept = corpora.find_prepared(settings, saved)
-    changed_files = settings.source == "files" and (
-        kept is None or kept.manifest.get("text") != corpora.digest_text(settings, cache)
-    )
-    if kept is not None and not changed_files:
+    own = settings.source == "files"  # whose text changes only by the user's doing
+    if kept and (not own or kept.manifest.get("text") == corpora.digest_text(settings, cache)):
         log.line(
             f"{run.folder}: the text as it was prepared in {kept.folder}; "
             "what is installed changed since"
         )
         return kept
-    if changed_files:
+    if own:
         raise ConfigError(
             f"{run.folder} was trained on other text than {settings.path} holds now, "
             "or libraries that cut it changed",

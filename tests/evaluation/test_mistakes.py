@@ -47,13 +47,7 @@ def test_mistakes_rank_by_the_right_class():
     assert first["counts"] == row["counts"]
 
 
-def test_mistakes_need_labels_and_a_number():
-    texts, shares = [example(None, text="a")], [np.array([1.0])]
-    assert mistakes.rows("classify", texts, shares, ("a",), 12) == []
-    assert mistakes.rows("classify", [example(0, text="a")], shares, ("a",), 0) == []
-
-
-def test_a_row_stays_small_whatever_the_texts():
+def test_mistakes_stay_small_for_long_texts():
     text = "word " * 100_000
     words = tuple(text.split())
     shares = [np.array([0.25, 0.75])] * 50
@@ -65,7 +59,7 @@ def test_a_row_stays_small_whatever_the_texts():
     assert row["mistakes"][0]["wrong"] == len(words)
 
 
-def test_words_and_entities_are_counted():
+def test_mistakes_count_words_and_entities():
     """Of "Ada met Bo in Ulm", a person is found, one is cut short, and a place is cut off."""
     labels = ("B-LOC", "B-PER", "I-PER", "O")
     words = ("Ada", "met", "Bo", "Li", "in", "Ulm")
@@ -127,7 +121,7 @@ def test_mistakes_of_answers_rank_by_shared_words():
     assert row["mistakes"][2]["truth"] == ""
 
 
-def test_options_and_numbers():
+def test_mistakes_of_options_and_numbers():
     asked = [example(1, text="which", options=("a", "b")), example(0, text="w", options=("c", "d"))]
     row = recorded("choice", asked, [np.array([0.9, 0.1]), np.array([0.6, 0.4])])
     assert [(m["truth"], m["predicted"]) for m in row["mistakes"]] == [("b", "a")]
@@ -136,6 +130,6 @@ def test_options_and_numbers():
     assert [(m["truth"], m["predicted"]) for m in row["mistakes"]] == [("3", "1"), ("1", "1.5")]
 
 
-def test_numbers_that_are_not_finite_leave_valid_json():
+def test_mistakes_write_nan_as_null():
     row = recorded("classify", [example(1, text="a")], [np.array([np.nan, np.nan])], ("a", "b"))
     assert row["mistakes"][0]["probability"] is None

@@ -9,7 +9,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.training import runs as training_runs
-from tests import fault_points, outcomes, texts, toy
+from tests import outcomes, texts, toy
 from tests.texts import configure
 
 CAUSAL = {
@@ -109,7 +107,7 @@ def test_samples_mask_words_of_one_token(base, room):
     assert counts == ({1, 2} if room == 30 else {1})
 
 
-def test_a_causal_model_reads_beginnings(base):
+def test_samples_of_a_causal_model_are_beginnings(base):
     tokenizer = corpus(base).tokenizer
     for one in chosen(base, 40, causal=True):
         going_on = [*one.ids, tokenizer.vocab.index(one.answers[0])]
@@ -174,7 +172,7 @@ def check(
 
 
 @pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
-def test_predictions_are_those_of_each_sentence_alone(base, changes):
+def test_samples_predict_each_sentence_alone(base, changes):
     """The masked ones on eight devices, with rows that fill up."""
     config, prepared = (
         configure(base, **changes, logging__samples=12, model__init_stddev=0.3),
@@ -222,34 +220,3 @@ def test_samples_are_the_same_each_evaluation(base, whole):
     report = (workdir / "report.html").read_text()
     assert report.count('<div class="box"><p>') >= 12
     assert "Predictions" in report
-
-
-@pytest.mark.slow
-def test_a_killed_run_writes_each_row_once(base, whole, tmp_path, monkeypatch):
-    """Killed after an evaluation that no checkpoint knows of."""
-
-    def die(name: str, index: int) -> None:
-        if (name, index) == ("step", 10):
-            raise KeyboardInterrupt
-
-    config = configure(base, **SMALL)
-    with texts.one_device():
-        with monkeypatch.context() as patch:
-            fault_points.plant(training_runs, die, patch.setattr)
-            with pytest.raises(KeyboardInterrupt):
-                train.run(config, tmp_path, command=[])
-        assert {row["step"] for row in outcomes.samples(tmp_path)} == {4, 8}
-        with (tmp_path / "samples.jsonl").open("a") as file:
-            file.write('{"step": 8, "te')  # torn by the kill
-        train.run(config, tmp_path, command=[])
-    assert (tmp_path / "samples.jsonl").read_bytes() == (whole[0] / "samples.jsonl").read_bytes()
-
-
-def test_without_samples_the_run_is_the_same(base, whole, tmp_path):
-    shutil.rmtree(tmp_path)
-    with texts.one_device():
-        train.run(configure(base, **SMALL | {"logging__samples": 0}), tmp_path, command=[])
-    assert not (tmp_path / "samples.jsonl").exists()
-    assert outcomes.metrics(tmp_path) == outcomes.metrics(whole[0])
-    ours, theirs = (outcomes.state(folder, 12)[0] for folder in (tmp_path, whole[0]))
-    assert all(ours[name].tobytes() == theirs[name].tobytes() for name in theirs)

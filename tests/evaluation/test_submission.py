@@ -50,7 +50,7 @@ def test_submission_spells_classes_as_the_server(name, split, turned, tmp_path):
     assert [p.name for p in path.parent.iterdir()] == [file]
 
 
-def test_numbers_are_within_the_scale(tmp_path):
+def test_submission_clips_numbers_to_the_scale(tmp_path):
     (path,) = submission.write(
         "stsb", "test", examples(0, 1, 2, 3), [-0.3, 5.01, 2.34567, 0.0], (), tmp_path
     )
@@ -58,16 +58,11 @@ def test_numbers_are_within_the_scale(tmp_path):
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n3\t0.000\n"
 
 
-def test_submission_rows_go_by_their_number(tmp_path):
-    (path,) = submission.write("stsb", "test", examples(10, 9, 0), [1.0, 2.0, 3.0], (), tmp_path)
-    assert path.read_text().splitlines()[1:] == ["0\t3.000", "9\t2.000", "10\t1.000"]
-
-
 def span(text: str, score: float, none: float) -> Span:
     return Span(text, 0, len(text), score, none, (Candidate(text, 0, len(text), score, 1.0),))
 
 
-def test_answers_by_id_and_how_likely_there_is_none(tmp_path):
+def test_submission_of_answers_goes_by_id(tmp_path):
     made = [span("Zürich", 4.0, 1.0), span("", 1.0, 3.0), span("x", 2.0, 2.0), span("", -9e5, 9e5)]
     ids = ["56be", "q-2", "3", "4"]
     (path,) = submission.write("squad", "test", examples(*ids), made, (), tmp_path)
@@ -82,20 +77,7 @@ def test_answers_by_id_and_how_likely_there_is_none(tmp_path):
     assert list(json.loads(doubts.read_text()).values()) == pytest.approx(expected)
 
 
-def test_submission_is_read_by_squads_script(copies):
-    """Its example of both files: an object of texts by id, and one of numbers from 0 to 1 under the
-    same ids.
-    """
-    folder = copies / "golden_metrics" / "squad20_xquad_dev"
-    texts, doubts = (
-        json.loads((folder / f"{name}.json").read_text()) for name in ("predictions", "na_prob")
-    )
-    assert texts.keys() == doubts.keys()
-    assert all(isinstance(text, str) for text in texts.values())
-    assert all(0 <= doubt <= 1 for doubt in doubts.values())
-
-
-def test_every_task_with_a_server_is_known_here():
+def test_submission_knows_every_server():
     known = {name for name, _ in SERVER} | {"stsb", "squad", "squad2"}
     assert known == {name for name, row in tasks.TASKS.items() if row.submission is not None}
 
@@ -103,8 +85,8 @@ def test_every_task_with_a_server_is_known_here():
 @pytest.mark.parametrize(
     ("name", "split", "labels", "ids", "message"),
     [
-        ("wnut17", "test", (), "0", "no server takes predictions of task 'wnut17'"),
-        ("mine", "test", (), "0", "no server takes predictions of task 'mine'"),
+        ("wnut17", "test", (), "0", "wnut17: no server takes predictions of split 'test'"),
+        ("mine", "test", (), "0", "mine: no server takes predictions of split 'test'"),
         ("mnli", "test", tuple(NLI), "0", "mnli: no server takes predictions of split 'test'"),
         (
             "rte",

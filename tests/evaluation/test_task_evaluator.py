@@ -10,10 +10,9 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax import sharding, train
+from bert_jax import sharding
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.evaluation import task_evaluator
-from bert_jax.interop import runs
 from bert_jax.training import data
 from tests import tasks, toy
 
@@ -108,14 +107,3 @@ def test_task_evaluator_answers_in_order(tmp_path, one_device):
             1
         ]
         np.testing.assert_allclose(found, [expected[one.id] for one in order], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["regress", "tag", "span", "choice"])
-def test_every_kind_is_learnt_through_the_loop(kind, tmp_path):
-    source, knobs = write(kind, tmp_path)
-    knobs |= {"epochs": 30, "task__validation_fraction": 0.1}
-    train.run(tasks.config(kind, source, tmp_path, **knobs), tmp_path / "run", command=[])
-    losses = [line["train/loss"] for line in tasks.lines(tmp_path / "run") if "train/loss" in line]
-    assert np.mean(losses[-3:]) < 0.7 * np.mean(losses[:3])
-    assert runs.open_run(str(tmp_path / "run")).config.task.source == source

@@ -264,9 +264,3 @@ def test_generate_recites_a_memorised_line():
         "continuation": "def, the",
         "stopped": "length",
     }
-
-
-def test_generate_stops_if_the_end_was_a_target():
-    (found,) = asked(memorised(False), ["the cat"], max_tokens=30)
-    assert found["text"].startswith("the cat sees abcdef, the cats see (a). jihg")
-    assert found["stopped"] == "length"

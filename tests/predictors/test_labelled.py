@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from bert_jax import sharding
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
@@ -80,14 +80,6 @@ def test_classify_equals_the_pipeline(models):
         assert found["probabilities"] == pytest.approx(golden["scores"], abs=1e-5)
         assert found["label"] == max(golden["scores"], key=golden["scores"].get)
         assert sum(found["probabilities"].values()) == pytest.approx(1)
-
-
-def test_classify_regress_equals_the_pipeline(models):
-    rows = given_keys(ANSWERS["regress"], "text", "text_pair")
-    for row, found, golden in zip(
-        rows, ask(models("regression"), "classify", rows), ANSWERS["regress"], strict=True
-    ):
-        assert found == {**row, "value": pytest.approx(golden["scores"]["LABEL_0"], abs=1e-5)}
 
 
 def test_classify_choice_is_a_softmax_over_options(models):
@@ -203,31 +195,6 @@ def test_labelled_answers_as_an_evaluation(models, name):
 # --- by definition --------------------------------------------------------------------------------
 
 
-def test_tag_takes_the_best_window_of_each_word(models):
-    """One piece a word: each label is the one its word has in a text that is just its window."""
-    run = models("token_classification")
-    words = [WORDS[i * 7 % 9] for i in range(70)]
-    room, stride = run.config.sequence_length - 2, 8
-    (whole,) = ask(run, "tag", [{"words": words}], stride=stride, stride_as="step", batch_size=2)
-    starts = list(range(0, len(words) - room + stride, stride))
-    spans = [(start, min(start + room, len(words))) for start in starts]
-    assert spans[-1][1] == len(words)
-    parts = ask(run, "tag", [{"words": words[a:b]} for a, b in spans])
-    for i, label in enumerate(whole["labels"]):
-        best = max(
-            (s for s in range(len(spans)) if spans[s][0] <= i < spans[s][1]),
-            key=lambda s: (
-                min(i - spans[s][0], spans[s][1] - 1 - i) + 0.01 * (spans[s][1] - spans[s][0])
-            ),
-        )
-        assert label == parts[best]["labels"][i - spans[best][0]], i
-    (cut,) = ask(run, "tag", [{"words": words}], long="cut")
-    assert cut["words"] == words
-    assert cut["labels"] == [*parts[0]["labels"], *[None] * (len(words) - room)]
-    with pytest.raises(DataError, match="line 1: 72 tokens"):
-        ask(run, "tag", [{"words": words}], long="refuse")
-
-
 @settings(max_examples=25)
 @given(
     words=st.lists(
@@ -280,44 +247,6 @@ def test_tag_refuses_entities_without_marks(models):
         ask(run, "tag", [], entities=True)
     (found,) = ask(run, "tag", ["the cat"])
     assert set(found["labels"]) <= set(nouns.labels)
-
-
-def test_classify_of_pairs_takes_a_tab(models):
-    run = models("sequence_classification")
-    config = dataclasses.replace(
-        run.config, task=dataclasses.replace(run.config.task, text_pair="hypothesis")
-    )
-    of_pairs, of_texts = (
-        TASKS["classify"].make(predictions.Model(one, Options()))
-        for one in (dataclasses.replace(run, config=config), run)
-    )
-    row = {"text": "the cat", "text_pair": "a dog"}
-    for predictor, line in (
-        (of_pairs, "the cat\ta dog"),
-        (of_pairs, json.dumps(row)),
-        (of_texts, json.dumps(row)),
-    ):
-        assert predictor.read(1, line).fields == row
-    for line in ("the cat", '{"text": "the cat"}'):
-        with pytest.raises(DataError, match="line 1: no text_pair"):
-            of_pairs.read(1, line)
-    assert of_texts.read(1, "the cat\ta dog").fields == {
-        "text": "the cat\ta dog"
-    }  # a blank like others
-
-
-@pytest.mark.parametrize("task", sorted(set(TASKS) - {"embed"}))
-def test_task_names_the_heads_of_a_model(models, task):
-    has = {
-        "model": "it has no head, only an encoder",
-        "causal_lm": "it has: causal_lm",
-        "next_sentence": "it has: nsp",
-    }
-    has.pop({"nsp": "next_sentence", "generate": "causal_lm"}.get(task), None)
-    for name, hint in has.items():
-        with pytest.raises(ConfigError, match=r"has no .* head") as caught:
-            ask(models(name), task, [])
-        assert caught.value.hint == hint or task == "generate"  # which says what model it takes
 
 
 @pytest.mark.parametrize(

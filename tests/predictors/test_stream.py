@@ -21,7 +21,6 @@ from bert_jax import cli
 from bert_jax.data.task_stream import round_length
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Work
 from bert_jax.predictors.options import Options
@@ -199,31 +198,6 @@ def test_stream_leaves_out_or_ends_at_bad_lines(golden, seed, capsys):
             results.append(result["text"])
     assert results == [line.decode() for line in lines[: places[0] - 1]]
     assert not capsys.readouterr().err
-
-
-@settings(max_examples=200)
-@given(
-    line=st.text(max_size=40)
-    | st.dictionaries(
-        st.sampled_from(["text", "words", "question", "x"]),
-        st.none() | st.text(max_size=3) | st.lists(st.text(max_size=2), max_size=2) | st.integers(),
-    ).map(json.dumps)
-)
-def test_read_gives_a_row_or_an_error_of_its_line(golden, line):
-    predictor = READERS.setdefault(
-        "embed", TASKS["embed"].make(predictions.Model(golden, Options()))
-    )
-    failed = None
-    try:
-        row = predictor.read(7, line)
-    except DataError as error:
-        failed = error
-    if failed is None:
-        assert row.number == 7
-        assert isinstance(row.fields["text"], str)
-    else:
-        assert failed.args[0].startswith("line 7: ")
-        assert failed.hint
 
 
 READERS: dict = {}

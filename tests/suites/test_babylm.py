@@ -15,13 +15,12 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax import config, suites
+from bert_jax import suites
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.suites import reading
 from bert_jax.suites.token_scores import TokenScorer
-from bert_jax.training.data import gather
 from tests import texts
 from tests.suites import asking
 
@@ -138,17 +137,6 @@ def test_surprisals_are_those_of_the_pipeline(one_device):
     np.testing.assert_allclose([found[word.read] for word in words], wanted, rtol=1e-5)
 
 
-def test_babylm_averages_all_scores(beside):
-    keys = dict.fromkeys(PLACES, "accuracy") | {
-        "wug_adj": "spearman",
-        "wug_past": "spearman",
-    }
-    del keys["reading"]
-    scores = [beside[task][0][key] for task, key in keys.items()]
-    scores += [beside["reading"][0][key] for key in ("eye_tracking", "self_paced_reading")]
-    assert beside["all"]["macro_average"] == pytest.approx(np.mean(scores))
-
-
 def test_babylm_counts_ties_as_blimp(tmp_path, one_device):
     row = {"sentence_good": "the cat .", "sentence_bad": "The cat ."}  # equal in lower case
     row |= {"UID": "x", "field": "syntax", "linguistics_term": "y"}
@@ -252,23 +240,3 @@ def test_explain_variance_is_a_partial_correlation():
 
 
 # --- the config -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("track", "last"), [("strict-small", 100), ("strict", 1_000)])
-def test_babylm_config_keeps_the_checkpoints_of_a_track(track, last, tmp_path):
-    folder = tmp_path / "text"
-    folder.mkdir()
-    (folder / "a.train").write_text(300 * "the cat walks to the dog, and the dog runs.\n\n")
-    (folder / "a.dev").write_text("other text\n")
-    tree = config.load_file(f"{ROOT}/configs/babylm.py:{track},{folder},tiny")
-    asked = [*range(1, 10), *range(10, 100, 10), *range(100, 1_001, 100)]
-    kept = [words // 1_000_000 for words in tree.checkpoints.at_words]
-    assert [*kept, last] == [words for words in asked if words <= last]  # the end is the last
-    words = [("tokenizer.vocab_size", "60"), ("batch_size", "8"), ("corpus.cache", str(tmp_path))]
-    words += [("checkpoints.at_words", "(2700,)"), ("corpus.deduplicate", "false")]
-    config.overrides(tree, words)
-    found = gather(config.resolve(tree))
-    rows = found.source.rows_per_epoch
-    assert found.config.steps == 10 * rows // 8
-    (step,) = found.config.checkpoints.at
-    assert step < found.config.steps / 9

@@ -133,18 +133,3 @@ def test_cross_rate_counts_unknown_words(models, tmp_path, read_rows):
     assert (found["words"], found["unknown_words"]) == (6, words.count("zebra"))
     assert words.count("zebra") > 0
     assert np.isnan(found["nats_per_character_error"])  # of one document
-
-
-def test_long_passages_have_the_same_words(models, tmp_path, capsys):
-    """A model of 32 positions reads what a larger one reads, and a word of 60 letters too."""
-    (tmp_path / "a.txt").write_text(
-        f"the {'remembers' * 7} sees the cat.\n\n{'the old friend ' * 9}\n"
-    )
-    config = dataclasses.replace(models["letters"].config, sequence_length=32)
-    narrow = dataclasses.replace(models["letters"], config=config)
-    (asked,) = suites.build(["cross_rate"], source=str(tmp_path))
-    wide, few = (suites.score(run, asked)[1] for run in (models["whole"], narrow))
-    assert few[EXAMPLES].tobytes() == wide[EXAMPLES].tobytes()
-    name = "0.4/nats_per_character.count"
-    assert few[name].tolist() == wide[name].tolist()
-    assert "2 of them have more than 30 tokens: read in windows" in capsys.readouterr().err

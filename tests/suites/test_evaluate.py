@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.suites import sts
 from bert_jax.suites.base import Progress
-from tests.suites.asking import write_pairs
 
 
 @pytest.fixture
@@ -35,26 +33,6 @@ def test_evaluate_scores_several_suites(opened, tmp_path, capsys, one_device):
     assert list(found) == ["pretrain", "pll"]
     assert found["pll"]["texts"] == 1
     assert json.loads(output.read_text()) == found
-
-
-def test_evaluate_config_of_a_task_takes_the_source(opened, tmp_path, capsys, one_device):
-    file, pairs = write_pairs(tmp_path, "score", [0.1, 0.7, 0.4, 0.9])
-    recipe = Path(__file__).parents[2] / "configs" / "finetune.py"
-    words = [
-        "evaluate",
-        "--model=m",
-        "--suite=sts",
-        f"--config={recipe}:regress",
-        f"--source=files:{file}",
-    ]
-    columns = {"text": "sentence1", "text_pair": "sentence2", "label": "score"}
-    assert (
-        cli.execute([*words, *(f"--config.task.{knob}={name}" for knob, name in columns.items())])
-        == 0
-    )
-    assert json.loads(capsys.readouterr().out)["sts"]["pairs"] == len(pairs)
-    assert cli.execute([word for word in words if "--source" not in word]) == 2
-    assert "task.source is empty" in capsys.readouterr().err
 
 
 def test_evaluate_writes_nan_as_null(opened, monkeypatch, capsys):

@@ -80,18 +80,6 @@ def test_pretrain_by_example_adds_up(run, usual, monkeypatch):
             )
 
 
-def test_pretrain_scores_other_pairs_by_fitting_heads(run, base):
-    plain = configure(base, sequence_length=32, pairs="none", model__init_stddev=0.2)
-    bare = dataclasses.replace(
-        run, config=plain, params={k: v for k, v in run.params.items() if k != "nsp"}
-    )
-    with pytest.raises(ConfigError, match=r"masking\.rate does nothing in an evaluation"):
-        ask(run, "pretrain", changes=(("masking.rate", "0.4"),))
-    found = ask(run, "pretrain", changes=(("pairs", "none"),))
-    assert found == pytest.approx(ask(bare, "pretrain"))
-    assert "nsp_loss" not in found
-
-
 @pytest.mark.fault(21)
 @pytest.mark.parametrize(
     ("path", "said", "hint"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 
 import numpy as np
@@ -40,7 +39,7 @@ def write_texts(folder: Path, kind: str) -> str:
     return f"files:{folder}"
 
 
-def test_a_probe_of_texts(run, tmp_path, one_device):
+def test_probe_reads_words_off_texts(run, tmp_path, one_device):
     source = write_texts(tmp_path, "classify")
     found = ask(run, "probe", task="classify", source=source, batch_size=64)
     assert (found["train"], found["scored"], found["majority"]["accuracy"]) == (80, 40, 0.5)
@@ -51,7 +50,7 @@ def test_a_probe_of_texts(run, tmp_path, one_device):
     assert found["layer_1"]["cls"]["accuracy"] > 0.7
 
 
-def test_probe_reads_its_tasks_split_up_to_the_limit(run, tmp_path, monkeypatch, one_device):
+def test_probe_reads_splits_up_to_the_limit(run, tmp_path, monkeypatch, one_device):
     source = write_texts(tmp_path, "classify")
     (tmp_path / "validation.tsv").rename(tmp_path / "test.tsv")
     monkeypatch.setattr(
@@ -73,14 +72,7 @@ def test_probe_reads_its_tasks_split_up_to_the_limit(run, tmp_path, monkeypatch,
     assert (found["train"], found["scored"]) == (20, 20)
 
 
-def test_a_probe_of_numbers(run, tmp_path, one_device):
-    found = ask(run, "probe", task="regress", source=write_texts(tmp_path, "regress"))
-    assert math.isnan(found["majority"]["spearman"])
-    assert found["embeddings"]["mean"]["pearson"] > 0.95
-    assert found["embeddings"]["mean"]["mse"] < found["majority"]["mse"] / 5
-
-
-def test_a_probe_of_words(run, tmp_path, one_device):
+def test_probe_of_words_sees_their_context(run, tmp_path, one_device):
     source = write_texts(tmp_path, "tag")
     columns = [("task.text", "0"), ("task.label", "-1")]
     found = ask(run, "probe", task="tag", source=source, limit=60, changes=tuple(columns))
@@ -92,7 +84,7 @@ def test_a_probe_of_words(run, tmp_path, one_device):
     assert found["layer_1"]["word"]["accuracy"] > blind
 
 
-def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path, one_device):
+def test_probe_scores_all_words_in_windows(run, tmp_path, one_device):
     source = write_texts(tmp_path, "tag")
     columns = [("task.text", "0"), ("task.label", "-1"), ("task.stride", "3")]
     short = dataclasses.replace(run, config=dataclasses.replace(run.config, sequence_length=6))
@@ -100,7 +92,7 @@ def test_a_probe_scores_all_words_of_a_text_in_windows(run, tmp_path, one_device
     assert (found["train"], found["scored"]) == (400, 200)
 
 
-def test_what_has_no_probe(run, tmp_path):
+def test_probe_refuses_what_it_cannot_fit(run, tmp_path):
     with pytest.raises(ConfigError, match="no linear probe of span"):
         ask(run, "probe", task="squad", source="files:x")
     with pytest.raises(ConfigError, match="needs a task, and run was not trained on one"):

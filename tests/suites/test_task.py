@@ -12,9 +12,8 @@ import pytest
 
 from bert_jax import evaluate, suites, train
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.suites import task as suite
 from tests import tasks, texts
 
 WORDS = {
@@ -86,7 +85,7 @@ def test_glue_scores_tasks_whose_classes_fit(root, trained, capsys):
     assert "left out rte" in err
 
 
-def test_a_head_of_other_classes_is_refused(trained):
+def test_task_refuses_a_head_of_other_classes(trained):
     with pytest.raises(
         ConfigError, match="knows the classes negative, positive, and cola has unacceptable"
     ):
@@ -135,27 +134,7 @@ def test_task_submission_is_as_the_server_takes_it(root, trained, tmp_path, caps
     assert json.loads(capsys.readouterr().out)["sst2"] == {"test/examples": 10}
 
 
-def test_the_tasks_of_glue_are_rows_of_the_table():
-    from bert_jax.data.tasks import TASKS
-
-    assert set(suite.GLUE) <= set(TASKS)
-
-
-def test_evaluate_checks_all_heads_first(trained, capsys):
-    with pytest.raises(ConfigError, match="suite stsb needs"):
-        evaluate.run(str(trained), "sst2,stsb", None, None)
-    assert "examples from" not in capsys.readouterr().err
-
-
-def test_broken_data_is_no_reason_to_leave_a_task_out(root, trained, tmp_path):
-    """Absent files are; a file that is there and cannot be read ends it."""
-    (tmp_path / "SST-2").mkdir()
-    (tmp_path / "SST-2" / "dev.tsv").write_text("sentence\tlabel\nthe fan is loud\t0\nno label\n")
-    with pytest.raises(DataError, match=r"dev\.tsv:3"):
-        evaluate.run(str(trained), "glue", None, None, source=f"files:{tmp_path}")
-
-
-def test_a_submission_has_every_row(trained, tmp_path):
+def test_submission_refuses_a_limit(trained, tmp_path):
     with pytest.raises(ConfigError, match="rows that a server asks for"):
         evaluate.run(str(trained), "sst2", None, None, submission=str(tmp_path), limit=3)
     with pytest.raises(ConfigError, match="rows that a server asks for"):

@@ -94,7 +94,7 @@ def test_score_masked_reads_where_most_is_seen(models, one_device):
 
 @settings(max_examples=200)
 @given(st.integers(1, 100_000))
-def test_a_row_is_padded_by_at_most_a_third(length):
+def test_round_length_pads_by_a_third_at_most(length):
     shape = round_length(length, inference.FINEST)
     assert shape >= length
     assert length <= 8 or shape * 2 / 3 < length
