@@ -192,18 +192,18 @@ class Evaluator:
         metrics: dict[str, float] = {"examples": int(totals.sums["examples"][0])}
         for name in self.config.objectives:
             measured = [f"{name}_loss", f"{name}_accuracy"]
+            metrics |= {key: values[key] for key in measured if key in values}
             if name in ("mlm", "causal_lm"):
                 metrics[f"{name}_predictions"] = int(totals.sums[f"{name}_loss"][1])
-                measured += ["unigram_loss", "unigram_accuracy"]
+                metrics |= {key: values[key] for key in ("unigram_loss", "unigram_accuracy")}
             elif name in ("nsp", "sop"):
                 low, high = wilson(*totals.sums[f"{name}_accuracy"])
                 metrics |= {f"{name}_accuracy_low": low, f"{name}_accuracy_high": high}
                 first = values["first_label"]
                 metrics["majority_accuracy"] = max(first, 1 - first)
             elif name == "replaced":
-                measured += [f"{name}_{one}" for one in replaced.MEASURES]
+                metrics |= {f"{name}_{one}": values[f"{name}_{one}"] for one in replaced.MEASURES}
                 metrics |= replaced.compute_baselines(values["replaced_fraction"])
-            metrics |= {key: values[key] for key in measured if key in values}
         return metrics
 
 

@@ -45,13 +45,15 @@ def rows(
     known = [(example, output) for example, output in pairs if example.label is not None]
     if not most or not known:
         return []
-    find = {"regress": _regress, "tag": _tag, "span": _span}.get(kind, _choose)
+    find = {"regress": _rank_numbers, "tag": _rank_tags, "span": _rank_spans}.get(
+        kind, _rank_choices
+    )
     counted, ranked = find(known, labels)
     worst = [mistake for _, mistake in sorted(ranked, key=lambda pair: pair[0])[:most]]
     return [{"task": kind, **counted, "mistakes": worst}]
 
 
-def _choose(known: Known, labels: Sequence[str]) -> Found:
+def _rank_choices(known: Known, labels: Sequence[str]) -> Found:
     """Rank texts by the probability of the right class, or questions by the right option's."""
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
@@ -64,14 +66,14 @@ def _choose(known: Known, labels: Sequence[str]) -> Found:
             mistake = _cut_texts(example) | {
                 "truth": _cut(names[example.label]),
                 "predicted": _cut(names[chosen]),
-                "probability": _round(shares[chosen]),
-                "right": _round(right),
+                "probability": _round_share(shares[chosen]),
+                "right": _round_share(right),
             }
             ranked.append((right, mistake))
     return ({"counts": _list_counts(counts)} if counts else {}), ranked
 
 
-def _regress(known: Known, labels: Sequence[str]) -> Found:
+def _rank_numbers(known: Known, labels: Sequence[str]) -> Found:
     """Rank texts by the distance from the right number."""
     ranked = []
     for example, value in known:
@@ -81,7 +83,7 @@ def _regress(known: Known, labels: Sequence[str]) -> Found:
     return {}, ranked
 
 
-def _tag(known: Known, labels: Sequence[str]) -> Found:
+def _rank_tags(known: Known, labels: Sequence[str]) -> Found:
     """Rank texts by the number of wrong words."""
     from seqeval.metrics.sequence_labeling import get_entities
 
@@ -110,7 +112,7 @@ def _tag(known: Known, labels: Sequence[str]) -> Found:
     return counted, ranked
 
 
-def _span(known: Known, labels: Sequence[str]) -> Found:
+def _rank_spans(known: Known, labels: Sequence[str]) -> Found:
     """Rank questions by the words shared with the right answer, then by the probability."""
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
@@ -132,7 +134,7 @@ def _span(known: Known, labels: Sequence[str]) -> Found:
                 "pair": _cut_around(example.pair or "", place.start, len(place.text)),
                 "truth": " / ".join(dict.fromkeys(_cut(a.text) for a in right[:ANSWERS])),
                 "predicted": _cut(span.text),
-                "probability": _round(share),
+                "probability": _round_share(share),
             }
             ranked.append(((shared, -share), mistake))
     return {"counts": _list_counts(counts)}, ranked
@@ -142,7 +144,7 @@ def _list_counts(counts: Counter[tuple[str, str]]) -> list[list[Any]]:
     return [[*pair, count] for pair, count in sorted(counts.items())]
 
 
-def _round(value: float) -> float | None:
+def _round_share(value: float) -> float | None:
     """Round a probability for the file; None where it is not finite."""
     return round(float(value), 6) if math.isfinite(value) else None
 

@@ -66,7 +66,7 @@ def score(
 # Each function takes the right labels, predictions, names of the classes, and the task.
 
 
-def _classify(
+def _score_classes(
     truth: list[int], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     from sklearn import metrics
@@ -81,7 +81,7 @@ def _classify(
     }
 
 
-def _regress(
+def _score_numbers(
     truth: list[float], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     from scipy import stats
@@ -95,7 +95,7 @@ def _regress(
     }
 
 
-def _tag(
+def _score_tags(
     truth: list, predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     metrics = {"accuracy": np.mean(np.concatenate(truth) == np.concatenate(predictions))}
@@ -117,7 +117,7 @@ def is_entities(labels: Sequence[str]) -> bool:
     return bool(entities) and set(labels) - set(entities) <= {"O"}
 
 
-def _span(
+def _score_spans(
     truth: list, predictions: list[Span], labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     answers = [[answer.text for answer in found] for found in truth]
@@ -128,7 +128,7 @@ def _span(
     return squad.evaluate(answers, texts, doubts, [span.best_text for span in predictions])
 
 
-def _choice(
+def _score_choices(
     truth: list[int], predictions: list, labels: tuple[str, ...], task: knobs.Task
 ) -> dict[str, Any]:
     chosen = [scores.argmax() for scores in predictions]
@@ -136,9 +136,9 @@ def _choice(
 
 
 _TABLE: dict[str, Callable[..., dict[str, Any]]] = {
-    "classify": _classify,
-    "regress": _regress,
-    "tag": _tag,
-    "span": _span,
-    "choice": _choice,
+    "classify": _score_classes,
+    "regress": _score_numbers,
+    "tag": _score_tags,
+    "span": _score_spans,
+    "choice": _score_choices,
 }

@@ -99,9 +99,8 @@ class Predictor:
 
     plain: tuple[str, ...] = ("text",)  # fields of a line that is not JSON, tabs between
     forms: tuple[tuple[str, ...], ...] = (("text",),)  # keys of a JSON line, the first that fits
-    example: str = '{"text": "Paris is the capital of France."}'
     windows: ClassVar[bool] = False  # whether it can read a long text in windows
-    heading: ClassVar[tuple[str, ...]] = ("text",)  # fields that stand above a result as text
+    heading: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # shown above a result as text
 
     def __init__(self, model: Model):
         self.model = model
@@ -111,6 +110,11 @@ class Predictor:
             raise ConfigError(
                 f"{name} does not look at texts in windows", "--long=cut, or split the texts"
             )
+
+    @property
+    def example(self) -> str:
+        """The shape of a JSON line."""
+        return "{" + ", ".join(f'"{key}": …' for key in self.forms[0]) + "}"
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode lines as rows of the model; DataError if one of them cannot be encoded."""

@@ -31,7 +31,6 @@ class Generate(OfText):
     The draws of a line follow from the seed and its number, whatever lines share its batch.
     """
 
-    example = '{"text": "Paris is"}'
     heading = ()
 
     def __init__(self, model: Model):

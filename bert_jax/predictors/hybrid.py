@@ -30,7 +30,6 @@ class _Both(Work):
 class GenerateHybrid(OfText):
     """Results of `masked.Unmask` for texts with [MASK], of `generate.Generate` for others."""
 
-    example = '{"text": "Paris is"}'
     heading = ()
 
     def __init__(self, model: Model):

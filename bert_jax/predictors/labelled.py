@@ -71,17 +71,14 @@ class Classify(Labelled):
     """Results {"text", "label", "probabilities": {label: p}}; of regress {"text", "value"}."""
 
     heads = ("classify", "regress", "choice")
-    heading = ("text", "text_pair")
 
     def __init__(self, model: Model):
         super().__init__(model)
         pair = ("text", "text_pair")
         if self.kind == "choice":
             self.plain, self.forms = (), (("text", "options"),)
-            self.example = '{"text": "It rained.", "options": ["We got wet.", "We stayed dry."]}'
         elif self.task.text_pair:  # trained on nothing but pairs
             self.plain, self.forms = pair, (pair,)
-            self.example = '{"text": "It rains.", "text_pair": "The sun shines."}'
         else:
             self.forms = (pair, ("text",))
 
@@ -121,7 +118,6 @@ class Tag(Labelled):
 
     heads = ("tag",)
     forms = (("words",), ("text",))
-    example = '{"words": ["Paris", "is", "in", "France", "."]}'
     windows = True
     heading = ("words",)
 
@@ -189,7 +185,6 @@ class Answer(Labelled):
     heads = ("span",)
     plain = ("question", "context")
     forms = (("question", "context"),)
-    example = '{"question": "Where is Paris?", "context": "Paris lies in France."}'
     windows = True
     heading = ("question",)
 

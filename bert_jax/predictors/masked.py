@@ -45,7 +45,6 @@ class FillMask(OfText):
     model cannot tell how many there should be.
     """
 
-    example = '{"text": "Paris is the [MASK] of France."}'
     windows = True
 
     def __init__(self, model: Model):
@@ -131,7 +130,6 @@ class Unmask(OfText):
     from 0, and the probability that the model gave the token, before temperature, top-k and top-p.
     """
 
-    example = '{"text": "Paris is the [MASK] of France."}'
     heading = ()
     windows = True  # `__init__` refuses them, with a reason of its own
 

@@ -21,8 +21,6 @@ class Nsp(OfText):
 
     plain = ("text", "text_pair")
     forms = (("text", "text_pair"),)
-    heading = ("text", "text_pair")
-    example = '{"text": "He went out.", "text_pair": "It rained."}'
 
     def __init__(self, model: Model):
         super().__init__(model)

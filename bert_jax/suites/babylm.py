@@ -143,7 +143,7 @@ def _score_tasks(run: runs.TrainedModel, options: Options) -> Result:
     results: dict[str, Result] = {}
     for name, rows in items.items():
         totals = score_options(scorer, [row.choice for row in rows], f"babylm, {name}")
-        summarize = _correlate if TASKS[name].read is _read_wug else _average
+        summarize = _correlate_ratios if TASKS[name].read is _read_wug else _average_credits
         results[name] = summarize(rows, totals)
     if words:
         results["reading"] = reading.evaluate(scorer, words)
@@ -188,7 +188,7 @@ def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
     return items
 
 
-def _average(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
+def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
     """Return the accuracy, by group too, and how many ties there were."""
     credits, ties = credit_choices(totals)
     groups = average_groups([item.choice for item in items], credits)
@@ -203,7 +203,7 @@ def _average(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
     return result | groups
 
 
-def _correlate(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
+def _correlate_ratios(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
     """Return Spearman's correlation of the model's preferences with those of people.
 
     Probabilities are float32 as in the pipeline, where the surest ones are equal in rank.

@@ -66,7 +66,7 @@ def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
     for number, rate in enumerate(RATES):
         each = slice(number * len(passages), (number + 1) * len(passages))
         rows_of_rate = zip(passages, chosen[each], masked[each], found[each], strict=True)
-        counts = [_count(*row, unknown) for row in rows_of_rate]
+        counts = [_count_words(*row, unknown) for row in rows_of_rate]
         sums = {name: np.array([one[name] for one in counts], np.float64) for name in counts[0]}
         key = f"{rate:g}"
         result[key] = {
@@ -83,7 +83,7 @@ def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
     return result, arrays
 
 
-def _count(
+def _count_words(
     passage: texts.Passage,
     chosen: np.ndarray,
     masked: np.ndarray,

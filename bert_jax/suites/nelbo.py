@@ -58,7 +58,7 @@ def _score_corpus(run: runs.TrainedModel, options: Options) -> Detailed:
     masks = None if causal else scorer.draws(draws)
     _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))
-    result, each = _summarize(nats, tokens, scorer.source.number_documents(), draws)
+    result, each = _summarize_nats(nats, tokens, scorer.source.number_documents(), draws)
     return result, each | {EXAMPLES: arrays[EXAMPLES]}
 
 
@@ -75,7 +75,7 @@ def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
     words = np.array([len(one.lengths) for one in passages], np.float64)
     characters = np.array([one.lengths.sum() for one in passages], np.float64)
     documents = np.array([one.document for one in passages])
-    result, each = _summarize(nats, tokens, documents, options.draws)
+    result, each = _summarize_nats(nats, tokens, documents, options.draws)
     unk = run.tokenizer.special.unk
     unknown = [np.unique(one.words[one.ids == unk]) for one in passages]
     result |= {
@@ -115,7 +115,7 @@ def _bound_passages(
     return bounds
 
 
-def _summarize(
+def _summarize_nats(
     nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray, draws: int
 ) -> tuple[Result, dict[str, np.ndarray]]:
     """Return the metrics by token, and the sums and counts that they are made of."""

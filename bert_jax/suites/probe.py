@@ -44,10 +44,10 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     config = labelled.find_frozen_task(run, options)
     kind = labelled.kind_of(config)
     need(kind in KINDS, f"suite probe has no linear probe of {kind}", f"one of: {', '.join(KINDS)}")
-    config = _settle(config, options)
+    config = _settle_task(config, options)
     names = dict.fromkeys(("train", labelled.main_split(config, options)))
     # All are read before any is encoded; with --split=train there is one split.
-    known = {name: _load(config, name, options.limit) for name in names}
+    known = {name: _load_known(config, name, options.limit) for name in names}
     splits = [_embed_split(run, options, config, name, known[name]) for name in names]
     train, held_out = splits[0], splits[-1]
     if kind == "regress":
@@ -66,7 +66,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     for layer in range(layers):
         metrics = result["embeddings" if layer == 0 else f"layer_{layer}"] = {}
         for pooling in train.vectors:
-            predicted = _fit(
+            predicted = _fit_probe(
                 kind,
                 train.vectors[pooling][layer],
                 train.targets,
@@ -79,7 +79,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return result, {}
 
 
-def _settle(config: knobs.Config, options: Options) -> knobs.Config:
+def _settle_task(config: knobs.Config, options: Options) -> knobs.Config:
     """Fill in the names of the classes, and the limit."""
     kind = labelled.kind_of(config)
     objective = config.objectives[kind]
@@ -90,7 +90,7 @@ def _settle(config: knobs.Config, options: Options) -> knobs.Config:
     return dataclasses.replace(config, objectives={kind: objective}, task=task)
 
 
-def _load(config: knobs.Config, split: str, limit: int) -> list[Example]:
+def _load_known(config: knobs.Config, split: str, limit: int) -> list[Example]:
     """Load the labelled examples of a split, up to the limit."""
     known = labelled.load(config, split, limit, known=True)
     if not known:
@@ -137,7 +137,7 @@ def _find_words(encoded: Features, known: Sequence[Example]) -> tuple[list[np.nd
     return words, np.array([known[example].label[word] for example, word in places])
 
 
-def _fit(
+def _fit_probe(
     kind: str, vectors: np.ndarray, targets: np.ndarray, held_out: np.ndarray, labels: int
 ) -> np.ndarray:
     """Fit a linear model; predict held-out probabilities [N, labels], or numbers [N, 1]."""

@@ -117,22 +117,22 @@ def _list_pieces(scorer: TokenScorer, context: str, word: str) -> Iterator[tuple
         text = tokenizer.decode([piece])
         target = _encode_piece(tokenizer, text)[0] if number else piece
         if scorer.causal:
-            ids = [*_encode(tokenizer, context), tokenizer.special.sep, target]
+            ids = [*_encode_text(tokenizer, context), tokenizer.special.sep, target]
             yield ids, len(ids) - 1
         else:
-            ids = _encode(tokenizer, context + MASKS * tokenizer.vocab[tokenizer.special.mask])
+            ids = _encode_text(tokenizer, context + MASKS * tokenizer.vocab[tokenizer.special.mask])
             ids[-MASKS] = target
             yield ids, len(ids) - MASKS
         context += text
 
 
-def _encode(tokenizer: Tokenizer, text: str) -> list[int]:
+def _encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
     """Return the ids of a text in which special tokens stand for themselves."""
     return tokenizer.encode_batch([text], escape=False)[0]
 
 
 def _encode_piece(tokenizer: Tokenizer, text: str) -> list[int]:
-    if ids := _encode(tokenizer, text):
+    if ids := _encode_text(tokenizer, text):
         return ids
     raise DataError(f"reading: no token in {text[:80]!r}", "repair or leave out the row")
 

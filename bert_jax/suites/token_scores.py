@@ -58,7 +58,7 @@ class View(NamedTuple):
 
     ids: np.ndarray  # int32 [n]
     masked: np.ndarray | slice  # columns of ids
-    scored: np.ndarray  # int64 [m], columns of ids
+    scored: Sequence[int] | np.ndarray  # [m], columns of ids
 
 
 class TokenScorer:
@@ -159,10 +159,11 @@ class TokenScorer:
             starts = np.flatnonzero(~self.tokenizer.continuation[ids])  # of words
             bounds = np.append(starts, len(ids))
             ends = bounds[np.searchsorted(bounds, ends - 1, side="right")]
-        for place in range(start, stop):
-            first, end = spans[best[place]]
-            masked = slice(place - first, min(ends[place], end) - first)
-            yield place, View(ids[first:end], masked, np.array([place - first]))
+        windows = spans[best].tolist()  # of each token
+        for place, behind in enumerate(ends[start:stop].tolist(), start):
+            first, end = windows[place]
+            masked = slice(place - first, min(behind, end) - first)
+            yield place, View(ids[first:end], masked, (place - first,))
 
     def _read_from_left(self, ids: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, View]]:
         """Yield windows, each with the place of its first token that no earlier window scores."""
@@ -186,15 +187,18 @@ class TokenScorer:
             places, targets = (np.zeros((size, slots), np.int32) for _ in range(2))
             counts = np.zeros((size, 1), np.int32)
             for k, view in enumerate(views[number] for number in chosen):
-                count = len(view.ids)
-                tokens[k, 1 : count + 1] = view.ids
-                tokens[k, 1 : count + 1][view.masked] = special.mask
-                tokens[k, 0] = special.cls
-                if not self.causal:
-                    tokens[k, count + 1] = special.sep
-                places[k, : len(view.scored)] = view.scored + 1  # after [CLS]
-                targets[k, : len(view.scored)] = view.ids[view.scored]
-                counts[k] = count + self.added
+                ids, count = view.ids, len(view.ids)
+                row = tokens[k, 1 : count + 1]
+                row[:] = ids
+                row[view.masked] = special.mask
+                counts[k, 0] = count + self.added
+                for slot, column in enumerate(view.scored):
+                    places[k, slot] = column + 1  # after [CLS]
+                    targets[k, slot] = ids[column]
+            rows = np.arange(len(chosen))
+            tokens[rows, 0] = special.cls
+            if not self.causal:
+                tokens[rows, counts[rows, 0] - 1] = special.sep
             columns = np.arange(length, dtype=np.int32)[None]
             real = (columns < counts).astype(np.int32)
             return {

@@ -62,8 +62,8 @@ def test_lines_in_the_help_are_read(task, opened):
     shapes = TASKS[task].takes
     for name, (lines, _) in SHAPES[task].items():
         predictor = TASKS[task].make(Model(opened(name), Options()))
-        for line in (*(shapes[number] for number in lines), predictor.example):
-            predictor.read(1, line.replace("<tab>", "\t"))
+        for number in lines:
+            predictor.read(1, shapes[number].replace("<tab>", "\t"))
 
 
 @pytest.mark.slow
