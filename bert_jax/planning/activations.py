@@ -76,6 +76,7 @@ def _list_model_sizes(config: knobs.Config, vocab_size: int) -> list[int]:
 def _count_rows(dims: Dims, sizes: list[int], config: knobs.Config, mesh: Mesh) -> int:
     """Count the examples of an activation, as far as its shape says."""
     rest = [size for size in dims if size > 1]
+    is_flat = len(rest) == 1
     for size in sizes:
         for part in (size, size // mesh.shape["fsdp"]):
             if part in rest and len(rest) > 1:
@@ -84,7 +85,10 @@ def _count_rows(dims: Dims, sizes: list[int], config: knobs.Config, mesh: Mesh) 
     count = math.prod(rest)
     per_example = (1, config.sequence_length, costs.own_slots(config))
     candidates = [count // per for per in per_example if count % per == 0]
-    return max((rows for rows in candidates if rows <= config.batch_size), default=min(candidates))
+    within = [rows for rows in candidates if rows <= config.batch_size]
+    if not within and is_flat:  # parameters that were gathered at once
+        return 0
+    return max(within, default=min(candidates))
 
 
 def _is_parameter(dims: Dims, known: set[Dims]) -> bool:

@@ -139,6 +139,7 @@ def test_rows_without_a_piece_are_cut_when_asked(tmp_path, capsys, plain):
     refused(capsys, 4, *words, f"--output={tmp_path / 'more'}")
 
 
+@pytest.mark.fault(27)
 def test_hub_is_asked_for_the_files_that_are_read(tmp_path, monkeypatch, capsys, plain):
     asked = {}
 
