@@ -31,7 +31,7 @@ from bert_jax.reporting.metric_names import (
     meaning,
     pretty,
 )
-from bert_jax.reporting.page import section
+from bert_jax.reporting.page import write_section
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw
@@ -67,7 +67,7 @@ def build(
     folders = list(dict.fromkeys([*(record.folder for record in records), *scores]))
     named = dict(zip(folders, name_runs(folders), strict=True))
     runs = {named[record.folder]: record for record in records}
-    flat = {name: dict(_flatten(scores.get(folder, {}))) for folder, name in named.items()}
+    flat = {name: dict(_flatten_scores(scores.get(folder, {}))) for folder, name in named.items()}
     for name, run in runs.items():
         flat[name] = dict(_list_served(run)) | flat[name]
     kind = "run" if len(runs) == len(named) else "model"
@@ -79,18 +79,20 @@ def build(
     found = [f"{name}: {text}" for name, run in runs.items() for text in run.list_warnings()]
     warnings = pages.write_warnings([*found, *_find_warnings(flat)])
     sweeps = "".join(_draw_sweep(flat, metric) for metric in CHARTS)
-    body = section("Final scores", _write_scores(runs, flat))
-    body += section("By masking rate", sweeps, "charts")
+    body = write_section("Final scores", _write_scores(runs, flat))
+    body += write_section("By masking rate", sweeps, "charts")
     if len(runs) > 1:
         same = '<p class="sub">Nothing: all knobs have the same values.</p>'
         trees = [run.recorded for run in runs.values()]
         knobs = _write_differences(runs, trees, configs.usual()) or same
-        body += section("What differs in their configs", knobs)
-    body += section("Curves", _draw_curves(runs))
+        body += write_section("What differs in their configs", knobs)
+    body += write_section("Curves", _draw_curves(runs))
     facts = _write_differences(runs, [run.environment for run in runs.values()])
-    body += section("What differs in their environments", facts)
+    body += write_section("What differs in their environments", facts)
     top = f'<h1>{title}</h1><ul class="runs">{legend}</ul>{warnings}'
-    return pages.page(f"{title}: {', '.join(named.values())}", top + pages.contents(body) + body)
+    return pages.page(
+        f"{title}: {', '.join(named.values())}", top + pages.list_contents(body) + body
+    )
 
 
 def name_runs(folders: Sequence[Path]) -> list[str]:
@@ -137,10 +139,10 @@ def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
     return scores
 
 
-def _flatten(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
+def _flatten_scores(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str, float]]:
     for key, value in tree.items():
         if isinstance(value, dict):
-            yield from _flatten(value, f"{at}{key}/")
+            yield from _flatten_scores(value, f"{at}{key}/")
         elif isinstance(value, int | float) and math.isfinite(value):
             yield f"{at}{key}", value
 
@@ -203,7 +205,7 @@ def _write_scores(runs: Runs, flat: Flat) -> str:
     said = "Scores of a run are those of the step that is served. The best of each is bold."
     shown = f'<p class="sub">{said}</p>{_write_keys(flat, main, rows)}'
     if rest:
-        shown += pages.fold(f"{len(rest)} numbers of their parts", _write_keys(flat, rest))
+        shown += pages.fold_body(f"{len(rest)} numbers of their parts", _write_keys(flat, rest))
     return shown
 
 
@@ -253,7 +255,7 @@ def _write_table(columns: Iterable[str], rows: list[list[str]], **options: Any) 
     """Write a table with a column for each run or model; empty without rows."""
     if not rows:
         return ""
-    shown = pages.table(rows, ["", *columns], numbers=True, **options)
+    shown = pages.write_table(rows, ["", *columns], numbers=True, **options)
     return f'<div class="box several">{shown}</div>'
 
 
@@ -311,7 +313,7 @@ def _write_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) 
     """Write a run's value of a knob; its default, if the run is older than the knob."""
     place = path.rpartition(".")[0]
     older = path in usual and any(other.rpartition(".")[0] == place for other in values)
-    return pages.written(values.get(path, usual.get(path))) if path in values or older else HOLE
+    return pages.write_value(values.get(path, usual.get(path))) if path in values or older else HOLE
 
 
 def _draw_curves(runs: Runs) -> str:
@@ -327,7 +329,7 @@ def _draw_curves(runs: Runs) -> str:
     others = [full for full in found if full.startswith("train/") and full not in left_out]
     shown = pages.arrange_charts("".join(_draw_curve(runs, full) for full in learned))
     more = pages.arrange_charts("".join(_draw_curve(runs, full) for full in others))
-    return shown + pages.fold("All other measurements", more)
+    return shown + pages.fold_body("All other measurements", more)
 
 
 def _draw_curve(runs: Runs, full: str) -> str:

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 from matplotlib.transforms import ScaledTranslation
 
-from bert_jax.reporting.figures import Chart, Figure, Heat, Intervals, Points, Series, finite
+from bert_jax.reporting.figures import Chart, Figure, Heat, Intervals, Points, Series, is_drawable
 from bert_jax.reporting.formats import HOLE, SPACE, exact, number
 from bert_jax.reporting.palette import LIGHT
 
@@ -91,7 +91,7 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
     Pages write titles and notes themselves, and draw without `captions`.
     """
     columns = min(columns, len(figures))
-    sizes = [_measure(figure, captions) for figure in figures]
+    sizes = [_measure_size(figure, captions) for figure in figures]
     width = max(width for width, _ in sizes)
     heights = [height for _, height in sizes]
     rows = [max(heights[start : start + columns]) for start in range(0, len(heights), columns)]
@@ -113,7 +113,7 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
     return Drawing(canvas, readings)
 
 
-def _measure(figure: Figure, captions: bool) -> tuple[float, float]:
+def _measure_size(figure: Figure, captions: bool) -> tuple[float, float]:
     """Tell the width and height of a figure in points."""
     width, height = float(WIDTH), float(HEIGHT)
     if isinstance(figure, Heat):
@@ -264,7 +264,7 @@ def _draw_baselines(axes: Axes, chart: Chart) -> None:
     draw = axes.axvline if chart.rows else axes.axhline
     lower, higher = "←→" if chart.rows else "↓↑"
     for name, level in chart.baselines:
-        label = f"{name} {number(level, chart.percent)}" if name and finite(level) else ""
+        label = f"{name} {number(level, chart.percent)}" if name and is_drawable(level) else ""
         if low <= level <= high:
             draw(level, label=label or None, **DASHED)
         elif label:
@@ -277,13 +277,13 @@ def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[R
     Whiskers stand `aside` by some points, so that none hides another.
     """
     colour = LIGHT[series.tone]
-    whiskers = axes.vlines(*_split(series.whiskers), color=colour, **WHISKER)
+    whiskers = axes.vlines(*_split_intervals(series.whiskers), color=colour, **WHISKER)
     moved = ScaledTranslation(1.4 * aside / 72, 0, axes.figure.dpi_scale_trans)
     whiskers.set_transform(axes.transData + moved)
-    band = _split(series.band)
+    band = _split_intervals(series.band)
     band = band[:, :: max(1, band.shape[1] // MOST)]
     axes.fill_between(*band, color=colour, alpha=0.16, linewidth=0)
-    points = _thin(series.points)  # [n, 2]
+    points = _thin_points(series.points)  # [n, 2]
     label = _write_legend(chart, series) or None
     (line,) = axes.plot(*points.T, color=colour, label=label, linewidth=1.8)
     known = np.isfinite(points[:, 1])
@@ -294,33 +294,33 @@ def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[R
         beside = np.pad(known, 1)
         dotted = known & ~beside[:-2] & ~beside[2:]
     _draw_dots(axes, points[dotted], colour)
-    singles = [(x, y) for x, y in series.dots if finite(y)]
+    singles = [(x, y) for x, y in series.dots if is_drawable(y)]
     _draw_dots(axes, singles, colour, single=True)
     return _read_all(chart, series, points[known].tolist(), singles)
 
 
-def _thin(points: Sequence[tuple[float, float]]) -> np.ndarray:
+def _thin_points(points: Sequence[tuple[float, float]]) -> np.ndarray:
     """Reduce points to at most MOST [n, 2]: the first, means of equal stretches, and the last."""
-    known = np.array([(x, y if finite(y) else math.nan) for x, y in points])
+    known = np.array([(x, y if is_drawable(y) else math.nan) for x, y in points])
     if len(known) <= MOST:
         return known
     inner = [part.mean(0) for part in np.array_split(known[1:-1], MOST - 2)]
     return np.array([known[0], *inner, known[-1]])
 
 
-def _split(intervals: Intervals) -> np.ndarray:
+def _split_intervals(intervals: Intervals) -> np.ndarray:
     """Split intervals that have both ends into places, lower and upper ends [3, n]."""
-    known = [edge for edge in intervals if finite(edge[1]) and finite(edge[2])]
+    known = [edge for edge in intervals if is_drawable(edge[1]) and is_drawable(edge[2])]
     return np.reshape(known, (-1, 3)).T
 
 
 def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> list[Reading]:
     """Draw the intervals, single values and means of a series, `shift` below the rows' middles."""
     colour = LIGHT[series.tone]
-    rows, low, high = _split(series.whiskers)
+    rows, low, high = _split_intervals(series.whiskers)
     axes.hlines(rows + shift, low, high, color=colour, **WHISKER)
-    means = [(row, value) for row, value in series.points if finite(value)]
-    singles = [(row, value) for row, value in series.dots if finite(value)]
+    means = [(row, value) for row, value in series.points if is_drawable(value)]
+    singles = [(row, value) for row, value in series.dots if is_drawable(value)]
     _draw_dots(axes, [(value, row + shift) for row, value in means], colour)
     _draw_dots(axes, [(value, row + shift) for row, value in singles], colour, single=True)
     if label := _write_legend(chart, series):
@@ -341,7 +341,7 @@ def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> No
 
 def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> list[Reading]:
     """Write the series, the place, the exact value and, of a point, its interval."""
-    ends = {x: (low, high) for x, low, high in _split([*series.band, *series.whiskers]).T}
+    ends = {x: (low, high) for x, low, high in _split_intervals([*series.band, *series.whiskers]).T}
     labels = dict(chart.ticks)
     readings = []
     for position, (x, y) in enumerate([*points, *singles]):
@@ -377,7 +377,7 @@ def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
     for row, values in enumerate(heat.values):
         for column, value in enumerate(values):
             _draw_cell(axes, heat, row, column)
-            said = exact(value, heat.percent) if finite(value) else "none"
+            said = exact(value, heat.percent) if is_drawable(value) else "none"
             text = f"{heat.rows[row]}, {heat.columns[column]}: {said}"
             readings.append((float(column), float(row), text))
     return readings
@@ -386,14 +386,14 @@ def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
 def _draw_cell(axes: Axes, heat: Heat, row: int, column: int) -> None:
     """Draw a cell: its shade, its number, and a frame if it is the best."""
     value, best = heat.values[row][column], (row, column) in heat.marks
-    shade = min(max(heat.shades[row][column], 0.0), 1.0) if finite(value) else 0.0
+    shade = min(max(heat.shades[row][column], 0.0), 1.0) if is_drawable(value) else 0.0
     cell: dict[str, Any] = {"xy": (column - 0.48, row - 0.46), "width": 0.96, "height": 0.92}
     axes.add_patch(Rectangle(**cell, facecolor=LIGHT["shade"], alpha=0.55 * shade))
     if best:
         axes.add_patch(Rectangle(**cell, fill=False, edgecolor=LIGHT["ink"], linewidth=1.4))
     said = HOLE
-    if finite(value):
+    if is_drawable(value):
         said = number(value, heat.percent) if heat.percent or abs(value) < 0.1 else f"{value:.3f}"
     text = axes.text(column, row, said, ha="center", va="center_baseline")
     text.set(fontweight="bold" if best else "normal")
-    text.set(color=LIGHT["ink"] if finite(value) else LIGHT["c2"])
+    text.set(color=LIGHT["ink"] if is_drawable(value) else LIGHT["c2"])

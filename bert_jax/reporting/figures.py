@@ -60,7 +60,7 @@ class Chart:
     def singles(self) -> list[float]:
         """List the finite values of all points and dots."""
         pairs = [pair for line in self.series for pair in (*line.points, *line.dots)]
-        return [y for _, y in pairs if finite(y)]
+        return [y for _, y in pairs if is_drawable(y)]
 
     @property
     def values(self) -> list[float]:
@@ -73,14 +73,14 @@ class Chart:
         room = NEAR * (high - low)
         for _, level in self.baselines:
             near = not self.edge or low == high or low - room <= level <= high + room
-            if finite(level) and near:
+            if is_drawable(level) and near:
                 values.append(level)
         return values
 
     def _list_ends(self) -> list[float]:
         """List the ends of all intervals; an end that is cut lies nearer to the middle."""
         every = [edge for line in self.series for edge in (*line.band, *line.whiskers)]
-        known = [(low, high) for _, low, high in every if finite(low) and finite(high)]
+        known = [(low, high) for _, low, high in every if is_drawable(low) and is_drawable(high)]
         halves = [(high - low) / 2 for low, high in known]
         longest = LONGEST * statistics.median_low(halves) if halves else 0.0
         ends = []
@@ -109,7 +109,7 @@ class Heat:
 Figure = Chart | Heat
 
 
-def finite(value: float) -> bool:
+def is_drawable(value: float) -> bool:
     """Tell whether a value has a place in a figure."""
     return abs(value) <= LARGEST  # which is false of NaN
 
@@ -117,8 +117,8 @@ def finite(value: float) -> bool:
 def has_values(figure: Figure) -> bool:
     """Tell whether a figure shows anything."""
     if isinstance(figure, Heat):
-        return any(finite(value) for row in figure.values for value in row)
-    return any(finite(y) for series in figure.series for _, y in series.points)
+        return any(is_drawable(value) for row in figure.values for value in row)
+    return any(is_drawable(y) for series in figure.series for _, y in series.points)
 
 
 def clean_texts(value: Any) -> Any:

@@ -27,21 +27,21 @@ SEVERAL = 4  # sections of a page that has contents
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-def asset(module: str, ending: str) -> str:
+def read_asset(module: str, ending: str) -> str:
     """Read the style sheet (".css") or script (".js") beside a module, given its `__file__`."""
     return Path(module).with_suffix(ending).read_text(encoding="utf-8")
 
 
-def fill(module: str, **parts: str) -> str:
+def fill_template(module: str, **parts: str) -> str:
     """Put HTML into the $names of the page (".html") beside a module."""
-    return string.Template(asset(module, ".html")).substitute(parts)
+    return string.Template(read_asset(module, ".html")).substitute(parts)
 
 
 def page(title: str, body: str, style: str = "", script: str = "") -> str:
     """Build a document that loads nothing; style and script add to those that all pages share."""
-    style = palette.write_css() + asset(__file__, ".css") + style
-    script = asset(__file__, ".js") + script
-    return fill(__file__, title=escape(title), body=body, style=style, script=script)
+    style = palette.write_css() + read_asset(__file__, ".css") + style
+    script = read_asset(__file__, ".js") + script
+    return fill_template(__file__, title=escape(title), body=body, style=style, script=script)
 
 
 def write(path: Path, html: str, named: bool = False) -> None:
@@ -53,34 +53,35 @@ def write(path: Path, html: str, named: bool = False) -> None:
     save(path, html.encode(errors="replace"))
 
 
-def term(words: str, meaning: str) -> str:
+def explain_words(words: str, meaning: str) -> str:
     """Write words that say what they mean on hover, on focus and on touch; plain without it."""
     if not meaning:
         return escape(words)
     return f'<span class="term" tabindex="0" data-means="{escape(meaning)}">{escape(words)}</span>'
 
 
-def section(title: str, body: str, kind: str = "", about: str = "") -> str:
+def write_section(title: str, body: str, kind: str = "", about: str = "") -> str:
     """Put a heading over content; return an empty string if there is no content."""
     if not body:
         return ""
     content = f'<div class="{kind}">{body}</div>' if kind else body
-    return f'\n<section id="{anchor(title)}"><h2>{term(title, about)}</h2>{content}</section>'
+    heading = f"<h2>{explain_words(title, about)}</h2>"
+    return f'\n<section id="{name_anchor(title)}">{heading}{content}</section>'
 
 
-def anchor(title: str) -> str:
+def name_anchor(title: str) -> str:
     """Name the place that links to a section lead to; controls of pages have other names."""
     return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
 
 
-def contents(body: str) -> str:
+def list_contents(body: str) -> str:
     """Link to the sections of a page, if there are several."""
     found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body)
     links = [f'<a href="#{name}">{re.sub("<.*?>", "", title)}</a>' for name, title in found]
     return f'<nav class="contents">{" ".join(links)}</nav>' if len(links) >= SEVERAL else ""
 
 
-def fold(heading: str, body: str) -> str:
+def fold_body(heading: str, body: str) -> str:
     """Fold a body under a heading, both HTML; return an empty string if there is no body."""
     return f"<details><summary>{heading}</summary>{body}</details>" if body else ""
 
@@ -95,7 +96,7 @@ def arrange_charts(drawn: str) -> str:
     return f'<div class="charts">{drawn}</div>' if drawn else ""
 
 
-def table(
+def write_table(
     rows: Iterable[Sequence[str]],
     head: Sequence[str] = (),
     numbers: bool = False,
@@ -113,13 +114,13 @@ def table(
     """
     kind = "n" if numbers else "code"
     names = [
-        f"<th{' class=n' if numbers and i else ''}>{term(name, about.get(name, ''))}</th>"
+        f"<th{' class=n' if numbers and i else ''}>{explain_words(name, about.get(name, ''))}</th>"
         for i, name in enumerate(head)
     ]
     body = f"<tr>{''.join(names)}</tr>" if names else ""
     for name, *cells in rows:
         below = " class=below" if name.startswith(" ") else ""
-        body += f"<tr><td{below}>{term(name.strip(), about.get(name, ''))}</td>"
+        body += f"<tr><td{below}>{explain_words(name.strip(), about.get(name, ''))}</td>"
         for column, cell in enumerate(cells, 1):
             label = f' data-head="{escape(head[column])}"' if head else ""
             look = f"{kind} best" if (name, column) in best else kind
@@ -128,10 +129,10 @@ def table(
     return f'<div class="scroll"><table>{body}</table></div>'
 
 
-def tile(name: str, value: str, below: str = "", about: str = "") -> str:
+def write_tile(name: str, value: str, below: str = "", about: str = "") -> str:
     """Format one number of a page's head: a name that is explained, value, and HTML below."""
     value = f"<strong>{escape(value)}</strong>"
-    return f'<div class="tile"><div>{term(name, about)}</div>{value}<p>{below}</p></div>'
+    return f'<div class="tile"><div>{explain_words(name, about)}</div>{value}<p>{below}</p></div>'
 
 
 # --- config and environment --------------------------------------------------------------------
@@ -151,13 +152,17 @@ def config_box(recorded: dict[str, Any]) -> str:
     changed = configs.differences(default, recorded)
     usual = {"model.size": knobs.Config().model.size, "pairs": knobs.Config().pairs}
     changed |= configs.differences(usual, {name: configs.flat(chosen)[name] for name in usual})
-    rows = [[path, written(new), written(old)] for path, (old, new) in sorted(changed.items())]
+    rows = [
+        [path, write_value(new), write_value(old)] for path, (old, new) in sorted(changed.items())
+    ]
     shown = "<p>All knobs are at their defaults.</p>"
     if rows:
-        shown = table(rows, ["knob", "this run", "default"], about=knob_docs(changed))
+        shown = write_table(rows, ["knob", "this run", "default"], about=knob_docs(changed))
     flat = configs.flat(recorded)
-    every = table([[path, written(value)] for path, value in flat.items()], about=knob_docs(flat))
-    return f'<div class="box">{shown}{fold("All knobs", every)}</div>'
+    every = write_table(
+        [[path, write_value(value)] for path, value in flat.items()], about=knob_docs(flat)
+    )
+    return f'<div class="box">{shown}{fold_body("All knobs", every)}</div>'
 
 
 def knob_docs(paths: Iterable[str]) -> dict[str, str]:
@@ -175,13 +180,13 @@ def environment_box(environment: dict[str, Any]) -> str:
         return ""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
-    rows = [[path, written(value)] for path, value in configs.flat(environment).items()]
+    rows = [[path, write_value(value)] for path, value in configs.flat(environment).items()]
     plain = [row for row in rows if "." not in row[0]]
     nested = [row for row in rows if "." in row[0]]
-    more = fold(f"{len(nested)} more", table(nested)) if nested else ""
-    return f'<div class="box">{table(plain)}{more}</div>'
+    more = fold_body(f"{len(nested)} more", write_table(nested)) if nested else ""
+    return f'<div class="box">{write_table(plain)}{more}</div>'
 
 
-def written(value: Any) -> str:
+def write_value(value: Any) -> str:
     """Write a value of a config."""
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)

@@ -11,8 +11,14 @@ from bert_jax.masking import rates
 from bert_jax.reporting.figures import Chart, Series, is_constant
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import axis_title, is_share, meaning, pretty
-from bert_jax.reporting.page import arrange_charts, fold, section, table, term
-from bert_jax.reporting.run_record import RunRecord, subtree
+from bert_jax.reporting.page import (
+    arrange_charts,
+    explain_words,
+    fold_body,
+    write_section,
+    write_table,
+)
+from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.reporting.svg import draw
 from bert_jax.system.durations import duration
 
@@ -43,7 +49,7 @@ def draw_metric(
     run: RunRecord, name: str, series: Sequence[Series], title: str = "", **options: Any
 ) -> str:
     """Draw a metric with its unit and meaning; the loss has the unit of the run's objective."""
-    objective = next(iter(subtree(run.recorded, "objectives")), "")
+    objective = next(iter(find_section(run.recorded, "objectives")), "")
     y = axis_title(name)
     if name == "loss" and objective:
         y = axis_title(f"{objective}_{name}", pretty(name))
@@ -106,12 +112,12 @@ def draw_others(run: RunRecord) -> str:
             continue
         if is_constant(value for _, value in points):
             value = number(points[-1][1], is_share(name))
-            said.append(f"{term(pretty(name), meaning(name))} <b>{value}</b>")
+            said.append(f"{explain_words(pretty(name), meaning(name))} <b>{value}</b>")
         else:
             drawn += draw_metric(run, name, [Series("training", points)])
     constants = f"<p>The same at every step: {', '.join(said)}.</p>" if said else ""
-    folded = fold("Charts of those that change", arrange_charts(drawn))
-    return section("Other measurements", constants + folded)
+    folded = fold_body("Charts of those that change", arrange_charts(drawn))
+    return write_section("Other measurements", constants + folded)
 
 
 # --- the masking ledger ------------------------------------------------------------------------
@@ -119,7 +125,7 @@ def draw_others(run: RunRecord) -> str:
 
 def write_ledger(run: RunRecord) -> str:
     """Tabulate what masking did beside what the config asks for, and draw it, folded."""
-    masking = subtree(run.recorded, "masking")
+    masking = find_section(run.recorded, "masking")
     rate = _find_rate(masking)
     replace = masking.get("replace") or (None, None, None)
     asked = dict(zip(LEDGER, (rate, rate, *replace), strict=False))
@@ -135,11 +141,11 @@ def write_ledger(run: RunRecord) -> str:
             drawn += draw_metric(run, name, [Series("", points)], baselines=levels)
     if not lines:
         return ""
-    charts = fold("Charts over the steps", arrange_charts(drawn))
+    charts = fold_body("Charts over the steps", arrange_charts(drawn))
     head = ["share", "config", "mean", "lowest", "highest"]
     about = {text: meaning(name) for name, text in LEDGER.items()}
-    box = f'<div class="box">{table(lines, head, True, about)}</div>'
-    return section("Masking ledger", box + charts, about=LEDGER_MEANS)
+    box = f'<div class="box">{write_table(lines, head, True, about)}</div>'
+    return write_section("Masking ledger", box + charts, about=LEDGER_MEANS)
 
 
 def _find_rate(masking: dict[str, Any]) -> float | None:
@@ -168,5 +174,5 @@ def write_times(run: RunRecord) -> str:
     for name, text in HELD.items():
         if held := run.last(name):
             lines.append([text, f"{held / 1e9:.2f}{SPACE}GB", ""])
-    shown = table(lines, ["what", "used", "share of the time"], True)
-    return section("Time and memory", shown, "box")
+    shown = write_table(lines, ["what", "used", "share of the time"], True)
+    return write_section("Time and memory", shown, "box")

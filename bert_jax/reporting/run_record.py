@@ -68,7 +68,7 @@ class RunRecord:
     @property
     def ranked_by(self) -> str:
         """Name the metric of the validation by which the best step is kept; empty for none."""
-        best = subtree(self.recorded, "checkpoints").get("best")
+        best = find_section(self.recorded, "checkpoints").get("best")
         return f"eval/validation/{best}" if best else ""
 
     @property
@@ -84,7 +84,7 @@ class RunRecord:
 
     def _is_out_of_patience(self) -> bool:
         """Tell whether too many evaluations in a row were no better than the best."""
-        patience = subtree(self.recorded, "checkpoints").get("patience") or 0
+        patience = find_section(self.recorded, "checkpoints").get("patience") or 0
         values = [value for _, value in self.curves.get(self.ranked_by, [])]
         if not values or not patience:
             return False
@@ -161,7 +161,7 @@ def check(folder: Path) -> None:
     raise MissingError(f"no run in {folder}", hint)
 
 
-def subtree(recorded: dict[str, Any], name: str) -> dict[str, Any]:
+def find_section(recorded: dict[str, Any], name: str) -> dict[str, Any]:
     """Find a section of a recorded config; empty if it is missing."""
     value = recorded.get(name)
     return value if isinstance(value, dict) else {}
@@ -183,8 +183,8 @@ def _collect_curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Cur
     objective's name is dropped. SQuAD's scores, which are published in per cent, become shares.
     """
     curves: Curves = defaultdict(list)
-    objective = next(iter(subtree(recorded, "objectives")), "")
-    tuned = bool(subtree(recorded, "task").get("source"))
+    objective = next(iter(find_section(recorded, "objectives")), "")
+    tuned = bool(find_section(recorded, "task").get("source"))
     for row in rows:
         for key, value in row.items():
             name = key

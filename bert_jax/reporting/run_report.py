@@ -13,8 +13,8 @@ from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
 from bert_jax.reporting.formats import SPACE, number, rounded
 from bert_jax.reporting.metric_names import WORDS, is_share, lower_is_better, meaning, pretty
-from bert_jax.reporting.page import section, term, tile
-from bert_jax.reporting.run_record import FindKept, RunRecord, subtree
+from bert_jax.reporting.page import explain_words, write_section, write_tile
+from bert_jax.reporting.run_record import FindKept, RunRecord, find_section
 from bert_jax.system.durations import duration
 
 SERVED = (
@@ -45,21 +45,21 @@ def build(run: RunRecord) -> str:
     head = f"<h1>{escape(title)}</h1>{_write_subtitle(run)}"
     head += pages.write_warnings(run.list_warnings())
     head += f'<div class="tiles">{"".join(_list_tiles(run))}</div>'
-    learning = section("Learning", run_charts.draw_learning(run))
-    if subtree(run.recorded, "task").get("source"):
+    learning = write_section("Learning", run_charts.draw_learning(run))
+    if find_section(run.recorded, "task").get("source"):
         body = learning + samples.write_outcomes(run)
     else:
         body = samples.write_predictions(run) + learning
     body += run_charts.write_ledger(run)
     body += run_charts.write_times(run)
     body += run_charts.draw_others(run)
-    body += section("Config", pages.config_box(run.recorded))
-    body += section("Environment", pages.environment_box(run.environment))
-    return pages.page(title, head + pages.contents(body) + body)
+    body += write_section("Config", pages.config_box(run.recorded))
+    body += write_section("Environment", pages.environment_box(run.environment))
+    return pages.page(title, head + pages.list_contents(body) + body)
 
 
 def _write_title(run: RunRecord) -> str:
-    model, corpus, task = (subtree(run.recorded, name) for name in ("model", "corpus", "task"))
+    model, corpus, task = (find_section(run.recorded, name) for name in ("model", "corpus", "task"))
     if source := str(task.get("source") or ""):
         return f"BERT fine-tuned on {task.get('name') or Path(source.partition(':')[2]).name}"
     if not model or not corpus:
@@ -71,11 +71,11 @@ def _write_title(run: RunRecord) -> str:
 def _write_subtitle(run: RunRecord) -> str:
     """Write the run's name, objectives, masking, batch and size in a line."""
     recorded = run.recorded
-    objectives, masking = subtree(recorded, "objectives"), subtree(recorded, "masking")
+    objectives, masking = find_section(recorded, "objectives"), find_section(recorded, "masking")
     parts = [" + ".join(WORDS.get(name, name) for name in objectives)]
     if "hybrid" in objectives:
         parts.append(f"{number(objectives['hybrid'].get('share'), True)} of examples causal")
-    if share := subtree(objectives, "replaced").get("generator"):
+    if share := find_section(objectives, "replaced").get("generator"):
         parts.append(f"a generator of {number(share, True)} of the width")
     if "rate" in masking and {"mlm", "diffusion", "hybrid", "replaced"} & set(objectives):
         law = masking.get("draw", "fixed")
@@ -105,14 +105,16 @@ def _list_tiles(run: RunRecord) -> list[str]:
         for name in run.list_results(suite)
     ]
     of = f"of {run.steps:,}, " if run.steps else ""
-    shown.append(tile("Steps", f"{run.step:,}", of + run.state))
+    shown.append(write_tile("Steps", f"{run.step:,}", of + run.state))
     if run.served is not None:
         why = escape(_explain_served(run))
-        shown.append(tile("Step served", f"{run.served:,}", why, about=SERVED))
-    shown.append(tile("Time", duration(run.seconds)))
+        shown.append(write_tile("Step served", f"{run.served:,}", why, about=SERVED))
+    shown.append(write_tile("Time", duration(run.seconds)))
     if speed := run.last("tokens_per_second"):
         about = meaning("tokens_per_second")
-        shown.append(tile("Tokens per second", number(round(speed)), _write_pace(run), about=about))
+        shown.append(
+            write_tile("Tokens per second", number(round(speed)), _write_pace(run), about=about)
+        )
     return shown
 
 
@@ -127,12 +129,12 @@ def _make_result_tile(run: RunRecord, suite: str, name: str) -> str:
     low = dict(run.curves.get(f"{key}_low", [])).get(step)
     high = dict(run.curves.get(f"{key}_high", [])).get(step)
     if low is not None and high is not None:
-        words = term(f"95{SPACE}% interval", INTERVAL)
+        words = explain_words(f"95{SPACE}% interval", INTERVAL)
         parts.append(f"{words} {100 * low:.1f} to {100 * high:.1f}")
     if level := run.find_baseline(suite, name):
         label, baseline, about = level
-        parts.append(f"{term(label, about)} {number(baseline, percent)}")
-    return tile(pretty(name), number(value, percent), "; ".join(parts), about=meaning(name))
+        parts.append(f"{explain_words(label, about)} {number(baseline, percent)}")
+    return write_tile(pretty(name), number(value, percent), "; ".join(parts), about=meaning(name))
 
 
 def _write_pace(run: RunRecord) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.metric_names import meaning
-from bert_jax.reporting.page import section, table
-from bert_jax.reporting.run_record import RunRecord, subtree
+from bert_jax.reporting.page import write_section, write_table
+from bert_jax.reporting.run_record import RunRecord, find_section
 
 SHOWN = 12  # sentences or mistakes on a page
 MOST = 20  # classes of a matrix; of more, the commonest confusions are listed
@@ -54,7 +54,7 @@ def write_predictions(run: RunRecord) -> str:
     served = ", which is served" if last == run.served else ""
     said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
     shown = f'<div class="samples">{"".join(boxes[:SHOWN])}</div>'
-    return section("Predictions", f'<p class="sub">{said}</p>{shown}')
+    return write_section("Predictions", f'<p class="sub">{said}</p>{shown}')
 
 
 def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
@@ -99,21 +99,21 @@ def write_outcomes(run: RunRecord) -> str:
     counts: Counts = Counter()
     for right, predicted, count in row.get("counts") or ():
         counts[right, predicted or CUT] += count
-    objective = subtree(subtree(run.recorded, "objectives"), row["task"])
+    objective = find_section(find_section(run.recorded, "objectives"), row["task"])
     shown = ""
     if counts and row["task"] == "span":
         shown = _write_answers(counts)
     elif counts:
         what = "words" if row["task"] == "tag" else "examples"
         shown = _write_classes(counts, objective.get("labels") or (), what)
-    if entities := [_score(*entity) for entity in row.get("entities") or ()]:
+    if entities := [_score_class(*entity) for entity in row.get("entities") or ()]:
         shown += _write_box("Entities", _write_scores(entities, "entity", "entities"))
     shown = f'<div class="boxes">{shown}</div>' if shown else ""
     if mistakes := "".join(_write_mistake(one) for one in row["mistakes"][:SHOWN]):
         shown += f'<h3>The worst mistakes</h3><div class="samples">{mistakes}</div>'
     served = ", which is served" if row["step"] == run.served else ""
     where = f'<p class="sub">The validation examples at step {row["step"]:,}{served}.</p>'
-    return section("Right and wrong", shown and where + shown)
+    return write_section("Right and wrong", shown and where + shown)
 
 
 def _write_box(title: str, body: str) -> str:
@@ -132,13 +132,13 @@ def _write_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
     else:
         wrong = [(a, b, n) for (a, b), n in counts.most_common() if a != b]
         lines = [[a, b, f"{n:,}"] for a, b, n in wrong[:LISTED]]
-        shown = table(lines, ["right class", "taken for", what], numbers=True)
+        shown = write_table(lines, ["right class", "taken for", what], numbers=True)
         boxes = _write_box("Commonest confusions", shown)
     found, there = Counter[str](), Counter[str]()
     for (right_class, predicted_class), count in counts.items():
         there[right_class] += count
         found[predicted_class] += count
-    scores = [_score(name, counts[name, name], found[name], there[name]) for name in order]
+    scores = [_score_class(name, counts[name, name], found[name], there[name]) for name in order]
     return boxes + _write_box(f"Scores by class, {what}", _write_scores(scores, "class", what))
 
 
@@ -177,7 +177,7 @@ def _write_matrix(
     return f'<div class="scroll"><table class="confusion">{lines}</table></div>'
 
 
-def _score(name: str, right: int, predicted: int, there: int) -> list[str]:
+def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]:
     """Make a row of precision, recall, F1 and the number of examples."""
     precision = right / max(predicted, 1)
     recall = right / max(there, 1)
@@ -188,7 +188,7 @@ def _score(name: str, right: int, predicted: int, there: int) -> list[str]:
 def _write_scores(lines: list[list[str]], kind: str, what: str) -> str:
     """Write a table of scores."""
     head = [kind, "precision", "recall", "F1", what]
-    return table(lines, head, numbers=True, about=ABOUT)
+    return write_table(lines, head, numbers=True, about=ABOUT)
 
 
 def _write_mistake(mistake: dict[str, Any]) -> str:

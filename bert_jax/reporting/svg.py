@@ -10,7 +10,7 @@ from html import escape
 
 from bert_jax.reporting.figures import Chart, Figure, clean_texts, has_values, is_constant
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.page import term
+from bert_jax.reporting.page import explain_words
 from bert_jax.reporting.palette import LIGHT
 
 BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
@@ -32,7 +32,7 @@ def draw(figure: Figure, about: str = "") -> str:
     figure = clean_texts(figure)
     if not has_values(figure):
         return ""
-    title = term(figure.title, about)
+    title = explain_words(figure.title, about)
     if isinstance(figure, Chart) and _has_one_value(figure):
         return f'<p class="flat"><b>{title}</b>{escape(_describe_value(figure))}</p>'
     picture, readings = _draw_picture(figure)

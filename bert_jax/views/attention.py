@@ -19,7 +19,7 @@ from bert_jax.interop import runs
 from bert_jax.models.encoder import read_layers
 from bert_jax.predictors.base import Row
 from bert_jax.views import document
-from bert_jax.views.document import make_visible, shorten
+from bert_jax.views.document import cut_text, make_visible
 from bert_jax.views.texts import Texts
 
 MOST = 1 << 26  # weights on a page
@@ -50,7 +50,7 @@ def page(texts: Texts, rows: Sequence[Row]) -> str:
         with_rollout = np.concatenate([text, compute_rollout(text)[:, None]], axis=1)
         contents.append(
             {
-                "text": [shorten(make_visible(field), TITLE) for field in row.fields.values()],
+                "text": [cut_text(make_visible(field), TITLE) for field in row.fields.values()],
                 "tokens": [make_visible(run.tokenizer.shown[token]) for token in ids],
                 "segments": batch["type_ids"][number, : text.shape[-1]].tolist(),
                 "special": [token in (special.cls, special.sep) for token in ids],

@@ -28,10 +28,10 @@ def write_page(module: str, title: str, data: Any, **parts: str) -> str:
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":  # in JSON they occur only in strings
         text = text.replace(character, f"\\u{ord(character):04x}")
-    body = pages.fill(module, **parts)
+    body = pages.fill_template(module, **parts)
     body += f'<script type="application/json" id="data">{text}</script>'
-    style = pages.asset(__file__, ".css") + pages.asset(module, ".css")
-    script = pages.asset(__file__, ".js") + pages.asset(module, ".js")
+    style = pages.read_asset(__file__, ".css") + pages.read_asset(module, ".css")
+    script = pages.read_asset(__file__, ".js") + pages.read_asset(module, ".js")
     return pages.page(title, body, style, script)
 
 
@@ -90,6 +90,6 @@ def make_visible(text: str) -> str:
     return shown
 
 
-def shorten(text: str, most: int) -> str:
+def cut_text(text: str, most: int) -> str:
     """Cut a long text."""
     return text if len(text) <= most else f"{text[:most]}…"

@@ -16,7 +16,7 @@ from bert_jax.interop.runs import TrainedModel
 from bert_jax.predictors.base import OfText, Row
 from bert_jax.reporting import page as pages
 from bert_jax.views import document, vectors
-from bert_jax.views.document import shorten
+from bert_jax.views.document import cut_text
 from bert_jax.views.tables import write_tables
 from bert_jax.views.vectors import Points
 
@@ -70,13 +70,13 @@ def page(
     # t-SNE of thousands of points takes minutes, so it shows the first view only.
     chosen = [start] if method == "tsne" else list(np.ndindex(layers, poolings))
     views = {key: _compute_view(run, shown, key, method, neighbours) for key in chosen}
-    names = [shorten(UNSEEN.sub(" ", name).strip(), SHOWN) for name in shown.names]
+    names = [cut_text(UNSEEN.sub(" ", name).strip(), SHOWN) for name in shown.names]
     if words:
         texts = [str(row + 1).translate(BELOW) for row in shown.rows]
         names = [f"{name}{text}" for name, text in zip(names, texts, strict=True)]
     data = {
         "names": names,
-        "texts": [shorten(UNSEEN.sub(" ", row.fields["text"]).strip(), SHOWN) for row in rows],
+        "texts": [cut_text(UNSEEN.sub(" ", row.fields["text"]).strip(), SHOWN) for row in rows],
         "labels": [row.fields.get("label") for row in rows],
         "rows": shown.rows.tolist(),
         "places": _write_places(shown),
@@ -103,7 +103,7 @@ def page(
         data,
         facts=document.write_facts(run, facts),
         method=described,
-        cosines=pages.section("Cosines", cosines, "box"),
+        cosines=pages.write_section("Cosines", cosines, "box"),
         tables=write_tables(run),
         layers=document.write_options(stages, first),
         poolings=document.write_options([POOLED[name] for name in shown.poolings], start[1]),

@@ -17,7 +17,7 @@ from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.svg import draw
 from bert_jax.views import document
-from bert_jax.views.document import make_visible, shorten
+from bert_jax.views.document import cut_text, make_visible
 
 SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
@@ -39,7 +39,7 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
     options = dataclasses.replace(reader.model.options, **settings, show_steps=True)
     predictor = Unmask(Model(run, options))
     results = list(predictor.encode(rows).answer(options.batch_size))
-    texts = [_collect(row, result) for row, result in zip(rows, results, strict=True)]
+    texts = [_collect_text(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
     drawn = draw(_describe_chart(texts)) if most > 1 else ""
     return document.write_page(
@@ -48,12 +48,12 @@ def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
         {"texts": texts},
         facts=document.write_facts(run, _list_facts(predictor.model.options, texts)),
         rounds=str(most),
-        chart=pages.section("How sure the model was", drawn, "charts"),
+        chart=pages.write_section("How sure the model was", drawn, "charts"),
         tables="".join(map(_write_table, texts)),
     )
 
 
-def _collect(row: Row, result: dict[str, Any]) -> dict[str, Any]:
+def _collect_text(row: Row, result: dict[str, Any]) -> dict[str, Any]:
     """Collect what the page holds of a text: its tokens, and the choices of each round."""
     steps: list[list[dict[str, Any]]] = []
     for revealed in result["steps"]:
@@ -63,7 +63,7 @@ def _collect(row: Row, result: dict[str, Any]) -> dict[str, Any]:
             shown = {**one, "token": make_visible(one["token"]), "probability": chance}
             steps[-1].append(shown)
     return {
-        "text": shorten(make_visible(row.fields["text"]), TITLE) or "(no text)",
+        "text": cut_text(make_visible(row.fields["text"]), TITLE) or "(no text)",
         "final": make_visible(result["text"]),
         "tokens": [make_visible(token) for token in result["tokens"]],
         "steps": steps,

@@ -169,7 +169,7 @@ def render_html(blocks: Sequence[Block]) -> str:
     shown: set[str] = set()
     title, *others = (_render_part(block, 0, shown) for block in blocks)
     body = "".join(others)
-    return title + page.contents(body) + body
+    return title + page.list_contents(body) + body
 
 
 def _render_part(block: Block, depth: int, shown: set[str]) -> str:
@@ -205,10 +205,10 @@ def _render_section(section: Section, depth: int, shown: set[str]) -> str:
         heading = f"<h2>{heading}</h2>"
     elif not section.detail:
         heading = f"<h3>{heading}</h3>"
-    content = page.fold(heading, body) if section.detail else heading + body
+    content = page.fold_body(heading, body) if section.detail else heading + body
     if depth:
         return content
-    return f'\n<section id="{page.anchor(section.title)}">{content}</section>'
+    return f'\n<section id="{page.name_anchor(section.title)}">{content}</section>'
 
 
 def _render_table(table: Table) -> str:

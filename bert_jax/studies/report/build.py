@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bert_jax.reporting import files as figure_files
-from bert_jax.reporting.page import asset, page
+from bert_jax.reporting.page import page, read_asset
 from bert_jax.studies import files, results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import answers
@@ -20,7 +20,7 @@ from bert_jax.studies.report.document import compose
 from bert_jax.studies.report.result_tables import write_differences
 from bert_jax.studies.report.view import View
 
-STYLE = asset(__file__, ".css")
+STYLE = read_asset(__file__, ".css")
 
 
 def write(place: StudyFolder) -> str:
