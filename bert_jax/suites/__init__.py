@@ -159,7 +159,11 @@ def build(names: Sequence[str], **options: Any) -> list[Options]:
     rows = [find_row(name) for name in names]
     source = bool(options.get("source"))
     read = [row.list_options(source) for row in rows]
+    known = [field.name for field in dataclasses.fields(Options)]
     for name, value in options.items():
+        if name not in known:
+            problem = f"suite {', '.join(names)} has no option {name!r}"
+            raise ConfigError(problem, suggest(name, known))
         if value and not any(name in one for one in read):
             flag = "--config.KNOB" if name == "changes" else f"--{name.replace('_', '-')}"
             problem = f"{flag} means nothing to {', '.join(names)}"

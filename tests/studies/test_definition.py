@@ -381,7 +381,7 @@ REFUSED = [
     ({"claims": (dataclasses.replace(CLAIM, point="31 %"),)}, "no point '31 %'", ""),
     ({"published": ("wettig_rate",)}, "no published row", "did you mean 'wettig_rates'"),
     (asks("blmp"), "no suite 'blmp'", "did you mean 'blimp'"),
-    (asks("blimp", limt=3), "--limt means nothing to blimp", ""),
+    (asks("blimp", limt=3), "suite blimp has no option 'limt'", "did you mean 'limit'"),
     (asks("cross_rate", limit=3), "means nothing to cross_rate without a --source", ""),
     (asks("pretrain", changes=(("evals.validation.rte", "0.4"),)), "no knob 'rte'", "'rate'"),
     (asks("pretrain", changes=(("masking.rate", "0.4"),)), "does nothing", "evals."),

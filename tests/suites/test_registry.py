@@ -10,8 +10,6 @@ import pytest
 from bert_jax import cli, evaluate, suites
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
-from bert_jax.studies import measures
-from bert_jax.studies.definition import Suite
 
 
 @pytest.mark.parametrize("name", sorted(suites.SUITES))
@@ -58,12 +56,9 @@ def test_build_refuses_options_that_do_nothing(asked, said):
     assert str(refused.value) == said
 
 
-@pytest.mark.parametrize("name", sorted(suites.SUITES))
-def test_studies_ask_for_suites_with_metrics(name):
-    """Heads over labels come to a cell by an evaluation that fine-tunes."""
-    asked = Suite(name, (("batch_size", 8),))
-    if name in TASKS or name == "glue":
-        with pytest.raises(ConfigError, match=f"no suite '{name}' for a study"):
-            measures._check_suite(asked)
-    else:
-        measures._check_suite(asked)
+@pytest.mark.fault(20)
+def test_build_suggests_the_option_that_is_meant():
+    with pytest.raises(ConfigError) as refused:
+        suites.build(["nelbo"], drws=3)
+    assert str(refused.value) == "suite nelbo has no option 'drws'"
+    assert refused.value.hint.startswith("did you mean 'draws'?")
