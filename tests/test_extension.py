@@ -99,7 +99,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.batch import SPECIAL
 from bert_jax.interop import export
 exported = lambda config: export.find_family(config, SPECIAL)
-for refuse, metric in ((exported, ""), (validation.check, "mine_accuracy")):
+for refuse, metric in ((exported, ""), (validation.check_rules, "mine_accuracy")):
     saves = dataclasses.replace(config.checkpoints, best=metric)
     try:
         refuse(dataclasses.replace(config, checkpoints=saves))

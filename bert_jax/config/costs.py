@@ -98,13 +98,13 @@ def _sum_flops(
 ) -> float:
     """Count the matmuls of the forward pass, and twice as many of the backward pass.
 
-    A layer multiplies each token with 4 D x D (5 with a gate of attention) and 2 (3 when gated)
-    D x F, and each pair of tokens twice over D. With relative positions it multiplies each bucket
-    of distances with 2 D x D, and each token twice with the vectors of all buckets. Embeddings of
-    another width E are multiplied with E x D. The MLM head multiplies each predicted token with
-    D x E and E x V, or with D x V only. The head of `replaced` multiplies each token with D x D and
-    D. Left out are lookups, norms, layer weights, the choice of each pair's bucket, and the
-    optimizer.
+    A layer multiplies each token with 4 matrices D x D (5 with a gate of attention) and with 2
+    matrices D x F (3 when gated). It multiplies each pair of tokens twice over D. With relative
+    positions it multiplies each bucket of distances with 2 D x D, and each token twice with the
+    vectors of all buckets. Embeddings of another width E are multiplied with E x D. The MLM head
+    multiplies each predicted token with D x E and E x V, or only with D x V. The head of `replaced`
+    multiplies each token with D x D and D. Left out are lookups, norms, layer weights, the choice
+    of each pair's bucket, and the optimizer.
     """
     width = config.model.shape[1]
     products = predictions * _count_word_weights(config, vocab_size, tied=True)

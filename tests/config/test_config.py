@@ -194,30 +194,6 @@ def test_shipped_config_says_how_to_run_it(file):
     assert f"--config=configs/{file.name}" in docstring
 
 
-def test_load_file_takes_an_argument_and_a_base(tmp_path):
-    (tmp_path / "base.py").write_text(
-        "from bert_jax.config import default\n"
-        "def get_config(seed='0'):\n    c = default()\n    c.seed = int(seed)\n    return c\n"
-    )
-    (tmp_path / "diff.py").write_text(
-        "from bert_jax.config import load_file\n"
-        "def get_config():\n    c = load_file('base.py:7', beside=__file__)\n"
-        "    c.masking.rate = 0.4\n    return c\n"
-    )
-    found = config.to_dict(config.resolve(config.load_file(f"{tmp_path}/diff.py")))
-    usual = config.to_dict(config.resolve(config.default()))
-    changed = {"seed": (0, 7), "masking.rate": (0.15, 0.4)}
-    assert config.differences(usual, found) == changed
-
-
-def test_preset_file_has_the_text_of_pretraining():
-    found = config.resolve(config.load_file(f"{CONFIGS}/preset.py:mosaic,medium"))
-    paper = config.resolve(config.load_file(f"{CONFIGS}/pretrain.py:medium"))
-    for section in ("corpus", "checkpoints", "evals", "logging"):
-        assert getattr(found, section) == getattr(paper, section)
-    assert (found.model.shape[:2], found.model.position) == ((8, 512), "alibi")
-
-
 @pytest.mark.parametrize("name", PRESETS)
 def test_preset_names_only_what_differs(name):
     defaults = config.flat(config.to_dict(knobs.Config()))

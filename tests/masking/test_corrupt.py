@@ -156,7 +156,6 @@ def test_corrupt_batch_masks_short_rows_at_the_rate(rate, nearest):
 
 @given(
     BATCHES,
-    equal_rows,
     st.sampled_from([(0.15, 0.4), (0.15, 0.3), (0.2, 0.25)]),
     st.sampled_from(["unbiased", "nearest"]),
     st.integers(0, 2**31),
