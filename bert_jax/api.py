@@ -305,7 +305,7 @@ def default_config(preset: str = "") -> Any:
 def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
     """Train a config (a ConfigDict or a Config) in a folder, from where that is; return the run.
 
-    `options` are those of `train.run`. A dry run prints the plan, makes no run and returns None.
+    `options` are passed to `train.run`. A dry run prints the plan, makes no run and returns None.
     """
     from bert_jax import train
 
@@ -318,7 +318,7 @@ def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
     """Compute the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
 
-    `options` are those of the suite, by the names of the flags; a config may be a ConfigDict.
+    `options` are the flags of the suite, by name; a config may be a ConfigDict.
     """
     from bert_jax import suites
 

@@ -89,11 +89,11 @@ class Special(NamedTuple):
 
     @property
     def separators(self) -> int:
-        """Return how many separators stand between the two texts of a pair."""
+        """The number of separators between the two texts of a pair."""
         return 1
 
     def added(self, texts: int) -> int:
-        """Return how many special tokens a row of one text or two has."""
+        """Count the special tokens of a row of one text or two."""
         return 2 + (texts - 1) * self.separators
 
 
@@ -104,7 +104,7 @@ class TwoSeparators(Special):
 
     @property
     def separators(self) -> int:
-        """Return how many separators stand between the two texts of a pair."""
+        """The number of separators between the two texts of a pair."""
         return 2
 
 

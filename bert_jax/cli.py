@@ -165,7 +165,8 @@ def _explain(error: Exception) -> UserError | None:
 
 def _discard_output() -> None:
     """Send what is left to be printed nowhere: Python would fail to print it at the end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    with contextlib.suppress(OSError):  # a stream that a program put there has no descriptor
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
@@ -221,7 +222,7 @@ class Call:
 
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
-    """Return the checked config of --config and its overrides; --source replaces a task's data."""
+    """Read and check the config of --config and its overrides; `source` replaces a task's data."""
     from bert_jax import config
     from bert_jax.config import knobs
 

@@ -88,7 +88,7 @@ class IncompleteError(UserError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message, or the error's repr if it has no message."""
+    """Cut an error's message to its first line; an error without a message is its repr."""
     return (str(error).strip().splitlines() or [repr(error)])[0]
 
 
@@ -101,7 +101,7 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 
 def suggest_path(path: str | os.PathLike) -> str:
-    """Return the hint for a path where nothing is: the most similar name next to it, or ""."""
+    """Suggest the most similar name next to a path where nothing is; "" if none is similar."""
     given = Path(path).expanduser()
     names = os.listdir(given.parent) if given.parent.is_dir() else []
     close = difflib.get_close_matches(given.name, names, n=1, cutoff=0.6)

@@ -48,8 +48,8 @@ def run(
 ) -> None:
     """Export a checkpoint; print the folder, the transformers class and the step as JSON.
 
-    Of a run with a generator it is the discriminator, or the `generator`. With `push`, ORG/NAME,
-    the folder is then uploaded to the hub, and its address is printed too.
+    A run with a generator exports its discriminator, or the `generator`. With `push`, ORG/NAME, the
+    folder is then uploaded to the hub, and its address is printed too.
     """
     from bert_jax.interop import export, runs
 

@@ -1,4 +1,4 @@
-"""Parameters a run starts from: fresh ones, or those of another model as far as they fit.
+"""Parameters that a run starts from: fresh, or from another model as far as they fit.
 
 A parameter that does not fit is an error that names it, unless `init_fresh` says that it may start
 fresh. `init_fresh_layers` starts the top of an encoder fresh although it fits (Zhang et al., 2021).

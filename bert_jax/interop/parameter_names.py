@@ -100,7 +100,7 @@ def check_shapes(
     vocab_size: int,
     where: str,
 ) -> None:
-    """Compare names and shapes of a file with those of a model.
+    """Compare the names and shapes of a file with the parameters of a model.
 
     Args:
       stored: name there -> shape of every tensor of the file.
@@ -185,7 +185,7 @@ def _flatten(groups: np.ndarray) -> np.ndarray:
 
 
 def _shape_theirs(name: str, shape: Shape, vocab_size: int) -> Shape:
-    """Return the shape there of one of our tensors, or of its part of a fused one."""
+    """Find the shape that one of our tensors has there; of a fused tensor, its part."""
     if name in PADDED:
         return (vocab_size, *shape[1:])
     if name.endswith("/kernel"):

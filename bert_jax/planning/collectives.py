@@ -1,4 +1,4 @@
-"""Read the collectives of a compiled program from its text, and count those of loops out.
+"""Read the collectives of a compiled program from its text; loops count with their trips.
 
 XLA's own cost analysis counts the body of a loop once. Here a collective counts as often as it
 runs: the body of a loop times its trips, which XLA writes next to the loop.
@@ -153,7 +153,7 @@ def _list_called(line: str) -> list[str]:
 
 
 def _list_results(match: re.Match[str]) -> tuple[Array, ...]:
-    """List the arrays that a collective results in; those of a start follow its operands."""
+    """List the results of a collective; an asynchronous start lists its operands before them."""
     arrays = tuple(
         Array(dtype, tuple(int(size) for size in dims.split(",") if size))
         for dtype, dims in _ARRAY.findall(match["types"])

@@ -27,7 +27,7 @@ LESS = 4  # a batch that does not compile is compiled again with so many times f
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """An update, compiled for a target; numbers are those of a device and an update."""
+    """An update, compiled for a target; numbers are per device and update."""
 
     config: knobs.Config
     target: Target
