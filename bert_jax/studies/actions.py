@@ -188,10 +188,7 @@ def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> 
     from bert_jax.studies.report import compare, power  # scipy takes a while to load
 
     study = named.study
-    points = {
-        tuple(cell.labels.items()): (dict(cell.labels), {*cell.evaluations}) for cell in cells
-    }
-    known = [*points.values()]
+    known = [(cell.labels, set(cell.evaluations)) for cell in cells]
     asked = [claimed for claimed in study.claims if compare.find_claimed_places(claimed, known)]
     if not asked:
         return []

@@ -85,16 +85,6 @@ def test_trend_has_intervals_over_seeds(view):
     assert [row[0] for row in rows] == ["tokens", "parameters"]
 
 
-def test_figure_has_best_rates_with_intervals(view):
-    ((name, chart),) = fit(view)[0].draw().items()
-    assert name == "masking.rate_validation_mlm_loss_best"
-    assert [series.name for series in chart.series] == ["2 x 64", "2 x 128"]
-    for series in chart.series:
-        for (x, value), (at, low, high) in zip(series.points, series.whiskers, strict=True):
-            assert x == at
-            assert low < value < high
-
-
 def test_best_rates_at_equal_flops_are_the_same(view):
     """A budget changes nothing in the planted study."""
     by_tokens, by_flops = fit(view)

@@ -101,17 +101,6 @@ def test_resamples_are_alike_for_all_cells():
     assert found["b"].std() > 0.1
 
 
-def test_resamples_of_other_examples_are_another_group():
-    """Examples of equal counts are no equal examples."""
-    ones = np.ones(50)
-    cells = dict.fromkeys("ab", (ones, ones, b"x"))
-    cells |= {"c": (ones, 2 * ones, b"x"), "d": (ones, ones, b"y")}
-    known = compare.resample_examples(cells)
-    assert known["a"].group == known["b"].group
-    assert len({one.group for one in known.values()}) == 3
-    assert np.allclose(known["c"].values, 0.5)
-
-
 # --- from a workdir -------------------------------------------------------------------------------
 
 
@@ -187,19 +176,6 @@ def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
     }
     kept = [losses["40 %", seed] - losses["15 %", seed] for seed in (0, 1, 3)]
     assert one.mean == pytest.approx(np.mean(kept))
-
-
-def test_difference_without_examples_has_a_t_interval(tmp_path):
-    """The interval of one difference is then that of a paired t test over seeds."""
-    place = build(tmp_path)
-    one = compared(place, "pos/accuracy")["2 x 64", "40 %"]
-    assert (one.pairs, one.examples, one.examples_error) == (3, 0, 0.0)
-    (family,) = read_view(place).families("masking.rate")
-    base, arm = (
-        [run.metrics["pos/accuracy"] for run in family.runs[label]] for label in ("15 %", "40 %")
-    )
-    theirs = stats.ttest_rel(arm, base)
-    assert (one.low, one.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
 
 
 @pytest.mark.parametrize("change", ["other", "unnamed", "fewer"])

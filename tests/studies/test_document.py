@@ -18,7 +18,6 @@ from bert_jax.masking import quotas
 from bert_jax.reporting import page
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import actions
 from bert_jax.studies.definition import Comparison, Study, variants
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import answers, build, compare
@@ -39,7 +38,7 @@ from bert_jax.studies.report.blocks import (
 )
 from bert_jax.studies.report.result_tables import tabulate_ledger
 from bert_jax.studies.report.view import View
-from tests import chromium, study_workdir, texts
+from tests import chromium, study_workdir
 from tests.studies.views import LOSS, build_view, compose, read_view
 from tests.study_workdir import SIZES, masking_rate
 
@@ -246,12 +245,6 @@ def test_ledger_names_schedules_and_views(changes, said, tmp_path):
     assert table.rows[0][1].replace(SPACE, " ") == said
 
 
-def test_published_numbers_are_of_another_scale(blocks):
-    said, table = find_section(blocks, "Published: ").blocks
-    assert said.text.startswith("Another scale: BERT-large")
-    assert table.rows[3] == ["40 %", "84.5", "91.6", "88.1", "92.8"]
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -328,34 +321,12 @@ def test_report_has_all_files_and_again_alike(tmp_path):
     assert read_files() == first
 
 
-def test_report_is_made_from_tables_alone(view, tmp_path, capsys):
-    """study.json and results.csv are kept, cells and values of single examples are not."""
-    for name in ("study.json", "results.csv"):
-        (tmp_path / name).write_bytes((view.place.workdir / name).read_bytes())
-    actions.report(tmp_path)
-    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "report.html")
-    best = r"\| Validation MLM loss \|.*?\| 2 x 64 \| .*? ± "
-    ours, theirs = (
-        re.search(best, text, re.DOTALL)[0]
-        for text in ((tmp_path / "summary.md").read_text(), render_markdown(compose(view)))
-    )
-    assert ours == theirs
-
-
 def test_report_needs_no_jax():
     names = ("report.collect", "report.build", "definition")
     code = f"import sys\nfor n in {names}: __import__('bert_jax.studies.' + n)\n"
     code += "print([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-@pytest.mark.slow
-def test_report_bears_a_backend_that_is_not_here(view):
-    """Jupyter names one in the environment, and matplotlib refuses what it cannot import."""
-    words = ("study", "report", f"--workdir={view.place.workdir}")
-    code, _, err = texts.run(*words, MPLBACKEND="module://matplotlib_inline.backend_inline")
-    assert code == 0, err
 
 
 # --- in a browser ---------------------------------------------------------------------------------
@@ -366,7 +337,7 @@ const drawn = [...document.querySelectorAll('.chart svg')].filter(shows);
 parent.document.body.dataset.measured = JSON.stringify({
   errors: window.errors,
   beyond: document.documentElement.scrollWidth - document.documentElement.clientWidth,
-  cut: [...document.querySelectorAll('.scroll')].filter(shows)
+  cut: [...document.querySelectorAll('.box .scroll')].filter(shows)
     .filter(element => element.scrollWidth > element.clientWidth + 1)
     .map(element => element.textContent.slice(0, 200)),
   first: drawn[0].getBoundingClientRect().width,
@@ -399,10 +370,3 @@ def test_page_of_the_largest_study_is_short(tmp_path):
     whole = whole.replace("</body>", f"<script>{height}</script></body>")
     dumped = chromium.document(tmp_path, whole, width=1400)
     assert int(re.search(r'data-height="(\d+)"', dumped)[1]) <= 4_000
-
-
-@pytest.mark.slow
-def test_link_to_a_section_opens_it(blocks, tmp_path):
-    whole = page.page("t", render_html(blocks), build.STYLE)
-    shown = chromium.document(tmp_path, whole, address="to-what-was-masked")
-    assert re.findall('<section id="([^"]*)"><details open', shown) == ["to-what-was-masked"]

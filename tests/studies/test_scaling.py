@@ -177,15 +177,6 @@ def test_read_at_equal_reads_nothing_without_common_costs():
         fit_at_equal(one, [run.budget for run in one])
 
 
-def test_read_at_equal_leaves_out_runs_without_all_budgets():
-    whole = planted(0.0)
-    part = [r for r in whole if (r.size, r.value, r.seed) != (SIZES[0], 0.6, 1) or r.budget < 6e6]
-    costs = [[run.budget * (1 + run.value) for run in runs] for runs in (whole, part)]
-    read = [set(read_at_equal(*each)[0]) for each in zip((whole, part), costs, strict=True)]
-    left = {run for run in read[0] if (run.size, run.value, run.seed) == (SIZES[0], 0.6, 1)}
-    assert read[1] == read[0] - left
-
-
 def test_fit_at_equal_intervals_hold_a_fixed_best():
     """In at least 90 of 100 studies: readings share runs, and runs a trunk."""
     held = 0

@@ -107,27 +107,6 @@ def test_two_points_have_the_paired_t_interval():
     (gap,) = simultaneous.compare_points(np.stack([b, a])).gaps
     theirs = stats.ttest_rel(a, b)
     assert gap.mean + gap.half == pytest.approx(theirs.confidence_interval(0.95).high)
-    assert not gap.own
-
-
-def test_points_share_one_spread():
-    """Residuals of points and seeds by hand; the quantile is Dunnett's for 10 degrees."""
-    values = np.random.default_rng(4).standard_normal((6, 3))
-    values[3] += 10  # a mean moves no interval
-    residuals = values - values.mean(1, keepdims=True) - values.mean(0) + values.mean()
-    spread = math.sqrt((residuals**2).sum() / 10)
-    compared = simultaneous.compare_points(values)
-    assert (compared.freedom, compared.uneven) == (10, False)
-    assert compared.spread == pytest.approx(spread)
-    shared = [gap.half for gap in compared.gaps if not gap.own]
-    assert shared == pytest.approx([2.99 * spread * math.sqrt(2 / 3)] * len(shared), rel=2e-3)
-    assert len(shared) >= 2
-    # The others have the spread of their own pairs, which is larger.
-    for row, gap in enumerate(compared.gaps, 1):
-        pairs = (values[row] - values[0]).std(ddof=1) / math.sqrt(3)
-        if gap.own:
-            assert gap.half == pytest.approx(2.99 * pairs, rel=2e-3)
-            assert pairs > spread * math.sqrt(2 / 3)
 
 
 def test_uneven_spreads_fall_back_to_the_pairs():
@@ -180,11 +159,6 @@ def test_summary_has_the_t_interval_of_scipy(values):
     interval = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     assert (found.n, found.deviation) == (len(values), pytest.approx(np.std(values, ddof=1)))
     assert (found.low, found.high) == pytest.approx(tuple(interval))
-
-
-def test_summary_of_one_run_has_no_interval():
-    assert summarize_values([0.7])[:2] == (1, 0.7)
-    assert summarize_values([0.7])[3:] == (-math.inf, math.inf)
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,6 @@ def test_verdict_needs_no_seeds_where_none_help():
     assert judge(make_gain(close, error=0.004)).needed > judge(make_gain(close)).needed
 
 
-def test_verdict_of_one_pair_is_underpowered():
-    assert judge(make_gain(np.array([[0.0], [0.5]]))) == (UNDERPOWERED, None)
-
-
 # --- in a study -----------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from bert_jax.studies.report.best_value import Best
 from bert_jax.studies.report.collect import Family, name_place
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import Judged
-from bert_jax.studies.report.view import View, find_labels, get_metric, summarize
+from bert_jax.studies.report.view import View, get_metric, summarize
 from bert_jax.studies.report.wording import (
     format_amount,
     format_count,
@@ -108,12 +108,11 @@ def _name_best_point(view: View) -> str:
     families = view.families(comparison["axis"])
     if all(find_behind(family, metric, levels)[1] for family in families):
         return f"No point is shown to be better than {words} by {measure}."
-    means = {}
-    for family in families:
-        for label, runs in family.runs.items():
-            labels = find_labels(family) | {comparison["axis"]: label}
-            means[name_place(view.axes, labels) or label] = figures.find_whole_mean(runs, metric)
-    known = {place: mean for place, mean in means.items() if mean == mean}
+    known = {}
+    for runs in view.points().values():
+        mean = figures.find_whole_mean(runs, metric)
+        if mean == mean:
+            known[name_place(view.axes, runs[0].entry.labels)] = mean
     if not known:
         return ""
     choose = min if lower_is_better(metric) else max

@@ -28,6 +28,7 @@ POOLED = 10_000  # more examples than these are resampled in groups of neighbour
 CHUNK = 2_000_000  # weights held at once
 
 Point = tuple[dict[str, str], Collection[str]]  # labels of the axes, names of evaluations
+Place = frozenset[tuple[str, str]]  # labels of the axes
 Arrays = tuple[np.ndarray, np.ndarray, bytes]  # sums and counts of N examples, and their identity
 
 
@@ -47,7 +48,6 @@ class Difference:
     high: float = math.nan
     examples_error: float = 0.0  # standard error over examples, the same ones on both sides
     spread: float = math.nan  # of one run, by which the interval is made
-    own: bool = False  # whether that is the spread of its own pairs
     points: int = 0  # of the family that have the metric, with the baseline
     uneven: bool = False  # whether the spreads of the family differ more than chance allows
 
@@ -169,7 +169,6 @@ def _compare_values(metric: str, family: str, found: _Values, count: int) -> lis
             high=gap.mean + gap.half,
             examples_error=found.errors[row],
             spread=gap.spread,
-            own=gap.own,
             points=known,
             uneven=compared.uneven,
         )
@@ -258,30 +257,30 @@ def count_families(
     Args:
       comparisons: of the study.
       claims: of the study.
-      points: of the study, all axes crossed.
+      points: of the study, all axes crossed; a point may be there several times.
     """
+    planned = _list_planned(points)
     families: set[tuple[Any, ...]] = set()
     for comparison in comparisons:
         axis, baseline = comparison["axis"], comparison["baseline"]
         for metric in comparison["metrics"]:
+            evaluation = metric.partition("/")[0]
             for labels, evaluations in points:
-                base = labels | {axis: baseline}
-                if (
-                    labels.get(axis, baseline) != baseline
-                    and metric.partition("/")[0] in evaluations
-                    and _is_planned(points, base, metric)
-                ):
-                    families.add((metric, axis, frozenset(base.items()), ()))
+                base = frozenset((labels | {axis: baseline}).items())
+                compared = labels.get(axis, baseline) != baseline and evaluation in evaluations
+                if compared and (base, evaluation) in planned:
+                    families.add((metric, axis, base, ()))
     for claimed in claims:
         for place in find_claimed_places(claimed, points):
-            at = frozenset(place.items())
-            families.add((claimed.metric, claimed.axis, at, claimed.more_at or ()))
+            families.add((claimed.metric, claimed.axis, place, claimed.more_at or ()))
     return max(1, len(families))
 
 
-def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> list[dict[str, str]]:
-    """List the labels of each baseline that a claim is about and whose runs are all planned."""
-    places = []
+def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> set[Place]:
+    """Find the labels of each baseline that a claim is about and whose runs are all planned."""
+    planned = _list_planned(points)
+    evaluation = claimed.metric.partition("/")[0]
+    places = set()
     for labels, _ in points:
         if not claimed.place <= set(labels.items()):
             continue
@@ -289,11 +288,10 @@ def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> list[dict[
         if claimed.more_at is not None:
             axis, _, elsewhere = claimed.more_at
             corners += [corner | {axis: elsewhere} for corner in corners]
-        if all(_is_planned(points, corner, claimed.metric) for corner in corners):
-            places.append(corners[1])
+        if all((frozenset(corner.items()), evaluation) in planned for corner in corners):
+            places.add(frozenset(corners[1].items()))
     return places
 
 
-def _is_planned(points: Sequence[Point], labels: Mapping[str, str], metric: str) -> bool:
-    evaluation = metric.partition("/")[0]
-    return any(known == labels and evaluation in evaluations for known, evaluations in points)
+def _list_planned(points: Sequence[Point]) -> set[tuple[Place, str]]:
+    return {(frozenset(labels.items()), name) for labels, names in points for name in names}

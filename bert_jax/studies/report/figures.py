@@ -21,7 +21,6 @@ from bert_jax.studies.report.wording import join_names, name_file
 
 WIDE = 30.0  # an axis whose numbers are so many times apart is logarithmic
 TONES = 10  # of the page's sequence of colours
-POINTS = 120  # of a drawn curve, at most
 CLOSE = 1e-9  # of a budget, by which two of them may differ and be called equal
 PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during training
 
@@ -133,7 +132,6 @@ def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
         shared = sorted(set.intersection(*map(set, seeds))) if seeds else []
         if not shared:
             continue
-        shared = sorted({*shared[:: -(-len(shared) // POINTS)], shared[-1]})
         means = [(step, summarize_values([seed[step] for seed in seeds])) for step in shared]
         band = [(step, mean.low, mean.high) for step, mean in means if mean.n > 1]
         tone = f"q{round(i * (TONES - 1) / max(len(axis.labels) - 1, 1))}"

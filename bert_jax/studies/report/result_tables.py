@@ -60,27 +60,25 @@ class Comparison(NamedTuple):
 
     def tabulate_best(self) -> list[Block]:
         """Tabulate the best point of each family by the first metric, minus the baseline."""
-        if len(self.view.axis(self.spec["axis"]).labels) < 2:
+        if not self.metrics or len(self.view.axis(self.spec["axis"]).labels) < 2:
             return []
+        metric = self.metrics[0]
+        words, levels = find_baseline(self.view, metric)
         rows: list[list[Text]] = []
-        for metric in self.metrics[:1]:
-            words, levels = find_baseline(self.view, metric)
-            for family in self.view.families(self.spec["axis"]):
-                best = find_leader(family, metric, self.base, self.gaps)
-                if best is None:
-                    continue
-                mean = self.write_mean(metric, family, best)
-                gap: Text = "is the baseline"
-                if find_behind(family, metric, levels)[1]:
-                    gap = f"no point is shown to be better than {words}"
-                    rows.append([family.name or pretty(metric), f"none; nearest {best}", mean, gap])
-                    continue
-                if best != self.base:
-                    gap = self.write_gap(metric, family, best)
-                rows.append([family.name or pretty(metric), best, mean, gap])
+        for family in self.view.families(self.spec["axis"]):
+            best = find_leader(family, metric, self.base, self.gaps)
+            if best is None:
+                continue
+            row = [family.name or pretty(metric), best, self.write_mean(metric, family, best)]
+            row.append(self.write_gap(metric, family, best))
+            if best == self.base:
+                row[3] = "is the baseline"
+            if find_behind(family, metric, levels)[1]:
+                row[1] = f"none; nearest {best}"
+                row[3] = f"no point is shown to be better than {words}"
+            rows.append(row)
         minus = f"minus {self.base or 'baseline'} (simultaneous 95{SPACE}%)"
-        title = self._title(self.metrics[0]) if self.metrics else ""
-        return [Table([title, "best point", "mean", minus], rows)] if rows else []
+        return [Table([self._title(metric), "best point", "mean", minus], rows)] if rows else []
 
     def count_others(self) -> Bullets:
         """Count the significant differences by all measures but the first."""

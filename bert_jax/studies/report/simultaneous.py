@@ -37,10 +37,9 @@ class Gap(NamedTuple):
     """A point minus the baseline, with its simultaneous interval."""
 
     pairs: int  # seeds that have both
-    mean: float = math.nan  # over these pairs
-    half: float = math.inf  # of the interval; infinite where there is none
-    spread: float = math.nan  # standard deviation of one value by which the interval is made
-    own: bool = False  # whether the spread of its own pairs counts
+    mean: float  # over these pairs; NaN without any
+    half: float  # of the interval; infinite where there is none
+    spread: float  # standard deviation of one value by which the interval is made
 
 
 class Compared(NamedTuple):
@@ -67,45 +66,32 @@ def compare_points(
     residuals = layout.maker @ values[known]
     spread = math.sqrt(residuals @ residuals / layout.freedom) if layout.freedom else math.nan
     uneven = layout.is_uneven(residuals)
+    points, level = len(values) - 1, LEVEL / families
     gaps = []
     for row in range(1, len(values)):
         both = known[0] & known[row]
         pairs = values[row, both] - values[0, both]
-        error = examples[row - 1] if len(examples) else 0.0
-        level = LEVEL / families
-        gaps.append(_make_gap(pairs, len(values) - 1, level, layout, spread, uneven, error))
+        count = len(pairs)
+        if not count:
+            gaps.append(Gap(0, math.nan, math.inf, math.nan))
+            continue
+        mean = float(pairs.mean())
+        if not layout.freedom or (uneven and count < 2):
+            gaps.append(Gap(count, mean, math.inf, spread))
+            continue
+        pooled = math.sqrt(2 / count) * spread
+        alone = float(pairs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
+        if uneven:
+            # The pairs of this difference alone; the level is divided among the points.
+            half = find_quantile(1, count - 1, level / points) * alone
+        else:
+            common = find_quantile(points, layout.freedom, level, layout.correlation)
+            half = common * max(pooled, alone)
+        if len(examples) and examples[row - 1]:
+            half = math.hypot(half, find_quantile(points, math.inf, level, 0.0) * examples[row - 1])
+        own = uneven or alone > pooled * (1 + 1e-9)
+        gaps.append(Gap(count, mean, half, alone * math.sqrt(count / 2) if own else spread))
     return Compared(tuple(gaps), spread, layout.freedom, uneven)
-
-
-def _make_gap(
-    pairs: np.ndarray,
-    points: int,
-    level: float,
-    layout: _Layout,
-    spread: float,
-    uneven: bool,
-    error: float,
-) -> Gap:
-    """Make the difference that pairs of runs show; `error` is its standard error over examples."""
-    count = len(pairs)
-    if not count:
-        return Gap(0)
-    mean = float(pairs.mean())
-    if not layout.freedom or (uneven and count < 2):
-        return Gap(count, mean, spread=spread)
-    pooled = math.sqrt(2 / count) * spread
-    alone = float(pairs.std(ddof=1)) / math.sqrt(count) if count > 1 else 0.0
-    if uneven:
-        # The pairs of this difference alone; the level is divided among the points.
-        half = find_quantile(1, count - 1, level / points) * alone
-    else:
-        common = find_quantile(points, layout.freedom, level, layout.correlation)
-        half = common * max(pooled, alone)
-    if error:
-        half = math.hypot(half, find_quantile(points, math.inf, level, 0.0) * error)
-    if uneven or alone > pooled * (1 + 1e-9):
-        return Gap(count, mean, half, alone * math.sqrt(count / 2), own=True)
-    return Gap(count, mean, half, spread)
 
 
 # --- the quantile ---------------------------------------------------------------------------------

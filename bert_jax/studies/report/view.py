@@ -67,13 +67,11 @@ class View:
     @functools.cached_property
     def family_count(self) -> int:
         """The number of families of the study, among which the level of intervals is divided."""
-        points: dict[tuple[str, ...], tuple[dict[str, str], set[str]]] = {}
+        points = []
         for result in self.results:
-            labels = result.entry.labels
-            _, evaluations = points.setdefault(tuple(labels.values()), (labels, set()))
-            evaluations |= {metric.partition("/")[0] for metric in result.metrics}
-            evaluations |= set(result.entry.evaluations)
-        return compare.count_families(self.comparisons, self.claims, list(points.values()))
+            found = {metric.partition("/")[0] for metric in result.metrics}
+            points.append((result.entry.labels, found | {*result.entry.evaluations}))
+        return compare.count_families(self.comparisons, self.claims, points)
 
     def families(self, axis: str) -> list[Family]:
         """Group the results by all axes but one."""
