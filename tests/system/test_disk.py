@@ -19,8 +19,6 @@ from tests import saved, texts
 COMMANDS = {
     "evaluate": "evaluate --checkpoint={run} --suite=nsp",
     "report": "report {run}",
-    "reports": "report {run} {other}",
-    "inspect": "inspect attention --model={run} --text=cat",
     "plan": "plan --config={config} --target=cpu:8",
 }
 every_command = pytest.mark.parametrize("command", COMMANDS)
@@ -29,13 +27,11 @@ every_command = pytest.mark.parametrize("command", COMMANDS)
 @pytest.fixture(scope="module")
 def names(base, tmp_path_factory) -> dict[str, Path]:
     """What commands read, by the names in COMMANDS."""
-    folder = tmp_path_factory.mktemp("runs")
     config = texts.configure(base, model__hidden=16)
-    runs = {name: saved.run(folder / name, config, {10: 1.0}) for name in ("run", "other")}
-    for run in runs.values():
-        row = {"step": 10, "time": 1.0, "train/loss": 2.0}
-        (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    return {**runs, "config": Path(base)}
+    run = saved.run(tmp_path_factory.mktemp("runs") / "run", config, {10: 1.0})
+    row = {"step": 10, "time": 1.0, "train/loss": 2.0}
+    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
+    return {"run": run, "config": Path(base)}
 
 
 @pytest.fixture
