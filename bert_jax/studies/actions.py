@@ -112,7 +112,8 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
         engine = engines.make(flags.engine, place, flags.jobs, flags.options)
         _check_processes(cells, engine.processes)
         reuse.take(place, finished)
-        missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished.rows]
+        taken = results.find_taken(place, cells)
+        missing = [cell for cell in _find_missing(place, cells) if cell.id not in taken]
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
         if hidden := len({*place.read_study().get("cells", ())} - {cell.id for cell in cells}):
             notes.append(f"{hidden} cells of an earlier version of the study are not shown")
@@ -170,14 +171,15 @@ def _write_notes(
     named: Named,
     cells: Sequence[Cell],
     missing: Sequence[Cell],
-    finished: reuse.Finished,
+    finished: Mapping[str, Path],
 ) -> list[str]:
     """Write what a user should know: texts, evaluations left out, cells taken, and the power."""
     texts = dict.fromkeys(sameness.name_text(cell.config) for cell in cells)
     notes = [f"text: {', '.join(texts)}"]
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
-    if count := len(finished.folders) + len(finished.rows):
-        notes.append(f"{count} finished cells are taken from {', '.join(finished.sources)}")
+    if finished:
+        sources = ", ".join(reuse.list_sources(finished))
+        notes.append(f"{len(finished)} finished cells are taken from {sources}")
     if missing:
         notes += _describe_power(place, named, cells)
     return notes

@@ -9,11 +9,10 @@ all evaluations, as they are defined now.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bert_jax.errors import ConfigError
+from bert_jax.errors import need
 from bert_jax.studies import tables
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
@@ -21,26 +20,9 @@ from bert_jax.studies.spec import Cell
 LEFT_OUT = shutil.ignore_patterns("*.lock", "error.json")  # of the other study
 
 
-@dataclass(frozen=True)
-class Finished:
-    """Cells that are finished elsewhere: the folder to copy, or the folder of tables, of each."""
-
-    folders: dict[str, Path] = field(default_factory=dict)
-    rows: dict[str, Path] = field(default_factory=dict)
-
-    def __contains__(self, cell: str) -> bool:
-        return cell in self.folders or cell in self.rows
-
-    @property
-    def sources(self) -> list[str]:
-        """The folders that the cells are taken from."""
-        studies = {folder.parents[1] for folder in self.folders.values()}
-        return sorted(str(source) for source in studies | {*self.rows.values()})
-
-
 def find_finished(
     place: StudyFolder, cells: Sequence[Cell], others: Sequence[Path], beside: Path
-) -> Finished:
+) -> dict[str, Path]:
     """Find the cells that this workdir has not trained and that are finished elsewhere.
 
     Args:
@@ -48,46 +30,51 @@ def find_finished(
       cells: all cells of its study.
       others: workdirs of other studies, or folders of tables.
       beside: the folder of study.py, which may have tables.
+
+    Returns:
+      The folder of each such cell, or the folder of the tables that have it.
     """
-    finished = Finished()
-    places = [StudyFolder(other) for other in others]
-    for other in places:
-        if not other.study.exists():
-            problem = f"no study in {other.workdir}"
-            raise ConfigError(problem, "--reuse takes the workdir of another study")
+    for other in others:
+        exists = StudyFolder(other).study.exists()
+        need(exists, f"no study in {other}", "--reuse takes the workdir of another study")
+    finished: dict[str, Path] = {}
     left = [cell for cell in cells if not (place.read_trained(cell.id) or place.is_busy(cell.id))]
-    finished.rows.update(dict.fromkeys(_list_rows(place.taken, left), place.taken))
-    for other in [*places, StudyFolder(beside)]:
-        left = [cell for cell in left if cell.id not in finished]
+    for study in map(StudyFolder, (place.taken, *others, beside)):
         for cell in left:
-            trained = other.read_trained(cell.id)
-            if trained and trained.outcome == "done" and not other.is_busy(cell.id):
-                finished.folders[cell.id] = other.cell(cell.id)
-        left = [cell for cell in left if cell.id not in finished]
-        for folder in (other.taken, *([] if other.cells_folder.exists() else [other.workdir])):
-            finished.rows.update(dict.fromkeys(_list_rows(folder, left), folder))
+            trained = study.read_trained(cell.id)
+            done = trained is not None and trained.outcome == "done"
+            if done and not study.is_busy(cell.id):
+                finished.setdefault(cell.id, study.cell(cell.id))
+        for folder in (study.taken, study.workdir):
+            whole = folder == study.taken or not study.cells_folder.exists()
+            if whole and (folder / tables.EXAMPLES).exists():  # not in an installed package
+                for name, result in tables.read_tables(folder, left).items():
+                    if tables.is_finished(result):
+                        finished.setdefault(name, folder)
     return finished
 
 
-def _list_rows(folder: Path, cells: Sequence[Cell]) -> Iterator[str]:
-    """Yield the cells that are finished in the tables of a folder."""
-    if (folder / tables.EXAMPLES).exists():  # not in an installed package
-        for cell, result in tables.read_tables(folder, cells).items():
-            if tables.is_finished(result):
-                yield cell
+def list_sources(finished: Mapping[str, Path]) -> list[str]:
+    """List the studies that finished cells are taken from."""
+    return sorted({str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()})
 
 
-def take(place: StudyFolder, finished: Finished) -> None:
+def take(place: StudyFolder, finished: Mapping[str, Path]) -> None:
     """Copy cells, each completely or not at all, and add the rows of those without folders."""
-    for cell, source in finished.folders.items():
+    rows: dict[Path, set[str]] = {}
+    for cell, source in finished.items():
+        if source.name != cell:
+            rows.setdefault(source, set()).add(cell)
+            continue
         target = place.cell(cell)
         draft = target.with_name(f".{cell}.copy")
         shutil.rmtree(draft, ignore_errors=True)
         shutil.copytree(source, draft, ignore=LEFT_OUT)
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)
-    for folder in {*finished.rows.values()} - {place.taken}:
-        _add_rows(place.taken, folder, {c for c, other in finished.rows.items() if other == folder})
+    rows.pop(place.taken, None)
+    for folder, cells in rows.items():
+        _add_rows(place.taken, folder, cells)
 
 
 def _add_rows(target: Path, source: Path, cells: set[str]) -> None:

@@ -174,7 +174,8 @@ class Worker:
         for folder, (cell, _) in jobs.items():
             if not self._place.read_trained(cell.id):
                 write_end(folder)
-        _raise_if(stop)
+        if stop:
+            raise Stopped("stopped, with everything saved", "the same command continues")
 
     def _train_together(
         self,
@@ -259,7 +260,8 @@ class Worker:
                 problem = f"{folder}: the last evaluation is missing from the metrics"
                 raise DataError(problem, "it is fine-tuned again")
             self._place.write_result(cell, name, scores, seconds, {}, error)
-        _raise_if(stop)
+        if stop:
+            raise Stopped("stopped, with everything saved", "the same command continues")
 
 
 def remove_outdated(config: Config, folder: Path) -> None:
@@ -300,11 +302,6 @@ def _writes() -> bool:
     import jax
 
     return jax.process_index() == 0
-
-
-def _raise_if(stop: bool) -> None:
-    if stop:
-        raise Stopped("stopped, with everything saved", "the same command continues")
 
 
 def _print_error(error: Exception) -> None:

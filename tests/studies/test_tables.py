@@ -50,7 +50,7 @@ def copy_tables(place: StudyFolder, folder: Path) -> StudyFolder:
     return StudyFolder(folder)
 
 
-def take(whole: StudyFolder, cells: list[Cell], *others: StudyFolder) -> reuse.Finished:
+def take(whole: StudyFolder, cells: list[Cell], *others: StudyFolder) -> dict[str, Path]:
     """Take cells as a launch does; the workdir then lists these cells alone."""
     folders = [other.workdir for other in others]
     finished = reuse.find_finished(whole, cells, folders, whole.workdir / "nowhere")
@@ -172,8 +172,8 @@ def test_parts_make_one_study(tmp_path):
     tabled = copy_tables(parts[1], tmp_path / "tabled")
     whole, cells = StudyFolder(tmp_path / "whole"), expand(define())
     finished = take(whole, cells, parts[0], tabled)
-    seeds = {cell.seed for cell in cells if cell.id in finished.folders}
-    assert (seeds, len(finished.rows)) == ({0}, 2)
+    seeds = {cell.seed for cell in cells if finished[cell.id].name == cell.id}
+    assert (seeds, len(finished)) == ({0}, 4)
     for result in results.read_results(whole):
         source = parts[result.entry.seed]
         (other,) = [r for r in results.read_results(source) if r.entry.id == result.entry.id]
@@ -206,8 +206,8 @@ def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
     for study, source in ((more, kept), (other, kept), (more, place)):
         empty = StudyFolder(tmp_path / "empty")
         found = reuse.find_finished(empty, expand(study), [source.workdir], tmp_path)
-        counts.append((len(found.rows), len(found.folders)))
-    assert counts == [(0, 0), (0, 0), (0, 4)]
+        counts.append(len(found))
+    assert counts == [0, 0, 4]
 
 
 @pytest.mark.fault(25)
@@ -226,7 +226,7 @@ def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
     begun = study_workdir.build(
         tmp_path / "begun", define(), lambda cell: next(states), examples=5, lines=8
     )
-    assert len(take(begun, expand(define()), kept).rows) == 4
+    assert len(take(begun, expand(define()), kept)) == 4
     assert progress.look(begun).counts["done"] == 4
     worker.work(begun, *begun.groups(), lambda *_, **__: pytest.fail("it is trained again"))
     assert not [*begun.cells_folder.glob("*/trained.json")]
