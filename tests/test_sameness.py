@@ -244,17 +244,3 @@ def test_study_report_refuses_text_that_was_replaced(place, folder, capsys):
         ConfigError, match=rf"was trained on other data than {folder / 'corpus'} holds now"
     ):
         actions.report(place.workdir)
-
-
-@pytest.mark.fault(7)
-def test_study_report_refuses_cells_of_different_texts(place, folder):
-    shutil.rmtree(folder / "corpus")  # a report does not need it
-    actions.report(place.workdir)
-    one = place.cell(place.cells()[1].id)
-    said = json.loads((one / "environment.json").read_text())
-    (one / "environment.json").write_text(json.dumps(said | {"corpus": "0" * 64}))
-    with pytest.raises(
-        ConfigError, match=rf"{one} were trained on different data, and both name files"
-    ) as error:
-        actions.report(place.workdir)
-    assert error.value.code == 2

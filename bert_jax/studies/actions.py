@@ -92,7 +92,8 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
     cells = definition.expand(named.study, size)
     validation.warn_of_warmup(*(cell.config for cell in cells))
     study, cells = definition.select(named.study, cells, flags.only)
-    named, place = dataclasses.replace(named, study=study), StudyFolder(Path(workdir))
+    named = dataclasses.replace(named, study=study)
+    place = StudyFolder(Path(workdir))
     _check_same(place, named, cells)
     finished = reuse.find_finished(place, cells, flags.reuse, named.beside)
     missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished]

@@ -78,7 +78,8 @@ def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Stu
     if not isinstance(study, Study):
         problem = f"{file}: get_study returned {type(study).__name__}"
         raise ConfigError(problem, "it returns a Study")
-    settled, changes = _list_settled(study), list(overrides)
+    settled = _list_settled(study)
+    changes = list(overrides)
     for knob, _ in changes:
         said = f"config.{knob} is not set by the base: {settled.get(knob)}"
         need(knob not in settled, said, "edit the study")
@@ -165,7 +166,8 @@ def _resolve(
       that have no effect in it.
     """
     changes = dict(change for point in points for change in point.changes)
-    tree, size = configs.copied(study.base), None
+    tree = configs.copied(study.base)
+    size = None
     configs.assign(tree, changes)
     if budget := study.budget:
         configs.assign(tree, {"steps": LONG})

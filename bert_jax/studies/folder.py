@@ -216,7 +216,8 @@ class StudyFolder:
             packed = io.BytesIO()
             np.savez_compressed(packed, **dict[str, Any](each))
             disk.write(self.each(cell.id, name), packed.getvalue())
-        spec, now = hash_evaluation(cell, name), files.tell_time()
+        spec = hash_evaluation(cell, name)
+        now = files.tell_time()
         files.write_json(path, Evaluated(spec, dict(metrics), seconds, error, now))
 
     def read_arrays(self, cell: Cell, name: str) -> dict[str, np.ndarray]:
@@ -254,7 +255,8 @@ class StudyFolder:
 
     def read_last_metrics(self, cell: str) -> dict[str, Any]:
         """Read the newest value of every metric in the end of a cell's metrics.jsonl."""
-        path, newest = self.cell(cell) / METRICS, dict[str, Any]()
+        path = self.cell(cell) / METRICS
+        newest: dict[str, Any] = {}
         if not path.exists():
             return newest
         with opening.regular(path, DataError) as file:
@@ -274,8 +276,10 @@ class StudyFolder:
 
     def read_state(self, cell: Cell) -> State:
         """Derive the state of a cell from its folder."""
-        trained, failure = self.read_trained(cell.id), self.read_failure(cell.id)
-        last, missing = self.read_last_metrics(cell.id), tuple(self.missing(cell))
+        trained = self.read_trained(cell.id)
+        failure = self.read_failure(cell.id)
+        last = self.read_last_metrics(cell.id)
+        missing = tuple(self.missing(cell))
         name, error = "waiting", trained.error if trained else ""
         if trained and trained.outcome == "diverged":
             name = "diverged"

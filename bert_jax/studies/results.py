@@ -37,7 +37,8 @@ def gather_cells(place: StudyFolder) -> list[Result]:
     if not place.study.exists():
         hint = "`bert-jax study run STUDY --workdir=…` makes one"
         raise DataError(f"no study in {place.workdir}", hint)
-    cells, begun = place.cells(), find_begin(place)
+    cells = place.cells()
+    begun = find_begin(place)
     known = find_taken(place, cells)
     if not place.cells_folder.exists():
         known |= tables.read_tables(place.workdir, cells, begun)
@@ -81,7 +82,8 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
     for point in tables.read_csv(place.taken / tables.CURVES) if taken else ():
         curves[point["cell"]].append(point)
     examples = tables.Examples(place.taken)
-    known, sizes = {cell.id: cell for cell in cells}, _count_together(place)
+    known = {cell.id: cell for cell in cells}
+    sizes = _count_together(place)
     arrays: tables.Arrays = {}
     points: list[tables.Row] = []
     for cell in cells:

@@ -44,7 +44,8 @@ def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
     """
     known: dict[str, tuple[str, list[str]]] = {}
     for result in found:
-        cell, config = result.entry, result.entry.config
+        cell = result.entry
+        config = result.entry.config
         for name, fingerprints in result.data.items():
             if name and name not in cell.evaluations:
                 continue

@@ -85,7 +85,9 @@ def read_row(cell: Cell, row: Row, history: History, begun: str, taken: bool) ->
         for key, value in row.items()
         if "/" in key and key.partition("/")[0] in cell.evaluations and value != ""
     }
-    step, steps, missing = int(row["step"]), int(row["steps"]), tuple(row["missing"].split())
+    step = int(row["step"])
+    steps = int(row["steps"])
+    missing = tuple(row["missing"].split())
     objects = {name: json.loads(row[name] or "{}") for name in OBJECTS}
     return Result(
         entry=cell,
@@ -124,7 +126,8 @@ def _read_histories(path: Path) -> dict[str, History]:
     with _naming_damage(path, KeyError, ValueError):
         for row in read_csv(path):
             kind, _, name = row["metric"].partition("/")
-            step, value = int(row["step"]), float(row["value"])
+            step = int(row["step"])
+            value = float(row["value"])
             if kind == "eval":
                 curves[row["cell"]].setdefault(name, []).append((step, value))
             else:

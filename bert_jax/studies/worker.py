@@ -245,7 +245,8 @@ class Worker:
             changes = {"data_seed": cell.config.data_seed} | dict(settings["changes"])
             tree = recipes.finetuning(settings["task"], str(self._find_last(cell)), changes)
             tree.seed = cell.seed
-            config, folder = resolve(tree), self._place.finetune(cell.id, name)
+            config = resolve(tree)
+            folder = self._place.finetune(cell.id, name)
             remove_outdated(config, folder)
             jobs.append((config, folder))
         diverged: dict[Path, DivergedError] = {}

@@ -42,7 +42,8 @@ class Local:
             busy = {slot for slot, process in self._slots.items() if process.poll() is None}
             slot = min({*range(self._jobs)} - busy)
             cores = share_out(self._cores, self._jobs, slot) if self._jobs > 1 else []
-            log, variables = self._place.log(group), self._choose_devices(slot)
+            log = self._place.log(group)
+            variables = self._choose_devices(slot)
             self._slots[slot] = start_worker(self._place.workdir, group, log, variables, cores)
             yield self._slots[slot]
 

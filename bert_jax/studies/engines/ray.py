@@ -33,7 +33,8 @@ class Ray:
 
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
         self._ray = ray = extras.need("ray", "ray", "engine ray")
-        self._place, settings = place, dict(options)
+        self._place = place
+        settings = dict(options)
         address = settings.pop("address", None)
         try:
             amounts = {name: float(text) for name, text in settings.items()}

@@ -81,7 +81,8 @@ class Slurm:
 
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
         submitit = extras.need("submitit", "slurm", "engine slurm")
-        self._submitit, self._place = submitit, place
+        self._submitit = submitit
+        self._place = place
         parameters = {name: _read_value(text) for name, text in options.items()}
         cluster = parameters.pop("cluster", "slurm")
         self._on_slurm = cluster == "slurm"
