@@ -13,6 +13,7 @@ order in which they finish, so every byte of the result is always the same.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import itertools
 import json
@@ -33,7 +34,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.corpus import SOURCES, SPLITS, Prepared
 from bert_jax.data.sentences import Item, split_sentences
 from bert_jax.data.vocabulary import train_vocabulary
-from bert_jax.data.workers import Workers
+from bert_jax.data.workers import run_calls
 from bert_jax.errors import DataError
 from bert_jax.system import disk, folder_locks, jsons, machine
 
@@ -74,55 +75,83 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     begun = time.monotonic()
     settings = config.corpus
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
+    processes = settings.workers or machine.cores()
+    work = _Work(final.with_suffix(".work"), processes, log)
     for note in notes:
         log(f"warning: {note}")
-    work = final.with_suffix(".work")
-    for folder in (work / "spool", work / "encoded", work / "result"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for draft in folder.rglob(".*"):  # what a killed process was writing
-            draft.unlink()
-    with Workers(settings.workers or machine.cores()) as workers:
-        log(
-            f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
-            f"{workers.count} workers"
-        )
-        facts = _read(work / "spool", items, config, workers, log)
-        names = [name for task in facts.pop("tasks") for name in task["parts"]]
-        of_parts = [encode.read_records(work / "spool", name) for name in names]
-        records = np.concatenate([np.zeros(0, encode.RECORD), *of_parts])
-        sides, starts, counts = choose_sides(records, settings)
-        facts |= counts
-        _check_text(settings, facts, sides)
-        edges = np.cumsum([len(part) for part in of_parts])[:-1]
-        parts = dict(zip(names, np.split(sides, edges), strict=True))
-        tokenizer = _learn_vocabulary(work, config.tokenizer, parts, log)
-        calls = {
-            work / "encoded" / f"{name}.npz": (work / "spool", name, *chosen, work / "tokenizer")
-            for name, *chosen in zip(names, parts.values(), np.split(starts, edges), strict=True)
-        }
-        missing = [(*call, file) for file, call in calls.items() if not file.is_file()]
-        _run(workers, "encode", encode.encode_part, missing, len(calls), log)
-    encode.load_words.cache_clear()  # with one worker, it was this process
-    result = work / "result"
+    log(
+        f"preparing {settings.source} {settings.path} in {final}: {len(items)} items, "
+        f"{processes} workers"
+    )
+    facts, names = _read(work, items, config)
+    of_parts = [encode.read_records(work.spool, name) for name in names]
+    records = np.concatenate([np.zeros(0, encode.RECORD), *of_parts])
+    sides, starts, counts = choose_sides(records, settings)
+    facts |= counts
+    _check_text(settings, facts, sides)
+    edges = np.cumsum([len(part) for part in of_parts])[:-1]
+    parts = dict(zip(names, np.split(sides, edges), strict=True))
+    tokenizer = _learn_vocabulary(work, config.tokenizer, parts)
+    files = _encode(work, parts, np.split(starts, edges))
     manifest: dict[str, Any] = {
         "format": corpora.FORMAT,
         "fingerprint": fingerprint,
         "text": corpora.digest_text(settings, final.parent),
-        "splits": {split: _join(result, list(calls), split, tokenizer.size) for split in SPLITS},
+        "splits": {split: _join(work.result, files, split, tokenizer.size) for split in SPLITS},
         "tokenizer": {name: getattr(tokenizer, name) for name in ("hash", "size", "lowercase")},
         "corpus": dataclasses.asdict(dataclasses.replace(settings, cache="", workers=0)),
         "tokenizer_settings": dataclasses.asdict(config.tokenizer),
     }
-    empty = np.array([_load(file, "empty") for file in calls]).sum(axis=0).tolist()
+    empty = np.array([_load(file, "empty") for file in files]).sum(axis=0).tolist()
     facts["empty"] += empty[0]
     facts["empty_sentences"] = empty[1]
-    facts |= {
-        "source": settings.source,
-        "fingerprint": fingerprint,
-        "validation_fraction": settings.validation_fraction,
-        "vocab_size": tokenizer.size,
-    }
+    facts |= {"source": settings.source, "fingerprint": fingerprint}
+    facts["validation_fraction"] = settings.validation_fraction
+    _finish(work.result, manifest, facts, notes, tokenizer)
+    work.result.replace(final)
+    shutil.rmtree(work.folder)
+    log(f"prepared in {time.monotonic() - begun:.1f} s")
+
+
+class _Work:
+    """The work folder of a corpus that is being prepared, and how its steps run."""
+
+    def __init__(self, folder: Path, processes: int, log: Log):
+        self.folder = folder
+        self.processes = processes
+        self.log = log
+        self.spool = folder / "spool"
+        self.encoded = folder / "encoded"
+        self.result = folder / "result"
+        for path in (self.spool, self.encoded, self.result):
+            path.mkdir(parents=True, exist_ok=True)
+            for draft in path.rglob(".*"):  # what a killed process was writing
+                draft.unlink()
+
+    def run(self, function: Callable, calls: dict[Path, tuple]) -> None:
+        """Make the calls of a step whose files are missing, with a bar of progress."""
+        missing = [call for file, call in calls.items() if not file.is_file()]
+        done = len(calls) - len(missing)
+        if missing and done:
+            self.log(f"{function.__name__}: {done} of {len(calls)} were done before")
+        pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two reports
+        results = run_calls(self.processes, function, missing)
+        name = function.__name__.partition("_")[0]
+        options: dict[str, Any] = {"leave": False, "delay": pause, "mininterval": pause}
+        with tqdm.tqdm(results, name, len(calls), initial=done, **options) as bar:
+            collections.deque(bar, maxlen=0)
+
+
+def _finish(
+    result: Path,
+    manifest: dict[str, Any],
+    facts: dict[str, Any],
+    notes: list[str],
+    tokenizer: tokenizers.Tokenizer,
+) -> None:
+    """Write the tokenizer, the counts of tokens and the audit; write the manifest last."""
     tokenizer.save(result)
+    facts["vocab_size"] = tokenizer.size
     for name, counts in manifest["splits"].items():
         split = corpora.open_split(result / name, counts)
         unigrams = audit.count_tokens(split, tokenizer.size)
@@ -133,58 +162,29 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     facts["warnings"] = notes + audit.find_problems(facts)
     for name, value in (("audit.json", facts), ("manifest.json", manifest)):
         disk.write(result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
-    result.replace(final)
-    shutil.rmtree(work)
-    log(f"prepared in {time.monotonic() - begun:.1f} s")
-
-
-def _run(
-    workers: Workers, step: str, function: Callable, calls: list[tuple], total: int, log: Log
-) -> list[Any]:
-    """Run the unfinished calls of the `total` calls of a step, and return their results."""
-    if calls and len(calls) < total:
-        log(f"{step}: {total - len(calls)} of {total} were done before")
-    pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two reports
-    results: list[Any] = [None] * len(calls)
-    with tqdm.tqdm(
-        total=total,
-        initial=total - len(calls),
-        desc=step,
-        leave=False,
-        delay=pause,
-        mininterval=pause,
-    ) as bar:
-        for index, result in workers.run(function, calls):
-            results[index] = result
-            bar.update()
-    return results
 
 
 # --- read -----------------------------------------------------------------------------------------
 
 
-def _read(
-    spool: Path, items: list[Item], config: knobs.Config, workers: Workers, log: Log
-) -> dict[str, Any]:
-    """Read all items, and return the tasks that were done and counts of lines."""
+def _read(work: _Work, items: list[Item], config: knobs.Config) -> tuple[dict[str, Any], list[str]]:
+    """Read all items, and return counts of lines and the names of the parts."""
     lines, several = has_sentence_lines(items, config)
     language = None if lines else config.corpus.language
-    tasks = group_items(items)
-    missing = [
-        (number, task, config.corpus, language, spool)
-        for number, task in enumerate(tasks)
-        if not (spool / f"{number:05d}.json").is_file()
-    ]
-    _run(workers, "read", encode.read_task, missing, len(tasks), log)
-    done = [jsons.read(spool / f"{n:05d}.json", DataError) for n in range(len(tasks))]
-    return {
-        "tasks": done,
-        "lines": sum(task["lines"] for task in done),
-        "bad_lines": sum(task["bad_lines"] for task in done),
-        "first_bad": next((task["first_bad"] for task in done if task["first_bad"]), ""),
+    calls = {
+        work.spool / f"{number:05d}.json": (number, task, config.corpus, language, work.spool)
+        for number, task in enumerate(group_items(items))
+    }
+    work.run(encode.read_task, calls)
+    tasks = [jsons.read(file, DataError) for file in calls]
+    facts = {
+        "lines": sum(task["lines"] for task in tasks),
+        "bad_lines": sum(task["bad_lines"] for task in tasks),
+        "first_bad": next((task["first_bad"] for task in tasks if task["first_bad"]), ""),
         "one_sentence_lines": lines,
         "lines_with_several": several,
     }
+    return facts, [name for task in tasks for name in task["parts"]]
 
 
 def group_items(items: list[Item]) -> list[list[Item]]:
@@ -283,22 +283,22 @@ def _check_text(settings: knobs.Corpus, facts: dict[str, Any], sides: np.ndarray
 
 
 def _learn_vocabulary(
-    work: Path, settings: knobs.Tokenizer, parts: dict[str, np.ndarray], log: Log
+    work: _Work, settings: knobs.Tokenizer, parts: dict[str, np.ndarray]
 ) -> tokenizers.Tokenizer:
     """Load the given vocabulary or that of an earlier start, or learn one from training text."""
-    folder = work / "tokenizer"
+    folder = work.folder / "tokenizer"
     if folder.is_dir():
         return tokenizers.load(folder)
     if settings.path:
         tokenizer = corpora.load_vocabulary(settings)
     else:
-        log(f"vocabulary: training {settings.vocab_size:,} pieces")
-        texts = sample_text(corpora.TRAINED_ON, work / "spool", parts)
-        tokenizer = train_vocabulary(texts, settings, work)
-        if tokenizer.size < settings.vocab_size:
-            found = f"the text yields {tokenizer.size:,} pieces"
-            log(f"warning: {found}, not {settings.vocab_size:,}")
-    draft = work / ".tokenizer"
+        size = settings.vocab_size
+        work.log(f"vocabulary: training {size:,} pieces")
+        texts = sample_text(corpora.TRAINED_ON, work.spool, parts)
+        tokenizer = train_vocabulary(texts, settings, work.folder)
+        if tokenizer.size < size:
+            work.log(f"warning: the text yields {tokenizer.size:,} pieces, not {size:,}")
+    draft = work.folder / ".tokenizer"
     tokenizer.save(draft)
     draft.replace(folder)
     return tokenizer
@@ -321,6 +321,17 @@ def sample_text(limit: int, spool: Path, parts: dict[str, np.ndarray]) -> Iterat
                 taken += len(plain)
                 yield plain
             position += len(plain)
+
+
+def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray]) -> list[Path]:
+    """Encode all parts, and return their files."""
+    calls = {}
+    for (name, sides), begins in zip(parts.items(), starts, strict=True):
+        file = work.encoded / f"{name}.npz"
+        calls[file] = (work.spool, name, sides, begins, work.folder / "tokenizer", file)
+    work.run(encode.encode_part, calls)
+    encode.load_words.cache_clear()  # with one worker, it was this process
+    return list(calls)
 
 
 # --- join -----------------------------------------------------------------------------------------

@@ -25,42 +25,34 @@ ONE_CORE = {  # environment of a worker: one core and little address space
 }
 
 
-class Workers:
-    """Processes that call functions; a single worker is this process itself."""
+def run_calls(
+    processes: int, function: Callable, calls: Sequence[tuple]
+) -> Iterator[tuple[int, Any]]:
+    """Call a function of a module with each tuple of arguments, in any order.
 
-    def __init__(self, count: int):
-        self.count = count
-        context = multiprocessing.get_context("spawn")
-        self._pool = futures.ProcessPoolExecutor(count, context, _begin, (os.getpid(),))
-
-    def run(self, function: Callable, calls: Sequence[tuple]) -> Iterator[tuple[int, Any]]:
-        """Call a function of a module with each tuple of arguments, in any order.
-
-        Yields the index and the result of each call. A worker that dies raises Stopped.
-        """
-        if self.count == 1 or len(calls) < 2:
-            yield from ((index, function(*call)) for index, call in enumerate(calls))
-            return
-        try:
-            with _hiding_main():  # processes start while calls are submitted
-                pending = {self._pool.submit(function, *call): i for i, call in enumerate(calls)}
-            for future in futures.as_completed(pending):
-                yield pending[future], future.result()
-        except futures.BrokenExecutor as error:
-            raise Stopped(
-                f"a worker ended in {function.__name__}",
-                "run the same command again, it continues; if memory was short, lower "
-                "config.corpus.workers",
-            ) from error
-
-    def __enter__(self) -> Workers:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Kill every worker at once; the next start repeats the calls that are unfinished."""
+    Yields the index and the result of each call. A single process is this one. A worker that dies
+    raises Stopped. After an error every worker is killed, and the next start repeats its call.
+    """
+    if processes == 1 or len(calls) < 2:
+        yield from ((index, function(*call)) for index, call in enumerate(calls))
+        return
+    context = multiprocessing.get_context("spawn")
+    pool = futures.ProcessPoolExecutor(processes, context, _begin, (os.getpid(),))
+    try:
+        with _hiding_main():  # processes start while calls are submitted
+            pending = {pool.submit(function, *call): index for index, call in enumerate(calls)}
+        for future in futures.as_completed(pending):
+            yield pending[future], future.result()
+    except futures.BrokenExecutor as error:
+        raise Stopped(
+            f"a worker ended in {function.__name__}",
+            "run the same command again, it continues; if memory was short, lower "
+            "config.corpus.workers",
+        ) from error
+    finally:
         for process in multiprocessing.active_children():
             process.kill()
-        self._pool.shutdown(cancel_futures=True)
+        pool.shutdown(cancel_futures=True)
 
 
 @contextlib.contextmanager
