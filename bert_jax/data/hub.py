@@ -43,20 +43,13 @@ class Dataset(NamedTuple):
     revision: str  # a commit, branch or tag; empty is the newest commit
 
 
-class Listing(NamedTuple):
-    """The files of a data set at a commit."""
-
-    commit: str
-    files: tuple[tuple[str, int], ...]  # name, bytes
-
-
 def identify(settings: knobs.Corpus, cache: Path) -> Any:
     """Return data sets, split and commits; a commit that is known needs no network."""
     named = []
     for dataset in _read_path(settings, cache):
         commit = dataset.revision
         if not COMMIT.fullmatch(commit):
-            commit = _list_files(dataset.repository, commit).commit
+            commit, _ = _list_files(dataset.repository, commit)
             commits = _read_commits(cache) | {f"{dataset.repository}@{dataset.revision}": commit}
             logger.info(f"{dataset.repository}: commit {commit} from now on, by {cache / MEMORY}")
             cache.mkdir(parents=True, exist_ok=True)
@@ -70,14 +63,12 @@ def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[st
     found = []
     for dataset in _read_path(settings, cache):
         repository = dataset.repository
-        listing = _list_files(repository, dataset.revision)
-        chosen = _choose_files(dataset, settings.split, listing)
-        size = sum(size for _, size in chosen) / 1e9
-        logger.info(f"{repository}: commit {listing.commit}, {len(chosen)} files, {size:.1f} GB")
-        found += [
-            Item(f"{repository}/{name}", 2 * size, (repository, name, listing.commit))
-            for name, size in chosen
-        ]
+        commit, files = _list_files(repository, dataset.revision)
+        chosen = _choose_files(dataset, settings.split, files)
+        total = sum(chosen.values()) / 1e9
+        logger.info(f"{repository}: commit {commit}, {len(chosen)} files, {total:.1f} GB")
+        for name, size in chosen.items():
+            found.append(Item(f"{repository}/{name}", 2 * size, (repository, name, commit)))
     return found, []
 
 
@@ -124,16 +115,16 @@ def _read_commits(cache: Path) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=8)
-def _list_files(repository: str, revision: str) -> Listing:
-    """Ask the hub for the files of a revision."""
+def _list_files(repository: str, revision: str) -> tuple[str, dict[str, int]]:
+    """Ask the hub for the commit of a revision, and for the bytes of its files by name."""
     import huggingface_hub
 
     with _explain_errors(f"{repository}, revision {revision or 'newest'}"):
         info = huggingface_hub.HfApi().dataset_info(
             repository, revision=revision or None, files_metadata=True
         )
-    found = [(file.rfilename, file.size or 0) for file in info.siblings or ()]
-    return Listing(str(info.sha), tuple(sorted(found)))
+    found = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    return str(info.sha), dict(sorted(found.items()))
 
 
 @contextlib.contextmanager
@@ -153,29 +144,25 @@ def _explain_errors(what: str) -> Iterator[None]:
         raise MissingError(f"{what} cannot be fetched: {first_line(error)[:200]}", HINT) from error
 
 
-def _choose_files(dataset: Dataset, split: str, listing: Listing) -> list[tuple[str, int]]:
-    """Return the parquet files of a data set's folder and split."""
+def _choose_files(dataset: Dataset, split: str, files: dict[str, int]) -> dict[str, int]:
+    """Return the parquet files of a data set's folder and split, by name."""
     name = ":".join(filter(None, dataset[:2]))
-    tables = [file for file in listing.files if file[0].endswith(".parquet")]
+    tables = {file: size for file, size in files.items() if file.endswith(".parquet")}
     below = f"{dataset.folder}/" if dataset.folder else ""
-    own = [file for file in tables if file[0].startswith(below)]
-    folders = ", ".join(sorted({_folder_of(name) for name, _ in tables} - {""})[:20])
+    own = {file: size for file, size in tables.items() if file.startswith(below)}
+    folders = sorted({file.rpartition("/")[0] for file in tables} - {""})
+    hint = f"OWNER/NAME:FOLDER; there are {', '.join(folders[:20])}"
+    if not tables:
+        hint = "--config.corpus.revision=refs/convert/parquet has those that the hub makes"
     if not own:
-        converted = "--config.corpus.revision=refs/convert/parquet has those that the hub makes"
-        hint = f"OWNER/NAME:FOLDER; there are {folders}" if tables else converted
         raise DataError(f"{name} holds no parquet files", hint)
-    chosen = [file for file in own if _split_of(file[0]) == split]
+    chosen = {file: size for file, size in own.items() if _split_of(file) == split}
     if not chosen:
-        known = ", ".join(sorted({_split_of(file) for file, _ in own}))
+        known = ", ".join(sorted(set(map(_split_of, own))))
         raise DataError(f"{name} has no split {split!r}", f"config.corpus.split: one of {known}")
-    if not below and len({_folder_of(file) for file, _ in chosen}) > 1:
-        hint = f"OWNER/NAME:FOLDER; there are {folders}"
+    if not below and len({file.rpartition("/")[0] for file in chosen}) > 1:
         raise DataError(f"{name} holds several texts, each in a folder", hint)
     return chosen
-
-
-def _folder_of(name: str) -> str:
-    return name.rpartition("/")[0]
 
 
 def _split_of(name: str) -> str:

@@ -157,7 +157,7 @@ def test_a_dataset_behind_a_gate_says_how_to_open_it(hub, prepare):
 
 def chosen(monkeypatch, path: str, split: str, *files: str) -> list[str]:
     """The files that are read, of a dataset that holds `files`."""
-    listing = source.Listing(NEW, tuple((name, 1) for name in sorted(files)))
+    listing = NEW, dict.fromkeys(sorted(files), 1)
     monkeypatch.setattr(source, "_list_files", lambda repository, revision: listing)
     settings = knobs.Corpus(source="hub", path=path, split=split)
     items, _ = source.list_items(settings, Path("/nonexistent"))
