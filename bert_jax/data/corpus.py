@@ -92,7 +92,7 @@ def open_corpus(folder: Path) -> Prepared:
     if tokenizer.hash != manifest["tokenizer"]["hash"]:
         raise DataError(f"{folder}: tokenizer.json is not the one that the text was cut by", HINT)
     splits = {name: open_split(folder / name, manifest["splits"][name]) for name in SPLITS}
-    unigrams = _open_array(folder / "unigrams.npy", tokenizer.size)
+    unigrams = open_array(folder / "unigrams.npy", tokenizer.size)
     return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest["fingerprint"])
 
 
@@ -110,13 +110,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 def open_split(folder: Path, counts: dict[str, int]) -> Split:
     """Map the arrays of a split."""
     return Split(
-        _open_array(folder / "tokens.npy", counts["tokens"]),
-        _open_array(folder / "sentence_ends.npy", counts["sentences"]),
-        _open_array(folder / "document_ends.npy", counts["documents"]),
+        open_array(folder / "tokens.npy", counts["tokens"]),
+        open_array(folder / "sentence_ends.npy", counts["sentences"]),
+        open_array(folder / "document_ends.npy", counts["documents"]),
     )
 
 
-def _open_array(file: Path, length: int) -> np.ndarray:
+def open_array(file: Path, length: int) -> np.ndarray:
     """Map an array of a known length; refuse a file that is missing, cut short or another's."""
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
