@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import inspect
 import json
 import sys
-import types
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 from tensorboardX.proto import event_pb2
@@ -146,81 +145,33 @@ def test_tensorboard_on_a_full_disk_is_one_warning(tmp_path, monkeypatch, capsys
     assert "warning: tracker tensorboard: [Errno 28] No space left on device" in said[0]
 
 
-# --- the interfaces of the others -----------------------------------------------------------------
-
-
-class Calls:
-    """Accept any call, and remember it."""
-
-    def __init__(self) -> None:
-        self.made: list[tuple[str, dict[str, Any]]] = []
-
-    def accept(self, name: str, signature: Any, answer: Any = None) -> Any:
-        """Return a function with the parameters of `signature`."""
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            bound = inspect.signature(signature).bind(*args, **kwargs)
-            self.made.append((name, dict(bound.arguments)))
-            return answer
-
-        return call
+# --- the calls of the others ----------------------------------------------------------------------
 
 
 def test_wandb_resumes_the_run_by_its_id(tmp_path, monkeypatch):
-    calls = Calls()
-    run = types.SimpleNamespace(id="abc", url="", dir="here")
-    run.log = calls.accept("log", lambda data, step=None, commit=None: None)
-    run.finish = calls.accept("finish", lambda exit_code=None, quiet=None: None)
-    module = types.ModuleType("wandb")
-
-    def init(project, id, resume, name, dir, config, settings):
-        """Accept what the loop gives."""
-
-    vars(module).update(
-        Settings=lambda console, silent, reinit: None, init=calls.accept("init", init, run)
-    )
+    module = mock.MagicMock()
+    module.init.return_value.id = "abc"
     monkeypatch.setitem(sys.modules, "wandb", module)
-    write_steps(tmp_path / "name", 1, 1, ("wandb",))
-    write_steps(tmp_path / "name", 2, 2, ("wandb",))
-    begun = [arguments for name, arguments in calls.made if name == "init"]
-    assert [arguments["id"] for arguments in begun] == [None, "abc"]
-    assert {arguments["resume"] for arguments in begun} == {"allow"}
-    assert {arguments["name"] for arguments in begun} == {"name"}
-    assert calls.made[1:3] == [
-        ("log", {"data": {"train/loss": 1.0}, "step": 1}),
-        ("finish", {"exit_code": 0}),
-    ]
+    for step in (1, 2):
+        write_steps(tmp_path / "name", step, step, ("wandb",))
+    begun = [call.kwargs for call in module.init.call_args_list]
+    assert [given["id"] for given in begun] == [None, "abc"]
+    assert {given["resume"] for given in begun} == {"allow"}
+    assert {given["name"] for given in begun} == {"name"}
+    run = module.init.return_value
+    assert run.log.call_args_list[0] == mock.call({"train/loss": 1.0}, step=1)
+    run.finish.assert_called_with(exit_code=0)
 
 
 def test_mlflow_logs_to_its_own_run(tmp_path, monkeypatch):
-    calls = Calls()
-    made = types.SimpleNamespace(info=types.SimpleNamespace(run_id="abc"))
-    client = types.SimpleNamespace(
-        create_run=calls.accept("create", lambda experiment_id, run_name=None: None, made),
-        log_param=calls.accept("param", lambda run_id, key, value, synchronous=None: None),
-        update_run=calls.accept("update", lambda run_id, status=None: None),
-        set_terminated=calls.accept("end", lambda run_id, status=None: None),
-    )
-    module = types.ModuleType("mlflow")
-
-    def log_metrics(metrics, step=None, synchronous=None, run_id=None):
-        """Accept what the loop gives."""
-
-    vars(module).update(
-        MlflowClient=lambda: client,
-        set_experiment=lambda name: types.SimpleNamespace(experiment_id=name),
-        get_tracking_uri=lambda: "somewhere",
-        log_metrics=calls.accept("metrics", log_metrics),
-        flush_async_logging=calls.accept("flush", lambda: None),
-    )
+    module = mock.MagicMock()
+    client = module.MlflowClient.return_value
+    client.create_run.return_value.info.run_id = "abc"
     monkeypatch.setitem(sys.modules, "mlflow", module)
-    write_steps(tmp_path, 1, 1, ("mlflow",))
-    write_steps(tmp_path, 2, 2, ("mlflow",))
-    assert [name for name, _ in calls.made] == [
-        *("create", *["param"] * (len(calls.made) - 9), "update", "metrics", "flush", "end"),
-        *("update", "metrics", "flush", "end"),
-    ]
-    logged = [arguments for name, arguments in calls.made if name == "metrics"]
-    assert [arguments["step"] for arguments in logged] == [1, 2]
-    assert {arguments["run_id"] for arguments in logged} == {"abc"}
-    assert calls.made[-1] == ("end", {"run_id": "abc", "status": "FINISHED"})
+    for step in (1, 2):
+        write_steps(tmp_path, step, step, ("mlflow",))
+    client.create_run.assert_called_once()
+    logged = [call.kwargs for call in module.log_metrics.call_args_list]
+    assert [(given["step"], given["run_id"]) for given in logged] == [(1, "abc"), (2, "abc")]
+    assert module.flush_async_logging.call_count == 2
+    client.set_terminated.assert_called_with("abc", "FINISHED")
