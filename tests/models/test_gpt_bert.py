@@ -95,7 +95,7 @@ def test_assign_buckets_does_as_the_authors_code():
 def test_buckets_with_none_to_share_are_refused():
     settings = {"model__position": "relative", "model__max_positions": 24}
     toy.config(**settings, model__position_buckets=45)
-    with pytest.raises(ConfigError, match=r"half of them reach model\.max_positions = 24"):
+    with pytest.raises(ConfigError, match=r"= 46 reach model\.max_positions = 24"):
         toy.config(**settings, model__position_buckets=46)
 
 
