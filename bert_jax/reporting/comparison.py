@@ -327,8 +327,8 @@ def _draw_curves(runs: Runs) -> str:
     ]
     left_out = {*learned, *(f"train/{name}" for name in (*SPENT, *HELD))}
     others = [full for full in found if full.startswith("train/") and full not in left_out]
-    shown = pages.arrange_charts("".join(_draw_curve(runs, full) for full in learned))
-    more = pages.arrange_charts("".join(_draw_curve(runs, full) for full in others))
+    shown = pages.wrap_body("".join(_draw_curve(runs, full) for full in learned), "charts")
+    more = pages.wrap_body("".join(_draw_curve(runs, full) for full in others), "charts")
     return shown + pages.fold_body("All other measurements", more)
 
 

@@ -14,7 +14,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -63,13 +63,8 @@ STYLE: dict[str, Any] = {
     **{f"{axis}tick.{kind}.size": 0 for axis in "xy" for kind in ("major", "minor")},
 }
 Reading = tuple[float, float, str]  # place on the axes, and what a page shows near it
-
-
-class Drawing(NamedTuple):
-    """Canvas of matplotlib, and the readings of each axes on it."""
-
-    canvas: Canvas
-    readings: list[tuple[Axes, list[Reading]]]
+# Canvas of matplotlib, and the readings of each axes on it.
+Drawing = tuple[Canvas, list[tuple[Axes, list[Reading]]]]
 
 
 @contextlib.contextmanager
@@ -100,8 +95,8 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
     readings = []
     for part, figure in zip(parts.flat, figures, strict=False):
         axes = part.add_subplot()
-        drawn = _draw_heat(axes, figure) if isinstance(figure, Heat) else _draw_chart(axes, figure)
-        readings.append((axes, drawn))
+        draw: Any = _draw_heat if isinstance(figure, Heat) else _draw_chart
+        readings.append((axes, draw(axes, figure)))
         if captions:
             part.suptitle(textwrap.fill(figure.title, NAME + NAME), x=0.01, ha="left")
             note = _wrap_note(figure.note, width)
@@ -110,7 +105,7 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
     canvas.set_layout_engine("none")  # which would shrink the axes at every further drawing
     for axes in canvas.axes:
         _hide_overlaps(axes)
-    return Drawing(canvas, readings)
+    return canvas, readings
 
 
 def _measure_size(figure: Figure, captions: bool) -> tuple[float, float]:
@@ -376,8 +371,12 @@ def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
     readings = []
     for row, values in enumerate(heat.values):
         for column, value in enumerate(values):
-            _draw_cell(axes, heat, row, column)
-            said = exact(value, heat.percent) if is_drawable(value) else "none"
+            said = "none"
+            if is_drawable(value):
+                _draw_cell(axes, heat, row, column)
+                said = exact(value, heat.percent)
+            else:
+                axes.text(column, row, HOLE, ha="center", va="center_baseline", color=LIGHT["c2"])
             text = f"{heat.rows[row]}, {heat.columns[column]}: {said}"
             readings.append((float(column), float(row), text))
     return readings
@@ -385,15 +384,14 @@ def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
 
 def _draw_cell(axes: Axes, heat: Heat, row: int, column: int) -> None:
     """Draw a cell: its shade, its number, and a frame if it is the best."""
-    value, best = heat.values[row][column], (row, column) in heat.marks
-    shade = min(max(heat.shades[row][column], 0.0), 1.0) if is_drawable(value) else 0.0
+    value = heat.values[row][column]
+    shade = float(np.clip(heat.shades[row][column], 0, 1))
     cell: dict[str, Any] = {"xy": (column - 0.48, row - 0.46), "width": 0.96, "height": 0.92}
     axes.add_patch(Rectangle(**cell, facecolor=LIGHT["shade"], alpha=0.55 * shade))
-    if best:
-        axes.add_patch(Rectangle(**cell, fill=False, edgecolor=LIGHT["ink"], linewidth=1.4))
-    said = HOLE
-    if is_drawable(value):
-        said = number(value, heat.percent) if heat.percent or abs(value) < 0.1 else f"{value:.3f}"
+    said = f"{value:.3f}"
+    if heat.percent or abs(value) < 0.1:
+        said = number(value, heat.percent)
     text = axes.text(column, row, said, ha="center", va="center_baseline")
-    text.set(fontweight="bold" if best else "normal")
-    text.set(color=LIGHT["ink"] if is_drawable(value) else LIGHT["c2"])
+    if (row, column) in heat.marks:
+        text.set_fontweight("bold")
+        axes.add_patch(Rectangle(**cell, fill=False, edgecolor=LIGHT["ink"], linewidth=1.4))

@@ -39,7 +39,7 @@ def write(
     path.parent.mkdir(parents=True, exist_ok=True)
     written = []
     with drawing.use_style(**{"svg.hashsalt": "bert_jax"}):
-        canvas = drawing.draw_figures(shown, columns).canvas
+        canvas, _ = drawing.draw_figures(shown, columns)
         for kind in kinds:
             metadata = {SOURCE[kind]: clean_texts(source), **dict.fromkeys(CHANGING[kind])}
             buffer = io.BytesIO()

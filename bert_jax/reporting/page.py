@@ -64,9 +64,10 @@ def write_section(title: str, body: str, kind: str = "", about: str = "") -> str
     """Put a heading over content; return an empty string if there is no content."""
     if not body:
         return ""
-    content = f'<div class="{kind}">{body}</div>' if kind else body
+    if kind:
+        body = wrap_body(body, kind)
     heading = f"<h2>{explain_words(title, about)}</h2>"
-    return f'\n<section id="{name_anchor(title)}">{heading}{content}</section>'
+    return f'\n<section id="{name_anchor(title)}">{heading}{body}</section>'
 
 
 def name_anchor(title: str) -> str:
@@ -78,7 +79,9 @@ def list_contents(body: str) -> str:
     """Link to the sections of a page, if there are several."""
     found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body)
     links = [f'<a href="#{name}">{re.sub("<.*?>", "", title)}</a>' for name, title in found]
-    return f'<nav class="contents">{" ".join(links)}</nav>' if len(links) >= SEVERAL else ""
+    if len(links) < SEVERAL:
+        return ""
+    return f'<nav class="contents">{" ".join(links)}</nav>'
 
 
 def fold_body(heading: str, body: str) -> str:
@@ -91,9 +94,11 @@ def write_warnings(texts: Iterable[str]) -> str:
     return "".join(f'<p class="warning">{escape(text)}</p>' for text in texts)
 
 
-def arrange_charts(drawn: str) -> str:
-    """Arrange figures in a grid; return an empty string without any."""
-    return f'<div class="charts">{drawn}</div>' if drawn else ""
+def wrap_body(body: str, kind: str = "", tag: str = "div") -> str:
+    """Put HTML into an element of a class; empty without a body."""
+    if not body:
+        return ""
+    return f'<{tag} class="{kind}">{body}</{tag}>'
 
 
 def write_table(
@@ -183,10 +188,14 @@ def environment_box(environment: dict[str, Any]) -> str:
     rows = [[path, write_value(value)] for path, value in configs.flat(environment).items()]
     plain = [row for row in rows if "." not in row[0]]
     nested = [row for row in rows if "." in row[0]]
-    more = fold_body(f"{len(nested)} more", write_table(nested)) if nested else ""
-    return f'<div class="box">{write_table(plain)}{more}</div>'
+    shown = write_table(plain)
+    if nested:
+        shown += fold_body(f"{len(nested)} more", write_table(nested))
+    return f'<div class="box">{shown}</div>'
 
 
 def write_value(value: Any) -> str:
     """Write a value of a config."""
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+    if isinstance(value, str) and value:
+        return value
+    return json.dumps(value, ensure_ascii=False)

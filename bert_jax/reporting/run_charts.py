@@ -12,9 +12,9 @@ from bert_jax.reporting.figures import Chart, Series, is_constant
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import axis_title, is_share, meaning, pretty
 from bert_jax.reporting.page import (
-    arrange_charts,
     explain_words,
     fold_body,
+    wrap_body,
     write_section,
     write_table,
 )
@@ -78,7 +78,7 @@ def draw_learning(run: RunRecord) -> str:
         said = (
             f'<p class="sub">The upright dashed line is step {run.served:,}, which is served.</p>'
         )
-    return said + arrange_charts(drawn)
+    return said + wrap_body(drawn, "charts")
 
 
 def _draw_learned(run: RunRecord, name: str) -> str:
@@ -97,8 +97,11 @@ def _draw_learned(run: RunRecord, name: str) -> str:
         if level := run.find_baseline(suite, name):
             levels.append((level[0].removeprefix("the "), level[1]))
     parts = [n for n in run.curves if n.startswith("train/") and n.endswith("_loss")]
-    title = "Loss, the weighted sum" if name == "loss" and parts else ""
-    mark = run.served if run.served and run.served < run.step else None
+    title, mark = "", None
+    if name == "loss" and parts:
+        title = "Loss, the weighted sum"
+    if run.served and run.served < run.step:
+        mark = run.served
     return draw_metric(run, name, series, title, baselines=list(dict.fromkeys(levels)), mark=mark)
 
 
@@ -115,8 +118,10 @@ def draw_others(run: RunRecord) -> str:
             said.append(f"{explain_words(pretty(name), meaning(name))} <b>{value}</b>")
         else:
             drawn += draw_metric(run, name, [Series("training", points)])
-    constants = f"<p>The same at every step: {', '.join(said)}.</p>" if said else ""
-    folded = fold_body("Charts of those that change", arrange_charts(drawn))
+    constants = ""
+    if said:
+        constants = f"<p>The same at every step: {', '.join(said)}.</p>"
+    folded = fold_body("Charts of those that change", wrap_body(drawn, "charts"))
     return write_section("Other measurements", constants + folded)
 
 
@@ -133,15 +138,16 @@ def write_ledger(run: RunRecord) -> str:
     lines, drawn = [], ""
     for name, text in LEDGER.items():
         if points := run.curves.get(f"train/{name}"):
-            wish = unknown if asked[name] is None else number(asked[name], True)
+            wish, levels = unknown, []
+            if (expected := asked[name]) is not None:
+                wish, levels = number(expected, True), [("config", expected)]
             values = [value for _, value in points]
             found = [number(f(values), True) for f in (statistics.fmean, min, max)]
             lines.append([text, wish, *found])
-            levels = [] if asked[name] is None else [("config", asked[name])]
             drawn += draw_metric(run, name, [Series("", points)], baselines=levels)
     if not lines:
         return ""
-    charts = fold_body("Charts over the steps", arrange_charts(drawn))
+    charts = fold_body("Charts over the steps", wrap_body(drawn, "charts"))
     head = ["share", "config", "mean", "lowest", "highest"]
     about = {text: meaning(name) for name, text in LEDGER.items()}
     box = f'<div class="box">{write_table(lines, head, True, about)}</div>'

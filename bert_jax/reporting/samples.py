@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from html import escape
 from typing import Any
 
+from bert_jax.reporting import page as pages
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.metric_names import meaning
@@ -67,7 +68,7 @@ def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
     for row in before[:: max(1, -(-len(before) // 5))]:
         tokens = " / ".join(guesses[0]["token"] for guesses in row["predictions"] if guesses)
         then.append(f"<span>step {row['step']:,}: {escape(tokens)}</span>")
-    earlier = f"<div class=then>{' · '.join(then)}</div>" if then else ""
+    earlier = pages.wrap_body(" · ".join(then), "then")
     return f'<div class="box"><p>{sentence}</p>{bars}{earlier}</div>'
 
 
@@ -108,7 +109,7 @@ def write_outcomes(run: RunRecord) -> str:
         shown = _write_classes(counts, objective.get("labels") or (), what)
     if entities := [_score_class(*entity) for entity in row.get("entities") or ()]:
         shown += _write_box("Entities", _write_scores(entities, "entity", "entities"))
-    shown = f'<div class="boxes">{shown}</div>' if shown else ""
+    shown = pages.wrap_body(shown, "boxes")
     if mistakes := "".join(_write_mistake(one) for one in row["mistakes"][:SHOWN]):
         shown += f'<h3>The worst mistakes</h3><div class="samples">{mistakes}</div>'
     served = ", which is served" if row["step"] == run.served else ""
@@ -206,7 +207,7 @@ def _write_mistake(mistake: dict[str, Any]) -> str:
         percent = number(share, True) if share is not None else ""
         shown = f"<span class={name}>{escape(text or 'no answer')}</span><span>{percent}</span>"
         lines += f"<div><span>{name}</span>{shown}</div>"
-    pair = f'<p class="then">{escape(mistake["pair"])}</p>' if mistake.get("pair") else ""
+    pair = pages.wrap_body(escape(mistake.get("pair") or ""), "then", "p")
     text = f"<p>{escape(mistake.get('text') or '')}</p>"
     return f'<div class="box mistake">{text}{pair}<div class="verdict">{lines}</div></div>'
 

@@ -10,7 +10,7 @@ from html import escape
 
 from bert_jax.reporting.figures import Chart, Figure, clean_texts, has_values, is_constant
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.page import explain_words
+from bert_jax.reporting.page import explain_words, wrap_body
 from bert_jax.reporting.palette import LIGHT
 
 BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
@@ -37,7 +37,7 @@ def draw(figure: Figure, about: str = "") -> str:
         return f'<p class="flat"><b>{title}</b>{escape(_describe_value(figure))}</p>'
     picture, readings = _draw_picture(figure)
     said = escape(json.dumps(readings, ensure_ascii=False, separators=(",", ":")))
-    below = f'<p class="note">{escape(figure.note)}</p>' if figure.note else ""
+    below = wrap_body(escape(figure.note), "note", "p")
     return (
         f'<figure class="chart" data-readings="{said}"><figcaption>{title}</figcaption>'
         f'<div class="scroll">{picture}</div>{below}</figure>'

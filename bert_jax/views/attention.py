@@ -66,8 +66,10 @@ def page(texts: Texts, rows: Sequence[Row]) -> str:
         "texts": contents,
     }
     facts = [f"{layers} layers", f"{heads} heads", f"hidden size {cfg.hidden}"]
-    facts += ["causal"] if cfg.causal else []
-    facts += [f"window of {cfg.window}"] if cfg.window else []
+    if cfg.causal:
+        facts.append("causal")
+    if cfg.window:
+        facts.append(f"window of {cfg.window}")
     facts.append(" and ".join(f"{len(text['tokens'])} tokens" for text in contents))
     facts += [f"text {i} is cut to the length the model takes" for i, c in enumerate(cut, 1) if c]
     return _write_document(run, data, weights, facts)

@@ -90,10 +90,13 @@ def page(
     }
     facts = [f"{run.config.model.layers} layers of {run.config.model.hidden}"]
     facts += [f"{run.tokenizer.size:,} pieces", f"{len(rows):,} texts"]
-    facts += [f"{count:,} words"] if words else []
-    facts += [f"{shown.cut:,} cut to {reader.limit:,} tokens"] if shown.cut else []
-    perplexity = vectors.choose_perplexity(count)
-    described = f"t-SNE, perplexity {perplexity:.4g}, seed 0" if method == "tsne" else "PCA"
+    if words:
+        facts.append(f"{count:,} words")
+    if shown.cut:
+        facts.append(f"{shown.cut:,} cut to {reader.limit:,} tokens")
+    described = "PCA"
+    if method == "tsne":
+        described = f"t-SNE, perplexity {vectors.choose_perplexity(count):.4g}, seed 0"
     cosines = _write_cosines(names, shown.vectors[start])
     stages = ["token table (input)", "layer 0 (embeddings)"]
     stages += [f"layer {number}" for number in range(1, layers - 1)]

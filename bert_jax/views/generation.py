@@ -79,8 +79,10 @@ def _list_facts(options: Options, texts: Sequence[dict[str, Any]]) -> list[str]:
     facts.append("random places" if random else "the surest places first")
     if options.temperature:
         facts.append(f"temperature {options.temperature:g}")
-        facts += [f"top-k {options.top_k}"] if options.top_k else []
-        facts += [f"top-p {options.top_p:g}"] if options.top_p else []
+        if options.top_k:
+            facts.append(f"top-k {options.top_k}")
+        if options.top_p:
+            facts.append(f"top-p {options.top_p:g}")
     else:
         facts.append("the likeliest tokens")
     if random or options.temperature:

@@ -36,7 +36,7 @@ EXTREME = [
 def draw(figure, **options):
     """The axes of a figure, drawn."""
     with drawing.use_style():
-        return drawing.draw_figures([figure], **options).canvas.axes[0]
+        return drawing.draw_figures([figure], **options)[0].axes[0]
 
 
 def find_lines(axes, style="-"):
@@ -125,7 +125,7 @@ def test_matrix_has_a_cell_for_every_number():
     assert [text.get_text() for text in axes.texts] == ["1.000", "2.000", "3.000", "\N{EN DASH}"]
     cells = [patch for patch in axes.patches if patch.get_fill()]
     (frame,) = (patch for patch in axes.patches if not patch.get_fill())
-    assert [cell.get_alpha() for cell in cells] == pytest.approx([0.55, 0.275, 0, 0])
+    assert [cell.get_alpha() for cell in cells] == pytest.approx([0.55, 0.275, 0])
     assert frame.get_xy() == cells[0].get_xy()
     assert (find_labels(axes.xaxis), find_labels(axes.yaxis)) == (["c", "d"], ["a", "b"])
 
@@ -134,7 +134,7 @@ def test_matrix_has_a_cell_for_every_number():
 @pytest.mark.parametrize("figure", [*FIGURES, NAMED])
 def test_nothing_is_outside_the_picture(figure, captions):
     with drawing.use_style():
-        canvas = drawing.draw_figures([figure], captions=captions).canvas
+        canvas = drawing.draw_figures([figure], captions=captions)[0]
         width, height = canvas.get_size_inches() * 72
         axes = canvas.axes[0]
         beyond = [  # matplotlib does not draw ticks outside the axes

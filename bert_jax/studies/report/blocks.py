@@ -189,7 +189,7 @@ def _render_part(block: Block, depth: int, shown: set[str]) -> str:
         case Figures(figures):
             drawn = [draw(figure) for name, figure in figures.items() if name not in shown]
             shown.update(figures)
-            return page.arrange_charts("".join(drawn))
+            return page.wrap_body("".join(drawn), "charts")
         case Html(html):
             return html
         case Section():
