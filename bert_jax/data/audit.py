@@ -7,54 +7,27 @@ from typing import Any
 import numpy as np
 
 from bert_jax.data import hashing
-from bert_jax.data.corpus import SPLITS, Split
+from bert_jax.data.corpus import SPLITS
 
-BLOCK = 1 << 17  # sentences that are compared with one another
-TOKENS = 1 << 22  # tokens counted at once
 # Shares above which `find_problems` warns:
 MANY = 0.2  # documents of one sentence; with more, most next sentences of NSP are random ones
-REPEATED = 0.3  # tokens in sentences that occurred before in their block, which a model memorises
+REPEATED = 0.3  # tokens in sentences that occurred before in some megabytes of text
 BAD = 0.001  # lines with U+FFFD, which stands for bytes that are no UTF-8
 UNKNOWN = 0.01  # [UNK] tokens; with more, the vocabulary does not fit the text
 
 
-def count_tokens(split: Split, size: int) -> np.ndarray:
-    """Count how often each token of a vocabulary occurs: int64 [V]."""
-    counts = np.zeros(size, np.int64)
-    for start in range(0, len(split.tokens), TOKENS):
-        counts += np.bincount(split.tokens[start : start + TOKENS], minlength=size)
-    return counts
-
-
-def describe_split(split: Split, unknown: int) -> dict[str, Any]:
-    """Return counts of a split that has `unknown` [UNK] tokens."""
-    single = np.diff(split.document_ends, prepend=0) == 1
-    return {
-        "documents": len(split.document_ends),
-        "sentences": len(split.sentence_ends),
-        "tokens": len(split.tokens),
-        "one_sentence_documents": int(single.sum()),
-        "repeated_tokens": count_repeated(split),
-        "unknown_share": unknown / max(1, len(split.tokens)),
-    }
-
-
-def count_repeated(split: Split) -> int:
-    """Count the tokens of sentences that occur earlier among the BLOCK around them."""
-    count = 0
-    begin = 0
-    for first in range(0, len(split.sentence_ends), BLOCK):
-        ends = split.sentence_ends[first : first + BLOCK] - begin
-        lengths = np.diff(ends, prepend=0)
-        starts = ends - lengths
-        # The hash of a sentence is the sum of hashes of its tokens, each with its place. [T] -> [N]
-        tokens = np.asarray(split.tokens[begin : begin + ends[-1]], np.uint64)
-        places = np.arange(len(tokens)) - np.repeat(starts, lengths)
-        mixed = hashing.mix_words(tokens + (places.astype(np.uint64) << np.uint64(32)))
-        seen = np.unique(np.add.reduceat(mixed, starts), return_index=True)[1]
-        count += int(lengths.sum() - lengths[seen].sum())
-        begin += int(ends[-1])
-    return count
+def count_repeated(tokens: np.ndarray, lengths: np.ndarray) -> int:
+    """Count the tokens of sentences that equal an earlier sentence; sentences are not empty."""
+    if not len(lengths):
+        return 0
+    starts = np.cumsum(lengths) - lengths
+    # The hash of a sentence is the sum of hashes of its tokens, each with its place. [T] -> [N]
+    places = np.arange(len(tokens)) - np.repeat(starts, lengths)
+    mixed = hashing.mix_words(
+        tokens.astype(np.uint64) + (places.astype(np.uint64) << np.uint64(32))
+    )
+    seen = np.unique(np.add.reduceat(mixed, starts), return_index=True)[1]
+    return int(lengths.sum() - lengths[seen].sum())
 
 
 def measure_entropy(counts: np.ndarray) -> float:

@@ -21,6 +21,7 @@ import numpy as np
 import zstandard
 
 from bert_jax.config import knobs
+from bert_jax.data import audit
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.corpus import SOURCES, SPLITS
 from bert_jax.data.sentences import Item, Text, split_sentences
@@ -139,9 +140,9 @@ def encode_part(
 ) -> None:
     """Write the ids of a part's texts, by side of the split.
 
-    The file holds for each split its tokens [T], the number of tokens of each sentence [N], and the
-    number of sentences of each document [D]. Sentences and documents without tokens are left out
-    and counted.
+    The file holds for each split its tokens [T], the number of tokens of each sentence [N], the
+    number of sentences of each document [D], and the number of tokens in repeated sentences.
+    Sentences and documents without tokens are left out and counted.
 
     Args:
       folder: of the parts.
@@ -167,8 +168,10 @@ def encode_part(
         first = begins[kept][own]
         first[:1] = True  # a document that is longer than a part is cut
         documents = np.bincount(np.cumsum(first)[filled], minlength=first.sum() + 1)[1:]
-        arrays[f"{split}_tokens"] = ids[np.repeat(own, sizes)]
+        tokens = ids[np.repeat(own, sizes)]
+        arrays[f"{split}_tokens"] = tokens
         arrays[f"{split}_sentences"] = own_sizes[filled]
+        arrays[f"{split}_repeated"] = np.array(audit.count_repeated(tokens, own_sizes[filled]))
         arrays[f"{split}_documents"] = documents[documents > 0]
         empty += (documents == 0).sum(), (~filled).sum()
     disk.write(out, _dump(np.savez, **arrays))

@@ -44,6 +44,7 @@ BAD_LINES = 0.5  # share of lines with bad bytes above which a corpus is no text
 SAMPLED = 16  # items whose first texts decide whether lines are sentences
 TEXTS, LINES = 40, 1000  # texts that are sampled of an item, and lines of a text
 ONE_SENTENCE = 0.2  # lines are sentences if at most this share of them splits into several
+COUNTS = ("documents", "sentences", "tokens")  # of a split, in the manifest
 DROPPED, TRAIN, VALIDATION = -1, 0, 1  # sides of a text: the latter two are indices of SPLITS
 Log = Callable[[str], None]
 
@@ -93,21 +94,30 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     parts = dict(zip(names, np.split(sides, edges), strict=True))
     tokenizer = _learn_vocabulary(work, config.tokenizer, parts)
     files = _encode(work, parts, np.split(starts, edges))
-    manifest: dict[str, Any] = {
+    tokenizer.save(work.result)
+    joined = {split: _join(work.result, files, split, tokenizer) for split in SPLITS}
+    manifest = {
         "format": corpora.FORMAT,
         "fingerprint": fingerprint,
         "text": corpora.digest_text(settings, final.parent),
-        "splits": {split: _join(work.result, files, split, tokenizer.size) for split in SPLITS},
+        "splits": {name: {key: facts[key] for key in COUNTS} for name, facts in joined.items()},
         "tokenizer": {name: getattr(tokenizer, name) for name in ("hash", "size", "lowercase")},
         "corpus": dataclasses.asdict(dataclasses.replace(settings, cache="", workers=0)),
         "tokenizer_settings": dataclasses.asdict(config.tokenizer),
     }
     empty = np.array([_load(file, "empty") for file in files]).sum(axis=0).tolist()
     facts["empty"] += empty[0]
-    facts["empty_sentences"] = empty[1]
-    facts |= {"source": settings.source, "fingerprint": fingerprint}
-    facts["validation_fraction"] = settings.validation_fraction
-    _finish(work.result, manifest, facts, notes, tokenizer)
+    facts |= joined | {
+        "empty_sentences": empty[1],
+        "source": settings.source,
+        "fingerprint": fingerprint,
+        "validation_fraction": settings.validation_fraction,
+        "vocab_size": tokenizer.size,
+        "unigram_entropy": audit.measure_entropy(np.load(work.result / "unigrams.npy")),
+    }
+    facts["warnings"] = notes + audit.find_problems(facts)
+    for name, value in (("audit.json", facts), ("manifest.json", manifest)):
+        disk.write(work.result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
     work.result.replace(final)
     shutil.rmtree(work.folder)
     log(f"prepared in {time.monotonic() - begun:.1f} s")
@@ -140,28 +150,6 @@ class _Work:
         options: dict[str, Any] = {"leave": False, "delay": pause, "mininterval": pause}
         with tqdm.tqdm(results, name, len(calls), initial=done, **options) as bar:
             collections.deque(bar, maxlen=0)
-
-
-def _finish(
-    result: Path,
-    manifest: dict[str, Any],
-    facts: dict[str, Any],
-    notes: list[str],
-    tokenizer: tokenizers.Tokenizer,
-) -> None:
-    """Write the tokenizer, the counts of tokens and the audit; write the manifest last."""
-    tokenizer.save(result)
-    facts["vocab_size"] = tokenizer.size
-    for name, counts in manifest["splits"].items():
-        split = corpora.open_split(result / name, counts)
-        unigrams = audit.count_tokens(split, tokenizer.size)
-        facts[name] = audit.describe_split(split, int(unigrams[tokenizer.special.unk]))
-        if name == "train":
-            write_array(result / "unigrams.npy", np.int64, len(unigrams), [unigrams])
-            facts["unigram_entropy"] = audit.measure_entropy(unigrams)
-    facts["warnings"] = notes + audit.find_problems(facts)
-    for name, value in (("audit.json", facts), ("manifest.json", manifest)):
-        disk.write(result / name, json.dumps(value, indent=1, sort_keys=True) + "\n")
 
 
 # --- read -----------------------------------------------------------------------------------------
@@ -337,23 +325,37 @@ def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray])
 # --- join -----------------------------------------------------------------------------------------
 
 
-def _join(result: Path, encoded: list[Path], split: str, size: int) -> dict[str, int]:
-    """Write the arrays of a split from the files of its parts, and return their lengths."""
+def _join(
+    result: Path, encoded: list[Path], split: str, tokenizer: tokenizers.Tokenizer
+) -> dict[str, Any]:
+    """Write the arrays of a split from the files of its parts, and return what is in them."""
     folder = result / split
     folder.mkdir(exist_ok=True)
-    kind = np.uint16 if size <= 1 << 16 else np.uint32
+    kind = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
     sentences = [_load(file, f"{split}_sentences") for file in encoded]  # tokens of each
     documents = [_load(file, f"{split}_documents") for file in encoded]  # sentences of each
-    counts = {
+    facts: dict[str, Any] = {
         "tokens": sum(int(part.sum()) for part in sentences),
         "sentences": sum(map(len, sentences)),
         "documents": sum(map(len, documents)),
+        "one_sentence_documents": sum(int((part == 1).sum()) for part in documents),
+        "repeated_tokens": sum(int(_load(file, f"{split}_repeated")) for file in encoded),
     }
-    tokens = (_load(file, f"{split}_tokens").astype(kind) for file in encoded)
-    write_array(folder / "tokens.npy", kind, counts["tokens"], tokens)
-    write_array(folder / "sentence_ends.npy", np.int64, counts["sentences"], _accumulate(sentences))
-    write_array(folder / "document_ends.npy", np.int64, counts["documents"], _accumulate(documents))
-    return counts
+    unigrams = np.zeros(tokenizer.size, np.int64)
+
+    def count_tokens() -> Iterator[np.ndarray]:
+        for file in encoded:
+            part = _load(file, f"{split}_tokens").astype(kind)
+            np.add(unigrams, np.bincount(part, minlength=len(unigrams)), out=unigrams)
+            yield part
+
+    write_array(folder / "tokens.npy", kind, facts["tokens"], count_tokens())
+    write_array(folder / "sentence_ends.npy", np.int64, facts["sentences"], _accumulate(sentences))
+    write_array(folder / "document_ends.npy", np.int64, facts["documents"], _accumulate(documents))
+    if split == "train":
+        write_array(result / "unigrams.npy", np.int64, len(unigrams), [unigrams])
+    unknown = int(unigrams[tokenizer.special.unk])
+    return facts | {"unknown_share": unknown / max(1, facts["tokens"])}
 
 
 def _accumulate(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:

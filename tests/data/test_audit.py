@@ -10,33 +10,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.data import audit
-from bert_jax.data.corpus import Split
 from tests.data import small
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=40), st.integers(1, 17)
-)
-def test_tokens_of_repeated_sentences_are_counted(sentences, block):
-    tokens = np.array([token for sentence in sentences for token in sentence], np.uint16)
-    ends = np.cumsum([len(sentence) for sentence in sentences], dtype=np.int64)
-    again = 0
-    for number, sentence in enumerate(sentences):
-        before = sentences[number - number % (3 * block) : number]
-        again += len(sentence) * (sentence in before)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(audit, "BLOCK", 3 * block)
-        assert audit.count_repeated(Split(tokens, ends, ends)) == again
+@given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=40))
+def test_count_repeated_counts_tokens_of_repeated_sentences(sentences):
+    tokens = np.array([token for sentence in sentences for token in sentence], np.uint32)
+    lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+    places = enumerate(sentences)
+    again = sum(len(sentence) for number, sentence in places if sentence in sentences[:number])
+    assert audit.count_repeated(tokens, lengths) == again
 
 
-def test_tokens_are_counted_in_blocks(monkeypatch):
-    monkeypatch.setattr(audit, "TOKENS", 3)
-    tokens = np.array([0, 5, 5, 1, 5, 2, 2], np.uint16)
-    ends = np.zeros(0, np.int64)
-    counts = audit.count_tokens(Split(tokens, ends, ends), 7)
-    assert counts.tolist() == [1, 1, 2, 0, 0, 3, 0]
-    shares = counts[counts > 0] / 7
-    assert audit.measure_entropy(counts) == pytest.approx(-(shares * np.log(shares)).sum())
+def test_measure_entropy_is_that_of_the_shares():
+    shares = np.array([1, 1, 2, 3]) / 7
+    found = audit.measure_entropy(np.array([1, 1, 2, 0, 0, 3, 0]))
+    assert found == pytest.approx(-(shares * np.log(shares)).sum())
 
 
 @pytest.mark.parametrize(
