@@ -112,8 +112,8 @@ class Tag(Labelled):
 
     An entity is {"text", "label", "start", "end"}, counted in characters. A text is split at
     blanks. If words are given, entities lie in the text they make with a blank between.
-    As in transformers, byte-level BPE sees a blank before each of given words, but before the first
-    word of a text only if the text has it.
+    As in transformers, byte-level BPE sees a blank before each of given words. Before the first
+    word of a text it sees a blank only if the text has it.
     """
 
     heads = ("tag",)

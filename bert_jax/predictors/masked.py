@@ -2,7 +2,7 @@
 
 How many masks a round reveals is exact. Which ones is decided before their tokens are: random ones,
 as the bound of masked diffusion averages over, or those whose likeliest token the model is surest
-of. So one mask a round draws texts as often as the model's conditionals say, in either order; the
+of. So one mask a round draws texts as often as the model's conditionals say, in either order. The
 tokens of one round do not know of each other.
 """
 

@@ -1,8 +1,8 @@
 """Lines of text in, one result for each out, in the same order.
 
 What one read of the input gives is answered before the next read. So a line that is typed, or that
-another program writes, is answered at once, and a file is read far enough ahead that rows of about
-the same length share a batch.
+another program writes, is answered at once. A file is read far enough ahead that rows of about the
+same length share a batch.
 """
 
 from __future__ import annotations

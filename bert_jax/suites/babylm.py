@@ -2,25 +2,21 @@
 
     bert-jax evaluate --model=RUN --suite=babylm --source=evaluation_data/full_eval
 
-The rules are those of github.com/babylm/evaluation-pipeline-2025 at bf55c11, whose code for these
-tasks is also that of babylm-org/babylm-eval (2026) at 45fe2c1:
+The rules are those of github.com/babylm/evaluation-pipeline-2025 at bf55c11. For these tasks
+babylm-org/babylm-eval (2026) at 45fe2c1 has the same code. `reading.py` has those of reading times.
 
-- An option is scored by its tokens' log-probabilities: each token masked alone, or given those
-  before it (causal). Where options continue a context, only the tokens of the continuation count.
-- The likeliest option is chosen. If m options are equally likely, the right one earns 1 / m, as in
-  suite `blimp` (`choices.py`). The pipeline chooses the first of them, which is the right one:
-  its accuracy is higher where there are `ties`.
+- An option is scored by its tokens' log-probabilities. If options continue a context, only the
+  tokens of the continuation count.
+- The likeliest option is chosen, and ties are shared as `choices.py` says. The pipeline takes a tie
+  as right, so its accuracy is higher if there are `ties`.
 - A task's accuracy is the mean over its subsets (`UID`). Entity tracking has a subset for each file
-  and number of operations: there it is the mean over files of their means.
-- Both tasks of `wug` have Spearman's correlation of the probability that the model gives the first
-  of two forms with the share of people who prefer it.
-- `reading.py` says what becomes of reading times.
-- A text longer than a row of the model is read in windows, as in other suites; the pipeline fails,
-  or reads it at positions that were never trained.
+  and number of operations. There it is the mean over files of their means.
+- Tasks of `wug` have Spearman's correlation between what the model and what people prefer.
+- A text longer than a row of the model is read in windows. The pipeline fails, or reads it at
+  positions that were never trained.
 
 Numbers are shares, where the pipeline prints per cent. `macro_average` is the mean over the tasks
-that are there: of a submission, GLUE and the age of acquisition are not among them. The files of a
-submission are written by the pipeline itself, from an exported model (`bert-jax export`).
+that are there. The pipeline itself writes a submission, from a model that `bert-jax export` wrote.
 """
 
 from __future__ import annotations

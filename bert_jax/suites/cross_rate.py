@@ -1,10 +1,10 @@
 """Suite `cross_rate`: loss and accuracy of the MLM head at many masking rates, on nested masks.
 
 On a corpus the masks are those of the pre-training evaluation. On a `--source` they are whole
-words, the same ones for every vocabulary (`texts.py`): each token of a masked word is [MASK], and
-its nats are added, so models of different vocabularies compare by nats a word and a character. Two
-things remain that a vocabulary decides: a model sees how many tokens a masked word has, and a word
-that is [UNK] to it is easier to predict; `unknown_words` counts those.
+words, the same ones for every vocabulary (`texts.py`). Each token of a masked word is [MASK], and
+the nats of its tokens are added. So models of different vocabularies compare by nats a word and a
+character. Two things still depend on the vocabulary. A model sees how many tokens a masked word
+has, and a word that is [UNK] is easier to predict (`unknown_words` counts such words).
 """
 
 from __future__ import annotations

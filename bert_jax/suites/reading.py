@@ -2,15 +2,14 @@
 
 The rules are those of the BabyLM evaluation pipeline, after de Varda et al. (2023). A word's
 surprisal is minus the sum of the log-probabilities of its pieces, from left to right. A masked
-model reads the text before a piece, then three [MASK], and predicts at the first of them (Samuel,
-2024); a causal one reads that text as its vocabulary frames it, so that [SEP] is the last it sees.
-As the pipeline goes by text, so does this: the context, the word and later each piece are written
-without a blank between them, and tokenised anew.
+model reads the text before a piece, then three [MASK], and predicts at the first (Samuel, 2024). A
+causal model reads that text as its vocabulary frames it, so that [SEP] is the last it sees. As in
+the pipeline, the context, the word and each piece are joined as text and tokenised anew.
 
-Linear regressions predict a reading time from frequency, length and place of its word, and products
-of two of these; for self-paced reading also from length and surprisal of the word before. The score
-is the share of the variance they leave that the word's own surprisal explains: for eye tracking,
-the mean over its four measures.
+Linear regressions predict a reading time from frequency, length and place of its word, and from
+products of two of these. For self-paced reading they also know length and surprisal of the word
+before. The score is the share of the variance they leave that the word's own surprisal explains.
+For eye tracking it is the mean over four measures.
 """
 
 from __future__ import annotations

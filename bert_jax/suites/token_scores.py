@@ -66,8 +66,8 @@ class TokenScorer:
 
     Each token of a text is masked alone (Salazar et al., 2020). With `within_word` the later pieces
     of its word are masked too, since they give a piece away (Kauf and Ivanova, 2023: PLL-word-l2r).
-    A causal model gives each token its probability after [CLS] and all tokens before it; the end of
-    the text is not scored, since not all models learn where texts end.
+    A causal model gives each token its probability after [CLS] and all tokens before it. The end of
+    a text is not scored, since not all models learn where texts end.
     """
 
     def __init__(self, run: runs.TrainedModel, options: Options, within_word: bool = False):
