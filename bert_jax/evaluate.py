@@ -53,14 +53,9 @@ def run(
 ) -> None:
     """Evaluate a checkpoint and print `{suite: {metric: value}}`.
 
-    Args:
-      checkpoint: a run, or another project's model.
-      suite: names of suites, with commas between; empty is that of the checkpoint's training.
-      config: the config of another corpus, or of a task.
-      output: file for the same JSON.
-      changes: knobs that differ from the run's own, or that `config` has from the command line.
-      tokenizer: the vocabulary of a model that has none.
-      options: further options of the suites.
+    `suite` is empty for the suite of the checkpoint's training, or names with commas between. The
+    changes are to the config, or without one to the checkpoint's own. `options` are those of
+    `suites.Options`.
     """
     from bert_jax.interop import runs
 

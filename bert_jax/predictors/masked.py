@@ -26,7 +26,6 @@ from bert_jax.predictors.generate import TOKENS, Draw, choose, describe_draw, wr
 
 STRIDE = 64  # tokens that windows share, or half a window if that is less
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
-ORDERS = ("random", "confident")
 
 
 class View(NamedTuple):
