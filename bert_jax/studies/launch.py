@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bert_jax.studies import progress
-from bert_jax.studies.engines.base import FULL, LOST, STOPPED, Engine
+from bert_jax.studies.engines.base import FULL, HELD, LOST, STOPPED, Engine
 from bert_jax.studies.folder import WORKER, StudyFolder
 from bert_jax.studies.groups import Group
 from bert_jax.system import signals
@@ -98,7 +98,7 @@ class Launcher(signals.Handler):
             self._running.remove((group, worker))
             if code == FULL:
                 self._stop_without_room("a worker found no room on the disk")
-            elif code == STOPPED and any(self._place.is_busy(cell.id) for cell in group.cells):
+            elif code == HELD:
                 logger.info(f"{_name_group(group)} is held by another worker, and waits for it")
                 self._waiting.append(group)
             else:

@@ -32,7 +32,15 @@ from typing import Any
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError, DivergedError, Stopped, UserError
 from bert_jax.studies import files, results
-from bert_jax.studies.engines.base import FAILED, FULL, STOPPED, WORKER, start_process, wait_for
+from bert_jax.studies.engines.base import (
+    FAILED,
+    FULL,
+    HELD,
+    STOPPED,
+    WORKER,
+    start_process,
+    wait_for,
+)
 from bert_jax.studies.folder import WORK, StudyFolder
 from bert_jax.studies.spec import Cell
 from bert_jax.system import allocator, disk, machine
@@ -45,6 +53,12 @@ Act = Callable[[Sequence[Cell]], None]
 STOPS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 CHILD = "BERT_JAX_JOINED"  # set in a child process, which trains with other ones
 EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
+
+
+class HeldError(Stopped):
+    """Another worker, such as one of an earlier launch that still saves, holds the cells."""
+
+    code = HELD
 
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
@@ -62,7 +76,7 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
                 locks.enter_context(stop.run_lock(place.cell(cell.id), WORK))
             except ConfigError as error:  # held by a worker of an earlier launch: not a failure
                 hint = "the same command goes on when that process has ended"
-                raise Stopped(str(error), hint) from error
+                raise HeldError(str(error), hint) from error
         left = [cell for cell in cells if not place.read_trained(cell.id)]
         for together in worker.split_by_step(left):
             worker.attempt(together, "training", worker.train)

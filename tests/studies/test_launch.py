@@ -23,7 +23,7 @@ from bert_jax.errors import ConfigError, DataError, DivergedError, IncompleteErr
 from bert_jax.studies import actions, engines, launch, progress, worker
 from bert_jax.studies.actions import Flags
 from bert_jax.studies.definition import Cell
-from bert_jax.studies.engines.base import FULL, STOPPED
+from bert_jax.studies.engines.base import FULL, HELD
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk, folder_locks
 
@@ -80,16 +80,20 @@ class Bench:
     def poll(self, group: str) -> int:
         """Work on a group as a process would, and return its code."""
         labels = {cell.labels["masking.rate"] for cell in self.list_cells(group)}
-        if any(self.behaviour.get(label) == "kill" for label in labels):
+        behaviour = [self.behaviour.get(label) for label in labels]
+        if "kill" in behaviour:
             return -signal.SIGKILL
+        if "held" in behaviour:
+            self.behaviour.clear()  # the next worker finds them free
+            return HELD
         with contextlib.ExitStack() as caught:
             caught.enter_context(contextlib.redirect_stderr(sys.stdout))
             try:
                 worker.work(self.place, group, self.train)
             except disk.DiskFull:
                 return FULL
-            except Stopped:
-                return STOPPED
+            except Stopped as error:
+                return error.code
         return 0
 
     def stop(self, workers: Sequence[str]) -> None:
@@ -308,7 +312,11 @@ def test_only_the_same_signal_again_hurries(bench, monkeypatch):
 
 
 def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
-    """A worker of a launch that was killed may still save."""
+    """A worker of a launch that was killed may still save, and its lock be seen or not."""
+    bench.behaviour["15 %"] = "held"
+    bench.write_study(0.15)
+    bench.run()
+    bench.write_study(0.15, 0.4)
     bench.behaviour["40 %"] = "stop"
     with pytest.raises(Stopped, match="waiting"):
         bench.run()

@@ -17,6 +17,7 @@ WORKER = (sys.executable, "-m", "bert_jax.study", "work")  # the program of a wo
 # Exit codes of workers; a negative one is the signal that killed the process.
 STOPPED, FAILED = 75, 1
 FULL = 28  # the disk has no room (ENOSPC)
+HELD = 16  # another worker holds the cells (EBUSY)
 LOST = -(2**31)  # a job of a cluster that ended without a result
 # Asks a worker to stop, but does not hurry one that is stopping already.
 NOTICE = signal.SIGUSR2
