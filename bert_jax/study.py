@@ -22,10 +22,10 @@ SEEDS = 3  # of a sweep
 WORK = "work"  # an action for the processes that `run` starts
 KNOBS = "--config.KNOB=VALUE changes a knob of all cells"
 KEPT = (
-    "output: cells/, the tables results.csv, examples.npz and curves.csv, differences.csv, figures, "
-    "summary.md and report.html in the workdir, and the report's path printed; the same command "
-    "continues a study that was stopped. Tables and study.json that lie next to a study.py count as "
-    "finished cells"
+    "output: cells/, the tables results.csv, examples.npz and curves.csv, differences.csv, "
+    "figures, summary.md and report.html in the workdir, and the report's path printed; the same "
+    "command continues a study that was stopped. Tables and study.json that lie next to a "
+    "study.py count as finished cells"
 )
 ACTIONS = {
     "run": Part(
