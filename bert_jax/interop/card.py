@@ -183,7 +183,8 @@ def _state_evaluation(run: runs.TrainedModel) -> str:
     metrics = {}
     for row in records.rows(file) if file.exists() else ():
         for name, value in row.items():
-            if row["step"] == run.step and name.startswith("eval/"):
+            is_known = isinstance(value, (int, float))  # null is no number
+            if row["step"] == run.step and name.startswith("eval/") and is_known:
                 text = f"{value:,}" if isinstance(value, int) else rounded(value, 4)
                 metrics[name.removeprefix("eval/")] = text
     if not metrics:

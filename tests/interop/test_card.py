@@ -31,7 +31,8 @@ def describe_run(tmp_path: Path, changes: dict, lines: str = "", **settings: str
 
 def test_card_of_a_pretrained_model_has_its_facts(tmp_path):
     corpus = {"source": "hub", "path": "owner/wiki:en, other/books", "revision": "v1,v2"}
-    line = '{"step": 5, "eval/validation/mlm_loss": 4.25, "eval/validation/examples": 1200}\n'
+    scores = '"eval/validation/mlm_loss": 4.25, "eval/validation/examples": 1200'
+    line = f'{{"step": 5, {scores}, "eval/validation/undefined": null}}\n'
     text = describe_run(tmp_path, {"corpus": corpus}, line, repository="me/own")
     head, body = text.split("---\n", 2)[1:]
     assert head.splitlines() == [
