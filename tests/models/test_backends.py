@@ -171,8 +171,8 @@ def on(monkeypatch):
     """
 
     def device(kind, count=1):
-        monkeypatch.setattr(devices, "device", lambda: kind)
-        monkeypatch.setattr(devices, "everything", lambda: [None] * count)
+        monkeypatch.setattr(devices, "find_kind", lambda: kind)
+        monkeypatch.setattr(devices, "list_all", lambda: [None] * count)
 
     return device
 
