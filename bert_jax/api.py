@@ -246,7 +246,7 @@ class Run:
         from bert_jax.reporting import run_record
 
         self.workdir = _read_path(workdir, "workdir")
-        run_record.check(self.workdir)
+        run_record.check_run(self.workdir)
 
     def __repr__(self) -> str:
         metrics = self.metrics()
@@ -277,7 +277,7 @@ class Run:
         from bert_jax.checkpoints import steps
         from bert_jax.reporting import run_record, run_report
 
-        html = run_report.build(run_record.read(self.workdir, steps.list_metrics))
+        html = run_report.build_report(run_record.read_run(self.workdir, steps.list_metrics))
         return Page(html, f"report of {self.workdir}")
 
     def load(self) -> Model:

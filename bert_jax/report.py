@@ -35,21 +35,21 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
     from bert_jax.reporting import comparison, page, run_record, run_report
 
     comparison.name_runs(paths)  # refuses one that is given twice
-    files = {path: comparison.find_files(path) for path in paths}
+    files = {path: comparison.find_evaluations(path) for path in paths}
     runs = [path for path in paths if not files[path] or run_record.is_run(path)]
     for folder in runs:
-        run_record.check(folder)
+        run_record.check_run(folder)
     alone = len(paths) == len(runs) == 1
     path = output or (runs[0] / "report.html" if alone else Path("report.html"))
     if path.is_dir():
         raise ConfigError(f"--output={path} is a folder", f"--output={path / 'report.html'}")
     disk.check_output(path)
     if alone:
-        run_report.write(runs[0], steps.list_metrics, output)
+        run_report.write_report(runs[0], steps.list_metrics, output)
     else:
-        records = [run_record.read(folder, steps.list_metrics) for folder in runs]
+        records = [run_record.read_run(folder, steps.list_metrics) for folder in runs]
         scores = comparison.read_scores(itertools.chain.from_iterable(files.values()))
-        page.write(path, comparison.build(records, scores), named=True)
+        page.write_document(path, comparison.build_comparison(records, scores), named=True)
     print(path)
 
 

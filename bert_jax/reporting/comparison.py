@@ -1,6 +1,6 @@
 """Several runs on one page: final scores, what differs in their configs, curves over one another.
 
-    build(runs, read_scores([Path("runs/a/evaluation.json"), Path("b.json")]))
+    build_comparison(runs, read_scores([Path("runs/a/evaluation.json"), Path("b.json")]))
 
 Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models. Loss over
 the masking rate is drawn with a line for each model, and every other number is a row of a table.
@@ -60,7 +60,7 @@ Runs = Mapping[str, RunRecord]  # by a name that no other has
 Flat = Mapping[str, Mapping[str, float]]  # model -> SUITE/METRIC, or with parts between -> value
 
 
-def build(
+def build_comparison(
     records: Sequence[RunRecord], scores: Mapping[Path, Scores] = MappingProxyType({})
 ) -> str:
     """Build the page of several runs, and of what models scored, by their paths."""
@@ -111,7 +111,7 @@ def name_runs(folders: Sequence[Path]) -> list[str]:
 # --- scores ------------------------------------------------------------------------------------
 
 
-def find_files(path: Path) -> list[Path]:
+def find_evaluations(path: Path) -> list[Path]:
     """List the files of an argument: itself, or those in the folder of a run or model."""
     return [path] if path.is_file() else sorted(path.glob(FILES))
 

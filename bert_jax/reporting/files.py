@@ -19,7 +19,7 @@ CHANGING = {
 }
 
 
-def write(
+def write_figures(
     path: Path,
     figures: Sequence[Figure],
     *,

@@ -44,7 +44,7 @@ def page(title: str, body: str, style: str = "", script: str = "") -> str:
     return fill_template(__file__, title=escape(title), body=body, style=style, script=script)
 
 
-def write(path: Path, html: str, named: bool = False) -> None:
+def write_document(path: Path, html: str, named: bool = False) -> None:
     """Write a document in one move; a lone surrogate, which is no character, becomes a "?".
 
     A path that the user `named` may be a link or a device; a run's own folder holds neither.

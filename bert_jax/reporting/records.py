@@ -41,6 +41,6 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
         logger.warning(f"{path}:{broken[0]}: no JSON object with a step; {len(broken)} left out")
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
+def read_sorted(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a file by step; none if there is no file."""
     return sorted(rows(path), key=lambda row: row["step"]) if path.exists() else []

@@ -130,13 +130,13 @@ class RunRecord:
         return [f"{where}{' and '.join(parts)}."] if parts else []
 
 
-def read(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
+def read_run(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
     """Read a run's folder; `find_kept` tells which checkpoints it has."""
     return RunRecord(
         folder=folder,
         recorded=_read_object(folder / "config.json"),
         environment=_read_object(folder / "environment.json"),
-        rows=records.read_rows(folder / records.METRICS),
+        rows=records.read_sorted(folder / records.METRICS),
         kept=find_kept(folder) if find_kept else (),
         training=folder_locks.held(folder),
     )
@@ -148,7 +148,7 @@ def is_run(folder: Path) -> bool:
     return known or (folder / records.METRICS).is_file()
 
 
-def check(folder: Path) -> None:
+def check_run(folder: Path) -> None:
     """Refuse a folder that is no run."""
     if not folder.is_dir():
         hint = "give the folder that `bert-jax train --workdir=…` made"

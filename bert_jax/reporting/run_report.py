@@ -28,18 +28,20 @@ INTERVAL = (
 )
 
 
-def write(workdir: Path, find_kept: FindKept | None = None, output: Path | None = None) -> Path:
+def write_report(
+    workdir: Path, find_kept: FindKept | None = None, output: Path | None = None
+) -> Path:
     """Write the page, by default `report.html` in the workdir, in one move; return its path.
 
     `find_kept` returns the checkpoints of a run's folder, the one that is served first.
     """
     path = output or Path(workdir) / "report.html"
-    html = build(run_record.read(Path(workdir), find_kept))
-    pages.write(path, html, named=output is not None)
+    html = build_report(run_record.read_run(Path(workdir), find_kept))
+    pages.write_document(path, html, named=output is not None)
     return path
 
 
-def build(run: RunRecord) -> str:
+def build_report(run: RunRecord) -> str:
     """Build the page of a run."""
     title = _write_title(run)
     head = f"<h1>{escape(title)}</h1>{_write_subtitle(run)}"

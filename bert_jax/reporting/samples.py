@@ -41,7 +41,7 @@ def write_predictions(run: RunRecord) -> str:
 
     They are those at the step that is served, if it has any, else the latest.
     """
-    rows = records.read_rows(run.folder / records.SAMPLES)
+    rows = records.read_sorted(run.folder / records.SAMPLES)
     if any(row["step"] == run.served for row in rows):
         rows = [row for row in rows if row["step"] <= (run.served or 0)]
     if not rows:
@@ -93,7 +93,7 @@ def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
 
 def write_outcomes(run: RunRecord) -> str:
     """Write what a task's validation got right and wrong at the step served, else at the last."""
-    rows = records.read_rows(run.folder / records.SAMPLES)
+    rows = records.read_sorted(run.folder / records.SAMPLES)
     if not rows:
         return ""
     row = next((row for row in rows if row["step"] == run.served), rows[-1])

@@ -249,7 +249,7 @@ class Runs:
                     f"ended early: {run.misses} evaluations in a row without a better {best}"
                 )
             run.writer.finished = True
-            report = run_report.write(run.workdir, list_metrics)
+            report = run_report.write_report(run.workdir, list_metrics)
             if len(self._runs) == 1:
                 logger.info(f"report: {report}")
 

@@ -11,7 +11,7 @@ from bert_jax.views.texts import Labelled, Texts
 # Page -> class that reads and encodes its texts, and function from such a reader, rows and flags
 # to HTML.
 PAGES: dict[str, tuple[type[OfText], Callable[..., str]]] = {
-    "attention": (Texts, attention.page),
-    "embeddings": (Labelled, embeddings.page),
-    "generation": (OfText, generation.page),
+    "attention": (Texts, attention.make_attention_page),
+    "embeddings": (Labelled, embeddings.make_embeddings_page),
+    "generation": (OfText, generation.make_generation_page),
 }

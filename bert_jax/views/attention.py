@@ -27,7 +27,7 @@ SEVERAL = 8  # texts side by side
 TITLE = 200  # characters of a text above its figures
 
 
-def page(texts: Texts, rows: Sequence[Row]) -> str:
+def make_attention_page(texts: Texts, rows: Sequence[Row]) -> str:
     """Build the document for rows of one text or pair each."""
     run = texts.model.run
     if not rows or len(rows) > SEVERAL:

@@ -38,7 +38,7 @@ UNSEEN = re.compile(
 Near = tuple[np.ndarray, np.ndarray]  # neighbours and cosines [N, K]
 
 
-class View(NamedTuple):
+class MapView(NamedTuple):
     """Numbers shown of one layer and pooling."""
 
     places: np.ndarray  # [N, 2]
@@ -47,7 +47,7 @@ class View(NamedTuple):
     words: Near | None  # pieces of the vocabulary
 
 
-def page(
+def make_embeddings_page(
     reader: OfText,
     rows: Sequence[Row],
     layer: str = "last",
@@ -128,7 +128,7 @@ def _find_layer(name: str, last: int) -> int:
 
 def _compute_view(
     run: TrainedModel, shown: Points, key: tuple[int, int], method: str, count: int
-) -> View:
+) -> MapView:
     """Compute the map and the neighbours of the points at one layer and pooling."""
     raw = shown.vectors[key]  # [N, D]
     itself = [[point] for point in range(len(raw))]
@@ -141,7 +141,7 @@ def _compute_view(
         barred = [sorted({*run.tokenizer.special, *ids}) for ids in shown.pieces]
         words = vectors.find_nearest(raw, vocabulary, count, barred)
     places, shares = vectors.project(raw, method)
-    return View(places, shares, vectors.find_nearest(raw, raw, count, itself), words)
+    return MapView(places, shares, vectors.find_nearest(raw, raw, count, itself), words)
 
 
 def _write_places(shown: Points) -> list[str]:
@@ -152,7 +152,7 @@ def _write_places(shown: Points) -> list[str]:
     return [f"{row + 1}:{i - first[i] + 1}" for i, row in enumerate(shown.rows)]
 
 
-def _collect_view(view: View, vocab: list[str]) -> dict[str, Any]:
+def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
     """Collect the numbers of a view for the script, rounded to what a page can show."""
     spread = float(np.abs(view.places).max()) or 1.0
     collected: dict[str, Any] = {

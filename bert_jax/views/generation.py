@@ -23,7 +23,7 @@ SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
 
 
-def page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
+def make_generation_page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
     """Build the document for texts that are filled as `predict generate` fills them.
 
     `settings` are fields of `predictors.options.Options`.

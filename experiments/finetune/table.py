@@ -170,7 +170,7 @@ def _figure(rows: list[dict[str, Any]]) -> None:
         y="difference (percentage points)",
         last=False,
     )
-    files.write(HERE / "figure", [seeds, gaps], columns=2, kinds=("png",))
+    files.write_figures(HERE / "figure", [seeds, gaps], columns=2, kinds=("png",))
 
 
 def main() -> None:

@@ -115,7 +115,7 @@ def draw(rows: list[dict[str, str]]) -> None:
         )
     measured = [figure for figure in figures if figure.series[0].points]
     columns = -(-len(measured) // 2)
-    files.write(HERE / "curves", measured, columns=columns, kinds=("png",))
+    files.write_figures(HERE / "curves", measured, columns=columns, kinds=("png",))
 
 
 def main() -> None:

@@ -52,4 +52,4 @@ for metric, title, y, models, baseline in PANELS:
             last=False,
         )
     )
-files.write(HERE / "curves", charts, columns=2, kinds=("png",))
+files.write_figures(HERE / "curves", charts, columns=2, kinds=("png",))

@@ -32,7 +32,7 @@ def point_at(browser: Browser, figure: int, reading: int) -> str:
 
 def test_run_page_shows_values_and_meanings(browser, tmp_path, width, dark):
     folder = a_run(tmp_path, {200: 5.0, 400: 4.5, 600: 4.75})
-    browser.show(run_report.build(run_record.read(folder)), width, dark)
+    browser.show(run_report.build_report(run_record.read_run(folder)), width, dark)
     assert point_at(browser, 0, 1) == "training, step 400: 4.5"
     assert point_at(browser, 1, 5) == "training, step 600: 4.75\nvalidation, step 600: 4.75"
     browser.point(2, 2)
@@ -46,7 +46,9 @@ def test_run_page_shows_values_and_meanings(browser, tmp_path, width, dark):
 
 def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
     runs = [a_run(tmp_path / name, {200: at, 400: at - 1}) for name, at in (("a", 5), ("b", 6))]
-    browser.show(comparison.build([run_record.read(run) for run in runs]), width, dark)
+    browser.show(
+        comparison.build_comparison([run_record.read_run(run) for run in runs]), width, dark
+    )
     assert point_at(browser, 0, 3) == "b, step 400: 5"
     drawn = browser.js(
         "[...document.querySelectorAll('.runs i')]"

@@ -17,7 +17,7 @@ from tests.pages import BEST, HOSTILE, a_run, figure, read_figure, read_page, ti
 def compare(*folders: Path, kept=None) -> tuple[str, str]:
     """The source and the text of the page of several runs."""
     find = kept.__getitem__ if kept else None
-    source = comparison.build([run_record.read(folder, find) for folder in folders])
+    source = comparison.build_comparison([run_record.read_run(folder, find) for folder in folders])
     return source, read_page(source)
 
 
@@ -110,7 +110,7 @@ def test_scores_of_different_examples_are_warned_of(tmp_path):
     (cure,) = re.findall("bert-jax (evaluate .*?);", text)
     words = cure.replace("RUN", str(a)).split()
     assert cli.execute(words) == 4, "this made-up run has no checkpoint, and nothing else is wrong"
-    assert comparison.find_files(a) == []
+    assert comparison.find_evaluations(a) == []
 
 
 def test_curves_have_the_colours_of_their_runs(tmp_path):
@@ -145,7 +145,7 @@ def test_runs_in_any_state_stand_beside_others(state, tmp_path):
         (b / "config.json").write_text('{"objectives": {}, "model": 3, "steps": 600}')
     elif state == "torn":
         (b / "config.json").write_text('{"objectives": {')
-    run_record.check(b)
+    run_record.check_run(b)
     source, text = compare(a, b)
     assert "MLM loss, validation" in titles(source)
     assert ("b: At step 9, the last one, the loss is not finite." in text) == (state == "diverged")

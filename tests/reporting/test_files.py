@@ -15,25 +15,25 @@ from tests.reporting.kinds import EMPTY, FIGURES, HEAT
 
 
 def test_figures_without_values_make_no_file(tmp_path):
-    assert files.write(tmp_path / "f", EMPTY) == []
+    assert files.write_figures(tmp_path / "f", EMPTY) == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_name_their_source_and_do_not_change(tmp_path):
     figures = [*FIGURES, EMPTY[0]]
-    written = files.write(tmp_path / "f", figures, columns=2, source="study x, 3 & 4")
+    written = files.write_figures(tmp_path / "f", figures, columns=2, source="study x, 3 & 4")
     assert [path.name for path in written] == ["f.png", "f.svg", "f.pdf"]
     before = [path.read_bytes() for path in written]
     for content, source in zip(before, (b"x, 3 & 4", b"x, 3 &amp; 4", b"x, 3 & 4"), strict=True):
         assert source in content
-    files.write(tmp_path / "f", figures, columns=2, source="study x, 3 & 4")
+    files.write_figures(tmp_path / "f", figures, columns=2, source="study x, 3 & 4")
     assert [path.read_bytes() for path in written] == before
     root = ElementTree.fromstring(before[1])
     assert "loss (nats)" in [text.text for text in root.findall(".//{*}text")]
 
 
 def test_png_has_the_shades_of_a_matrix(tmp_path):
-    (written,) = files.write(tmp_path / "f", [HEAT], kinds=("png",))
+    (written,) = files.write_figures(tmp_path / "f", [HEAT], kinds=("png",))
     pixels = (image.imread(written)[:, :, :3] * 255).round().astype(int)
     seen = {tuple(pixel) for pixel in pixels.reshape(-1, 3)}
     shade = [int(part, 16) for part in re.findall("..", LIGHT["shade"][1:])]
@@ -45,6 +45,6 @@ def test_png_has_the_shades_of_a_matrix(tmp_path):
 @pytest.mark.fault(18)
 def test_names_of_any_characters_are_drawn(tmp_path):
     chart = Chart("a\x00b\x1b[0m <&> $x^2$", [Series("\x07 長い $", [(0, 1)])], rows=["長" * 40])
-    written = files.write(tmp_path / "f", [chart])
+    written = files.write_figures(tmp_path / "f", [chart])
     assert len(written) == 3
     assert "$x^2$" in "".join(ElementTree.fromstring(written[1].read_text()).itertext())

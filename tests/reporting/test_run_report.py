@@ -74,7 +74,7 @@ def pretrain(folder: Path, lines: int = 20, steps: int = 500) -> Path:
 
 def show(folder: Path, kept=()) -> tuple[str, str]:
     """The page's source and its words."""
-    path = run_report.write(folder, lambda _: kept)
+    path = run_report.write_report(folder, lambda _: kept)
     assert path == folder / "report.html"
     source = path.read_text(encoding="utf-8")
     return source, read_page(source)
@@ -131,7 +131,7 @@ def test_times_add_up_to_the_whole(tmp_path):
 
 def test_ten_thousand_lines_stay_small(tmp_path):
     folder = pretrain(tmp_path, lines=10_000, steps=100_000)
-    assert run_report.write(folder).stat().st_size < 300_000
+    assert run_report.write_report(folder).stat().st_size < 300_000
 
 
 @pytest.mark.fault(18)

@@ -17,7 +17,7 @@ def show(folder: Path, samples: list[dict], recorded=None, served: int | None = 
     """The source and the text of the page of a run with some samples."""
     write_run(folder, recorded or {}, [], samples)
     kept = [(served, 0.5)] if served is not None else []
-    source = run_report.write(folder, lambda _: kept).read_text()
+    source = run_report.write_report(folder, lambda _: kept).read_text()
     return source, read_page(source)
 
 

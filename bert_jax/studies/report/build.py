@@ -42,7 +42,7 @@ def write(place: StudyFolder) -> str:
     done = sum(result.state.name == "done" for result in view.results)
     source = f"{view.name}: {done} of {len(view.results)} cells done."
     for name in names:
-        figure_files.write(folder / name, [drawn[name]], source=source, kinds=kinds)
+        figure_files.write_figures(folder / name, [drawn[name]], source=source, kinds=kinds)
 
     def find_picture(name: str) -> str | None:
         picture = folder / f"{name}.png"
