@@ -39,7 +39,9 @@ def test_ten_kills_change_nothing(tmp_path):
             assert process.returncode in (0, 1), process.communicate()[1]
             break
         running = workers.list_workers(broken)
-        if running and chance.random() < 0.5:
+        if not running:  # a launcher takes long to begin on a busy machine
+            continue
+        if chance.random() < 0.5:
             workers.kill(chance.choice(running))
             killed["worker"] += 1
         else:
