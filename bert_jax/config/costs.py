@@ -11,9 +11,6 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.masking import quotas, rates
 
-STATES = 4  # arrays of the parameters' size that a run holds: parameters, two moments, gradients
-
-
 # --- what a step makes ----------------------------------------------------------------------------
 
 
@@ -53,11 +50,11 @@ def own_slots(config: knobs.Config) -> int:
 # --- FLOPs ----------------------------------------------------------------------------------------
 
 
-def flops_per_step(config: knobs.Config, vocab_size: int, slots: int = 0) -> float:
+def flops_per_step(config: knobs.Config, vocab_size: int) -> float:
     """Return the FLOPs an update computes, with padding, spare slots and masked attention."""
     length, rows = config.sequence_length, config.batch_size
     tokens = rows * length
-    predictions = rows * _count_predictions(config, slots)
+    predictions = rows * _count_predictions(config)
     return _sum_flops(config, vocab_size, tokens, float(tokens * length), predictions, rows)
 
 
@@ -107,7 +104,7 @@ def _sum_flops(
     of each pair's bucket, and the optimizer.
     """
     width = config.model.shape[1]
-    products = predictions * _count_word_weights(config, vocab_size, tied=True)
+    products = predictions * _count_word_weights(config, vocab_size)
     for model in _list_encoders(config):
         layers, read, _, _ = model.shape
         of_layer = tokens * count_layer_matrices(model) + 2 * pairs * read
@@ -124,49 +121,31 @@ def _sum_flops(
 # --- bytes ----------------------------------------------------------------------------------------
 
 
-def state_bytes(config: knobs.Config, vocab_size: int) -> int:
-    """Return the bytes of parameters, moments and gradients of a run, without biases and norms."""
-    m = config.model
-    layers, width, _, _ = m.shape
-    tables = vocab_size + m.type_vocab + (m.max_positions if m.position == "learned" else 0)
-    several = (config.pairs != "none") + ("replaced" in config.objectives)  # the pooler, its head
-    numbers = m.table_width * tables + _count_word_weights(config, vocab_size) + several * width**2
-    for one in _list_encoders(config):
-        numbers += layers * count_layer_matrices(one) + count_distances(one) * one.shape[1]
-        numbers += layers * (2 * layers + 3) * one.layer_weights + _count_projection(one)
-    return 4 * STATES * numbers
-
-
 def activation_bytes(
-    config: knobs.Config, vocab_size: int, rows: int, slots: int = 0, *, fused: bool = False
+    config: knobs.Config, vocab_size: int, rows: int, *, fused: bool = False
 ) -> int:
-    """Estimate the most bytes of activations that an update of `rows` rows holds at once.
+    """Estimate the bytes of activations when the backward pass of `rows` rows begins.
 
-    This is when the backward pass begins, with what all layers have kept and the arrays of the
-    head, or what one layer computes again. The numbers are those of XLA for a CPU, which keeps
-    more than other compilers. `bert-jax plan` asks the compiler itself.
+    These are what all layers have kept and the arrays of the head. The numbers are those of XLA for
+    a CPU, which keeps more than other compilers. `bert-jax plan` asks the compiler itself.
 
     Args:
       config: its compute type, remat and scan are those of the device.
       vocab_size: of the head.
       rows: of a device and microbatch.
-      slots: prediction slots per row, where they are not the config's own.
       fused: attention is a fused kernel, which keeps no scores.
     """
     m, length = config.model, config.sequence_length
     remat = m.remat if m.scan else "none"  # compilers undo the recomputation of layers in no loop
-    number = 2 if m.dtype == "bfloat16" else 4
-
-    def count_bytes(model: knobs.Model, remat: str) -> int:
-        _, width, heads, mlp = model.shape
+    kept = 0
+    for model in _list_encoders(config):
+        layers, width, heads, mlp = model.shape
         vectors, features, scores = _count_arrays(model, remat)
         pairs = 0 if fused else heads * length**2
-        return number * rows * (length * (vectors * width + features * mlp) + scores * pairs)
-
-    kept = sum(one.shape[0] * count_bytes(one, remat) for one in _list_encoders(config))
-    again = count_bytes(m, "none") - count_bytes(m, remat)
-    logits = 4 * rows * _count_predictions(config, slots) * vocab_size
-    return kept + max(3 * logits, again)
+        kept += layers * (length * (vectors * width + features * mlp) + scores * pairs)
+    number = 2 if m.dtype == "bfloat16" else 4
+    logits = 3 * 4 * _count_predictions(config) * vocab_size
+    return rows * (number * kept + logits)
 
 
 def _count_arrays(m: knobs.Model, remat: str) -> tuple[int, int, int]:
@@ -194,9 +173,9 @@ def count_distances(model: knobs.Model) -> int:
     return 2 * model.position_buckets - 1 if model.position == "relative" else 0
 
 
-def _count_predictions(config: knobs.Config, slots: int) -> int:
+def _count_predictions(config: knobs.Config) -> int:
     """Return the tokens per row that go through the heads over the vocabulary."""
-    heads = {"mlm": slots or own_slots(config), "causal_lm": config.sequence_length}
+    heads = {"mlm": own_slots(config), "causal_lm": config.sequence_length}
     return sum(heads.get(name, 0) for name in config.heads)
 
 
@@ -212,10 +191,9 @@ def _count_projection(model: knobs.Model) -> int:
     return table * width if table != width else 0
 
 
-def _count_word_weights(config: knobs.Config, vocab_size: int, *, tied: bool = False) -> int:
-    """Return the weights of the MLM head, with the token table if it is `tied` to that."""
+def _count_word_weights(config: knobs.Config, vocab_size: int) -> int:
+    """Return the weights that the MLM head multiplies a token with, the token table included."""
     read = _list_encoders(config)[-1].shape[1]  # of the generator, if there is one
     if config.model.word_head == "matrix":
         return read * vocab_size
-    own = tied or config.model.word_head == "untied"
-    return config.model.table_width * (read + vocab_size * own)
+    return config.model.table_width * (read + vocab_size)
