@@ -6,7 +6,6 @@ import copy
 import dataclasses
 import functools
 import itertools
-import re
 from pathlib import Path
 
 import pytest
@@ -45,24 +44,6 @@ def list_ids(**changes) -> list[str]:
 
 
 # --- axes and cells -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("path", "values", "labels", "places"),
-    [
-        ("masking.rate", (0.05, 0.225), ["5 %", "22.5 %"], [0.05, 0.225]),
-        ("optim.learning_rate", (1e-4, 0.001), ["0.0001", "0.001"], [1e-4, 0.001]),
-        ("masking.dupe_factor", (0, 4), ["0", "4"], [0, 4]),
-        ("masking.unit", ("token", "word"), ["token", "word"], ["token", "word"]),
-        ("model.gated", (True, False), ["True", "False"], ["True", "False"]),
-        ("masking.replace", [(0.8, 0.2, 0.0)], ["80/0/20"], ["80/0/20"]),
-    ],
-)
-def test_axis_labels_and_places_its_values(path, values, labels, places):
-    points = axis(path, values).points
-    assert [point.label for point in points] == labels
-    assert [point.value for point in points] == places
-    assert [point.label for point in axis(path, values[:1], ["mine"]).points] == ["mine"]
 
 
 def test_expand_crosses_axes_and_joins_zipped_knobs():
@@ -128,17 +109,15 @@ def test_identity_counts_only_what_is_trained():
         for path in leaves
         if identity(toy.with_leaf(config, path.split("."), "other")) == identity(config)
     }
-    for section in ("loader.", "evals.", "logging."):
-        assert {path for path in leaves if path.startswith(section)} <= free
-    assert {path for path in free if path.startswith("corpus.")} == {
-        "corpus.cache",
-        "corpus.workers",
-    }
-    # All backends compute the same, and so does a backward pass that keeps less.
-    assert {path for path in free if path.startswith("model.")} == {
-        "model.attention",
-        "model.remat",
-    }
+    for section, some in {
+        "loader.": None,
+        "evals.": None,
+        "logging.": None,
+        "corpus.": ["corpus.cache", "corpus.workers"],
+        "model.": ["model.attention", "model.remat"],  # all backends compute the same
+    }.items():
+        of_section = [path for path in leaves if path.startswith(section)]
+        assert {path for path in free if path.startswith(section)} == {*(some or of_section)}
     assert not free & {"seed", "data_seed", "steps", "masking.rate", "parallel.prng", "init_from"}
     branches = [
         identity(dataclasses.replace(config, branch_from=trunk))
@@ -174,33 +153,20 @@ def test_identity_is_equal_for_equal_spellings():
     assert (silent[:2] == said[:2], silent[2:] == said[2:]) == (False, True)
 
 
-POINTS = {"masking.rate": (0.1, 0.15), "model.size": ("tiny", "mini")}
-AXES = st.permutations([*POINTS]).flatmap(
-    lambda names: st.tuples(
-        *(st.permutations(POINTS[name]).map(lambda v, n=name: axis(n, v)) for name in names)
-    )
-)
-
-
-@settings(max_examples=8)
-@given(AXES, st.permutations((0, 5)))
-def test_identity_does_not_depend_on_any_order(axes, seeds):
-    straight = tuple(axis(name, values) for name, values in POINTS.items())
-    ids = list_ids(axes=axes, seeds=tuple(seeds))
-    assert sorted(ids) == sorted(list_ids(axes=straight, seeds=(0, 5)))
-
-
 @pytest.mark.fault(25)
 @settings(max_examples=8)
 @given(
-    st.sets(st.sampled_from((0.1, 0.2, 0.3)), min_size=1), st.sets(st.integers(0, 3), min_size=1)
+    st.permutations((0.1, 0.2, 0.3)), st.permutations((0, 1, 2)), st.integers(1, 3), st.booleans()
 )
-def test_edited_study_keeps_the_cells_it_had(shares, seeds):
-    every = expand(make_study(axes=(axis("masking.rate", (0.1, 0.2, 0.3)),), seeds=(0, 1, 2, 3)))
-    wanted = [c.id for c in every if c.values["masking.rate"] in shares and c.seed in seeds]
-    assert (
-        list_ids(axes=(axis("masking.rate", sorted(shares)),), seeds=tuple(sorted(seeds))) == wanted
-    )
+def test_identity_survives_edits_in_any_order(shares, seeds, kept, sizes_first):
+    """A study that has fewer points and seeds, or another order, has the same cells."""
+    sizes = axis("model.size", ("tiny", "mini"))
+    every = expand(make_study(axes=(axis("masking.rate", (0.1, 0.2, 0.3)), sizes), seeds=(0, 1, 2)))
+    shares, seeds = shares[:kept], tuple(seeds[:kept])
+    wanted = {c.id for c in every if c.values["masking.rate"] in shares and c.seed in seeds}
+    axes = (sizes, axis("masking.rate", shares))
+    found = list_ids(axes=axes if sizes_first else axes[::-1], seeds=seeds)
+    assert sorted(found) == sorted(wanted)
 
 
 # --- budgets --------------------------------------------------------------------------------------
@@ -209,7 +175,6 @@ ARMS = {
     "constant": {"masking.rate": 0.15},
     "falling": {"masking.rate": 0.4, "masking.phases": ((1.0, 0.15, "linear"),)},
     "few predicted": {"masking.rate": 0.4, "masking.prediction_rate": 0.05},
-    "more predicted": {"masking.rate": 0.15, "masking.prediction_rate": 0.3},
     "other batch": {"masking.rate": 0.15, "batch_size": 48},
     "short": {"masking.rate": 0.15, "sequence_length": 64},
 }
@@ -239,20 +204,6 @@ def test_budget_gives_equal_predictions_or_tokens(amount):
                     made / config.steps, count_predictions(dataclasses.replace(config, steps=1))
                 )
             assert abs(made - amount) <= one
-
-
-def test_budget_of_flops_counts_the_given_vocabulary(tmp_path):
-    vocab = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(1_995))]
-    (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in vocab))
-    tree = make_base(tokenizer__path=str(tmp_path / "vocab.txt"))
-    axes = (axis("model.size", ("tiny", "mini")), axis("masking.rate", (0.15, 0.8)))
-    cells = expand(make_study(base=tree, axes=axes, seeds=(0,), budget=Budget("flops", 1e15)))
-    for cell in cells:
-        one = flops_per_step(cell.config, 2_000)
-        assert cell.vocabulary == 2_000
-        assert abs(cell.config.steps * one - 1e15) <= one / 2
-    steps = [cell.config.steps for cell in cells]
-    assert steps == sorted(steps, reverse=True)  # a larger model, and more predictions, cost more
 
 
 def test_budget_of_flops_waits_for_a_trained_vocabulary(tmp_path):
@@ -303,117 +254,74 @@ def folder(tmp_path) -> Path:
     return studies / "much"
 
 
-def test_load_takes_a_folder_or_file_and_a_scale(folder):
-    name, made = load(str(folder))
-    assert (name, made.base.model.size, len(expand(made))) == ("much", "tiny", 4)
-    for spec in (f"{folder}:mini", f"{folder}/:mini", f"{folder / 'study.py'}:mini"):
-        name, made = load(spec)
-        assert (name, made.base.model.size) == ("much", "mini")
+@pytest.mark.parametrize("ending", ["", ":mini", "/:mini", "/study.py:mini"])
+def test_load_takes_a_folder_or_file_and_a_scale(folder, ending):
+    name, made = load(f"{folder}{ending}")
+    assert (name, made.base.model.size) == ("much", "mini" if ending else "tiny")
 
 
+@pytest.mark.fault(21)
 def test_load_changes_knobs_where_no_point_sets_them(folder):
     _, made = load(str(folder), [("optim.learning_rate", "3e-4"), ("masking.unit", "span")])
     assert {cell.config.optim.learning_rate for cell in expand(made)} == {3e-4}
     assert [cell.config.masking.unit for cell in expand(made)] == ["word", "span"] * 2
-
-
-@pytest.mark.fault(21)
-@pytest.mark.parametrize(
-    ("knob", "why"),
-    [
-        ("pairs", r"axis 'arm' varies it"),
-        ("steps", r"budget of 1e\+09 tokens"),
-        ("seed", "are the study's"),
-    ],
-)
-def test_load_refuses_a_knob_of_no_effect(folder, knob, why):
-    with pytest.raises(ConfigError, match=why):
-        load(str(folder), [(knob, "1")])
+    for knob, why in (("pairs", "'arm' varies it"), ("steps", "budget"), ("seed", "the study's")):
+        with pytest.raises(ConfigError, match=why):
+            load(str(folder), [(knob, "1")])
 
 
 # --- what is refused ------------------------------------------------------------------------------
 
 
-def compares(name="masking.rate", baseline="15 %", metrics=("validation/mlm_loss",)) -> dict:
-    return {"comparisons": (Comparison(name, baseline, metrics),)}
+def compares(name="masking.rate", baseline="15 %", metric="validation/mlm_loss") -> dict:
+    return {"comparisons": (Comparison(name, baseline, (metric,)),)}
 
 
-def asks(name: str, **ask) -> dict:
-    return {"evaluations": {"one": Suite(name, tuple(ask.items()))}}
-
-
-def tunes(task: str, **changes) -> dict:
-    named = tuple((key.replace("__", "."), value) for key, value in changes.items())
-    return {"evaluations": {"one": Finetune(task, named)}}
-
-
-def varies(path: str, *values) -> dict:
-    return {"axes": (axis(path, values),)}
+def asks(evaluation) -> dict:
+    return {"evaluations": {"one": evaluation}}
 
 
 CLAIM = Claimed("C3", "masking.rate", "30 %", "15 %", "validation/mlm_loss", 0.1)
-TWICE = {"axes": (axis("masking.rate", RATES), variants("arm", {"a": {"masking.rate": 0.1}}))}
 EVALS = Axis("e", (Point("none", 0, (("evals", {}),)),))
 REFUSED = [
-    (varies("masking.rte", 0.1), "has no knob 'rte'", "did you mean 'rate'"),
-    ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section", "set one of: rate"),
-    (varies("masking.rate", "much"), "masking.rate much: .* got 'much'", ""),
-    (varies("masking.rate", 1.5), "out of range", "0..1: "),
-    (varies("masking.unit", "wrd"), "not a choice", "did you mean 'word'"),
-    (varies("model.heads", 7), "model.heads 7: .*divisible", ""),
-    ({"base": make_base(masking__rate=2.0), "axes": ()}, "the base: .*out of range", ""),
-    (TWICE, "axes 'masking.rate' and 'arm' both set config.masking.rate", ""),
-    ({"axes": (axis("evals.validation.rate", RATES), EVALS)}, "both set config.evals", ""),
-    (varies("masking.rate", 0.1, 0.1), "rate 10 % is the same run as", ""),
-    (varies("logging.every", 1, 2), "logging.every 2 is the same run as", ""),
-    ({"seeds": ()}, "no cell", "needs seeds"),
-    ({"seeds": (1, 1)}, "is the same run as", ""),
-    ({"seeds": (-1,)}, "config.seed = -1 is out of range", ""),
-    ({"keep": lambda points: False}, "no cell", "keep"),
-    ({"keep": lambda points: points["rate"].value > 0}, "keep: KeyError", "masking.rate"),
-    ({"budget": Budget("token", 1e6)}, "no budget 'token'", "did you mean 'tokens'"),
-    ({"budget": Budget("tokens", float("inf"))}, "a budget of inf", ""),
-    (compares("masking.rates"), "no axis", "did you mean 'masking.rate'"),
-    (compares(baseline="15%"), "no point '15%'", "did you mean '15 %'"),
-    (compares(metrics=("validation/loss",)), "'validation' has no metric 'loss'", "mlm_loss"),
-    (compares(metrics=("blimp/accuracy",)), "no evaluation", "evaluations are validation"),
-    ({"claims": (dataclasses.replace(CLAIM, claim="C99"),)}, "no published claim", ""),
-    ({"claims": (dataclasses.replace(CLAIM, point="31 %"),)}, "no point '31 %'", ""),
-    ({"published": ("wettig_rate",)}, "no published row", "did you mean 'wettig_rates'"),
-    (asks("blmp"), "no suite 'blmp'", "did you mean 'blimp'"),
-    (asks("blimp", limt=3), "suite blimp has no option 'limt'", "did you mean 'limit'"),
-    (asks("cross_rate", limit=3), "means nothing to cross_rate without a --source", ""),
-    (asks("pretrain", changes=(("evals.validation.rte", "0.4"),)), "no knob 'rte'", "'rate'"),
-    (asks("pretrain", changes=(("masking.rate", "0.4"),)), "does nothing", "evals."),
-    (tunes("sst3"), "no task 'sst3'", "did you mean 'sst2'"),
-    (tunes("sst2", optim__lerning_rate=1e-3), "no knob 'lerning_rate'", "'learning_rate'"),
-    (tunes("sst2", epochs=-1.0), "config.epochs = -1.0 is out of range", ""),
-    ({"evaluations": {"a/b": Suite("pretrain")}}, "'a/b' names an evaluation", ""),
+    ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section"),
+    ({"axes": (axis("model.heads", (7,)),)}, "model.heads 7: .*divisible"),
+    ({"axes": (axis("logging.every", (1, 2)),)}, "logging.every 2 is the same run as"),
+    ({"axes": (axis("evals.validation.rate", RATES), EVALS)}, "both set config.evals"),
+    ({"base": make_base(masking__rate=2.0), "axes": ()}, "the base: .*out of range"),
+    ({"seeds": ()}, "no cell"),
+    ({"seeds": (1, 1)}, "is the same run as"),
+    ({"keep": lambda points: points["rate"].value > 0}, "keep: KeyError"),
+    ({"budget": Budget("token", 1e6)}, "no budget 'token'"),
+    ({"budget": Budget("tokens", float("inf"))}, "a budget of inf"),
+    (compares("masking.rates"), "no axis"),
+    (compares(baseline="15%"), "no point '15%'"),
+    (compares(metric="validation/loss"), "'validation' has no metric 'loss'"),
+    (compares(metric="blimp/accuracy"), "no evaluation"),
+    ({"claims": (dataclasses.replace(CLAIM, claim="C99"),)}, "no published claim"),
+    ({"claims": (dataclasses.replace(CLAIM, point="31 %"),)}, "no point '31 %'"),
+    ({"published": ("wettig_rate",)}, "no published row"),
+    (asks(Suite("blmp")), "no suite 'blmp'"),
+    (asks(Suite("blimp", (("limt", 3),))), "suite blimp has no option 'limt'"),
+    (asks(Suite("pretrain", (("changes", (("masking.rate", "0.4"),)),))), "does nothing"),
+    (asks(Finetune("sst3")), "no task 'sst3'"),
+    (asks(Finetune("sst2", (("optim.lerning_rate", 1e-3),))), "no knob 'lerning_rate'"),
+    (asks(Finetune("sst2", (("epochs", -1.0),))), "config.epochs = -1.0 is out of range"),
+    ({"evaluations": {"a/b": Suite("pretrain")}}, "'a/b' names an evaluation"),
 ]
 
 
 @pytest.mark.fault(20)
-@pytest.mark.parametrize(("changes", "message", "hint"), REFUSED, ids=[row[1] for row in REFUSED])
-def test_expand_refuses_what_cannot_be_meant(changes, message, hint):
-    with pytest.raises(ConfigError, match=message) as error:
+@pytest.mark.parametrize(("changes", "message"), REFUSED, ids=[row[1] for row in REFUSED])
+def test_expand_refuses_what_cannot_be_meant(changes, message):
+    with pytest.raises(ConfigError, match=message):
         expand(make_study(**changes))
-    assert re.search(hint, error.value.hint)
 
 
-@pytest.mark.fault(20)
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        ("axes", axis("masking.rate", RATES)),
-        ("seeds", 3),
-        ("comparisons", Comparison("masking.rate", "15 %", ("a/b",))),
-        ("published", "bert_table_8"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value"), [("seeds", 3), ("published", "bert_table_8")])
 def test_study_refuses_a_field_of_another_type(field, value):
-    with pytest.raises(ConfigError, match=f"a study's {field} cannot be") as caught:
+    with pytest.raises(ConfigError, match=f"a study's {field} cannot be"):
         make_study(**{field: value})
-    assert "comma" in caught.value.hint
 
 
 # --- evaluations ----------------------------------------------------------------------------------
@@ -440,37 +348,26 @@ def test_cell_has_the_evaluations_of_its_head_and_budget():
         ["bound"],
         ["bound", "late"],
     ]
-    assert "budgets" not in cells[1].evaluations["late"]
     lines = measures.describe_left_out(cells, measures.record_evaluations(study))
-    assert [line.partition(":")[0] for line in lines] == [
-        "rates is made for 2 of 4 cells",
-        "late is made for 2 of 4 cells",
-    ]
+    assert [line.partition(" is")[0] for line in lines] == ["rates", "late"]
 
 
-TEXT = {"corpus__source": "files", "corpus__path": "/nowhere"}
-GONE = (("source", "files:/nowhere"),)
-GONE_TASK = (("task.source", "files:/nowhere"),)
+GONE = "files:/nowhere"
 
 
 @pytest.mark.parametrize(
-    ("base", "evaluation", "error", "said"),
+    ("base", "evaluation", "error"),
     [
-        (TEXT, Suite("pretrain"), DataError, "corpus.path = '/nowhere' does not"),
-        (
-            {"tokenizer__path": "/no.txt"},
-            Suite("pretrain"),
-            ConfigError,
-            "'/no.txt' does not exist",
-        ),
-        ({}, Suite("blimp", GONE), DataError, "'one': source 'files:/nowhere'"),
-        ({}, Finetune("sst2", GONE_TASK), MissingError, "'one': files:/nowhere"),
+        ({"corpus__source": "files", "corpus__path": "/nowhere"}, Suite("pretrain"), DataError),
+        ({"tokenizer__path": "/nowhere"}, Suite("pretrain"), ConfigError),
+        ({}, Suite("blimp", (("source", GONE),)), DataError),
+        ({}, Finetune("sst2", (("task.source", GONE),)), MissingError),
     ],
 )
-def test_launch_refuses_data_that_is_not_there(base, evaluation, error, said, tmp_path, folder):
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_launch_refuses_missing_data(base, evaluation, error, dry_run, tmp_path, folder):
     study = make_study(base=make_base(**base), evaluations={"one": evaluation})
     named = actions.Named(study, "x", "x", folder)
-    for dry_run in (True, False):
-        with pytest.raises(error, match=said):
-            actions.launch(named, tmp_path / "w", actions.Flags(dry_run=dry_run))
+    with pytest.raises(error, match="/nowhere"):
+        actions.launch(named, tmp_path / "w", actions.Flags(dry_run=dry_run))
     assert not (tmp_path / "w").exists()
