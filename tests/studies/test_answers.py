@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -24,6 +25,7 @@ BETTER = {
     "40 %": [4.70, 4.79, 4.91],
     "80 %": [5.40, 5.52, 5.58],
 }
+WORSE = {"15 %": [6.0, 6.1, 6.2], "40 %": [6.5, 6.6, 6.7], "80 %": [6.0, 6.1, 6.2]}
 
 
 def answer(view: View) -> str:
@@ -54,44 +56,25 @@ def test_answer_has_the_best_point_and_its_interval(significant):
     assert (size, ends) == (f"{mean:+.3f}", f" ({mean - half:+.3f} to {mean + half:+.3f})")
 
 
-def test_answer_of_a_baseline_that_is_best():
-    view = make_view({"": BETTER | {"40 %": [5.2, 5.29, 5.41]}})
-    assert "5.100 nats, is that of masking rate 15 %" in answer(view)
-    assert tabulate_best(view).rows[0][3] == "is the baseline"
-
-
-def test_answer_of_one_seed_has_no_interval():
-    view = make_view({"": {"15 %": [5.0], "40 %": [4.5]}})
-    assert (
-        answer(view) == "The lowest validation MLM loss, 4.500 nats, is that of masking rate 40 %."
-    )
-    (warning,) = answers.list_warnings(view)
-    assert warning == "One seed: there is no interval, and any difference may be chance."
-    assert tabulate_best(view).rows[0][3] == ("\N{MINUS SIGN}0.500", " (no interval)")
-
-
-def test_answer_counts_the_differences_of_several_families():
-    worse = {label: [6.0, 6.1, 6.2] for label in ("15 %", "40 %", "80 %")}
-    view = make_view({"small": BETTER, "large": worse | {"40 %": [6.5, 6.6, 6.7]}})
-    assert answer(view) == (
-        "The lowest validation MLM loss, 4.800 nats, is that of small, masking rate 40 %. Of 4 "
-        "differences from 15 % by validation MLM loss: 1 significant gain, 2 significant losses."
-    )
-    assert [row[:2] for row in tabulate_best(view).rows] == [["small", "40 %"], ["large", "15 %"]]
-
-
-def test_answer_of_a_single_point_compares_nothing():
-    found = answer(make_view({"": {"15 %": [6.0, 6.1, 6.2]}}))
-    assert found == "The lowest validation MLM loss, 6.100 nats, is that of 15 %."
+@pytest.mark.parametrize(
+    ("sizes", "said", "gaps"),
+    [
+        ({"": BETTER | {"40 %": [5.2, 5.3, 5.4]}}, "5.100 nats, is that", ["is the baseline"]),
+        ({"": {"15 %": [5.0], "40 %": [4.5]}}, "4.500 nats", [("−0.500", " (no interval)")]),  # noqa: RUF001
+        ({"small": BETTER, "large": WORSE}, "Of 4 differences .* gain, 2 significant losses", None),
+    ],
+)
+def test_answer_of_other_families(sizes, said, gaps):
+    """The baseline is best, there is one seed, or there are several families."""
+    view = make_view(sizes)
+    assert re.search(said, answer(view))
+    assert gaps in (None, [row[3] for row in tabulate_best(view).rows])
 
 
 def test_answer_names_no_best_behind_the_unigram():
     view = make_view({"": BETTER}, unigram=4.5)
     none = "No point is shown to be better than the unigram by validation MLM loss."
     assert answer(view).startswith(none)
-    (warning,) = baselines.warn_of_behind(view, view.comparisons[0])
-    than = "better than the unigram (4.500) by validation MLM loss"
-    assert warning == f"Not shown to be {than}: every point."
     assert tabulate_best(view).rows[0][1] == "none; nearest 40 %"
     # A loss may be missing, because its evaluation failed or is still to come.
     without = [
@@ -106,14 +89,10 @@ def test_answer_of_two_axes_has_a_grid():
     view = make_view({"small": points, "large": {k: v + 0.2 for k, v in points.items()}})
     view.study["axes"].reverse()
     view.study["comparisons"].append({"axis": "size", "baseline": "small", "metrics": [LOSS]})
-    lead, *_, first, second = answers.write_answer(
-        view, answers.compute_findings(view)
-    ).splitlines()
-    assert (
-        lead == "The lowest validation MLM loss, 4.600 nats, is that of masking rate 40 %, small."
-    )
-    assert first.split() == ["15", "%", "5.100", "5.300"]
-    assert second.split() == ["40", "%", "4.600", "4.800"]
+    lines = answers.write_answer(view, answers.compute_findings(view)).splitlines()
+    assert "4.600 nats, is that of masking rate 40 %, small" in lines[0]
+    found = [line.split() for line in lines[-2:]]
+    assert found == [["15", "%", "5.100", "5.300"], ["40", "%", "4.600", "4.800"]]
 
 
 def test_leader_of_points_that_lack_seeds_is_by_pairs():
@@ -127,7 +106,10 @@ def test_leader_of_points_that_lack_seeds_is_by_pairs():
 # --- warnings -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("unigram", "said"), [(5.3, "15 %, 80 %"), (5.35, "80 %"), (9.0, "")])
+@pytest.mark.parametrize(
+    ("unigram", "said"),
+    [(4.5, "every point"), (5.3, "15 %, 80 %"), (5.35, "80 %"), (9.0, "")],
+)
 def test_warning_names_points_by_their_intervals(unigram, said):
     """The interval of 15 %, 4.852 to 5.348, includes the lower unigram."""
     view = make_view({"": BETTER}, unigram=unigram)
@@ -144,8 +126,7 @@ def test_warning_of_chance_goes_by_the_interval(mean, warned):
     points = {"15 %": [mean, mean - deviation, mean + deviation]}
     view = make_view({"": points}, metric="blimp/accuracy")
     (comparison,) = view.comparisons
-    wanted = f"Not shown to be better than chance (50.0{SPACE}%) by BLiMP accuracy: every point."
-    assert baselines.warn_of_behind(view, comparison) == [wanted] * warned
+    assert len(baselines.warn_of_behind(view, comparison)) == warned
     assert answer(view).startswith("No point is shown to be better than chance") == warned
     (chart,) = draw_means(view, comparison, "blimp/accuracy").values()
     assert chart.baselines == [("chance", 0.5)]
@@ -161,17 +142,17 @@ def test_warning_compares_runs_with_their_own_baseline():
     assert baselines.list_levels(mixed, LOSS) == [("unigram", 3.5), ("", 6.0)]
 
 
-@pytest.mark.parametrize("missing", [0, 1, 2])
-def test_warnings_count_missing_cells(missing):
-    points = BETTER | {"40 %": [None] * missing + [4.9] * (3 - missing)}
+@pytest.mark.parametrize(
+    ("points", "warnings"),
+    [
+        (BETTER, []),
+        (BETTER | {"40 %": [None, 4.9, 4.9]}, ["1 of 9 cells lack results (1 failed)"]),
+        ({"15 %": [5.0, 5.1], "40 %": [4.9, 4.8]}, ["2 seeds, fewer than 3"]),
+        ({"15 %": [5.0], "40 %": [4.9]}, ["One seed: there is no interval"]),
+        ({"15 %": [5.0, None], "40 %": [4.9, None]}, ["2 of 4 cells lack", "One seed so far"]),
+    ],
+)
+def test_warnings_tell_missing_cells_and_few_seeds(points, warnings):
     found = answers.list_warnings(make_view({"": points}))
-    assert [f"{missing} of 9 cells lack results ({missing} failed)" in one for one in found] == (
-        [True] * bool(missing)
-    )
-
-
-def test_warnings_tell_too_few_seeds():
-    two = answers.list_warnings(make_view({"": {"15 %": [5.0, 5.1], "40 %": [4.9, 4.8]}}))
-    assert two[0].startswith("2 seeds, fewer than 3")
-    begun = make_view({"": {"15 %": [5.0, None, None], "40 %": [4.9, None, None]}})
-    assert answers.list_warnings(begun)[1].startswith("One seed so far")
+    assert len(found) == len(warnings)
+    assert all(said in text for said, text in zip(warnings, found, strict=True))
