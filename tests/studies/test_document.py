@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import html
 import json
 import re
-import statistics
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +16,7 @@ from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.definition import Comparison, Study, variants
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import answers, build, compare
+from bert_jax.studies.report import build, compare
 from bert_jax.studies.report.blocks import (
     Block,
     Bold,
@@ -80,20 +76,6 @@ def read_page(blocks: list[Block]) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub("<[^>]*>", " ", render_html(blocks))))
 
 
-def find_section(blocks: list[Block], title: str) -> Section:
-    return next(b for b in blocks if isinstance(b, Section) and b.title.startswith(title))
-
-
-def list_losses(view: View, size: str, rate: str) -> list[float]:
-    """List losses from the files of the cells."""
-    found = []
-    for entry in view.place.cells():
-        path = view.place.result(entry.id, "validation")
-        if (entry.labels["size"], entry.labels["masking.rate"]) == (size, rate) and path.exists():
-            found.append(json.loads(path.read_text())["metrics"]["mlm_loss"])
-    return found
-
-
 # --- both renderings ------------------------------------------------------------------------------
 
 TABLE = Table(["rate", "loss"], [["15 %", "5.1"], ["40 %", (Bold("4.9"), " (4.8 to 5.0)")]])
@@ -107,42 +89,27 @@ REPORT = [
 ]
 
 
-def test_markdown_leaves_out_details_and_empty_sections():
+def test_renderings_have_their_parts_of_a_report():
+    """The summary leaves details out, the page folds them; both leave out empty sections."""
     assert render_markdown(REPORT, lambda name: f"figures/{name}.png") == (
         "# rates\n\nWhich rate is best?\n\n## Answer\n\n40 %.\n\n![Loss](figures/loss.png)\n\n"
         "| rate | loss |\n|---|---:|\n| 15 % | 5.1 |\n| 40 % | **4.9** (4.8 to 5.0) |\n\n"
         "## Origin\n\n- run by `` a `b` ``"
     )
-    assert "![" not in render_markdown(REPORT)  # no file, no link
-
-
-def test_page_folds_details_and_shows_a_figure_once():
     shown = render_html([*REPORT, Section("More", [Paragraph("x")])])
-    assert shown.startswith("<h1>Which rate is best?</h1>")
-    titles = ["Answer", "Origin", "Config", "More"]
-    assert re.findall("<h2>(.*?)</h2>", shown) == titles
+    assert re.findall("<h2>(.*?)</h2>", shown) == ["Answer", "Origin", "Config", "More"]
     assert re.findall("<summary>(.*?)</summary>", shown) == ["Cost", "<h2>Config</h2>"]
-    links = re.findall('<a href="#(.+?)">(.+?)</a>', shown)
-    assert [title for _, title in links] == titles
-    assert [name for name, _ in links] == re.findall('<section id="(.+?)"', shown)
-    assert "<b>4.9</b> (4.8 to 5.0)" in shown
-    assert "<code>a `b`</code>" in shown
-    assert shown.count("<svg") == 1
+    links = re.findall('<a href="#(.+?)">', shown)
+    assert links == re.findall('<section id="(.+?)"', shown)
+    assert ("<b>4.9</b> (4.8 to 5.0)" in shown, shown.count("<svg")) == (True, 1)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("# a\n\n## b", "&#35; a ## b"),
-        ("2. x", "&#50;. x"),
-        ("- x", "&#45; x"),
-        ("22.5 %", "22.5 %"),
-        ("-1", "-1"),
-        ("*a* [b](c) | `d` _e_ f_g", r"\*a\* \[b\](c) \| \`d\` \_e\_ f_g"),
-    ],
-)
-def test_escaped_text_is_shown_as_it_is(text, shown):
-    assert escape_markdown(text) == shown
+@pytest.mark.parametrize("text", ["# a\n\n## b", "2. x", "- x", "*a* [b](c) | `d` _e_ f_g", "-1"])
+def test_escaped_text_is_no_markup(text):
+    escaped = html.unescape(escape_markdown(text))
+    assert "\n" not in escaped
+    assert escaped.replace("\\", "") == " ".join(text.split())
+    assert (escape_markdown(text) == text) == (text == "-1")
 
 
 @pytest.mark.fault(18)
@@ -172,24 +139,6 @@ def test_hostile_names_are_inert_in_both_renderings(tmp_path):
 # --- what it says ---------------------------------------------------------------------------------
 
 
-def test_report_begins_with_a_short_answer(view, blocks):
-    """At most 60 words, warnings, one figure and one table, the same on page and summary."""
-    lead, warned, figure, table, _ = find_section(blocks, "Answer").blocks
-    assert len(lead.text.split()) <= 60
-    assert re.match(r"The best masking rate is \d+ to \d+\W% after 4.1\WM tokens\. Of", lead.text)
-    assert warned.items[0] == answers.list_warnings(view)[0]
-    assert list(figure.figures) == ["masking.rate_validation_mlm_loss"]
-    for name, best, mean, _ in table.rows:
-        assert mean.startswith(f"{statistics.mean(list_losses(view, name, best)):.3f} ± ")
-    summary, shown = render_markdown(blocks), read_page(blocks)
-    for said in (lead.text, *(f"{best} | {mean}" for _, best, mean, _ in table.rows)):
-        assert said.replace(SPACE, " ") in summary
-        assert said.replace(" |", "").replace(SPACE, " ") in shown
-    assert (
-        summary.index("## Answer") < summary.index("The best masking") < summary.index("| 2 x 64")
-    )
-
-
 @pytest.mark.fault(24)
 def test_report_shows_holes_everywhere(blocks):
     shown = read_page(blocks)
@@ -203,35 +152,10 @@ def test_report_shows_holes_everywhere(blocks):
     assert "inf " not in shown
 
 
-def test_summary_has_differences_with_their_intervals(view):
-    """Below the baseline's means; each has the numbers of differences.csv."""
-    build.write(view.place)
-    with (view.place.workdir / "differences.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["metric"] == LOSS]
-    assert [row["point"] for row in rows] == ["5 %", "40 %", "80 %"] * 2
-    text = summarize(view)
-    (table,) = re.findall(r"\| Validation MLM loss, minus 15 % \|.*?\n\n", text, re.DOTALL)
-    for row in rows:
-        mean, low, high = (float(row[name]) for name in ("mean", "low", "high"))
-        base, arm = (list_losses(view, row["family"], rate) for rate in ("15 %", row["point"]))
-        if row["holes"] == "0":
-            expected = statistics.mean(arm) - statistics.mean(base)
-            assert mean == pytest.approx(expected, abs=1e-5)
-        bold = "**" if row["significant"] == "True" else ""
-        assert (low > 0 or high < 0) == bool(bold)
-        assert f"{bold}{mean:+.3f}{bold} ({low:+.3f} to {high:+.3f})" in table
-
-
-def test_ledger_stands_next_to_the_config(view):
-    (table,) = tabulate_ledger(view)
-    quota = f"{100 * quotas.mean_quotas(0.15, 62, 'nearest')[-1] / 62:.1f} %"
-    row = next(row for row in table.rows if row[0] == "2 x 64, 15 %")
-    assert [cell.replace(SPACE, " ") for cell in row[1:5]] == ["15.0 %", quota, quota, "80.0 %"]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
+        ({"masking.rate": 0.15}, "15.0 %"),
         ({"masking.rate": 0.3, "masking.phases": ((1.0, 0.15, "linear"),)}, "30.0 % to 15.0 %"),
         (
             {"masking.rate": 0.15, "masking.prediction_rate": 0.3},
@@ -242,19 +166,16 @@ def test_ledger_stands_next_to_the_config(view):
 def test_ledger_names_schedules_and_views(changes, said, tmp_path):
     study = masking_rate(axes=(variants("rate", {"x": changes}),), seeds=(0,), comparisons=())
     (table,) = tabulate_ledger(build_view(tmp_path, study))
-    assert table.rows[0][1].replace(SPACE, " ") == said
+    told, quota = (cell.replace(SPACE, " ") for cell in table.rows[0][1:3])
+    assert told == said
+    if len(changes) == 1:
+        assert quota == f"{100 * quotas.mean_quotas(0.15, 62, 'nearest')[-1] / 62:.1f} %"
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--workdir", "/home/me/w", "--reuse", "/home/me/pairs"],
-        ["--workdir=/home/me/w", "--reuse=../pairs/"],
-    ],
-)
-def test_conditions_say_the_command_but_no_machine(view, words):
+def test_conditions_say_the_command_but_no_machine(view):
     spec = "experiments/masking_rate:cpu,2 x 64"
-    typed = ["/home/me/.venv/bin/bert-jax", "study", "run", spec, "--jobs=2", *words]
+    typed = ["/home/me/.venv/bin/bert-jax", "study", "run", spec, "--jobs=2"]
+    typed += ["--workdir", "/home/me/w", "--reuse=../pairs/"]
     changed = View(view.place, dict(view.study) | {"command": typed}, view.results)
     lines = summarize(changed).splitlines()
     wanted = f"- `bert-jax study run '{spec}' --jobs=2 --reuse=runs/pairs "
@@ -270,7 +191,6 @@ def test_conditions_say_the_command_but_no_machine(view, words):
     ("baseline", "other", "seeds", "rates"),
     [
         ("untouched", "untouched", (0, 1), (0.15, 0.4)),
-        ("halfway", "halfway", (0, 1), (0.15, 0.4)),
         ("failed", "done", (0, 1), (0.15, 0.4)),
         ("done", "done", (0,), (0.15, 0.4)),
         ("diverged", "", (0,), (0.15,)),
@@ -319,14 +239,6 @@ def test_report_has_all_files_and_again_alike(tmp_path):
     assert "](figures/masking.rate_validation_mlm_loss.png)" in place.summary.read_text()
     build.write(place)
     assert read_files() == first
-
-
-def test_report_needs_no_jax():
-    names = ("report.collect", "report.build", "definition")
-    code = f"import sys\nfor n in {names}: __import__('bert_jax.studies.' + n)\n"
-    code += "print([m for m in ('jax', 'flax', 'matplotlib') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 # --- in a browser ---------------------------------------------------------------------------------
