@@ -105,9 +105,8 @@ def test_cell_whose_folder_is_gone_waits(place):
     with place.csv.open() as file:
         rows = {row["cell"]: row for row in csv.DictReader(file)}
     assert len(rows) == 4
-    assert (rows[lost.id]["state"], rows[lost.id]["seed"]) == ("waiting", str(lost.seed))
-    assert (rows[lost.id]["masking.rate"], rows[lost.id]["masking.rate.value"]) == ("40 %", "0.4")
-    assert rows[lost.id]["validation/mlm_loss"] == ""
+    shown = [rows[lost.id][name] for name in ("state", "masking.rate.value", "validation/mlm_loss")]
+    assert shown == ["waiting", "0.4", ""]
     assert progress.look(place).counts["waiting"] == 1
 
 
@@ -115,10 +114,7 @@ def test_cell_whose_folder_is_gone_waits(place):
     ("name", "content"),
     [
         ("results.csv", b"cell\n\xff"),
-        ("results.csv", b"cell,state\nCELL,done\n"),
         ("curves.csv", b"cell,step,metric,value\nCELL,one,eval/mlm_loss,2\n"),
-        ("curves.csv", b"cell,step\nCELL,1\n"),
-        ("examples.npz", b""),
         ("examples.npz", b"\x80\x04N."),  # a pickle
         ("examples.npz", None),  # a flipped bit
     ],
@@ -139,7 +135,7 @@ def test_damaged_table_is_named(kept, name, content):
         read_all()
 
 
-@pytest.mark.parametrize("error", ["a bar: 10 %\r20 %", 'lines,\r\n"quoted"\n', "x" * 200_000])
+@pytest.mark.parametrize("error", ['lines,\r\n"quoted" 10 %\r20 %\n', "x" * 200_000])
 def test_any_error_is_read_again(place, error):
     cell = place.cells()[1]
     (place.cell(cell.id) / "trained.json").unlink()
@@ -188,15 +184,17 @@ def test_parts_make_one_study(tmp_path):
 
 
 @pytest.mark.fault(25)
-def test_rows_taken_for_other_parts_stay(kept, tmp_path):
-    """Also those of cells that the last launch did not list, as those of another `--only`."""
+def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
+    """Also those of cells that a launch with another `--only` did not list."""
     whole, cells = StudyFolder(tmp_path / "whole"), expand(define())
-    for part in (cells[:1], cells[1:2], cells[2:]):
+    for part in (cells[:1], cells[1:2], cells[2:], cells):
         take(whole, part, kept)
-    take(whole, cells)
     assert progress.look(whole).counts["done"] == 4
     for cell in cells:
         assert read_arrays(whole.taken, cell.id) == read_arrays(kept.workdir, cell.id) != {}
+    edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
+    whole.write_study({"evaluations": record_evaluations(edited)}, expand(edited))
+    assert progress.look(whole).counts["waiting"] == 4
 
 
 def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
@@ -208,16 +206,6 @@ def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
         found = reuse.find_finished(empty, expand(study), [source.workdir], tmp_path)
         counts.append(len(found))
     assert counts == [0, 0, 4]
-
-
-@pytest.mark.fault(25)
-def test_taken_cell_waits_once_its_evaluation_changes(kept, tmp_path):
-    whole = StudyFolder(tmp_path / "whole")
-    take(whole, expand(define()), kept)
-    assert progress.look(whole).counts["done"] == 4
-    edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
-    whole.write_study({"evaluations": record_evaluations(edited)}, expand(edited))
-    assert progress.look(whole).counts["waiting"] == 4
 
 
 def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
