@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data import answers
-from bert_jax.data.examples import Answer, Example
+from bert_jax.data.examples import Example
 from bert_jax.data.features import Features, encode_examples
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
 
@@ -100,41 +100,6 @@ def test_decode_span_answers_as_run_squad(questions, length, stride, settings, s
         withheld = task.no_answer and null - n_best[0][3] > task.no_answer_threshold
         chosen = ("", 0, 0) if withheld else tuple(n_best[0][:3])
         assert (span.text, span.start, span.end) == chosen
-
-
-def sure_of(found: Features) -> list[np.ndarray]:
-    """Outputs that are sure of the targets."""
-    outputs = []
-    for length, (start, end) in zip(found.lengths, found.targets["spans"], strict=True):
-        logits = np.zeros((length, 2), np.float32)
-        logits[start, 0] = logits[end, 1] = 10
-        outputs.append(logits)
-    return outputs
-
-
-def in_a_window(found: Features) -> set[int]:
-    """Examples whose answer lies in the window that is the best for its start."""
-    starts = found.targets["spans"][:, 0]
-    return set(found.example[(starts > 0) & found.best[found.offsets[:-1] + starts]].tolist())
-
-
-@given(st.lists(st.text(max_size=6), min_size=1, max_size=20), st.data(), STRIDES)
-def test_decode_span_returns_answers_of_any_text(words, data, stride):
-    context = "".join(words)
-    places = TOKENIZER.encode_with_offsets([context])[0][1]
-    if not places:
-        return
-    first = data.draw(st.integers(0, len(places) - 1))
-    last = data.draw(st.integers(first, min(first + 2, len(places) - 1)))
-    start, end = places[first][0], places[last][1]
-    one = make_example(text="a", pair=context, label=(Answer(context[start:end], start),))
-    found = encode([one], "span", 14, stride_as=stride[0], stride=stride[1])
-    (span,) = decode("span", found, [one], sure_of(found))
-    if in_a_window(found):
-        assert (span.text, span.start, span.end) == (context[start:end], start, end)
-    else:
-        assert len(places) > 10  # more than a window holds
-        assert context[span.start : span.end] == span.text
 
 
 @given(

@@ -201,12 +201,7 @@ def test_load_span_searches_near_the_offset(tmp_path, text, start, found, at):
 WRONG_ANSWERS = [
     ({"text": "figs", "answer_start": 0}, "at character 0, where the context has"),
     ({"text": "figs", "answer_start": -4}, "starts at -4 of 28"),
-    ({"text": "figs", "answer_start": 400}, "starts at 400 of 28"),
     ({"text": "figs", "answer_start": "11"}, "starts at '11'"),
-    ({"text": "figs", "answer_start": True}, "starts at True"),
-    ({"text": "", "answer_start": 0}, "'answer' is empty"),
-    ({"text": 3, "answer_start": 0}, "'answer' is int, not text"),
-    ({"text": "figs"}, "not a list of answers"),
     ("figs", "not a list of answers"),
 ]
 
@@ -252,29 +247,17 @@ OF_KIND = {  # kind: (file without JSON, labels, task)
 ONE = "text\tlabel\nfine\thardware\n"
 REFUSED = [  # kind, content, line, message
     ("classify", ONE + "bad\tHardware\n", 3, "'Hardware' is not one of: billing"),
-    ("classify", ONE + "bad\t\n", 3, "label '' of column 'label' is none"),
     ("classify", '{"text": "a", "label": null}', 1, "label None"),
-    ("classify", '{"text": "a", "label": [1]}', 1, r"label \[1\] of column"),
-    ("classify", "text\nfine\n", 2, "no column 'label'"),
     ("classify", ONE + " \u3000\thardware\n", 3, "'text' is empty"),
     ("classify", '{"text": 3, "label": "billing"}', 1, "'text' is int, not text"),
-    ("classify", '{"label": "billing"}', 1, "no column 'text'"),
     ("classify", '{"text": "a\\u0000", "label": "b"}', 1, r"character '\\x00'"),
-    ("classify", '{"text": "a\\ud800", "label": "b"}', 1, r"'\\ud800'"),
     ("classify", f"text\tlabel\n{'w' * (TEXT + 1)}\t1\n", 2, "has 1,000,001 characters, more than"),
     ("regress", "text\tlabel\na\t1\nb\tNaN\n", 3, "label 'NaN' .* not a finite number"),
-    ("regress", "text\tlabel\na\t1\nb\t-inf\n", 3, "'-inf'"),
-    ("regress", "text\tlabel\na\t1\nb\t4,5\n", 3, "'4,5'"),
     ("regress", '{"text": "a", "label": true}', 1, "label True"),
-    ("tag", "a O\nb O\n\nc O\nd B-PER\n", 5, "label 'B-PER' is not one of: O, B-LOC"),
     ("tag", '{"text": ["a", "b"], "label": ["O"]}', 1, "2 words but 1 labels"),
-    ("tag", '{"text": [], "label": []}', 1, "a sentence without words"),
     ("tag", "a\tO\n \tO\n", 2, "word 1: 'text' is empty"),
-    ("tag", '{"text": 1, "label": ["O"]}', 1, "'text' is int, not a list"),
-    ("choice", "p,a,b,label\nq,x,,0\n", 2, "1 options"),
     ("choice", "p,a,b,label\nq,,y,0\n", 2, "'option 0' is empty"),
     ("choice", "p,a,b,label\nq,x,y,2\n", 2, "label 2 of 2 options"),
-    ("choice", "p,a,b,label\nq,x,y,-1\n", 2, "label '-1' is not one of"),
 ]
 
 
@@ -285,26 +268,8 @@ def test_load_names_file_line_and_value(tmp_path, kind, content, line, message):
     path = write(tmp_path / ("a.jsonl" if content[0] == "{" else file), content)
     with pytest.raises(DataError, match=rf"^{path}:{line}: .*{message}") as caught:
         load(path, kind, labels, **task)
-    assert caught.value.code == 3
-    assert caught.value.hint
-    assert "\n" not in str(caught.value)
+    assert (caught.value.code, "\n" in str(caught.value)) == (3, False)
     assert len(str(caught.value)) < 400
-
-
-def test_load_names_what_a_task_lacks(complaints):
-    with pytest.raises(DataError, match=rf"{complaints}:2: no column 'key'") as caught:
-        load(complaints, "classify", LABELS, id="key")
-    assert "task.id" in caught.value.hint
-    empty = write(complaints.parent / "a.tsv", "text\tlabel\n")
-    with pytest.raises(DataError, match="split 'train', has no rows"):
-        load(empty, "classify", LABELS)
-    with pytest.raises(DataError, match="split 'train', has no rows"):
-        find_labels(Task(source=f"files:train={empty}"), "classify", silent)
-    same = write(complaints.parent / "b.tsv", "text\tlabel\n" + "the same\t0\n" * 8)
-    task = Task(source=f"files:{same}")
-    with pytest.raises(DataError, match="split 'validation', has no rows") as caught:
-        load_examples(task, "classify", ("0", "1"), "validation", silent)
-    assert "validation_fraction" in caught.value.hint
 
 
 VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)

@@ -27,8 +27,6 @@ from tests.data.letters import (
     row_of,
 )
 
-PER_TOKEN = ("tokens", "type_ids", "positions", "segment_ids")
-
 
 def tokens_of(found: Features) -> list[list[int]]:
     return [row_of(found, "tokens", row) for row in range(len(found.example))]
@@ -96,26 +94,10 @@ def test_encode_cuts_counts_or_refuses_long_texts(length, cut):
         encode(long, "classify", long="windows")
 
 
-@pytest.mark.fault(15)
-@pytest.mark.parametrize(("length", "rows"), [(511, 1), (512, 1), (513, 2)])
-def test_encode_windows_lose_nothing(length, rows):
-    words = make_example(words=("a",) * (length - 2), label=(1,) * (length - 2))
-    last = Answer("b", 2 * (length - 5))
-    span = make_example(1, text="a", pair="b " * (length - 4), label=(last,))
-    tags, answers = encode([words], "tag", 512), encode([span], "span", 512)
-    for found in (tags, answers):
-        assert (len(found.example), found.cut) == (rows, 0)
-        assert found.lengths.max() == min(length, 512)
-    assert sorted(tags.words[tags.words >= 0].tolist()) == list(range(length - 2))
-    start, end = answers.targets["spans"].tolist()[-1]
-    assert start == end > 0, "the last window holds the last word"
-    with pytest.raises(DataError, match="513 tokens") if length > 512 else contextlib.nullcontext():
-        encode([words], "tag", 512, long="refuse")
-
-
 # --- tags -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.fault(15)
 @given(
     st.lists(st.lists(WORD | st.just("\x07"), max_size=30), min_size=1, max_size=4),
     st.integers(6, 20),
@@ -192,23 +174,6 @@ def test_encode_span_windows_over_a_context(questions, length, stride):
     assert found.cut == sum(len(ids_of(one.text)) > 5 for one in examples)
 
 
-def test_encode_span_cuts_or_refuses_what_is_long():
-    long = make_example(text="a", pair="b " * 20, label=(Answer("b", 38),))
-    found = encode([long], "span", 10, long="cut")
-    assert (len(found.example), found.cut, found.targets["spans"].tolist()) == (1, 1, [[0, 0]])
-    with pytest.raises(DataError, match=r"data\.tsv:1: 24 tokens"):
-        encode([long], "span", 10, long="refuse")
-    empty = [SPECIAL.cls, ids_of("a")[0], SPECIAL.sep, SPECIAL.sep]
-    assert tokens_of(encode([make_example(text="a", pair="")], "span")) == [empty]
-    with pytest.raises(DataError, match="= 10 cannot hold 7 tokens of a question") as caught:
-        encode([make_example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
-    assert "question_tokens" in caught.value.hint
-    asked = [make_example(text="a b c", pair="d")]
-    assert encode(asked, "span", question_tokens=2).cut == 1
-    with pytest.raises(DataError, match=r"tsv:1: a question of 3 tokens, and task.question_tokens"):
-        encode(asked, "span", question_tokens=2, long="refuse")
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
@@ -228,48 +193,35 @@ def test_encode_span_knows_where_tokens_lie(text, shown):
     assert len(found.tokens) == len(shown) + 4
 
 
+@pytest.mark.fault(15)
+def test_encode_span_cuts_or_refuses_what_is_long():
+    long = make_example(text="a", pair="b " * 20, label=(Answer("b", 38),))
+    found = encode([long], "span", 10, long="cut")
+    assert (len(found.example), found.cut, found.targets["spans"].tolist()) == (1, 1, [[0, 0]])
+    asked = [make_example(text="a b c", pair="d")]
+    assert encode(asked, "span", question_tokens=2).cut == 1
+    with pytest.raises(DataError, match=r"tsv:1: a question of 3 tokens, and task.question_tokens"):
+        encode(asked, "span", question_tokens=2, long="refuse")
+    with pytest.raises(DataError, match="= 10 cannot hold 7 tokens of a question"):
+        encode([make_example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
+
+
 # --- batches --------------------------------------------------------------------------------------
 
-CD = (Answer("c d", 4),)
-KINDS = {
-    "classify": encode([make_example(i, text="a " * i, label=i) for i in range(5)], "classify"),
-    "regress": encode([make_example(i, text="a " * i, label=i / 2) for i in range(5)], "regress"),
-    "choice": encode(
-        [make_example(text="a", options=("b", "c d", "e")[: i + 1], label=0) for i in range(3)],
-        "choice",
-    ),
-    "tag": encode(
-        [make_example(words=("ab",) * n, label=(1,) * n) for n in (1, 5, 9)], "tag", 9, stride=4
-    ),
-    "span": encode(
-        [make_example(text="a", pair="a b c d" * n, label=CD) for n in (1, 3)], "span", 9, stride=2
-    ),
-}
-SHAPES = {"labels": (7, 1), "values": (7, 1), "spans": (7, 2)}
 
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("wider", [0, 3])
-def test_gather_rows_pads_and_never_counts_padding(kind, wider):
-    found, size = KINDS[kind], 7
-    count, length = len(found.example), found.lengths.max() + wider
-    chosen = np.array([count - 1, 0, 0])
-    made = gather_rows(found, chosen, length, size, SPECIAL)
-    (target,) = found.targets
-    for name in (*PER_TOKEN, *({"tags"} & {target})):
-        padding = {"tokens": SPECIAL.pad, "tags": -1}.get(name, 0)
-        assert (made[name].shape, made[name].dtype) == ((size, length), np.int32)
-        for at, row in enumerate(chosen):
-            held = row_of(found, name, row)
-            assert made[name][at].tolist() == held + [padding] * (length - len(held))
-        assert (made[name][3:] == padding).all()
-    assert made["example_ids"].tolist() == [[count - 1], [0], [0], [-1], [-1], [-1], [-1]]
-    assert made["cls_positions"][:3].tolist() == found.cls_positions[chosen].tolist()
-    assert not made["cls_positions"][3:].any()
-    if target != "tags":
-        assert (made[target].shape, made[target].dtype) == (
-            SHAPES[target],
-            np.float32 if target == "values" else np.int32,
-        )
-        np.testing.assert_array_equal(made[target][:3], found.targets[target][chosen])
-        assert (np.isnan(made[target][3:]) | (made[target][3:] == -1)).all()
+@pytest.mark.parametrize("kind", ["classify", "regress", "choice", "tag", "span"])
+def test_gather_rows_pads_and_never_counts_padding(kind):
+    labels = {"regress": 0.5, "tag": (1, 1), "span": (Answer("b", 0),)}
+    fields = {"text": "a", "pair": "b", "options": ("b", "c d"), "words": ("ab", "a")}
+    examples = [make_example(n, label=labels.get(kind, 1), **fields) for n in range(3)]
+    found = encode(examples, kind)
+    made = gather_rows(found, np.array([2, 0]), 20, 4, SPECIAL)
+    assert made["example_ids"].tolist() == [[2], [0], [-1], [-1]]
+    for row, number in enumerate((2, 0)):
+        held = row_of(found, "tokens", number)
+        assert made["tokens"][row].tolist() == held + [SPECIAL.pad] * (20 - len(held))
+    assert not made["segment_ids"][2:].any()
+    ((name, targets),) = found.targets.items()
+    if name != "tags":
+        np.testing.assert_array_equal(made[name][:2], targets[[2, 0]])
+    assert (np.isnan(made[name][2:]) | (made[name][2:] == -1)).all()

@@ -58,19 +58,6 @@ def test_stream_gives_hosts_parts_of_one_batch(group):
 # --- rows of like length --------------------------------------------------------------------------
 
 
-def test_group_length_sorts_within_windows():
-    """The batches of a window are its rows, sorted."""
-    stream, plain = make_stream(MANY, 32), make_stream(MANY, 32, "none")
-    whole = len(MANY) // 32  # 93 batches of the first epoch: three windows of 31
-    windows = np.array_split(ids_of(plain, range(whole)), 3)
-    lengths = MANY + 2
-    expected = [part for rows in windows for part in np.sort(lengths[rows]).reshape(-1, 32)]
-    batches = [ids_of(stream, range(step, step + 1)) for step in range(whole)]
-    assert sorted(map(tuple, expected)) == sorted(tuple(lengths[rows]) for rows in batches)
-    between = range(93, 94)  # of two epochs: as without groups
-    np.testing.assert_array_equal(ids_of(stream, between), ids_of(plain, between))
-
-
 def test_group_length_pads_as_little_as_possible():
     """Sorted rows in runs of a batch have the least sum of lengths."""
     sizes, size = MANY[:256], 16
@@ -82,11 +69,3 @@ def test_group_length_pads_as_little_as_possible():
             stream = make_stream(sizes, size, group, seed)
             found[group] = sum(stream.batch(step)["tokens"].shape[1] for step in range(16))
         assert found["length"] == least < found["none"]
-
-
-@pytest.mark.parametrize(
-    ("longest", "finest", "rounded"),
-    [(1, 16, 16), (16, 16, 16), (17, 16, 32), (65, 16, 96), (128, 16, 128), (9, 4, 12), (3, 4, 4)],
-)
-def test_round_length_has_few_values(longest, finest, rounded):
-    assert round_length(longest, finest) == rounded

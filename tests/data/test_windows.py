@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 import tokenizers
 from hypothesis import given
@@ -70,21 +68,7 @@ def test_choose_windows_chooses_as_run_squad(length, room, stride, meaning):
     assert choose_windows(spans, length).tolist() == expected
 
 
-REFUSED = [
-    *((0, 1, "step"), (9, 0, "step"), (9, -1, "step"), (9, 9, "overlap"), (1, 1, "overlap")),
-    *((1, 0, "step"), (0, 0, "overlap"), (9, -1, "overlap"), (9, 3, "stride")),
-]
-
-
-@pytest.mark.parametrize(("room", "stride", "meaning"), REFUSED)
-def test_cut_windows_hints_a_stride_that_moves(room, stride, meaning):
-    with pytest.raises(ConfigError) as caught:
-        cut_windows(100, room, stride, meaning)
-    hint = caught.value.hint
-    if meaning == "stride":
-        assert hint == "one of: step, overlap"
-    elif not room:
-        assert "stride" not in hint
-    else:
-        fits = int(re.fullmatch(r"--stride=(\d+) \(to train: --config.task.stride=\1\)", hint)[1])
-        assert cut_windows(100, room, fits, meaning)[-1, 1] == 100
+@pytest.mark.parametrize("values", [(0, 1, "step"), (9, -1, "step"), (9, 9, "overlap")])
+def test_cut_windows_refuses_windows_that_do_not_move(values):
+    with pytest.raises(ConfigError):
+        cut_windows(100, *values)
