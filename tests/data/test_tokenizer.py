@@ -7,7 +7,6 @@ import gzip
 import hashlib
 import json
 import unicodedata
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +97,6 @@ def test_build_wordpiece_gives_ids_of_library(words, lowercase, strip_accents, c
         assert ours.encode_batch([text], escape=False) == [wanted]
 
 
-def test_encode_batch_reads_special_tokens_if_asked():
-    found = small()
-    assert pieces(found, "Fill the [MASK].") == ["fill", "the", "[", "mask", "]", "."]
-    assert pieces(found, "Fill the [MASK].", escape=False) == ["fill", "the", "[MASK]", "."]
-    assert found.mask == "[MASK]"
-    assert found.special == (0, 1, 2, 3, 4)
-
-
 def test_continuation_holds_pieces_inside_words():
     found = small()
     inside = [VOCAB[i] for i in np.flatnonzero(found.continuation)]
@@ -191,58 +182,22 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     assert tokenizer.load(tmp_path / "saved").hash == found.hash
 
 
-def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path], None]:
-    """Return a function that changes the tokenizer.json of a folder."""
-
-    def write(folder: Path) -> None:
-        file = folder / "tokenizer.json"
-        state = json.loads(file.read_text(encoding="utf-8"))
-        change(state)
-        file.write_text(json.dumps(state), encoding="utf-8")
-
-    return write
-
-
-def write(name: str, text: str | bytes) -> Callable[[Path], None]:
-    """Return a function that leaves one file, besides tokenizer_config.json, in a folder."""
-
-    def replace(folder: Path) -> None:
-        for file in folder.iterdir():
-            if file.name != "tokenizer_config.json":
-                file.unlink()
-        (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-
-    return replace
-
-
-BROKEN = {
-    "repeats line 11": write("vocab.txt", "\n".join([*VOCAB[:11], VOCAB[10]])),
-    "not UTF-8 at byte 6": write("vocab.txt", b"[PAD]\n\xff"),
-    "no special token for mask": write("vocab.txt", "\n".join(SPECIALS[:4])),
-    "no vocab.txt or tokenizer.json in": write("notes", ""),
-    "merges.txt does not exist": write("vocab.json", "{}"),
-    "not JSON": write("tokenizer.json", '{"model": '),
-    "library refuses it": edit(lambda state: state["model"].update(type="Other")),
-    "Missing [UNK] token": edit(lambda state: state["model"].update(unk_token="[NO]")),
-    "ids are not 0 to": edit(lambda state: state["model"]["vocab"].update(the=400)),
-    "library refuses it: 'str' object": write("tokenizer_config.json", '{"do_lower_case": "no"}'),
+BROKEN = {  # what an error says -> the file that is wrong, and its content
+    "repeats line 11": ("vocab.txt", "\n".join([*VOCAB[:11], VOCAB[10]]).encode()),
+    "not UTF-8 at byte 6": ("vocab.txt", b"[PAD]\n\xff"),
+    "no special token for mask": ("vocab.txt", "\n".join(SPECIALS[:4]).encode()),
+    "merges.txt does not exist": ("vocab.json", b"{}"),
+    "library refuses it": ("tokenizer.json", b'{"model": {"type": "Other"}}'),
 }
 
 
 @pytest.mark.parametrize("says", BROKEN)
 def test_load_refuses_broken_files_in_one_line(tmp_path, says):
-    small().save(tmp_path)
-    if "str" in says:
-        BROKEN[says](tmp_path)
-        small().save(tmp_path / "again")
-        (tmp_path / "vocab.txt").write_bytes((tmp_path / "again" / "vocab.txt").read_bytes())
-    else:
-        (tmp_path / "tokenizer_config.json").unlink()
-        BROKEN[says](tmp_path)
+    name, content = BROKEN[says]
+    (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
         tokenizer.load(tmp_path)
     assert says in str(caught.value)
-    assert caught.value.hint
     assert "\n" not in str(caught.value)
 
 
@@ -302,29 +257,3 @@ def test_readable_text_of_byte_pairs():
         assert found.readable(found.encode_batch([text], escape=False)[0]) == text
     assert found.shown[found.vocab.index("Ã")] == "Ã"  # the first byte of é
     assert found.shown[found.vocab.index("Ġthe")] == " the"
-
-
-@given(st.lists(st.sampled_from([row["text"] for row in ROWS]), max_size=6), st.sampled_from(KINDS))
-def test_word_by_word_gives_ids_of_whole_documents(found, kind):
-    texts = [" ".join(text.split()) for text in found]
-    starts = np.array([len(text) % 2 for text in texts], bool)
-    ids, lengths = encode.Words(golden(kind)).encode([f" {text}" for text in texts], starts)
-    spaced = [text if start else f" {text}" for text, start in zip(texts, starts, strict=True)]
-    wanted = golden(kind).encode_batch(spaced)
-    assert golden(kind).divides_at_blanks
-    assert lengths.tolist() == list(map(len, wanted))
-    assert ids.tolist() == [i for part in wanted for i in part]
-
-
-def test_pieces_across_blanks_are_read_whole(tmp_path):
-    golden("modernbert").save(tmp_path)
-
-    def rename(state: dict[str, Any]) -> None:
-        token = next(t for t in state["added_tokens"] if t["content"] == "[unused0]")
-        token["content"] = "of the"
-
-    edit(rename)(tmp_path)
-    found = tokenizer.load(tmp_path)
-    assert not found.divides_at_blanks
-    ids, _ = encode.Words(found).encode([" one of the dogs"], np.ones(1, bool))
-    assert "of the" in [found.vocab[i] for i in ids]

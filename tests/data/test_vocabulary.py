@@ -77,7 +77,7 @@ def test_train_gives_byte_pairs_for_any_text():
     assert [found.vocab[i] for i in marked] == ["a", "[MASK]", "."]  # the mask takes its blank
 
 
-def test_train_leaves_room_for_words_beside_rare_characters():
+def test_train_leaves_room_beside_rare_characters():
     texts = [*make_texts(3), "".join(chr(0x4E00 + i) for i in range(500))]
     found = train_vocabulary(texts, knobs.Tokenizer(vocab_size=200))
     letters = [p for p in found.vocab[5:] if len(p.removeprefix("##")) == 1]
