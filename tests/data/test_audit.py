@@ -14,7 +14,7 @@ from tests.data import small
 
 
 @given(st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=4), max_size=40))
-def test_count_repeated_counts_tokens_of_repeated_sentences(sentences):
+def test_count_repeated_counts_tokens(sentences):
     tokens = np.array([token for sentence in sentences for token in sentence], np.uint32)
     lengths = np.array([len(sentence) for sentence in sentences], np.int64)
     places = enumerate(sentences)

@@ -6,66 +6,6 @@ from bert_jax.config import knobs
 from bert_jax.data import docstrings
 from bert_jax.data.sentences import Item
 
-SAMPLE = """
-    Compute the mean of the given values along an axis.
-
-    The mean is taken over the flattened array by default, see :func:`numpy.sum` or
-    `the guide <https://example.org/x>`_ [1]_.
-
-    Args:
-      values: The values whose mean is computed, as
-        an array of numbers.
-      axis (int): int
-      *args: Further arguments that are passed to the function.
-
-    Parameters
-    ----------
-    a : array_like, of the shape of the input.
-        Array containing numbers whose mean is desired.
-
-    Returns:
-      The mean of the values, in the type of the input.
-
-    Here is code::
-
-        x = mean([1, 2, 3])  # this is the mean of the values.
-
-    === =====
-    a   b
-    === =====
-
-    .. code-block:: python
-
-        the_code = "is in a block of the text."
-
-    .. note:: The **result** may be inexact on some machines.
-
-    >>> mean([1, 2])
-    1.5
-
-    ```
-    This is fenced code that reads as a sentence of the text.
-    ```
-
-    Examples
-    --------
-    Here we compute the mean of some of the values.
-    """
-
-
-def test_clean_keeps_english_and_nothing_else():
-    assert docstrings.clean(SAMPLE) == [
-        "Compute the mean of the given values along an axis.",
-        "The mean is taken over the flattened array by default, see numpy.sum or the guide.",
-        "The values whose mean is computed, as an array of numbers.",
-        "Further arguments that are passed to the function.",
-        "Array containing numbers whose mean is desired.",
-        "The mean of the values, in the type of the input.",
-        "This is fenced code that reads as a sentence of the text.",
-        "Here we compute the mean of some of the values.",
-    ]
-
-
 SOURCE = '''
 """The module does a thing for you."""
 def short():
@@ -92,7 +32,7 @@ if x:
 '''
 
 
-def test_a_module_is_a_document_in_the_order_of_its_source(tmp_path):
+def test_module_is_a_document_in_source_order(tmp_path):
     path = tmp_path / "a.py"
     path.write_text(SOURCE)
     (tmp_path / "b.py").write_text("x = 1")
@@ -112,4 +52,26 @@ def test_a_module_is_a_document_in_the_order_of_its_source(tmp_path):
         "Return the name of the thing",
         "Return the part of the thing",
         "Return the last of the thing",
+    ]
+
+
+def test_clean_keeps_english_and_nothing_else():
+    sample = """
+    Compute the mean of the values, see :func:`numpy.sum` or `the guide <https://x.org>`_ [1]_.
+
+    Args:
+      values: The values whose mean is computed, as
+        an array of numbers.
+      axis (int): int
+
+    Here is code::
+
+        x = mean([1, 2, 3])  # this is the mean of the values.
+
+    >>> mean([1, 2])
+    1.5
+    """
+    assert docstrings.clean(sample) == [
+        "Compute the mean of the values, see numpy.sum or the guide.",
+        "The values whose mean is computed, as an array of numbers.",
     ]

@@ -129,31 +129,6 @@ def test_a_path_is_a_file_a_folder_or_a_glob(tmp_path):
     assert names(tmp_path / "**" / "*.jsonl")[0] == ["sub/c.jsonl"]
 
 
-@pytest.mark.parametrize(
-    ("path", "says"),
-    [("", "holds no"), ("none", "does not exist"), ("none/*.txt", "does not exist")],
-)
-def test_missing_paths_are_named(tmp_path, monkeypatch, path, says):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(DataError, match=says) as caught:
-        names(path)
-    assert caught.value.hint
-    (tmp_path / "nones").mkdir()
-    with pytest.raises(DataError, match=says) as caught:
-        names(path)
-    assert (caught.value.hint == "did you mean 'nones'?") == (path == "none")
-
-
-def test_folders_without_text_are_refused(tmp_path):
-    with pytest.raises(DataError, match=r"holds no \.txt"):
-        names(tmp_path)
-    write(tmp_path / "a.bin", b"x")
-    with pytest.raises(DataError, match=r"holds no \.txt"):
-        names(tmp_path)
-    with pytest.raises(DataError, match="not a kind of file"):
-        names(tmp_path / "a.bin")
-
-
 def test_digests_of_files_are_remembered(tmp_path, monkeypatch):
     cache = tmp_path / "cache"
     settings = knobs.Corpus(source="files", path=str(tmp_path / "in"))
@@ -167,3 +142,9 @@ def test_digests_of_files_are_remembered(tmp_path, monkeypatch):
     write(tmp_path / "in" / "a.txt", b"two more")
     assert files.identify(settings, cache) != first
     assert len(opened) == 1
+
+
+def test_find_files_refuses_folders_without_text(tmp_path):
+    write(tmp_path / "a.bin", b"x")
+    with pytest.raises(DataError, match=r"holds no \.txt"):
+        names(tmp_path)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import math
-import os
 import signal
 import subprocess
 import sys
@@ -17,12 +15,11 @@ import numpy as np
 import pytest
 
 from bert_jax import cli
-from bert_jax import prepare as command
 from bert_jax.config import knobs
 from bert_jax.data import corpus, encode, files, prepare
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.data.prepare import DROPPED, TRAIN, VALIDATION, choose_sides
-from bert_jax.errors import CheckpointError, DataError
+from bert_jax.errors import DataError
 from tests.data import small
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -36,7 +33,7 @@ def read_audit(prepared: corpus.Prepared) -> dict:
 
 
 @pytest.mark.fault(13, 14)
-def test_prepare_holds_every_sentence_once_in_its_order(tmp_path):
+def test_prepare_holds_every_sentence_once(tmp_path):
     given = small.make_documents(200)
     given[7] = given[3]
     small.write_text(tmp_path / "in", [*given, ["Only.", "[MASK] it."]])
@@ -111,29 +108,20 @@ def test_sample_takes_the_same_share_of_all_train_text(tmp_path, monkeypatch):
     monkeypatch.setattr(
         prepare, "train_vocabulary", lambda texts, *rest: train(seen.extend(texts) or seen, *rest)
     )
-    small.write_text(tmp_path / "in", small.make_documents(500))
+    given = small.make_documents(500)
+    small.write_text(tmp_path / "in", given)
     found = small.run(tmp_path)
     assert 3000 < sum(map(len, seen)) <= 5000
-    every = [line for lines in small.make_documents(500) for line in lines]
-    places = [every.index(line) for line in seen]
-    assert min(places) < len(every) / 10
-    assert max(places) > len(every) * 0.9
+    assert {*given[0], *given[1]} & {*seen}
+    assert {*given[-1], *given[-2], *given[-3]} & {*seen}
     held_out = {line for text in small.read_split(found, "validation") for line in text}
     assert not {line.lower() for line in seen} & held_out
-
-
-def test_prepare_command_prints_the_folder_alone(tmp_path, capsys):
-    small.write_text(tmp_path / "in", small.make_documents(30))
-    command.run(small.configure(tmp_path))
-    out, err = capsys.readouterr()
-    assert Path(out.strip()).is_dir()
-    assert "exact duplicates" in err
 
 
 # --- the split ------------------------------------------------------------------------------------
 
 
-def choose(texts: list[int], share: float, starts: list[int] | None = None, **options):
+def choose(texts: list[int], share: float, starts: list[bool] | None = None, **options):
     """Choose the sides of texts with these digests, each with a sentence."""
     records = np.zeros(len(texts), encode.RECORD)
     records["digest"] = texts
@@ -163,7 +151,7 @@ def test_sides_of_few_documents_are_never_empty(count, share, expected):
     assert (sides == VALIDATION).sum() == expected
 
 
-def test_sides_of_a_document_are_those_of_its_first_text():
+def test_sides_of_a_document_follow_its_first_text():
     """Also if the first text of a document is dropped."""
     digests = [2**63, 1, 2**63, 1, 2**62, 9]
     sides, starts, counts = choose(digests, 0.3, [True, False] * 3)
@@ -269,16 +257,6 @@ def is_running(process: str) -> bool:
 # --- errors ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.fault(10)
-@pytest.mark.parametrize("data", [b"", b" \n\n", b"\x1c\n"])
-def test_prepare_refuses_text_without_documents(tmp_path, data):
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_bytes(data)
-    with pytest.raises(DataError, match="no documents") as caught:
-        small.run(tmp_path)
-    assert caught.value.code == 3
-
-
 @pytest.mark.fault(11)
 @pytest.mark.parametrize("bad", ["Für Élise hört.\n".encode("latin-1") * 40, b"a\0\n" * 40])
 def test_prepare_refuses_text_that_is_mostly_no_text(tmp_path, bad):
@@ -295,7 +273,7 @@ def test_prepare_refuses_text_that_is_mostly_no_text(tmp_path, bad):
 
 
 @pytest.mark.fault(10)
-@pytest.mark.parametrize("content", [None, '{"text": " "}\n'])
+@pytest.mark.parametrize("content", [None, "", '{"text": " "}\n'])
 def test_no_documents_end_training_before_it_compiles(tmp_path, monkeypatch, capsys, content):
     import bert_jax.training.runs  # noqa: F401  # what it imports uses jax.jit when imported
 
@@ -307,24 +285,6 @@ def test_no_documents_end_training_before_it_compiles(tmp_path, monkeypatch, cap
     words = ["train", f"--config={CONFIGS / 'tiny.py'}", f"--workdir={tmp_path / 'run'}"]
     assert cli.execute([*words, *source]) == 3
     assert str(tmp_path / "in") in capsys.readouterr().err.splitlines()[-2]
-
-
-@pytest.mark.fault(4)
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_prepare_names_the_place_of_a_system_error(tmp_path, monkeypatch, number):
-    small.write_text(tmp_path / "in", small.make_documents(20))
-    file = str(tmp_path / "cache" / "a.npy")
-
-    def fail(*_):
-        raise OSError(number, os.strerror(number), file)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(prepare, "write_array", fail)
-        kind = CheckpointError if number == errno.ENOSPC else DataError
-        with pytest.raises(kind, match=file) as caught:
-            small.run(tmp_path)
-        assert caught.value.hint
-    assert small.run(tmp_path).manifest["splits"]["train"]["documents"] > 10
 
 
 # --- at scale -------------------------------------------------------------------------------------
