@@ -86,25 +86,6 @@ def test_plan_reads_all_text_once_if_nothing_is_cut(documents, copy, mode):
         assert (used == 1).all()
 
 
-@given(a=st.integers(1, 200), b=st.integers(0, 200), limit=st.integers(5, 120))
-def test_truncate_pairs_has_the_lengths_of_the_loop(a, b, limit):
-    columns = tuple(np.array([x]) for x in (1000, a, 5000, b, 0))
-    keep_a, keep_b = a, b
-    while keep_a + keep_b > limit:
-        if keep_a > keep_b:
-            keep_a -= 1
-        else:
-            keep_b -= 1
-    for truncate in ("either", "front", "back"):
-        found = pairs._truncate_pairs(columns, limit, truncate, np.random.default_rng(0))[0]
-        assert (found["a_length"], found["b_length"]) == (keep_a, keep_b)
-        front = found["a_start"] - 1000
-        assert front == {"front": a - keep_a, "back": 0}.get(truncate, front)
-        assert 0 <= front <= a - keep_a
-        if keep_b:
-            assert 5000 <= found["b_start"] <= 5000 + b - keep_b
-
-
 @given(documents=DOCUMENTS, length=st.integers(8, 30))
 def test_plan_full_sentences_fill_their_rows(documents, length):
     document, sentence = locate_tokens(documents)

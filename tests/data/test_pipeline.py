@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import typing
 from typing import Any
 
 import jax
@@ -11,12 +10,10 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.batch import HOST_KEYS, Batch
-from bert_jax.config import data_knobs, knobs
-from bert_jax.data import pairs, pipeline, pmi
+from bert_jax.batch import HOST_KEYS, Batch, TwoSeparators
+from bert_jax.data import pairs, pipeline
 from bert_jax.data.pipeline import Source
 from bert_jax.errors import DataError
-from bert_jax.masking import units
 from tests import corpora
 from tests.corpora import same, shards, source
 
@@ -36,7 +33,7 @@ def read_epoch(s: Source, epoch: int) -> Batch:
 # --- what a row holds -----------------------------------------------------------------------------
 
 
-def build_row(shard: Any, example: np.void, mode: str) -> tuple[list[int], list[int]]:
+def build_row(shard: Any, example: np.void, mode: str, two: bool) -> tuple[list[int], list[int]]:
     """Tokens and type ids, put together as the original does."""
     text = shard.tokens.tolist()
     a = text[int(example["a_start"]) :][: int(example["a_length"])]
@@ -51,23 +48,27 @@ def build_row(shard: Any, example: np.void, mode: str) -> tuple[list[int], list[
     b = text[int(example["b_start"]) :][: int(example["b_length"])]
     if not b:
         return [S.cls, *a, S.sep], [0] * (len(a) + 2)
+    if two:
+        return [S.cls, *a, S.sep, S.sep, *b, S.sep], [0] * (len(a) + len(b) + 4)
     return [S.cls, *a, S.sep, *b, S.sep], [0] * (len(a) + 2) + [1] * (len(b) + 1)
 
 
 @MODES
-@pytest.mark.parametrize("unit", typing.get_args(data_knobs.Unit))
-def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
-    s = source(tmp_path, pairs=mode, masking__unit=unit)
-    plan = pairs.plan_split(corpora.joined(shards()), mode, corpora.config().examples, 32, 0, 0)
+@pytest.mark.parametrize("two", [False, True], ids=["BERT", "two separators"])
+def test_batch_holds_what_the_plan_says(tmp_path, mode, two):
+    prepared, text_of_split = corpora.prepared(tmp_path, shards()), corpora.joined(shards())
+    if two:
+        prepared.tokenizer.special = TwoSeparators(*S)
+    s = Source(prepared, "train", corpora.config(batch_size=8, sequence_length=32, pairs=mode))
+    room = 31 if two and mode != "none" else 32
+    plan = pairs.plan_split(text_of_split, mode, corpora.config().examples, room, 0, 0)
     assert s.examples_per_epoch == len(plan)
-    prepared = corpora.prepared(tmp_path, shards())
-    more = [pmi.collocations(prepared, knobs.Masking())] if unit == "pmi" else []
-    epoch, text_of_split = read_epoch(s, 0), corpora.joined(shards())
+    epoch = read_epoch(s, 0)
     shape = {key: (len(plan), 32 if key in HOST_KEYS[:5] else 1) for key in HOST_KEYS}
     assert {key: value.shape for key, value in epoch.items()} == shape
     assert {value.dtype for value in epoch.values()} == {np.dtype(np.int32)}
     for row, number in enumerate(epoch["example_ids"][:, 0].tolist()):
-        tokens, types = build_row(text_of_split, plan[number], mode)
+        tokens, types = build_row(text_of_split, plan[number], mode, two)
         size, padding = len(tokens), [0] * (32 - len(tokens))
         assert epoch["tokens"][row].tolist() == tokens + padding  # [PAD] is 0
         assert epoch["type_ids"][row].tolist() == types + padding
@@ -77,13 +78,7 @@ def test_batch_holds_what_the_plan_says(tmp_path, mode, unit):
     assert not epoch["copies"].any()
     assert not epoch["cls_positions"].any()
     assert np.array_equal(epoch["places"][:, 0], np.arange(len(plan)))
-    text = epoch["tokens"] >= corpora.FIRST
-    settings, of_words = knobs.Masking(unit=unit), prepared.tokenizer.continuation
-    rows = units.Rows(
-        epoch["tokens"], text, of_words, settings, epoch["example_ids"], epoch["copies"], 0, *more
-    )
-    assert np.array_equal(epoch["unit_ids"], units.mark_units(rows))
-    assert np.array_equal(epoch["unit_ids"] >= 0, text)
+    assert np.array_equal(epoch["unit_ids"] >= 0, epoch["tokens"] >= corpora.FIRST)
 
 
 # --- the stream -----------------------------------------------------------------------------------
