@@ -7,21 +7,29 @@ follow the devices.
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import json
+import os
+import re
 import signal
 import subprocess
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
 
 from bert_jax import train
 from bert_jax.checkpoints.steps import list_steps
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.training import stop
-from tests import clusters, outcomes, tasks, texts
+from tests import FEWER_PARTS, clusters, fault_points, networks, outcomes, tasks, texts
 from tests.texts import ROOT
 
 STEPS = 8
+LONG = 60
 KNOBS = {
     "steps": STEPS,
     "model.dropout": 0,
@@ -235,6 +243,215 @@ def test_failed_process_ends_its_peer(base, tmp_path):
     assert codes[1] == 1, errors
     assert "RuntimeError: a fault of the tests" in errors[1]
     assert_lost(codes[0], errors[0])
+
+
+def wait_for(condition: Callable[[], object], processes: list[subprocess.Popen]) -> None:
+    """Waits while all processes live."""
+    deadline = time.monotonic() + 250
+    while not condition():
+        assert time.monotonic() < deadline
+        assert all(process.poll() is None for process in processes), ends(processes)
+        time.sleep(0.2)
+
+
+@pytest.mark.slow
+@pytest.mark.fault(3)
+@pytest.mark.timeout(900)
+def test_cut_link_ends_both_and_the_run_goes_on(base, tmp_path):
+    workdir = tmp_path / "run"
+    with networks.two_hosts(tmp_path) as hosts:
+        there = {"hosts": hosts.commands, "address": networks.ADDRESSES[0]}
+        processes = start_two(words(base, workdir, steps=10**6), **there)
+        wait_for(lambda: list_steps(workdir / "checkpoints"), processes)
+        hosts.cable("down")
+        begun = time.monotonic()
+        codes, errors = ends(processes)
+        assert time.monotonic() - begun < 120
+        for code, err in zip(codes, errors, strict=True):
+            assert_lost(code, err)
+        hosts.cable("up")
+        saved = list_steps(workdir / "checkpoints")[-1]
+        command = [*words(base, workdir, steps=saved + 2), "--allow-change=steps"]
+        codes, errors = ends(start_two(command, **there))
+        assert codes == [0, 0], errors
+        assert f"resuming {workdir} at step {saved}" in errors[0]
+
+
+def trainers(workdir: Path) -> list[int]:
+    """Processes that train in a folder; not those that start them, such as srun."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            trains = {b"-m", b"bert_jax.cli"} <= set(words) and words[0].endswith(b"python")
+            if trains and f"--workdir={workdir}".encode() in words:
+                found.append(int(path.name))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.fault(3)
+@pytest.mark.timeout(1200)
+def test_srun_signal_saves_and_lost_task_ends_all(base, tmp_path):
+    workdir = tmp_path / "run"
+    with clusters.slurm(tmp_path / "slurm") as found:
+        (port,) = clusters.free_ports(1)
+        variables = {**found, "JAX_COORDINATOR_PORT": str(port)}
+        srun = ["srun", "--ntasks=2", "--kill-on-bad-exit=0", "--job-name=bert", "--quiet"]
+
+        def start(steps: int) -> subprocess.Popen:
+            command = [
+                *words(base, workdir, steps=steps),
+                "--allow-change=steps",
+                "--config.parallel.distributed=true",
+            ]
+            return texts.start(*command, devices=2, within=srun, **variables)
+
+        process = start(10**6)
+        wait_for(lambda: list_steps(workdir / "checkpoints"), [process])
+        signal_all = ["scancel", "--name=bert", "--signal=TERM"]
+        subprocess.run(signal_all, env={**os.environ, **variables}, check=True)
+        (code,), (err,) = ends([process])
+        assert code == 75, err
+        saved = list_steps(workdir / "checkpoints")[-1]
+        assert err.count(f"error: stopped at step {saved} of 1000000, saved") == 2, err
+        assert "second" not in err
+
+        process = start(10**6)
+        wait_for(lambda: list_steps(workdir / "checkpoints")[-1] > saved, [process])
+        os.kill(trainers(workdir)[0], signal.SIGKILL)
+        begun = time.monotonic()
+        (code,), (err,) = ends([process])
+        assert time.monotonic() - begun < 120
+        assert code != 0, err
+
+        saved = list_steps(workdir / "checkpoints")[-1]
+        (code,), (err,) = ends([start(saved + 2)])
+        assert code == 0, err
+        assert f"resuming {workdir} at step {saved}" in err
+
+
+@pytest.mark.slow
+@pytest.mark.fault(3)
+@pytest.mark.timeout(1200)
+def test_job_script_goes_on_after_kill_and_timeout(base, tmp_path):
+    """On two nodes: a task is killed, then the time ends; the job is queued again after each, and
+    ends like a run of one process.
+    """
+    workdir, log, program = tmp_path / "a run", tmp_path / "log", tmp_path / "bin" / "bert-jax"
+    program.parent.mkdir()
+    fault = tmp_path / "fault"
+    fault.write_text("step:*:sleep=1")  # so that the time is up before the last step
+    program.write_text(
+        f'#!/bin/sh\nBERT_JAX_FAULT=$(cat {fault}) exec {sys.executable} -m bert_jax.cli "$@"\n'
+    )
+    program.chmod(0o755)
+    settings = "AuthInfo=cred_expire=10"  # a job that is queued again waits for so long
+    with clusters.slurm(tmp_path / "slurm", nodes=2, settings=settings) as found:
+        variables = {
+            **os.environ,
+            **found,
+            "PATH": f"{program.parent}:{os.environ['PATH']}",
+            "PYTHONPATH": f"{fault_points.FAULTY}:{ROOT}",
+            "XLA_FLAGS": f"--xla_force_host_platform_device_count=2 {FEWER_PARTS}",
+            "JAX_COORDINATOR_PORT": str(clusters.free_ports(1)[0]),
+        }
+
+        def slurm(*command: str) -> str:
+            done = subprocess.run(command, env=variables, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        def until(condition: Callable[[], object]) -> None:
+            deadline = time.monotonic() + 300
+            while not condition():
+                written = log.read_text() if log.exists() else ""
+                assert time.monotonic() < deadline, (state(), written[-3000:])
+                time.sleep(0.1)
+
+        def state() -> str:
+            shown = slurm("scontrol", "show", "job", "--oneliner", job)
+            return " ".join(re.findall(r"\b(?:JobState|Restarts|ExitCode)=\S+", shown))
+
+        def restarts() -> int:
+            return int(re.findall(r"Restarts=(\d+)", state())[0])
+
+        options = ["--gpus-per-node=0", "--cpus-per-task=2", "--time=20", "--signal=TERM@20"]
+        script = [str(ROOT / "experiments" / "scale" / "slurm.sbatch"), str(base), str(workdir)]
+        knobs = [f"--config.{k}={v}" for k, v in {**KNOBS, "steps": LONG}.items()]
+        job = slurm("sbatch", "--parsable", f"--output={log}", *options, *script, *knobs).strip()
+        until(lambda: list_steps(workdir / "checkpoints"))
+        os.kill(trainers(workdir)[-1], signal.SIGKILL)
+        for restart, minutes in (1, 1), (2, 20):
+            until(lambda count=restart: restarts() == count)
+            slurm("scontrol", "update", f"JobId={job}", f"TimeLimit={minutes}")
+        fault.write_text("")
+        until(lambda: "JobState=COMPLETED" in state())
+        assert state() == "JobState=COMPLETED Restarts=2 ExitCode=0:0"
+    written = log.read_text()
+    stopped = re.findall(rf"error: stopped at step (\d+) of {LONG}, saved", written)
+    assert len(stopped) == 2
+    assert stopped[0] == stopped[1]
+    assert f"resuming {workdir} at step {stopped[0]}" in written
+    code, err = one(words(base, tmp_path / "reference", steps=LONG))
+    assert code == 0, err
+    assert_close(workdir, tmp_path / "reference")
+
+
+STUDY = """
+from bert_jax.config import load_file, override
+from bert_jax.studies.definition import Study, Suite, axis
+
+
+def get_study(scale="cpu"):
+    base = load_file({config!r})
+    for knob, value in {knobs!r}.items():
+        override(base, knob, str(value))
+    return Study(
+        question="Does it matter where a cell is trained?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.4)),),
+        seeds=(0,),
+        evaluations={{"validation": Suite("pretrain")}},
+    )
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
+    """Each cell is a job of two nodes; its first process alone evaluates and writes."""
+    if importlib.util.find_spec("submitit") is None:
+        pytest.skip("submitit is not installed: it is an extra, slurm")
+    folder = tmp_path / "study"
+    folder.mkdir()
+    knobs = {**KNOBS, "checkpoints.best": "", "pairs": "none"}
+    (folder / "study.py").write_text(STUDY.format(config=str(base), knobs=knobs))
+    command = ["study", "run", folder]
+    path = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    with clusters.slurm(tmp_path / "slurm", nodes=2) as found:
+        flags = ["--engine=slurm", "--engine-option=nodes=2", "--engine-option=cpus_per_task=2"]
+        flags += ["--config.parallel.distributed=true", f"--workdir={tmp_path / 'two'}"]
+        code, _, err = texts.run(*command, *flags, devices=2, timeout=900, PYTHONPATH=path, **found)
+    assert code == 0, err
+    code, _, err = texts.run(
+        *command, f"--workdir={tmp_path / 'one'}", "--fuse=never", "--jobs=1", devices=4
+    )
+    assert code == 0, err
+    two, one = (StudyFolder(tmp_path / name) for name in ("two", "one"))
+    assert [cell.id for cell in two.cells()] == [cell.id for cell in one.cells()]
+    for cell in two.cells():
+        assert cell.config.parallel.distributed
+        assert_close(two.cell(cell.id), one.cell(cell.id))
+        ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
+        assert ours.metrics == pytest.approx(theirs.metrics, rel=1e-5)
+        assert not two.read_failure(cell.id)
+        environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
+        assert environment["machine"]["processes"] == 2
+        # The second process has a log of its own, and nothing to say in it.
+        (group,) = [name for name, one in two.groups().items() if cell.id in one.cells]
+        log = two.log(group)
+        assert log.with_suffix(".1.log").exists()
 
 
 @pytest.mark.slow
