@@ -90,8 +90,10 @@ def flags(parser: cli.Parser) -> None:
     add(both, "--fuse", fuse, default="auto", metavar="auto|never|N")
     reuse = "workdir or tables of another study, whose finished cells are taken where they are the "
     add(both, "--reuse", f"{reuse}same; may be repeated", type=cli.path, metavar="DIR", **several)
-    speed = "speed of a worker, for the hours of a plan; else that of the cells so far"
-    add(both, "--flops-per-second", speed, type=cli.amount, default=0.0, metavar="N")
+    speed = (
+        "10^12 FLOPs a second of a worker, for the hours of a plan; else those of finished cells"
+    )
+    add(both, "--tflops", speed, type=cli.amount, default=0.0, metavar="N")
     dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
     add(both, "--dry-run", dry, action="store_true")
     add("status", "--verbose", "a line for every cell, as text", action="store_true")
@@ -130,7 +132,7 @@ def main(call: cli.Call) -> None:
         only=args.only,
         reuse=args.reuse,
         dry_run=args.dry_run,
-        flops_per_second=args.flops_per_second,
+        flops_per_second=1e12 * args.tflops,
         command=call.words,
     )
     if args.action == "sweep":

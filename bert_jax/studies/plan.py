@@ -49,7 +49,7 @@ def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: f
             source = f"at {stated:.3g} FLOP/s a worker" if stated else "at the pace so far"
             text += f", about {duration(seconds, rough=True)} {source}"
         else:
-            text += "; --flops-per-second=N, the speed of a worker, gives the hours"
+            text += "; --tflops=N, the speed of a worker, gives the hours"
     if len(counted) < len(left):
         text += "; what epochs take follows from the data"
     return text

@@ -374,7 +374,7 @@ def test_command_passes_its_flags_on(monkeypatch, tmp_path):
     monkeypatch.setattr(actions, "run", lambda *args: given.extend(args))
     words = ["study", "run", "x", f"--workdir={tmp_path}", "--engine=slurm", "--jobs=3"]
     words += ["--engine-option=mem_gb=4", "--fuse=2", "--only=seed=1", f"--reuse={tmp_path}"]
-    words += ["--flops-per-second=2e9", "--dry-run", "--config.steps=7"]
+    words += ["--tflops=0.002", "--dry-run", "--config.steps=7"]
     assert cli.execute(words) == 0
     spec, workdir, flags, overrides = given
     assert (spec, workdir, [*overrides]) == ("x", tmp_path, [("steps", "7")])
