@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,8 +12,6 @@ from bert_jax.errors import need
 from bert_jax.studies.actions import SWEEP, Flags, Named, launch
 from bert_jax.studies.measures import READING
 from bert_jax.studies.spec import Axis, Budget, Comparison, Study, Suite, axis
-
-COMMA = re.compile(r",(?![^(\[{]*[)\]}])")  # that is in no bracket
 
 
 class Sweep(NamedTuple):
@@ -65,9 +62,21 @@ def _read_axis(text: str) -> Axis:
     path, equals, values = text.partition("=")
     path = path.removeprefix("config.")
     need(bool(equals), f"--axis {text!r} has no values", "write --axis masking.rate=0.15,0.3")
-    parts = [part.strip() for part in COMMA.split(values)]
+    parts = _split_values(values)
     need(len(parts) > 1, f"--axis {path} has one value, {values!r}", "two or more, by commas")
     return axis(path, [configs.checked(path, table.read_text(path, part)) for part in parts])
+
+
+def _split_values(text: str) -> list[str]:
+    """Split a text at the commas that are in no bracket."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return [part.strip() for part in parts]
 
 
 def _find_metric(config: knobs.Config) -> tuple[str, str]:

@@ -47,6 +47,12 @@ def test_values_are_crossed_with_one_another_and_seeds():
     assert compared == [("masking.rate", "15 %", loss), ("masking.replace", "80/10/10", loss)]
 
 
+def test_value_in_brackets_may_hold_others():
+    (varied,) = make('masking.phases=((0.5,0.3,"step"),(1.0,0.15,"linear")), ()').axes
+    falls = ((0.5, 0.3, "step"), (1.0, 0.15, "linear"))
+    assert [dict(point.changes)["masking.phases"] for point in varied.points] == [falls, ()]
+
+
 CAUSAL = {
     "pairs": "none",
     "model__causal": "true",
