@@ -23,13 +23,13 @@ LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of mo
 def read_results(place: StudyFolder) -> list[Result]:
     """Return every cell of a study from its tables, which are first written from the cells.
 
-    A folder of tables without cells is read as it is.
+    A folder of tables without cells is read as it is; a cell that it lacks is one that waits.
     """
     cells = place.cells()
     if place.cells_folder.exists():
         _write_tables(place, cells)
     known = tables.read_tables(place.workdir, cells, find_begin(place))
-    return [known[cell.id] for cell in cells]
+    return _add_missing(place, cells, known)
 
 
 def gather_cells(place: StudyFolder) -> list[Result]:
@@ -38,16 +38,23 @@ def gather_cells(place: StudyFolder) -> list[Result]:
         hint = "`bert-jax study run STUDY --workdir=…` makes one"
         raise DataError(f"no study in {place.workdir}", hint)
     cells = place.cells()
-    begun = find_begin(place)
     known = find_taken(place, cells)
     if not place.cells_folder.exists():
-        known |= tables.read_tables(place.workdir, cells, begun)
-    sizes = _count_together(place)
-    for cell in cells:
-        if cell.id not in known:
-            row = _make_row(place, cell, sizes.get(cell.id, 1))
-            known[cell.id] = tables.read_row(cell, row, History(), begun, taken=False)
-    return [known[cell.id] for cell in cells]
+        known |= tables.read_tables(place.workdir, cells, find_begin(place))
+    return _add_missing(place, cells, known)
+
+
+def _add_missing(
+    place: StudyFolder, cells: Iterable[Cell], known: Mapping[str, Result]
+) -> list[Result]:
+    """Return the results of cells: those that are known, the others from their folders."""
+    begun, sizes = find_begin(place), _count_together(place)
+
+    def read_cell(cell: Cell) -> Result:
+        row = _make_row(place, cell, sizes.get(cell.id, 1))
+        return tables.read_row(cell, row, History(), begun, taken=False)
+
+    return [known.get(cell.id) or read_cell(cell) for cell in cells]
 
 
 def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:

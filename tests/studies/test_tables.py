@@ -110,6 +110,15 @@ def test_cell_whose_folder_is_gone_waits(place):
     assert progress.look(place).counts["waiting"] == 1
 
 
+@pytest.mark.fault(24)
+def test_cell_whose_row_is_gone_waits(kept):
+    *rows, lost = kept.csv.read_text().splitlines(keepends=True)
+    kept.csv.write_text("".join(rows))
+    states = {result.entry.id: result.state.name for result in results.read_results(kept)}
+    assert [*states.values()].count("waiting") == 1
+    assert states[lost.partition(",")[0]] == "waiting"
+
+
 @pytest.mark.parametrize(
     ("name", "content"),
     [
