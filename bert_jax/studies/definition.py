@@ -202,8 +202,10 @@ def _write_place(labels: Mapping[str, str]) -> str:
 
 def check(study: Study) -> None:
     """Refuse an invalid study before any cell is made."""
+    _check_distinct("an axis", [factor.name for factor in study.factors])
     owners: dict[str, str] = {}
     for factor in study.factors:
+        _check_distinct(f"axis {factor.name!r}: a point", [point.label for point in factor.points])
         for path in _list_paths(factor):
             table.find_knob(path)
             for known, owner in owners.items():
@@ -224,10 +226,22 @@ def check(study: Study) -> None:
     for claimed in study.claims:
         check_known(claimed.claim, CLAIMS, f"no published claim {claimed.claim!r}")
         _check_points(study, claimed.axis, claimed.baseline, claimed.point)
+        said = f"{claimed.claim}: effect = {claimed.effect}, least = {claimed.least}"
+        hint = "effect above least, both as gains by the metric"
+        need(claimed.effect > claimed.least >= 0, said, hint)
         if claimed.more_at is not None:
+            said = f"{claimed.claim}: more_at = {claimed.more_at!r}"
+            other = len(claimed.more_at) == 3 and claimed.more_at[0] != claimed.axis
+            need(other, said, "another axis and two of its points")
             _check_points(study, *claimed.more_at)
     for row in study.published:
         check_known(row, TABLES, f"no published row {row!r}")
+
+
+def _check_distinct(what: str, names: Sequence[str]) -> None:
+    """Refuse names that occur twice: cells that are not the same run would be one point."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    need(twice is None, f"{what} twice: {twice}", "leave one out, or give it another name")
 
 
 def _check_points(study: Study, name: str, *labels: str) -> None:

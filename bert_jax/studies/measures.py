@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import re
@@ -71,13 +72,19 @@ def describe_left_out(cells: Sequence[Cell], records: Records) -> list[str]:
 
 def check_evaluations(study: Study) -> None:
     """Refuse evaluations that cannot be made, before any cell is."""
+    budget = study.budget
+    amounts = budget.amounts if budget and isinstance(budget.amount, tuple) else ()
+    hint = f"the amounts that vary are {', '.join(f'{each:g}' for each in amounts) or 'none'}"
     for name, evaluation in study.evaluations.items():
         plain = re.fullmatch(r"\w+", name) is not None
         need(plain, f"{name!r} names an evaluation", "letters, digits and _ only")
+        for amount in evaluation.budgets:
+            said = f"evaluation {name!r} is made after a budget of {amount!r}"
+            need(amount in amounts, said, hint)
         changes = dict(evaluation.changes) if isinstance(evaluation, Finetune) else {}
         if isinstance(evaluation, Suite):
             ask = dict(evaluation.ask)
-            suites.build([evaluation.name], **ask)
+            _check_options(evaluation)
             for path, text in ask.get("changes", ()):
                 changes[path] = table.read_text(path, text)
                 validation.check_evaluation(path)
@@ -85,6 +92,18 @@ def check_evaluations(study: Study) -> None:
             check_known(evaluation.task, tasks.TASKS, f"no task {evaluation.task!r}")
         for path, value in changes.items():
             configs.checked(path, value)
+
+
+def _check_options(suite: Suite) -> None:
+    """Refuse what a suite does not read or a study cannot set, and values of another type."""
+    suites.build([suite.name], **dict(suite.ask))
+    asked = [name for name, row in suites.SUITES.items() if row.metrics]
+    check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
+    kinds = {field.name: type(field.default) for field in dataclasses.fields(suites.Options)}
+    for name, value in suite.ask:
+        said = f"suite {suite.name}: {name} = {value!r}"
+        need(name not in ("config", "submission"), said, "a study has no such option")
+        need(type(value) is kinds[name], said, f"a value of type {kinds[name].__name__}")
 
 
 def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:

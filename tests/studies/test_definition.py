@@ -282,6 +282,8 @@ def asks(evaluation) -> dict:
 
 
 CLAIM = Claimed("C3", "masking.rate", "30 %", "15 %", "validation/mlm_loss", 0.1)
+ONE_LABEL = {"axes": (axis("masking.rate", (0.1, 0.2), ["a", "a"]),)}
+LATE = {"budget": Budget("steps", (10, 20))} | asks(Suite("blimp", budgets=(300,)))
 EVALS = Axis("e", (Point("none", 0, (("evals", {}),)),))
 REFUSED = [
     ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section"),
@@ -289,6 +291,8 @@ REFUSED = [
     ({"axes": (axis("logging.every", (1, 2)),)}, "logging.every 2 is the same run as"),
     ({"axes": (axis("evals.validation.rate", RATES), EVALS)}, "both set config.evals"),
     ({"base": make_base(masking__rate=2.0), "axes": ()}, "the base: .*out of range"),
+    (ONE_LABEL, "axis 'masking.rate': a point twice: a"),
+    ({"axes": 2 * (variants("arm", {"a": {}}),)}, "an axis twice: arm"),
     ({"seeds": ()}, "no cell"),
     ({"seeds": (1, 1)}, "is the same run as"),
     ({"keep": lambda points: points["rate"].value > 0}, "keep: KeyError"),
@@ -300,9 +304,15 @@ REFUSED = [
     (compares(metric="blimp/accuracy"), "no evaluation"),
     ({"claims": (dataclasses.replace(CLAIM, claim="C99"),)}, "no published claim"),
     ({"claims": (dataclasses.replace(CLAIM, point="31 %"),)}, "no point '31 %'"),
+    ({"claims": (dataclasses.replace(CLAIM, effect=-0.1),)}, "C3: effect = -0.1"),
+    ({"claims": (dataclasses.replace(CLAIM, more_at=("a", "b")),)}, "C3: more_at = "),
     ({"published": ("wettig_rate",)}, "no published row"),
     (asks(Suite("blmp")), "no suite 'blmp'"),
     (asks(Suite("blimp", (("limt", 3),))), "suite blimp has no option 'limt'"),
+    (asks(Suite("nelbo", (("draws", "2"),))), "suite nelbo: draws = '2'"),
+    (asks(Suite("task", (("submission", "made"),))), "suite task: submission = 'made'"),
+    (asks(Suite("glue")), "no suite 'glue' for a study"),
+    (LATE, "'one' is made after a budget of 300"),
     (asks(Suite("pretrain", (("changes", (("masking.rate", "0.4"),)),))), "does nothing"),
     (asks(Finetune("sst3")), "no task 'sst3'"),
     (asks(Finetune("sst2", (("optim.lerning_rate", 1e-3),))), "no knob 'lerning_rate'"),
