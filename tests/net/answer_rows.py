@@ -135,15 +135,26 @@ def find_model(name: str) -> str:
     return name
 
 
-def ask(name: str) -> Any:
-    """Return the answer to a question, asked in the folder of `write_questions`."""
+def make_command(name: str) -> list[str]:
+    """Return the command that asks a question in the folder of `write_questions`."""
     model, line = QUESTIONS[name]
     kind, *words = line.split()
     if kind == "predict":
         words[-1] = f"--input={words[-1]}"
-    code, out, err = run_command([kind, *words, f"--model={find_model(model)}"])
+    return [kind, *words, f"--model={find_model(model)}"]
+
+
+def ask(name: str) -> Any:
+    """Return the answer to a question, asked in the folder of `write_questions`."""
+    words = make_command(name)
+    code, out, err = run_command(words)
     assert code == 0, err
-    if kind == "evaluate":
+    return read_answer(words, out)
+
+
+def read_answer(words: list[str], out: str) -> Any:
+    """Return the answer that a command printed."""
+    if words[0] == "evaluate":
         return json.loads(out)
     return out if "--format=text" in words else [json.loads(x) for x in out.splitlines()]
 

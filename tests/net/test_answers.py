@@ -13,6 +13,7 @@ import pytest
 import bert_jax
 from tests.net import answer_rows, golden
 from tests.net.answer_rows import FROZEN_MODELS, QUESTIONS, TEXTS
+from tests.net.commands import make_environment, run_commands
 from tests.net.rows import TOLERANCE
 from tests.reference import softmax
 
@@ -74,6 +75,18 @@ def test_every_quick_question_is_a_question():
 @pytest.mark.parametrize("name", mark_slow([*QUESTIONS], QUICK))
 def test_answer_is_the_frozen_one(folder, name):
     assert differences("questions", name, answer_rows.ask(name)) == []
+
+
+@pytest.mark.slow
+def test_answers_with_the_flags_of_users_are_the_frozen_ones(folder):
+    """The other answers here are compiled with the flags of the tests."""
+    names = [name for name in QUESTIONS if name.startswith(QUICK)]
+    commands = [answer_rows.make_command(name) for name in names]
+    results = run_commands(folder, commands, make_environment(folder, users_flags=True))
+    for name, words, result in zip(names, commands, results, strict=True):
+        assert result.code == 0, result.stderr
+        answer = answer_rows.read_answer(words, result.stdout)
+        assert differences("questions", name, answer) == [], name
 
 
 @pytest.mark.parametrize("name", mark_slow(FROZEN_MODELS, ("bert", "modernbert")))
