@@ -25,7 +25,7 @@ OBJECTIVES = (
     Objective("nsp", OVER_PAIRS, labelled.find_labels),
     Objective("sop", OVER_PAIRS, labelled.find_labels),
     Diffusion("diffusion", make_word_head, words.find_masked_words),
-    Hybrid("hybrid", make_full_word_head, words.find_masked_words),
+    Hybrid("hybrid", make_full_word_head, words.find_next_words),
     words.CausalLm("causal_lm", make_full_word_head, words.find_next_words),
     Replaced("replaced", make_detector, judge_all),
     Objective("classify", over_labels(pooled=True), labelled.find_labels),

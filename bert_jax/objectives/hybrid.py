@@ -8,6 +8,7 @@ the share of examples, as the devices of GPT-BERT (Charpentier and Samuel, 2024)
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any, ClassVar
 
 import jax
@@ -27,13 +28,13 @@ CAUSAL = draws.NO_EXAMPLE - 1  # the draw of what is causal
 class Hybrid(Objective):
     """Cross-entropy of the masked tokens, and of every token that follows another."""
 
-    end: bool = True
     shift: bool = False
     masks_itself: ClassVar[bool] = True
 
     def configure(self, options: knobs.Objective) -> Objective:
         """Return the objective with the options of a config."""
-        return dataclasses.replace(self, end=options.end, shift=options.shift)
+        targets = functools.partial(find_next_words, end=options.end)
+        return dataclasses.replace(self, find_targets=targets, shift=options.shift)
 
     def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
         """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""
@@ -59,7 +60,7 @@ class Hybrid(Objective):
         hidden = jnp.zeros(tokens.shape, jnp.float32).at[rows, slots].max(used)
         if self.shift:  # the first column, [CLS], is never masked
             tokens, hidden = (jnp.roll(x, -1, axis=1) for x in (tokens, hidden))
-        following, predicted = find_next_words(batch, self.end)
+        following, predicted = self.find_targets(batch)
         return {"mlm": (tokens, hidden), "causal_lm": (following, predicted * batch["causal"])}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
