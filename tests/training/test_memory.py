@@ -1,4 +1,4 @@
-"""Memory: what no memory can hold is refused at once, and a lack of it names what fits."""
+"""A lack of memory names the accumulation that keeps the batch, if any does."""
 
 from __future__ import annotations
 
