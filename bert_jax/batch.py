@@ -132,6 +132,6 @@ class Encoded(NamedTuple):
 
     hidden: jax.Array  # [B, L, D]
     pooled: jax.Array | None  # [B, S, D], when an objective reads it
-    embedding_table: jax.Array  # [V padded, D], or copies of it (`sharding.copies`)
+    embedding_table: jax.Array  # [V padded, D], or copies of it (`sharding.copy_per_device`)
     # [B, L, features x D], the last layers side by side, if model.features is above 1
     features: jax.Array | None = None

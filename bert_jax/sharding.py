@@ -66,7 +66,7 @@ def replicated(mesh: Mesh) -> NamedSharding:
 # --- inside the model -----------------------------------------------------------------------------
 
 
-def along_rows(x: jax.Array) -> jax.Array:
+def split_rows(x: jax.Array) -> jax.Array:
     """Keep an activation [B, ...] split by rows as the batch is, where a mesh is in context.
 
     Without it XLA may follow the parameters under fsdp, and gather the activations of the whole
@@ -75,12 +75,12 @@ def along_rows(x: jax.Array) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, BATCH) if _splitting() else x
 
 
-def whole(table: jax.Array) -> jax.Array:
+def keep_whole(table: jax.Array) -> jax.Array:
     """Replicate a small table, so that the table is moved and not the vectors read from it."""
     return jax.lax.with_sharding_constraint(table, PartitionSpec()) if _splitting() else table
 
 
-def own_part(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
+def map_parts(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
     """Have a function see each device's own part of its arguments, where a mesh is in context.
 
     For code that XLA cannot split, and for sums that are to stay unreduced.
@@ -94,7 +94,7 @@ def own_part(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
     return jax.shard_map(function, axis_names=free, check_vma=False, **specs)
 
 
-def copies(table: jax.Array) -> jax.Array:
+def copy_per_device(table: jax.Array) -> jax.Array:
     """Return a copy of a replicated array [N, ...] for each device that has rows of its own.
 
     No memory is taken, as a device holds its own copy only. The gradients of all uses of a copy are
@@ -105,14 +105,14 @@ def copies(table: jax.Array) -> jax.Array:
     if mesh is None:
         return table
     count = mesh.shape["data"] * mesh.shape["fsdp"]
-    return along_rows(jnp.broadcast_to(table, (count, *table.shape)))
+    return split_rows(jnp.broadcast_to(table, (count, *table.shape)))
 
 
 def apply_to_copy(function: Callable, table: jax.Array, x: jax.Array) -> jax.Array:
-    """Apply a function to a table and rows, on each device to its own copy (see `copies`)."""
+    """Apply a function to a table and rows, on each device to its copy (`copy_per_device`)."""
     if table.ndim == 2:
         return function(table, x)
-    own = own_part(lambda table, x: function(table[0], x), (BATCH, BATCH), BATCH)
+    own = map_parts(lambda table, x: function(table[0], x), (BATCH, BATCH), BATCH)
     return own(table, x)
 
 

@@ -11,9 +11,9 @@ fine-tuning and the runs of a study all go through it. Its lines mostly call two
 
 `Runs.data` holds the batches and evaluators that all runs share (training/data.py).
 
-A step is the number of completed updates; in the loop, with the one that it makes. A batch is a
-function of its step (training/data.py), which is why a resumed run sees the batches that it would
-have seen.
+A step is the number of completed updates: the pass of the loop that makes the first update is step
+1. A batch is a function of its step (training/data.py), which is why a resumed run sees the batches
+that it would have seen.
 """
 
 from __future__ import annotations

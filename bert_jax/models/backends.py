@@ -125,7 +125,7 @@ def attend_by_splash(
 
     # The compiler cannot split a kernel over devices.
     rows = sharding.BATCH
-    mapped = sharding.own_part(attend_rows, (rows, rows, rows, rows), rows)
+    mapped = sharding.map_parts(attend_rows, (rows, rows, rows, rows), rows)
     context: Array = mapped(mask.segment_ids, *operands)
     return context.swapaxes(1, 2), None
 
@@ -168,7 +168,7 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
     if obstacle := abilities.of_length(name, length):
         return obstacle
     # XLA cannot split a kernel of Pallas over devices: the mesh has to be in context, as it is in
-    # training (`sharding.own_part`).
+    # training (`sharding.map_parts`).
     several = len(devices.list_all()) > 1 and jax.sharding.get_abstract_mesh().empty
     if name == "splash" and several:
         return "no mesh says how to split it over several devices"

@@ -45,7 +45,7 @@ def pad_vocabulary(cfg: knobs.Model, vocab_size: int) -> int:
 
 
 class Embeddings(nn.Module):
-    """Sum of token, segment and position vectors, LayerNorm, dropout, and nothing else."""
+    """The sum of a vector of the token, of its segment and of its position; norm; dropout."""
 
     cfg: knobs.Model
     vocab_size: int
@@ -53,13 +53,13 @@ class Embeddings(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> tuple[Array, Array]:
-        """Return the vectors [B, L, D] and the table of tokens."""
+        """Return the vectors [B, L, D] and the table of tokens, which the MLM head reads again."""
         cfg = self.cfg
-        width = self.cfg.table_width
-        tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L]
+        width = cfg.table_width
+        tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L], masked if any
         shape = (pad_vocabulary(cfg, self.vocab_size), width)
         rows = self.param("token", draw_token_rows(cfg, self.vocab_size), shape, jnp.float32)
-        table = sharding.copies(rows)
+        table = sharding.copy_per_device(rows)  # on one device, the rows themselves
         x = sharding.apply_to_copy(lambda table, ids: jnp.take(table, ids, axis=0), table, tokens)
         if cfg.type_vocab:
             # With one type, both texts of a pair are of that type.
@@ -71,7 +71,7 @@ class Embeddings(nn.Module):
             shape = (cfg.max_positions, width)
             learned = self.param("position", draw_weights(cfg), shape, jnp.float32)
             places = batch["positions"] + cfg.first_position
-            x += jnp.take(sharding.whole(learned), places, axis=0)
+            x += jnp.take(sharding.keep_whole(learned), places, axis=0)
         elif cfg.position == "sinusoidal":
             past = batch["past_positions"].shape[1] if "past_positions" in batch else 0
             sinusoids = jnp.asarray(make_sinusoids(past + tokens.shape[1], width))
@@ -105,7 +105,7 @@ class Attention(nn.Module):
             query, key = (rotate(y, mask.positions, base) for y in (query, key))
         key, value = self.join_past(key, value)
         drop = Dropout(cfg.attention_dropout, self.train)
-        if mask.vectors is not None:
+        if mask.vectors is not None:  # relative positions add scores of distances
             distances = drop(mask.vectors)
             vectors = project_query(distances), project_key(distances)
             query, mask = gpt_bert.add_distances(cfg, query, key, *vectors, mask)
@@ -149,7 +149,7 @@ class FeedForward(nn.Module):
         if cfg.gated:
             hidden *= Dense(cfg, (cfg.mlp,), name="gate")(x)
         if cfg.inner_norm:
-            hidden = make_norm(self.cfg, "norm")(hidden)
+            hidden = make_norm(self.cfg, "norm")(hidden)  # mlp_biases is of the dense layers
         return Dense(cfg, (x.shape[-1],), name="down")(hidden)
 
 
@@ -169,17 +169,18 @@ class Block(nn.Module):
         self.attention = Attention(cfg, self.train, self.backend)
         self.mlp = FeedForward(cfg)
         self.drop = Dropout(cfg.dropout, self.train)
-        self.bare = cfg.norm == "pre" and not cfg.first_norm and self.layer == 0
-        if not self.bare:
+        # The embeddings may have been normalised already.
+        self.reads_unnormed = cfg.norm == "pre" and not cfg.first_norm and self.layer == 0
+        if not self.reads_unnormed:
             self.attention_norm = make_norm(cfg)
         self.mlp_norm = make_norm(cfg)
 
     def attend(self, x: Array, mask: AttentionMask) -> Array:
         """Return the vectors after the attention."""
-        x = sharding.along_rows(x)
+        x = sharding.split_rows(x)
         if self.cfg.norm == "post":
             return self.attention_norm(x + self.drop(self.attention(x, mask)))
-        read = x if self.bare else self.attention_norm(x)
+        read = x if self.reads_unnormed else self.attention_norm(x)
         return x + self.drop(self.attention(read, mask))
 
     def feed(self, x: Array) -> Array:
@@ -188,7 +189,7 @@ class Block(nn.Module):
             x = self.mlp_norm(x + self.drop(self.mlp(x)))
         else:
             x = x + self.drop(self.mlp(self.mlp_norm(x)))
-        return sharding.along_rows(x)
+        return sharding.split_rows(x)
 
     def __call__(self, x: Array, mask: AttentionMask) -> Array:
         return self.feed(self.attend(x, mask))
@@ -235,7 +236,7 @@ class Encoder(nn.Module):
         return Encoded(x, pooled, table, features)
 
     def run_layers(self, cfg: knobs.Model, x: Array, batch: Batch) -> list[Array]:
-        """Return the vectors [B, L, D] after each layer; only after the last if they are a loop."""
+        """Return the vectors [B, L, D] after each layer; with model.scan, only after the last."""
         assert cfg.layers is not None
         capture = self.is_mutable_collection("intermediates")
         length = batch["segment_ids"].shape[1]
@@ -249,6 +250,7 @@ class Encoder(nn.Module):
         if cfg.scan and not shows_layers and not self.is_initializing():
             key = self.make_rng("dropout") if self.has_rng("dropout") else None
             trees = [self.variables["params"][f"layer_{i}"] for i in range(cfg.layers)]
+            # All layers are alike, so the first stands for each; with no parent it adds no subtree.
             block = Block(cfg, 0, self.train, backend, parent=None)
             return [scan_layers(block, trees, x, masks[windows[0]], key)]
 

@@ -40,7 +40,7 @@ class RelativePositions(nn.Module):
         shape = (2 * cfg.position_buckets - 1, cfg.hidden)
         table = self.param("table", draw_weights(cfg), shape, jnp.float32)
         full = dataclasses.replace(cfg, norm_kind="layer", norm_parameters=True, biases=True)
-        return make_norm(full, "norm")(sharding.whole(table))
+        return make_norm(full, "norm")(sharding.keep_whole(table))
 
 
 def assign_buckets(cfg: knobs.Model) -> np.ndarray:
@@ -136,7 +136,7 @@ class LayerWeights(nn.Module):
         counts = [number + 2 for number in range(2 * self.layers)]
         ends = np.cumsum(counts)
         fresh = jnp.zeros(ends[-1], jnp.float32).at[ends - 1].set(1.0)
-        weights = sharding.whole(self.param("weights", lambda key: fresh))
+        weights = sharding.keep_whole(self.param("weights", lambda key: fresh))
         return jnp.split(weights, ends[:-1])
 
 

@@ -53,7 +53,7 @@ class MlmHead(nn.Module):
         if cfg.word_head != "transform":
             initial = draw_token_rows(cfg, self.vocab_size)
             own = self.param("table", initial, (rows, x.shape[-1]), jnp.float32)
-            table = sharding.copies(own)
+            table = sharding.copy_per_device(own)
         bias = self.param("bias", jax.nn.initializers.zeros, (rows,), jnp.float32)
 
         def multiply(table: Array, x: Array) -> Array:

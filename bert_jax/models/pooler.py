@@ -49,10 +49,10 @@ def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) ->
 
 def read_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
     """Pool the vectors that heads over labels read, [B, S, D], by the caller's dense layer."""
-    pooled = sharding.along_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
+    pooled = sharding.split_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
     if cfg.pooler == "transform":  # each head has layers of its own
         return pooled
     if cfg.pooler_bias is not None:
         cfg = dataclasses.replace(cfg, biases=cfg.pooler_bias)
     vectors = Dense(cfg, (x.shape[-1],), name="pooler")(pooled)
-    return ACTIVATIONS[cfg.pooler](sharding.along_rows(vectors))
+    return ACTIVATIONS[cfg.pooler](sharding.split_rows(vectors))

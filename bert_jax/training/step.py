@@ -101,7 +101,7 @@ def make_update(
             for name, count in counts.items():
                 total, _ = metrics[f"{name}_loss"]
                 loss += inputs.weights[name] * total / jnp.maximum(count, 1.0)
-            # Losses of microbatches add up to the whole: below, their count is set to 1.
+            # Losses of microbatches add up to the whole, so a count of 0 here is set to 1 below.
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
 
         grads, metrics = sum_over_devices(
