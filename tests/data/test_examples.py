@@ -174,13 +174,6 @@ def test_load_makes_an_example_of_a_row(tmp_path, kind, task, row, fields):
             load(path, kind, labels, split="validation", **task)
 
 
-@given(st.lists(st.floats(-1e15, 1e15), min_size=2, max_size=9, unique=True))
-def test_load_regress_reads_the_number_written(tmp_path_factory, numbers):
-    lines = "".join(f"t\t{number!r}\n" for number in numbers)
-    path = write(tmp_path_factory.mktemp("numbers") / "a.tsv", f"text\tlabel\n{lines}")
-    assert [one.label for one in load(path, "regress")] == numbers
-
-
 # --- answers --------------------------------------------------------------------------------------
 
 NEAR = [  # as the file has it, and as the context has it

@@ -163,13 +163,16 @@ def test_sides_of_a_document_follow_its_first_text():
 # --- the same again -------------------------------------------------------------------------------
 
 RUN = """
-import json, sys
+import json, resource, sys
 from bert_jax.config import knobs
 from bert_jax.data import encode, prepare
-prepare.TASK, encode.PART = 4000, 3000
-corpus, tokenizer = json.loads(sys.argv[1])
+corpus, tokenizer, small = json.loads(sys.argv[1])
+if small:
+    prepare.TASK, encode.PART = 4000, 3000
 config = knobs.Config(corpus=knobs.Corpus(**corpus), tokenizer=knobs.Tokenizer(**tokenizer))
-print(prepare.prepare_corpus(config, lambda message: None).folder)
+folder = prepare.prepare_corpus(config, lambda message: None).folder
+people = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+print(json.dumps([str(folder), [resource.getrusage(who).ru_maxrss >> 10 for who in people]]))
 assert "jax" not in sys.modules
 """
 
@@ -184,8 +187,10 @@ def many(tmp_path, monkeypatch):
     return tmp_path
 
 
-def start(chosen: knobs.Config) -> subprocess.Popen:
+def start(chosen: knobs.Config, small_tasks: bool = True) -> subprocess.Popen:
+    """Start to prepare in a process that prints the folder, and its and its workers' MiB."""
     settings = [dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)]
+    settings.append(small_tasks)
     words = [sys.executable, "-c", RUN, json.dumps(settings)]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
@@ -244,7 +249,7 @@ def test_a_killed_prepare_leaves_no_worker_and_goes_on(many):
     both = [start(chosen), start(chosen)]  # one of them waits
     outputs = [one.communicate(timeout=60) for one in both]
     assert [one.returncode for one in both] == [0, 0], outputs
-    assert small.digest_files(Path(outputs[0][0].strip())) == whole
+    assert small.digest_files(Path(json.loads(outputs[0][0])[0])) == whole
 
 
 def is_running(process: str) -> bool:
@@ -289,17 +294,6 @@ def test_no_documents_end_training_before_it_compiles(tmp_path, monkeypatch, cap
 
 # --- at scale -------------------------------------------------------------------------------------
 
-MEASURED = """
-import json, resource, sys
-from bert_jax.config import knobs
-from bert_jax.data import prepare
-corpus, tokenizer = json.loads(sys.argv[1])
-config = knobs.Config(corpus=knobs.Corpus(**corpus), tokenizer=knobs.Tokenizer(**tokenizer))
-folder = prepare.prepare_corpus(config, lambda message: None).folder
-people = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-print(json.dumps([str(folder), [resource.getrusage(who).ru_maxrss >> 10 for who in people]]))
-"""
-
 
 @pytest.mark.fault(10)
 @pytest.mark.slow
@@ -319,10 +313,7 @@ def test_prepare_bounds_memory_for_large_texts(tmp_path, line):
     chosen = small.configure(
         tmp_path, vocabulary=str(tmp_path / "vocab.txt"), sentences="auto", workers=2
     )
-    settings = [dataclasses.asdict(chosen.corpus), dataclasses.asdict(chosen.tokenizer)]
-    arguments = [sys.executable, "-c", MEASURED, json.dumps(settings)]
-    done = subprocess.run(arguments, capture_output=True, text=True, check=True)
-    folder, peaks = json.loads(done.stdout)
+    folder, peaks = json.loads(start(chosen, small_tasks=False).communicate()[0])
     counts = corpus.read_manifest(Path(folder))["splits"]
     assert sum(split["sentences"] for split in counts.values()) == count + 1
     assert max(peaks) < 500, peaks
