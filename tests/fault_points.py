@@ -21,7 +21,6 @@ from types import ModuleType
 from typing import Any
 
 VARIABLE = "BERT_JAX_FAULT"
-FAULTY = str(Path(__file__).parent / "faulty")
 SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "usr1": signal.SIGUSR1}
 Reach = Callable[[str, int], None]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from bert_jax import train
 from bert_jax.checkpoints import steps
-from bert_jax.config import knobs
 from bert_jax.training import clock
-from tests import texts
 
 # Time and rates, which no two runs share.
 VOLATILE = ("time", *(f"train/{name}_seconds" for name in ("step", *clock.BUCKETS)))
@@ -80,14 +76,3 @@ def assert_same(workdir: Path, reference: Path, step: int) -> None:
     assert samples(workdir) == samples(reference)
     finished = [steps.list_steps(Path(folder) / "checkpoints") for folder in (workdir, reference)]
     assert finished[0] == finished[1], "the same latest and best steps are kept"
-
-
-def assert_goes_on(config: knobs.Config, folder: Path, step: int) -> None:
-    """A run that loses the checkpoint of its last step makes it again, to the bit."""
-    whole, parts = folder / "whole", folder / "parts"
-    with texts.one_device():
-        train.run(config, whole, command=[])
-        shutil.copytree(whole, parts)
-        shutil.rmtree(parts / "checkpoints" / str(step))
-        train.run(config, parts, command=[])
-    assert_same(parts, whole, step)

@@ -16,8 +16,8 @@ from bert_jax.studies.report.blocks import Bold, Table
 from bert_jax.studies.report.figures import draw_means
 from bert_jax.studies.report.result_tables import Comparison
 from bert_jax.studies.report.view import View
+from tests.studies.two_way import halves_by_hand
 from tests.studies.views import LOSS, make_view
-from tests.two_way import halves_by_hand
 
 SEEDS = np.array([0.0, 0.1, 0.2])
 BETTER = {

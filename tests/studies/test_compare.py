@@ -16,8 +16,8 @@ from bert_jax.studies import results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import compare
 from tests import study_workdir
+from tests.studies.two_way import halves_by_hand
 from tests.studies.views import LOSS, read_view
-from tests.two_way import halves_by_hand
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 SMALL = {"rates": (0.15, 0.4), "sizes": {"2 x 64": study_workdir.SIZES["2 x 64"]}}

@@ -10,7 +10,8 @@ import time
 import pytest
 
 from bert_jax.studies.folder import StudyFolder
-from tests import outcomes, workers
+from tests import outcomes
+from tests.studies import workers
 from tests.studies.small import start_study, write_file
 
 KILLS = 10

@@ -16,7 +16,7 @@ from bert_jax.studies import actions, definition
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import power, simultaneous
 from bert_jax.studies.report.view import View
-from tests.claims import NULL, REVERSED, TRUE, study
+from tests.studies.claims import NULL, REVERSED, TRUE, study
 from tests.studies.views import LOSS, build_view
 from tests.study_workdir import OWN_DEVIATION
 

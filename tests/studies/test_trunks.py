@@ -23,7 +23,8 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import plan_groups
 from bert_jax.train import train
 from bert_jax.training import ledger, program
-from tests import outcomes, texts, workers
+from tests import outcomes, texts
+from tests.studies import workers
 from tests.studies.small import (
     make_base,
     make_study,

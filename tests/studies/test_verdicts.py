@@ -17,9 +17,9 @@ from bert_jax.studies.report.published import CLAIMS, TABLES
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
 from bert_jax.studies.report.view import View
 from tests import study_workdir
-from tests.claims import TRUE, study
+from tests.studies.claims import TRUE, study
+from tests.studies.two_way import halves_by_hand
 from tests.studies.views import LOSS, build_view
-from tests.two_way import halves_by_hand
 
 SPREAD = 0.02
 
