@@ -32,6 +32,8 @@ from tests.corpora import FIRST, SPECIAL
 FALSE_ALARM = 1e-5  # of one verdict
 AGAIN = 10  # further epochs, which tell static masks from dynamic ones
 ROWS = 512  # of a batch
+OUTPUTS = ("tokens", "type_ids", "inputs", "predict_positions", "predict_targets")
+OUTPUTS += ("predict_weights", "labels")
 
 
 # --- a text whose tokens are all different --------------------------------------------------------
@@ -39,9 +41,9 @@ ROWS = 512  # of a batch
 
 @dataclasses.dataclass(frozen=True)
 class Text:
-    """Documents in shards, and what is known of each token by its place in the text."""
+    """Documents, and what is known of each token by its place in the text."""
 
-    shards: list[Split]
+    split: Split
     begins: np.ndarray  # bool [T + 1], a sentence begins here
     document: np.ndarray  # int [T]
     continues: np.ndarray  # bool [V], of ids: a piece that goes on with a word
@@ -50,33 +52,25 @@ class Text:
     def vocabulary(self) -> int:
         return len(self.continues)
 
-    def documents(self, shard: Split) -> list[list[list[int]]]:
-        ends = [0, *shard.sentence_ends.tolist()]
-        sentences = [shard.tokens[a:b].tolist() for a, b in itertools.pairwise(ends)]
-        return [sentences[a:b] for a, b in itertools.pairwise([0, *shard.document_ends.tolist()])]
+    def documents(self) -> list[list[list[int]]]:
+        ends = [0, *self.split.sentence_ends.tolist()]
+        sentences = [self.split.tokens[a:b].tolist() for a, b in itertools.pairwise(ends)]
+        edges = [0, *self.split.document_ends.tolist()]
+        return [sentences[a:b] for a, b in itertools.pairwise(edges)]
 
 
 def text_of(structure: Sequence[Split], continues: np.ndarray) -> Text:
     """The same sentences and documents, with ids that tell tokens apart; `continues` is by place,
     [T].
     """
-    shards, begins, document, start, documents = [], [], [], 0, 0
-    for shard in [corpora.joined(structure)]:
-        lengths = np.diff(shard.sentence_ends.astype(int), prepend=0)
-        sentences = np.diff(shard.document_ends.astype(int), prepend=0)
-        shards.append(
-            dataclasses.replace(
-                shard, tokens=np.arange(len(shard.tokens), dtype=np.uint32) + FIRST + start
-            )
-        )
-        begins.append(np.isin(np.arange(lengths.sum()), np.cumsum(lengths) - lengths))
-        document.append(
-            documents + np.repeat(np.repeat(np.arange(len(sentences)), sentences), lengths)
-        )
-        start, documents = start + len(shard.tokens), documents + len(sentences)
-    first = np.concatenate([*begins, [True]])
-    ids = np.concatenate([np.zeros(FIRST, bool), continues & ~first[:-1]])
-    return Text(shards, first, np.concatenate(document), ids)
+    split = corpora.joined(structure)
+    lengths = np.diff(split.sentence_ends.astype(int), prepend=0)
+    sentences = np.diff(split.document_ends.astype(int), prepend=0)
+    tokens = np.arange(len(split.tokens), dtype=np.uint32) + FIRST
+    begins = np.isin(np.arange(len(tokens) + 1), [*(np.cumsum(lengths) - lengths), len(tokens)])
+    document = np.repeat(np.repeat(np.arange(len(sentences)), sentences), lengths)
+    ids = np.concatenate([np.zeros(FIRST, bool), continues & ~begins[:-1]])
+    return Text(dataclasses.replace(split, tokens=tokens), begins, document, ids)
 
 
 def made_up(documents: int, sentences: float, tokens: float, seed: int = 0) -> Text:
@@ -138,13 +132,8 @@ def theirs(text: Text, case: Case, seed: int = 1) -> Finished:
     rng = random.Random(seed)
     continues = set(np.flatnonzero(text.continues).tolist()) if case.words else None
     masks = published.Masks(case.rate, case.most, text.vocabulary, SPECIAL, continues)
-    shards = [text.documents(shard) for shard in text.shards]
     copies = [
-        [
-            one
-            for s in shards
-            for one in published.instances(s, case.length, 0.1, masks, rng, case.mode)
-        ]
+        published.instances(text.documents(), case.length, 0.1, masks, rng, case.mode)
         for _ in range(case.passes)
     ]
     rows = [(epoch, one) for epoch in range(case.epochs) for one in copies[epoch % case.passes]]
@@ -200,7 +189,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
         "masking__dupe_factor": case.passes if case.static else 0,
     }
     config = corpora.config(**settings | plant.knobs)
-    prepared = corpora.prepared(folder, [plant.shard(shard) for shard in text.shards], on_disk=True)
+    prepared = corpora.prepared(folder, [plant.shard(text.split)], on_disk=True)
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
     source = Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
     traced = compute_inputs(config, 0)
@@ -228,16 +217,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
         )
         output["predict_weights"] = output["predict_weights"] > 0
         output["labels"] = output["labels"][:, 0]
-        names = (
-            "tokens",
-            "type_ids",
-            "inputs",
-            "predict_positions",
-            "predict_targets",
-            "predict_weights",
-            "labels",
-        )
-        found.append([output[name] for name in names])
+        found.append([output[name] for name in OUTPUTS])
     return Finished(*(np.concatenate(c)[: len(epochs)] for c in zip(*found, strict=True)), epochs)
 
 
