@@ -13,19 +13,18 @@ import re
 import sys
 import time
 from pathlib import Path
-from typing import Any
-
-import tqdm
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
 from bert_jax.predictors import TASKS, options
-from bert_jax.predictors.base import Model, Predictor
-from bert_jax.predictors.stream import AHEAD, Stream, read_lines
 from bert_jax.system import allocator, opening
 from bert_jax.system.arguments import Part
+
+if TYPE_CHECKING:  # --help does not wait for jax
+    from bert_jax.predictors.base import Predictor
+    from bert_jax.predictors.stream import Stream
 
 logger = logging.getLogger(__name__)
 
@@ -79,6 +78,12 @@ def run(
       format: "json" lines, or "text" for people; empty is text on a terminal, else JSON.
       settings: the fields of `options.Options`.
     """
+    import tqdm
+
+    from bert_jax.interop import runs
+    from bert_jax.predictors.base import Model
+    from bert_jax.predictors.stream import AHEAD, Stream, read_lines
+
     hint = "give a file of texts, or leave --input out to read standard input"
     if input is not None:
         opening.check(input, DataError, hint)  # before the model is read

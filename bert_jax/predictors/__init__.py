@@ -1,21 +1,17 @@
 """The tasks of `bert-jax predict`: one row of TASKS each, which serves command, help and Python.
 
-A row says what the task does, shows its lines, and makes a predictor from a `base.Model`. The
-predictor decides how a line is read and what the model computes for it: see `base.Predictor`. The
-flags of a task are the options that `options.py` describes for it.
+A row says what the task does, shows its lines, and names what makes a predictor from a
+`base.Model`. The predictor decides how a line is read and what the model computes for it: see
+`base.Predictor`. The flags of a task are the options that `options.py` describes for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import importlib
+from typing import TYPE_CHECKING, NamedTuple
 
-from bert_jax.predictors.base import Model, Predictor
-from bert_jax.predictors.generate import Generate
-from bert_jax.predictors.hybrid import GenerateHybrid
-from bert_jax.predictors.labelled import Answer, Classify, Tag
-from bert_jax.predictors.masked import FillMask, Unmask
-from bert_jax.predictors.texts import Embed, Nsp
+if TYPE_CHECKING:  # --help does not wait for jax
+    from bert_jax.predictors.base import Model, Predictor
 
 
 class Task(NamedTuple):
@@ -24,18 +20,13 @@ class Task(NamedTuple):
     does: str
     takes: tuple[str, ...]  # lines of input
     gives: tuple[str, ...]  # lines of output
-    make: Callable[[Model], Predictor]
+    maker: str  # FILE.NAME in this folder, of a predictor or of a function that chooses one
 
-
-def make_generator(model: Model) -> Predictor:
-    """Choose how a model generates: masked models fill masks, causal ones go from left to right.
-
-    This is the one place where that is decided.
-    """
-    if model.run.from_left is not None:
-        return GenerateHybrid(model)
-    masked = "mlm" in model.run.config.objectives and not model.run.config.model.causal
-    return Unmask(model) if masked else Generate(model)
+    def make(self, model: Model) -> Predictor:
+        """Make the predictor of the task for a model."""
+        file, _, name = self.maker.partition(".")
+        predictor: Predictor = getattr(importlib.import_module(f"{__name__}.{file}"), name)(model)
+        return predictor
 
 
 TASKS = {
@@ -44,13 +35,13 @@ TASKS = {
         "not know the length of a gap",
         ("Paris is the [MASK] of France.", '{"text": "Paris is the [MASK] of France."}'),
         ('{"text": …, "masks": [[{"token": …, "probability": …}, …], …]}',),
-        FillMask,
+        "masked.FillMask",
     ),
     "nsp": Task(
         "tell how probable it is that the second text of a pair follows the first",
         ("He went out.<tab>It rained.", '{"text": "He went out.", "text_pair": "It rained."}'),
         ('{"text": …, "text_pair": …, "is_next": …}',),
-        Nsp,
+        "texts.Nsp",
     ),
     "classify": Task(
         "label a text or a pair, rate it, or choose among options, as the model was trained to",
@@ -61,7 +52,7 @@ TASKS = {
             '{"text": "It rained.", "options": ["We got wet.", "We stayed dry."]}',
         ),
         ('{"text": …, "label": …, "probabilities": {"LABEL": …, …}}', '{"text": …, "value": …}'),
-        Classify,
+        "labelled.Classify",
     ),
     "tag": Task(
         "label each word, and find the entities that the labels mark",
@@ -71,7 +62,7 @@ TASKS = {
             '{"words": ["Paris", "is", "in", "France", "."]}',
         ),
         ('{"words": […], "labels": […]}',),
-        Tag,
+        "labelled.Tag",
     ),
     "answer": Task(
         "find the answer to a question in a context",
@@ -80,18 +71,18 @@ TASKS = {
             '{"question": "Where is Paris?", "context": "Paris lies in France."}',
         ),
         ('{"question": …, "answer": …, "start": …, "end": …, "score": …}',),
-        Answer,
+        "labelled.Answer",
     ),
     "embed": Task(
         "make one vector of a text",
         ("Paris is the capital of France.", '{"text": "Paris is the capital of France."}'),
         ('{"text": …, "embedding": […]}',),
-        Embed,
+        "texts.Embed",
     ),
     "generate": Task(
         "go on with a text (a causal model), or fill its masks in rounds (a masked one)",
         ("Paris is", "Paris is the [MASK] of France.", '{"text": "Paris is"}'),
         ('{"text": …}', '{"text": …, "continuation": …, "stopped": …}'),
-        make_generator,
+        "hybrid.make_generator",
     ),
 }

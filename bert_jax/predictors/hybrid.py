@@ -1,4 +1,4 @@
-"""Task `generate` of a hybrid model: a text with [MASK] is filled, others go on from the left."""
+"""Task `generate`: how a model does it; a hybrid model fills masks, or goes on from the left."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.predictors.base import Model, OfText, Predictor, Row, Work
 from bert_jax.predictors.generate import Generate
 from bert_jax.predictors.masked import Unmask
 
@@ -54,3 +54,14 @@ class GenerateHybrid(OfText):
     def text(self, result: dict[str, Any]) -> str:
         """Write the final text, with the rounds that filled it."""
         return self.predictors[1].text(result)
+
+
+def make_generator(model: Model) -> Predictor:
+    """Choose how a model generates: masked models fill masks, causal ones go from left to right.
+
+    This is the one place where that is decided.
+    """
+    if model.run.from_left is not None:
+        return GenerateHybrid(model)
+    masked = "mlm" in model.run.config.objectives and not model.run.config.model.causal
+    return Unmask(model) if masked else Generate(model)

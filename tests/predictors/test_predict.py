@@ -232,7 +232,7 @@ def test_predict_interrupt_ends_the_prompts_line(monkeypatch):
         raise KeyboardInterrupt
         yield
 
-    monkeypatch.setattr(predict, "read_lines", interrupted)
+    monkeypatch.setattr(predictions, "read_lines", interrupted)
     with terminal([]) as shown:
         assert cli.execute(["predict", "embed", f"--model={MODEL}"]) == cli.INTERRUPTED
     assert "embed> \nerror: interrupted\n" in shown[0].replace("^D\b\b", "")
