@@ -150,7 +150,8 @@ def _explain(error: Exception) -> UserError | None:
     if isinstance(error, UserError):
         return error
     if disk.is_full(error):
-        if isinstance(error, OSError) and error.filename is None:  # our files have names
+        # An error of a file is given the file's name where the file is written.
+        if isinstance(error, OSError) and error.filename is None:
             _discard_output()
             return disk.DiskFull("disk full: standard output takes no more", disk.HINT)
         return disk.full(getattr(error, "filename", Path.cwd()))

@@ -22,6 +22,8 @@ from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.data import encode, prepare
 from bert_jax.evaluation import inference
+from bert_jax.studies import reuse
+from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk
 from bert_jax.training import runs
 from tests import fault_points, outcomes, saved, texts
@@ -219,12 +221,22 @@ def test_evaluate_keeps_the_earlier_result(run, mount, capsys):
 
 
 @pytest.mark.fault(4)
+def test_copy_of_a_cell_that_fills_the_disk_names_the_cell(tmp_path, mount):
+    """What shutil raises has neither a number nor a file name."""
+    (tmp_path / "cell").mkdir()
+    (tmp_path / "cell" / "weights").write_bytes(bytes(300_000))
+    place = StudyFolder(mount("200k"))
+    with pytest.raises(disk.DiskFull, match=f"disk full: {place.cell('cell')} needs more than "):
+        reuse.take(place, {"cell": tmp_path / "cell"})
+
+
+@pytest.mark.fault(4)
 def test_export_leaves_nothing_where_there_is_no_room(run, mount, capsys):
     folder = mount("200k")
     words = ["export", f"--checkpoint={run}", f"--output={folder / 'out'}"]
     with (folder / "filler").open("wb") as file:
         file.write(bytes(150_000))
-    assert "out" in refused(capsys, *words)
+    assert f"{folder / 'out'} needs " in refused(capsys, *words)
     assert [p.name for p in folder.iterdir()] == ["filler"]
     (folder / "filler").unlink()
     assert cli.execute(words) == 0

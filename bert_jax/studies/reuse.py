@@ -16,6 +16,7 @@ from bert_jax.errors import need
 from bert_jax.studies import tables
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.spec import Cell
+from bert_jax.system import disk
 
 LEFT_OUT = shutil.ignore_patterns("*.lock", "error.json")  # of the other study
 
@@ -69,7 +70,8 @@ def take(place: StudyFolder, finished: Mapping[str, Path]) -> None:
         target = place.cell(cell)
         draft = target.with_name(f".{cell}.copy")
         shutil.rmtree(draft, ignore_errors=True)
-        shutil.copytree(source, draft, ignore=LEFT_OUT)
+        with disk.reporting_full_disk(target):
+            shutil.copytree(source, draft, ignore=LEFT_OUT)
         shutil.rmtree(target, ignore_errors=True)
         draft.replace(target)
     rows.pop(place.taken, None)

@@ -72,7 +72,7 @@ def reporting_full_disk(
         yield
     except OSError as error:
         if is_full(error):
-            raise full(error.filename or place, needed, what) from error
+            raise full(place, needed, what) from error
         raise
 
 
