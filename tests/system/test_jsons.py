@@ -19,7 +19,6 @@ WRONG = {  # text, schema -> what is said
     "another type": ("[]", dict, "the whole is a list, not an object"),
     "no key": ('{"a": {}}', {"a": {"b": int}}, "a has no 'b'"),
     "true for a number": ('{"a": true}', {"a": int}, "a is True, not a whole number"),
-    "out of range": ('{"a": 9}', {"a": range(1, 9)}, "a is 9, not a whole number from 1 to 8"),
     "in a table": ('{"x": [1]}', {str: (str,)}, "x[0] is 1, not a text"),
     "too few": ('{"a": [1]}', {"a": (int, int)}, "a has 1 values, not 2"),
     "optional, of another type": ('{"a": 1}', {"a": Maybe(str)}, "a is 1, not a text"),
@@ -46,7 +45,6 @@ def test_read_tells_a_fault_in_one_line(tmp_path, kind):
     [
         ('{"a": 1, "b": "more"}', {"a": int}),
         ('{"a": null}', {"a": Maybe(int), "b": Maybe(str)}),
-        ('{"a": 3}', {"a": float}),
         ('{"x": [1, "y"], "z": [2, ""]}', {str: (int, str)}),
         ("[]", [{"a": int}]),
         ('"x"', str | None),
