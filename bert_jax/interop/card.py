@@ -5,6 +5,7 @@ It says how to load the model, and states its origin, data, limits, licence, eva
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from pathlib import Path
@@ -137,13 +138,16 @@ def write_card(
 def _find_on_hub(source: str) -> str:
     """Find the hub's name of a model that came from there; empty for folders and files."""
     import huggingface_hub
+    from huggingface_hub.errors import HFValidationError
 
     match = huggingface.HUB_NAME.fullmatch(source)
     if match is None or Path(source).exists():
         return ""
     name = match[1] or match[2]
-    cached = huggingface_hub.try_to_load_from_cache(name, "config.json") if "/" in name else None
-    return name if isinstance(cached, str) else ""
+    cached = None
+    with contextlib.suppress(HFValidationError):  # the hub allows no such name
+        cached = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    return name if isinstance(cached, str) and "/" in name else ""
 
 
 def _state_training(run: runs.TrainedModel, base: str) -> str:
@@ -192,9 +196,11 @@ def _state_evaluation(run: runs.TrainedModel) -> str:
     lines = [f"After update {run.step:,}. Losses are in nats; `unigram_` and `majority_` are"]
     lines += ["baselines.", ""]
     for name, settings in run.config.evals.items():
-        how = f"every example of the documents that are held out, masked at {settings.rate:.0%}"
+        how = "every example of the documents that are held out"
         if run.config.kind:
             how = f"every row of the split `{settings.split}` of the data above"
+        elif "mlm" in run.config.objectives:
+            how += f", masked at {settings.rate:.0%}"
         lines += [f"`{name}`: {how}.", ""]
     return "\n".join([*lines, _make_table("metric", metrics), ""])
 

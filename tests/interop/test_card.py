@@ -72,11 +72,22 @@ def test_card_names_no_folder_of_this_machine(tmp_path, monkeypatch):
         card.NONE,
     ):
         assert said in text
+    start = "runs/a--b"  # no name for the hub, and the folder is gone
+    assert "starting from `a--b`" in describe_run(tmp_path, changes | {"init_from": start})
     cached = {"google-bert/bert-base-uncased": "/cache/config.json"}
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda name, _: cached.get(name))
     for source in ("google-bert/bert-base-uncased", "hf:google-bert/bert-base-uncased"):
         text = describe_run(tmp_path, changes | {"init_from": source})
         assert "\nbase_model: google-bert/bert-base-uncased\n" in text
+
+
+def test_card_of_a_causal_model_speaks_of_no_masks(tmp_path):
+    changes = {"model": {"causal": True}, "objectives": {"causal_lm": {}}, "pairs": "none"}
+    changes |= {"checkpoints": {"best": ""}}
+    line = '{"step": 5, "eval/validation/causal_lm_loss": 4.25}\n'
+    text = describe_run(tmp_path, changes, line)
+    assert "| validation/causal_lm_loss | 4.25 |" in text
+    assert "masked" not in text
 
 
 def test_card_of_a_foreign_model_says_whose_it_is():
