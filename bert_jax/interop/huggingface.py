@@ -39,7 +39,7 @@ HUB_FILES = (
 )
 HUB_NAME = re.compile(r"hf:([\w.-]+(?:/[\w.-]+)?)|([\w.-]+/[\w.-]+)")
 # What the reader of a family raises for a value of another type than transformers writes.
-MALFORMED = (ConfigError, TypeError, ValueError, KeyError, AttributeError, IndexError)
+MALFORMED = (ConfigError, TypeError, ValueError, LookupError, AttributeError, OverflowError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +105,7 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
         config = config_json.read_config(stated, family, shapes, length, allow_missing)
         modules = family.name_modules(config.objectives, config.model.word_head)
         vocab_size = _read_vocabulary_size(stated, modules, shapes)
+        tokenizer_hash = (stated.get(config_json.OWN) or {}).get("tokenizer")
     except MALFORMED as error:
         hint = getattr(error, "hint", "it is damaged, or of another program")
         raise CheckpointError(f"{file}: {first_line(error)[:300]}", hint) from error
@@ -127,7 +128,7 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
         params=unflatten_dict(params, sep="/"),
         vocab_size=vocab_size,
         tokenizer=folder if any((folder / name).exists() for name in tokenizers.NAMES) else None,
-        tokenizer_hash=stated.get(config_json.OWN, {}).get("tokenizer"),
+        tokenizer_hash=tokenizer_hash,
         sentence=sentence.read_settings(folder),
         stated={key: stated[key] for key in family.kept if key in stated},
     )
@@ -153,7 +154,8 @@ def _name_tensors(
     today = parameter_names.rename_today(tensors.shapes, family.prefix, family.names)
     for stored, name in today.items():
         if name in found:
-            raise CheckpointError(f"{path} holds {name} twice, under two names", "keep one of them")
+            problem = f"{path} holds {list_names([name])} twice, under two names"
+            raise CheckpointError(problem, "keep one of them")
         found[name] = stored
     _, bias = find_theirs(family.names, "mlm/bias")
     if family.second_bias in found and bias not in found:
@@ -165,7 +167,7 @@ def _read_vocabulary_size(
     stated: Mapping[str, Any], modules: Names, shapes: Mapping[str, Shape]
 ) -> int:
     """Read the size of the vocabulary, which is compared with the file's before it is traced."""
-    size = stated["vocab_size"]
+    size = stated.get("vocab_size")
     _, table = find_theirs(modules, "encoder/embeddings/token")
     count = shapes.get(table, (0,))[0]
     if size != count:

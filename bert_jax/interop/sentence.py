@@ -85,7 +85,8 @@ def _read_pooling(file: Path) -> str:
 
 def _check_whole(folder: Path, text: dict[str, Any]) -> None:
     """Refuse settings under which a vector is not made of the text alone, or is cut."""
-    model = _read_if_there(folder / MODEL, {"prompts": Maybe({str: str})})
+    prompts = {"default_prompt_name": Maybe(str), "prompts": Maybe({str: str})}
+    model = _read_if_there(folder / MODEL, prompts)
     prompt = model.get("default_prompt_name")
     if prompt and (model.get("prompts") or {}).get(prompt) != "":
         raise CheckpointError(f"{folder} prepends the prompt {jsons.show(prompt)}", OWN)

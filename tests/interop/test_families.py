@@ -239,6 +239,7 @@ OTHERS: dict[tuple[str, str], list[tuple[str, Any]]] = {  # one line of config.j
         ("rope_scaling", {"type": "linear"}),
         ("rope_parameters", YARN),
         ("layer_types", ["full_attention"] * 3),
+        ("layer_types", ["sliding_attention"] * 3),
         ("layer_types", ODD),
     ],
     ("electra", "multiple_choice"): [("summary_type", "mean"), ("summary_activation", "tanh")],

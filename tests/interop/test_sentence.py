@@ -18,6 +18,10 @@ REFUSED: dict[str, tuple[str, Any]] = {  # what the error says -> a file, and it
         "config_sentence_transformers.json",
         {"default_prompt_name": "q", "prompts": {"q": "query: "}},
     ),
+    "default_prompt_name is a list": (
+        "config_sentence_transformers.json",
+        {"default_prompt_name": ["q"], "prompts": {}},
+    ),
     "cuts vectors to 4 numbers": ("config_sentence_transformers.json", {"truncate_dim": 4}),
     "pools another output": (
         "sentence_bert_config.json",

@@ -114,12 +114,15 @@ def _read_windows(stated: Stated) -> tuple[int, int]:
     kinds = stated.get("layer_types")
     if kinds is None:  # transformers 4
         every = min(layers, base.read_value(stated, "global_attn_every_n_layers", 3))
-    elif kinds == [NEAR] * len(kinds):
-        every = 0
     else:
-        distances = range(1, len(kinds) + 1)
-        every = next((n for n in distances if kinds == _list_kinds(len(kinds), n)), -1)
-        if every < 0 or len(kinds) != layers:
+        count = len(kinds)
+        # The second layer that attends to all tokens says every how many layers one does.
+        every = kinds.index(GLOBAL, 1) if GLOBAL in kinds[1:] else count
+        if kinds == [NEAR] * count:
+            every = 0
+        elif kinds != _list_kinds(count, every):
+            every = -1
+        if every < 0 or count != layers:
             raise ConfigError(
                 f"layer_types = {show(kinds)} for {layers} layers",
                 f"the first layer and every n-th after it are {GLOBAL}, or none",
