@@ -44,6 +44,7 @@ def interrupt_save(
 
     @functools.wraps(save)
     def noting(self: Any, number: int, *args: Any, **kwargs: Any) -> None:
+        self.wait()  # the save before may be under way, and would be interrupted in its place
         saved.append(number)
         save(self, number, *args, **kwargs)
 
