@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 
 import numpy as np
@@ -25,7 +24,6 @@ BETTER = {
     "40 %": [4.70, 4.79, 4.91],
     "80 %": [5.40, 5.52, 5.58],
 }
-WORSE = {"15 %": [6.0, 6.1, 6.2], "40 %": [6.5, 6.6, 6.7], "80 %": [6.0, 6.1, 6.2]}
 
 
 def answer(view: View) -> str:
@@ -54,21 +52,6 @@ def test_answer_has_the_best_point_and_its_interval(significant):
     size, ends = (part.replace("\N{MINUS SIGN}", "-") for part in row[3])
     assert (row[1], isinstance(row[3][0], Bold)) == ("40 %", significant)
     assert (size, ends) == (f"{mean:+.3f}", f" ({mean - half:+.3f} to {mean + half:+.3f})")
-
-
-@pytest.mark.parametrize(
-    ("sizes", "said", "gaps"),
-    [
-        ({"": BETTER | {"40 %": [5.2, 5.3, 5.4]}}, "5.100 nats, is that", ["is the baseline"]),
-        ({"": {"15 %": [5.0], "40 %": [4.5]}}, "4.500 nats", [("−0.500", " (no interval)")]),  # noqa: RUF001
-        ({"small": BETTER, "large": WORSE}, "Of 4 differences .* gain, 2 significant losses", None),
-    ],
-)
-def test_answer_of_other_families(sizes, said, gaps):
-    """The baseline is best, there is one seed, or there are several families."""
-    view = make_view(sizes)
-    assert re.search(said, answer(view))
-    assert gaps in (None, [row[3] for row in tabulate_best(view).rows])
 
 
 def test_answer_names_no_best_behind_the_unigram():

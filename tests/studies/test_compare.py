@@ -144,21 +144,6 @@ def test_differences_pair_seeds_and_other_axes(tmp_path):
     assert compared(place) == found  # the same numbers from the same files
 
 
-def test_examples_error_is_of_the_difference(tmp_path):
-    """By the delta method, of the mean over seeds: what examples do to both sides leaves it."""
-    place = build(tmp_path, examples=200)
-    found = compared(place)["2 x 64", "40 %"]
-    rows = {"15 %": [], "40 %": []}
-    for entry in place.cells():
-        each = place.read_arrays(entry, "validation")
-        sums, counts = each["mlm_loss.sum"], each["mlm_loss.count"]
-        rows[entry.labels["masking.rate"]].append(
-            (sums - counts * sums.sum() / counts.sum()) / counts.sum()
-        )
-    base, arm = (np.mean(rows[label], axis=0) for label in ("15 %", "40 %"))
-    assert found.examples_error == pytest.approx(math.sqrt(((arm - base) ** 2).sum()), rel=0.15)
-
-
 @pytest.mark.fault(24)
 @pytest.mark.parametrize("state", ["failed", "diverged", "trained", "untouched"])
 def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
@@ -194,9 +179,3 @@ def test_differences_resample_only_equal_examples(change, tmp_path):
     one = compared(place, "blimp/accuracy")["2 x 64", "40 %"]
     assert (one.pairs, one.examples) == (3, 0)
     assert math.isfinite(one.low)
-
-
-def test_differences_need_the_baseline(tmp_path):
-    place = build(tmp_path, lambda cell: "untouched")
-    assert [one.pairs for one in compared(place).values()] == [0]
-    assert compared(place, baseline="99 %") == {}

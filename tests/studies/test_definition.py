@@ -58,19 +58,16 @@ def test_expand_crosses_axes_and_joins_zipped_knobs():
     assert [(m.rate, m.prediction_rate) for m in masking] == [(0.15, 0.15), (0.4, 0.15)]
 
 
-def test_expand_resolves_cells_like_config_files():
+def test_expand_gives_variants_and_seeds_to_a_copy():
     sets = {"tiny": {"model.size": "tiny"}, "NSP": {"pairs": "nsp", "objectives.nsp.weight": 0.5}}
-    made = make_study(axes=(axis("masking.rate", RATES), variants("arm", sets)))
+    made = make_study(axes=(variants("arm", sets),))
     before = copy.deepcopy(made.base.to_dict())
-    cells = expand(made)
+    for paired in (False, True):
+        for cell in expand(dataclasses.replace(made, pair_seeds=paired)):
+            tree = make_base(seed=cell.seed, data_seed=paired * cell.seed)
+            configs.assign(tree, sets[cell.labels["arm"]])
+            assert cell.config == configs.resolve(tree)
     assert made.base.to_dict() == before
-    for cell in cells:
-        tree = make_base(masking__rate=cell.values["masking.rate"], seed=cell.seed)
-        configs.assign(tree, sets[cell.labels["arm"]])
-        assert cell.config == configs.resolve(tree)
-    paired = expand(make_study(pair_seeds=True))[3]
-    assert (paired.config.seed, paired.config.data_seed) == (1, 1)
-    assert (cells[1].config.seed, cells[1].config.data_seed) == (1, 0)
 
 
 def test_expand_leaves_out_points_before_checking_them():
@@ -143,16 +140,6 @@ def test_identity_counts_evaluations_that_end_training(change):
     assert bool(name_cells(2, **change) & name_cells(2)) == ("batch_size" in change)
 
 
-def test_identity_is_equal_for_equal_spellings():
-    whole, exact = (list_ids(axes=(axis("optim.clip_norm", (one,)),)) for one in (1, 1.0))
-    assert whole == exact
-    share = axis("masking.rate", (0.6, 0.4))
-    silent, said = (
-        list_ids(axes=(share, axis("masking.prediction_rate", (rate,)))) for rate in (None, 0.4)
-    )
-    assert (silent[:2] == said[:2], silent[2:] == said[2:]) == (False, True)
-
-
 @pytest.mark.fault(25)
 @settings(max_examples=8)
 @given(
@@ -221,12 +208,6 @@ def test_budget_of_flops_waits_for_a_trained_vocabulary(tmp_path):
     assert cell.config.steps == round(1e12 / flops_per_step(cell.config, real))
 
 
-def test_budget_decides_what_follows_from_the_steps():
-    tree = make_base(steps=5, optim__warmup_steps=10_000, optim__warmup_fraction=0.1)
-    (cell,) = expand(make_study(base=tree, axes=(), seeds=(0,), budget=Budget("steps", 400)))
-    assert (cell.config.steps, cell.config.optim.warmup_steps) == (400, 40)
-
-
 # --- from a file ----------------------------------------------------------------------------------
 
 FILE = """
@@ -287,23 +268,16 @@ LATE = {"budget": Budget("steps", (10, 20))} | asks(Suite("blimp", budgets=(300,
 EVALS = Axis("e", (Point("none", 0, (("evals", {}),)),))
 REFUSED = [
     ({"axes": (axis("masking", ({"rate": 0.1},), ["a"]),)}, "is a section"),
-    ({"axes": (axis("model.heads", (7,)),)}, "model.heads 7: .*divisible"),
     ({"axes": (axis("logging.every", (1, 2)),)}, "logging.every 2 is the same run as"),
     ({"axes": (axis("evals.validation.rate", RATES), EVALS)}, "both set config.evals"),
-    ({"base": make_base(masking__rate=2.0), "axes": ()}, "the base: .*out of range"),
     (ONE_LABEL, "axis 'masking.rate': a point twice: a"),
     ({"axes": 2 * (variants("arm", {"a": {}}),)}, "an axis twice: arm"),
-    ({"seeds": ()}, "no cell"),
     ({"seeds": (1, 1)}, "is the same run as"),
     ({"keep": lambda points: points["rate"].value > 0}, "keep: KeyError"),
     ({"budget": Budget("token", 1e6)}, "no budget 'token'"),
-    ({"budget": Budget("tokens", float("inf"))}, "a budget of inf"),
-    (compares("masking.rates"), "no axis"),
     (compares(baseline="15%"), "no point '15%'"),
     (compares(metric="validation/loss"), "'validation' has no metric 'loss'"),
-    (compares(metric="blimp/accuracy"), "no evaluation"),
     ({"claims": (dataclasses.replace(CLAIM, claim="C99"),)}, "no published claim"),
-    ({"claims": (dataclasses.replace(CLAIM, point="31 %"),)}, "no point '31 %'"),
     ({"claims": (dataclasses.replace(CLAIM, effect=-0.1),)}, "C3: effect = -0.1"),
     ({"claims": (dataclasses.replace(CLAIM, more_at=("a", "b")),)}, "C3: more_at = "),
     ({"published": ("wettig_rate",)}, "no published row"),
@@ -316,7 +290,6 @@ REFUSED = [
     (asks(Suite("pretrain", (("changes", (("masking.rate", "0.4"),)),))), "does nothing"),
     (asks(Finetune("sst3")), "no task 'sst3'"),
     (asks(Finetune("sst2", (("optim.lerning_rate", 1e-3),))), "no knob 'lerning_rate'"),
-    (asks(Finetune("sst2", (("epochs", -1.0),))), "config.epochs = -1.0 is out of range"),
     ({"evaluations": {"a/b": Suite("pretrain")}}, "'a/b' names an evaluation"),
 ]
 
@@ -328,10 +301,9 @@ def test_expand_refuses_what_cannot_be_meant(changes, message):
         expand(make_study(**changes))
 
 
-@pytest.mark.parametrize(("field", "value"), [("seeds", 3), ("published", "bert_table_8")])
-def test_study_refuses_a_field_of_another_type(field, value):
-    with pytest.raises(ConfigError, match=f"a study's {field} cannot be"):
-        make_study(**{field: value})
+def test_study_refuses_a_field_of_another_type():
+    with pytest.raises(ConfigError, match="a study's seeds cannot be"):
+        make_study(seeds=3)
 
 
 # --- evaluations ----------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ from bert_jax.reporting import page
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.definition import Comparison, Study, variants
-from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import build, compare
 from bert_jax.studies.report.blocks import (
     Block,
@@ -28,7 +27,6 @@ from bert_jax.studies.report.blocks import (
     Section,
     Table,
     Title,
-    escape_markdown,
     render_html,
     render_markdown,
 )
@@ -102,14 +100,6 @@ def test_renderings_have_their_parts_of_a_report():
     links = re.findall('<a href="#(.+?)">', shown)
     assert links == re.findall('<section id="(.+?)"', shown)
     assert ("<b>4.9</b> (4.8 to 5.0)" in shown, shown.count("<svg")) == (True, 1)
-
-
-@pytest.mark.parametrize("text", ["# a\n\n## b", "2. x", "- x", "*a* [b](c) | `d` _e_ f_g", "-1"])
-def test_escaped_text_is_no_markup(text):
-    escaped = html.unescape(escape_markdown(text))
-    assert "\n" not in escaped
-    assert escaped.replace("\\", "") == " ".join(text.split())
-    assert (escape_markdown(text) == text) == (text == "-1")
 
 
 @pytest.mark.fault(18)
@@ -211,12 +201,8 @@ def test_any_state_has_a_report(baseline, other, seeds, rates, tmp_path):
 def test_study_without_comparisons_is_shown_by_its_last_axis(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), comparisons=())
     assert "## By masking.rate" in summarize(build_view(tmp_path / "a", study))
-    bare = dataclasses.replace(study, axes=())
-    head, _, row = (
-        summarize(build_view(tmp_path / "b", bare)).split("## Means\n\n")[1].splitlines()[:3]
-    )
-    assert head.startswith("| cells |")
-    assert row.startswith("| all |")
+    bare = summarize(build_view(tmp_path / "b", dataclasses.replace(study, axes=())))
+    assert "| all |" in bare
 
 
 # --- files ----------------------------------------------------------------------------------------
@@ -269,16 +255,3 @@ def test_page_is_cut_nowhere_in_a_browser(blocks, tmp_path, width, least):
     found = json.loads(html.unescape(re.search(r'data-measured="(.*?)"', dumped)[1]))
     assert (found["errors"], found["beyond"], found["cut"]) == ([], 0, [])
     assert found["first"] >= least
-
-
-@pytest.mark.slow
-def test_page_of_the_largest_study_is_short(tmp_path):
-    (tmp_path / "none.png").touch()  # then no other is drawn
-    for name in ("study.json", "results.csv", "curves.csv", "examples.npz"):
-        (tmp_path / name).write_bytes((EXPERIMENTS / "best_rate" / name).read_bytes())
-    build.write(StudyFolder(tmp_path))
-    height = "document.body.dataset.height = document.documentElement.scrollHeight;"
-    whole = (tmp_path / "report.html").read_text()
-    whole = whole.replace("</body>", f"<script>{height}</script></body>")
-    dumped = chromium.document(tmp_path, whole, width=1400)
-    assert int(re.search(r'data-height="(\d+)"', dumped)[1]) <= 4_000

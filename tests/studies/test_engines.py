@@ -254,24 +254,24 @@ def test_slurm_numbers_the_processes_of_a_job(place, stand_ins, monkeypatch, tmp
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message", "hint"),
+    ("name", "options", "message"),
     [
-        ("slrum", {}, "no engine 'slrum'", "local, slurm, ray"),
-        ("local", {"mem_gb": "4"}, "engine local has no option 'mem_gb'", "it has none"),
-        ("slurm", {}, "Could not detect", "--engine=local"),
-        ("slurm", {"cluster": "local", "memory": "4"}, "memory", "AutoExecutor"),
-        ("ray", {"num_gpus": "many"}, "many", "amounts"),
-        ("ray", {"num_gpus": "1"}, "takes 1 GPU", "num_gpus"),
-        ("ray", {"address": "nowhere:6379"}, "nowhere", "ray start"),
+        ("slrum", {}, "no engine 'slrum'"),
+        ("local", {"mem_gb": "4"}, "engine local has no option 'mem_gb'"),
+        ("slurm", {}, "Could not detect"),
+        ("slurm", {"cluster": "local", "memory": "4"}, "memory"),
+        ("ray", {"num_gpus": "many"}, "many"),
+        ("ray", {"num_gpus": "1"}, "takes 1 GPU"),
+        ("ray", {"address": "nowhere:6379"}, "nowhere"),
     ],
 )
-def test_engine_refuses_what_it_cannot_use(name, options, message, hint, stand_ins, place):
-    with pytest.raises(ConfigError, match=message) as error:
+def test_engine_refuses_what_it_cannot_use(name, options, message, stand_ins, place):
+    with pytest.raises(ConfigError, match=message):
         engines.make(name, place, 0, options)
-    assert hint in error.value.hint
 
 
-def test_ray_runs_as_many_as_fit(stand_ins, place):
-    assert engines.make("ray", place, 0, {}).most == 2
-    assert engines.make("ray", place, 1, {}).most == 1
-    assert engines.make("ray", place, 0, {"num_cpus": "2"}).most == 1
+@pytest.mark.parametrize(
+    ("jobs", "options", "most"), [(0, {}, 2), (1, {}, 1), (0, {"num_cpus": "2"}, 1)]
+)
+def test_ray_runs_as_many_as_fit(stand_ins, place, jobs, options, most):
+    assert engines.make("ray", place, jobs, options).most == most

@@ -10,7 +10,6 @@ import pytest
 
 from bert_jax.reporting.figures import Chart
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.studies import scaling
 from bert_jax.studies.definition import Budget, Comparison, axis
 from bert_jax.studies.report import figures, wording
 from bert_jax.studies.report.blocks import find_figures
@@ -60,20 +59,6 @@ def test_means_stand_at_their_rates(view):
     assert chart.note == said
 
 
-def test_curve_is_read_as_the_best_values_are():
-    """Linear in the logarithm, in figures and in best values at equal FLOPs."""
-    losses = {2e12: 6.0, 8e12: 5.2, 1e14: 4.1}
-    runs = [scaling.Run(1e5, cost, 0.3, 0, loss) for cost, loss in losses.items()]
-    runs += [scaling.Run(1e5, cost, 0.6, 0, 7.0) for cost in losses]
-    costs = [*losses, *(1.5 * cost for cost in losses)]
-    for run in scaling.read_at_equal(runs, costs)[0]:
-        if run.value == 0.3:
-            read = figures.read_curve(list(losses.items()), run.budget)
-            assert read == pytest.approx(run.loss, abs=1e-12)
-    found = [figures.read_curve(list(losses.items()), cost) for cost in (4e12, 1e14, 1e12, 2e14)]
-    assert found == [pytest.approx(5.6), 4.1, None, None]
-
-
 def test_losses_are_read_where_flops_are_equal(view):
     """At 5 % the runs are the cheapest; others are read before their end."""
     made = figures.draw_at_equal(view, view.axis("masking.rate"), LOSS)
@@ -90,17 +75,6 @@ def test_losses_are_read_where_flops_are_equal(view):
         spent = np.log([run.spent("flops", step) for step in steps])
         expected.append(np.interp(math.log(common), spent, losses))
     assert points[0.4] == pytest.approx(np.mean(expected))
-
-
-def test_curves_are_means_at_the_steps_of_all_seeds(view):
-    chart = figures.draw_curves(view, view.axis("masking.rate"), LOSS)["masking.rate_curves_2x64"]
-    assert [line.name for line in chart.series] == list(LABELS)
-    (family, _) = view.families("masking.rate")
-    for line, label in zip(chart.series, LABELS, strict=True):
-        runs = [dict(run.history.evaluations[LOSS]) for run in family.runs[label]]
-        last = min(max(run) for run in runs)
-        assert line.points[-1] == (last, pytest.approx(np.mean([run[last] for run in runs])))
-        assert len(line.band) == len(line.points)
 
 
 def test_figures_have_a_colour_for_each_line(tmp_path):

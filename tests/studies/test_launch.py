@@ -348,13 +348,6 @@ def test_part_of_a_study_is_made_first(bench):
         assert len(bench.place.read_study()["seeds"]) == 1 + (not only)
 
 
-def test_launch_refuses_another_scale_of_a_study(bench):
-    bench.run()
-    bench.write_study(0.3)
-    with pytest.raises(ConfigError, match="holds another study"):
-        actions.run(f"{bench.file.parent}:full", bench.workdir, Flags())
-
-
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
     monkeypatch.setattr(bench, "processes", 2)
     with pytest.raises(ConfigError, match="starts 2 processes for each cell"):

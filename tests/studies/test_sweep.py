@@ -11,7 +11,6 @@ from bert_jax import cli
 from bert_jax.config import run_knobs
 from bert_jax.studies import sweep
 from bert_jax.studies.definition import Budget, Study, expand
-from bert_jax.studies.folder import StudyFolder
 from tests import texts
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -82,18 +81,3 @@ def test_missing_tracker_is_told_before_any_cell(tmp_path, capsys, monkeypatch):
     run(tmp_path / "w", *words, config=str(texts.config_file(tmp_path)), code=2)
     assert "tracker wandb needs the package package_that_nobody_has" in capsys.readouterr().err
     assert not (tmp_path / "w" / "cells").exists()
-
-
-@pytest.mark.slow
-def test_sweep_is_run_reported_and_extended(tmp_path, capfd):
-    config = str(texts.config_file(tmp_path))
-    short = ["--config.steps=12", "--config.evals.validation.every=6", "--config.pairs=none"]
-    run(tmp_path / "w", "--axis=masking.rate=0.15,0.6", "--seeds=1", *short, config=config)
-    place = StudyFolder(tmp_path / "w")
-    assert {place.read_state(cell).name for cell in place.cells()} == {"done"}
-    assert "masking.rate" in place.report.read_text()
-    before = {cell.id: place.read_trained(cell.id) for cell in place.cells()}
-    capfd.readouterr()
-    run(place.workdir, "--axis=masking.rate=0.15,0.4,0.6", "--seeds=1", *short, config=config)
-    assert "3 done of 3 cells" in capfd.readouterr().err
-    assert before == {cell: place.read_trained(cell) for cell in before}

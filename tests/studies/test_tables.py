@@ -5,17 +5,22 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bert_jax import config as configs
+from bert_jax.config import costs
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.masking import rates
 from bert_jax.studies import actions, progress, results, reuse, tables, worker
-from bert_jax.studies.definition import Cell, Comparison, Study, Suite, axis, expand
+from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.measures import record_evaluations
+from bert_jax.studies.report import collect
 from tests import study_workdir
 
 NAMES = ("study.json", "results.csv", "curves.csv", "examples.npz")
@@ -154,16 +159,6 @@ def test_any_error_is_read_again(place, error):
     assert found.state.error[:20].split() == f"training: {error}"[:20].split()
 
 
-def test_axis_may_have_the_name_of_a_column(tmp_path):
-    step = dataclasses.replace(axis("masking.rate", (0.15, 0.4)), name="step")
-    study = define(axes=(step,), comparisons=())
-    place = study_workdir.build(tmp_path / "w", study, examples=5, lines=4)
-    found = results.read_results(place)
-    header = place.csv.read_text().splitlines()[0].split(",")
-    assert {"axis.step", "axis.step.value", "step"} <= {*header}
-    assert {result.entry.labels["step"] for result in found} == {"15 %", "40 %"}
-
-
 # --- cells that are taken -------------------------------------------------------------------------
 
 
@@ -237,3 +232,34 @@ def test_cells_of_different_texts_are_refused(place):
         path.write_text(json.dumps(json.loads(path.read_text()) | data))
     with pytest.raises(ConfigError, match="were trained on different data"):
         actions.report(place.workdir)
+
+
+# --- budgets that were spent ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("step", [0, 1, 50, 100])
+def test_predictions_of_a_schedule_are_its_sum(step):
+    tree = study_workdir.base()
+    tree.steps = 100
+    tree.optim.warmup_steps = 0
+    tree.masking.update({"rate": 0.3, "phases": ((1.0, 0.1, "linear"),)})
+    resolved = configs.resolve(tree)
+    by_hand = math.fsum(32 * 64 * rates.rate_at(resolved.masking, one, 100) for one in range(step))
+    assert collect.make_clock("predictions", resolved, 4_000)(step) == pytest.approx(by_hand)
+    assert collect.make_clock("tokens", resolved, 4_000)(step) == step * 32 * 64
+
+
+def test_flops_are_counted_with_the_real_vocabulary(tmp_path):
+    """A cell that has begun knows its size; before, it is that which its budget was spent with."""
+    base = study_workdir.base()
+    base.tokenizer.vocab_size = 30_522
+    study = study_workdir.masking_rate(
+        (0.15, 0.4), {"2 x 64": study_workdir.SIZES["2 x 64"]}, (0,), base=base
+    )
+    place = study_workdir.build(tmp_path / "w", study, lambda cell: "untouched")
+    cells = [dataclasses.replace(cell, vocabulary=2_000) for cell in expand(study)]
+    place.write_study({"name": "x"}, [dataclasses.replace(cell, evaluations={}) for cell in cells])
+    place.cell(cells[0].id).mkdir()
+    (place.cell(cells[0].id) / "environment.json").write_text(json.dumps({"vocabulary": 1_000}))
+    for one, cell, size in zip(results.read_results(place), cells, (1_000, 2_000), strict=True):
+        assert one.spent("flops", 7) == pytest.approx(7 * costs.flops_per_step(cell.config, size))

@@ -281,20 +281,6 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
     assert not place.read_failure(cells[0].id)
 
 
-def test_cells_that_share_a_step_go_on_together(study, tmp_path, monkeypatch):
-    saved = {"a": {5, 10}, "b": {5}, "c": set(), "d": {20}, "e": set(), "f": set()}
-    monkeypatch.setattr(worker.Worker, "list_saved", lambda _, cell: saved[cell.id])
-    begin = expand(study)[0].config
-    fork = dataclasses.replace(begin, branch_from="a@8")
-    monkeypatch.setattr(
-        worker.Worker, "find_branch", lambda _, cell: fork if cell.id in "adf" else begin
-    )
-    cells = [Cell(name, begin, {}, {}, 0) for name in saved]
-    together = worker.Worker(StudyFolder(tmp_path), 20, train).split_by_step(cells)
-    found = ["".join(cell.id for cell in several) for several in together]
-    assert found == ["ce", "f", "ab", "d"]
-
-
 # --- cells of several processes -------------------------------------------------------------------
 
 
