@@ -86,9 +86,6 @@ def test_leader_of_points_that_lack_seeds_is_by_pairs():
     assert tabulate_best(make_view({"": unpaired})).rows[0][1] == "40 %"
 
 
-# --- warnings -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("unigram", "said"),
     [(4.5, "every point"), (5.3, "15 %, 80 %"), (5.35, "80 %"), (9.0, "")],

@@ -28,9 +28,6 @@ def resample(cells: dict[str, tuple[np.ndarray, np.ndarray, bytes]]) -> dict[str
     return {name: one.values for name, one in compare.resample_examples(cells).items()}
 
 
-# --- by hand ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("name", "axis", "metric", "families", "least"),
     [
@@ -74,9 +71,6 @@ def test_differences_of_committed_results(name, axis, metric, families, least, t
     assert significant >= least
 
 
-# --- bootstrap ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("pooled", [10_000, 100])
 def test_resamples_have_the_error_of_a_ratio(pooled, monkeypatch):
     """By the delta method: the root of the summed squared residuals over the summed counts."""
@@ -99,9 +93,6 @@ def test_resamples_are_alike_for_all_cells():
     found = resample({"a": (base + 0.25 * counts, counts, b"x"), "b": (base, counts, b"x")})
     assert np.allclose(found["a"] - found["b"], 0.25)
     assert found["b"].std() > 0.1
-
-
-# --- from a workdir -------------------------------------------------------------------------------
 
 
 def compared(

@@ -31,7 +31,6 @@ from bert_jax.studies.definition import (
     expand,
     identity,
     load,
-    select,
     variants,
     zipped,
 )
@@ -79,19 +78,6 @@ def test_expand_leaves_out_points_before_checking_them():
     )
     found = [tuple(cell.values.values()) for cell in expand(kept)]
     assert found == [pair for pair in ((0.1, 0.1), (0.3, 0.1), (0.3, 0.3)) for _ in kept.seeds]
-
-
-def test_select_returns_a_part_with_its_own_cells():
-    made = make_study(budget=Budget("steps", (10, 20)))
-    whole = expand(made)
-    part, cells = select(
-        made, whole, ["masking.rate=0.3", "masking.rate=80 %", "budget=20", "seed=1"]
-    )
-    assert [cell.labels["masking.rate"] for cell in cells] == ["30 %", "80 %"]
-    assert cells == [cell for cell in whole if cell in cells]
-    assert [cell.id for cell in expand(part)] == [cell.id for cell in cells]
-    assert part.budget == Budget("steps", (20,))
-    assert select(made, whole, []) == (made, whole)
 
 
 # --- names of cells -------------------------------------------------------------------------------

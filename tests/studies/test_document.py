@@ -74,8 +74,6 @@ def read_page(blocks: list[Block]) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub("<[^>]*>", " ", render_html(blocks))))
 
 
-# --- both renderings ------------------------------------------------------------------------------
-
 TABLE = Table(["rate", "loss"], [["15 %", "5.1"], ["40 %", (Bold("4.9"), " (4.8 to 5.0)")]])
 CHART = Figures({"loss": Chart("Loss", [Series("", [(0.1, 5.0), (0.4, 4.9)])])})
 REPORT = [
@@ -126,9 +124,6 @@ def test_hostile_names_are_inert_in_both_renderings(tmp_path):
         assert "<img" not in text
 
 
-# --- what it says ---------------------------------------------------------------------------------
-
-
 @pytest.mark.fault(24)
 def test_report_shows_holes_everywhere(blocks):
     shown = read_page(blocks)
@@ -174,9 +169,6 @@ def test_conditions_say_the_command_but_no_machine(view):
     assert "/home" not in "".join(lines)
 
 
-# --- any state ------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("baseline", "other", "seeds", "rates"),
     [
@@ -205,9 +197,6 @@ def test_study_without_comparisons_is_shown_by_its_last_axis(tmp_path):
     assert "| all |" in bare
 
 
-# --- files ----------------------------------------------------------------------------------------
-
-
 @pytest.mark.slow
 def test_report_has_all_files_and_again_alike(tmp_path):
     only = Comparison("masking.rate", "15 %", (LOSS,))
@@ -226,8 +215,6 @@ def test_report_has_all_files_and_again_alike(tmp_path):
     build.write(place)
     assert read_files() == first
 
-
-# --- in a browser ---------------------------------------------------------------------------------
 
 MEASURE = """<script>
 const shows = element => element.getClientRects().length > 0;

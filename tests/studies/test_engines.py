@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -96,9 +96,6 @@ def wait_for_words(words: str, *logs: Path) -> None:
         time.sleep(0.02)
 
 
-# --- all engines ----------------------------------------------------------------------------------
-
-
 def test_engine_ends_each_worker_with_its_code(engine, place):
     log = place.log("a-0-0")
     log.parent.mkdir(parents=True)
@@ -131,40 +128,28 @@ def test_killed_job_is_lost_and_its_worker_ends(name, place, stand_ins):
     wait_for_words("told SIGUSR2\nsaved", place.log(LONG))
 
 
-# --- this machine ---------------------------------------------------------------------------------
-
-
-def test_local_engine_shares_out_the_cores(place, monkeypatch):
+def test_local_engine_shares_out_the_cores(place):
     cores = local.find_cores()
     if len(cores) < 2:
         pytest.skip("one core is nothing to share")
     engine = local.Local(place, 2, {})
-    workers = [*engine.start(["a-1-0", "b-1-0"])]
-    assert wait_for_codes(engine, workers) == [0, 0]
-    logs = [place.log(name).read_text() for name in ("a-1-0", "b-1-0")]
-    for slot, log in enumerate(logs):
-        assert f"cores {local.share_out(cores, 2, slot)} " in log
+    names = ["a-1-0", "b-1-0"]
+    assert wait_for_codes(engine, [*engine.start(names)]) == [0, 0]
+    told = [re.search(r"cores \[(.*)\]", place.log(name).read_text())[1] for name in names]
+    parts = [[int(core) for core in part.split(", ")] for part in told]
+    assert sorted(parts[0] + parts[1]) == sorted(cores)
+    assert abs(len(parts[0]) - len(parts[1])) <= 1
 
 
-def test_local_engine_shares_out_gpus_and_their_memory(place, monkeypatch):
+@pytest.mark.parametrize(
+    ("jobs", "visible", "share"), [(1, None, None), (2, "1", None), (4, "1", "0.450")]
+)
+def test_local_engine_shares_out_gpus(place, monkeypatch, jobs, visible, share):
     monkeypatch.setattr(local, "find_gpus", lambda: ["0", "1"])
     monkeypatch.setattr(local, "find_accelerators", lambda: ["0", "1"])
-    for jobs, visible, share in ((1, None, None), (2, "1", None), (4, "1", "0.450")):
-        engine = local.Local(place, jobs, {})
-        variables = engine._choose_devices(jobs - 1)
-        assert variables.get("CUDA_VISIBLE_DEVICES") == visible
-        assert variables.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == share
-    assert local.Local(place, 0, {}).most == 1
-
-
-def test_share_out_gives_every_item_once_or_shares_it():
-    for count, jobs in itertools.product(range(1, 7), repeat=2):
-        items = [*range(count)]
-        parts = [local.share_out(items, jobs, slot) for slot in range(jobs)]
-        assert {*itertools.chain(*parts)} == {*items[: max(jobs, count)]}
-        sizes = [len(part) for part in parts]
-        assert max(sizes) - min(sizes) <= 1
-        assert jobs > count or sum(sizes) == count
+    variables = local.Local(place, jobs, {})._choose_devices(jobs - 1)
+    assert variables.get("CUDA_VISIBLE_DEVICES") == visible
+    assert variables.get("XLA_PYTHON_CLIENT_MEM_FRACTION") == share
 
 
 PARENT = """
@@ -187,8 +172,6 @@ def test_killed_launcher_takes_its_workers_along(place):
     parent.wait()
     wait_for_words("told SIGUSR2\nsaved", place.log(LONG))
 
-
-# --- clusters -------------------------------------------------------------------------------------
 
 JOB = """
     import sys

@@ -99,9 +99,6 @@ def test_numbers_near_zero_keep_their_sign():
     assert wording.format_interval(0.00032, 0.1) == "+0.0003 to +0.100"  # zero is excluded
 
 
-# --- matrices -----------------------------------------------------------------------------------
-
-
 def test_cross_rate_marks_the_best_of_each_column(view):
     """A row that lacks a seed is shown and is best nowhere."""
     heat = figures.draw_cross_rates(view, view.axis("masking.rate"))["cross_rate_2x64"]

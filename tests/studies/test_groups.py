@@ -50,8 +50,6 @@ def plan(cells: list[Cell], fuse: str = "auto", parallel: int = 1) -> list[list[
     return [[*group.cells] for group in plan_groups(cells, fuse, parallel)]
 
 
-# --- every cell has its group ---------------------------------------------------------------------
-
 CELLS = st.lists(
     st.builds(
         at,
@@ -92,8 +90,6 @@ def test_plan_cuts_cells_by_their_rates():
     assert [len(group) for group in plan(cells, parallel=2)] == [6, 4]
     assert [len(group) for group in plan(cells, parallel=4)] == [3, 3, 2, 2]
 
-
-# --- cells that may share a program ---------------------------------------------------------------
 
 MAY_DIFFER = {  # with another value than that of ONE
     "seed": 3,
@@ -160,9 +156,6 @@ def test_traced_knobs_are_not_in_the_program():
 def test_plan_leaves_unshareable_runs_alone(knob):
     found = plan([cell(f"seed {seed}", seed=seed, **knob) for seed in range(3)])
     assert [len(group) for group in found] == [1, 1, 1]
-
-
-# --- how many -------------------------------------------------------------------------------------
 
 
 def test_fuse_limits_how_many_train_together():

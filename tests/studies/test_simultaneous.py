@@ -63,19 +63,15 @@ def test_quantile_equals_that_of_draws(freedom, correlation):
 
 @pytest.mark.parametrize("seeds", SEEDS)
 @pytest.mark.parametrize("points", [2, 4, 8])
-def test_coverage_for_equal_spreads(points, seeds):
+def test_coverage_for_spreads_of_any_kind(points, seeds):
+    """Equal ones, or the largest four times the smallest and the baseline with any of them."""
     assert coverage(points, seeds) >= 0.94
-
-
-@pytest.mark.parametrize("seeds", SEEDS)
-@pytest.mark.parametrize("points", [4, 8])
-def test_coverage_for_spreads_that_differ(points, seeds):
-    """The largest spread is four times the smallest; the baseline has any of the spreads."""
-    held = [coverage(points, seeds, spreads, 1_500) for spreads in spread_orders(points)]
-    assert np.mean(held) >= 0.90
-    # Eight points, two seeds and the largest spread at the baseline: 0.896 in 20,000 studies. A
-    # share in 1,500 has an error of 0.008.
-    assert min(held) >= 0.88
+    if points > 2:
+        held = [coverage(points, seeds, spreads, 1_500) for spreads in spread_orders(points)]
+        assert np.mean(held) >= 0.90
+        # Eight points, two seeds and the largest spread at the baseline: 0.896 in 20,000 studies.
+        # A share in 1,500 has an error of 0.008.
+        assert min(held) >= 0.88
 
 
 @pytest.mark.slow

@@ -69,9 +69,6 @@ def read_arrays(folder: Path, cell: str) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in arrays.items()}
 
 
-# --- what tables hold -----------------------------------------------------------------------------
-
-
 def test_tables_have_all_that_cells_have(place, kept):
     gathered = {result.entry.id: result for result in results.read_results(place)}
     for result in results.read_results(kept):
@@ -159,9 +156,6 @@ def test_any_error_is_read_again(place, error):
     assert found.state.error[:20].split() == f"training: {error}"[:20].split()
 
 
-# --- cells that are taken -------------------------------------------------------------------------
-
-
 def test_parts_make_one_study(tmp_path):
     """Of tables only the rows are taken; of a workdir the folders."""
     parts = []
@@ -232,9 +226,6 @@ def test_cells_of_different_texts_are_refused(place):
         path.write_text(json.dumps(json.loads(path.read_text()) | data))
     with pytest.raises(ConfigError, match="were trained on different data"):
         actions.report(place.workdir)
-
-
-# --- budgets that were spent ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("step", [0, 1, 50, 100])
