@@ -24,11 +24,6 @@ def make(
     return sweep.make_study(sweep.Sweep(config, changes, axes, seeds, budget))
 
 
-def run(workdir: Path, *words: str, config: str = TINY, code: int = 0) -> None:
-    words = ("study", "sweep", f"--config={config}", f"--workdir={workdir}", *words)
-    assert cli.execute([*words]) == code
-
-
 def test_values_are_crossed_with_one_another_and_seeds():
     study = make(
         "masking.rate=0.15,0.3",
@@ -77,7 +72,8 @@ def test_values_are_compared_by_what_is_trained(config, overrides, suite, metric
 
 def test_missing_tracker_is_told_before_any_cell(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(run_knobs.TRACKERS, "wandb", "package_that_nobody_has")
-    words = ["--axis=masking.rate=0.15,0.3", "--config.logging.trackers=wandb"]
-    run(tmp_path / "w", *words, config=str(texts.config_file(tmp_path)), code=2)
+    words = ["study", "sweep", f"--config={texts.config_file(tmp_path)}"]
+    words += ["--axis=masking.rate=0.15,0.3", "--config.logging.trackers=wandb"]
+    assert cli.execute([*words, f"--workdir={tmp_path / 'w'}"]) == 2
     assert "tracker wandb needs the package package_that_nobody_has" in capsys.readouterr().err
     assert not (tmp_path / "w" / "cells").exists()

@@ -25,7 +25,7 @@ from bert_jax.studies.engines import base
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import folder_locks
 from bert_jax.train import train
-from bert_jax.training import run, runs
+from bert_jax.training import processes, run, runs
 from bert_jax.training.step import compute_inputs
 from tests import fault_points, outcomes, texts
 from tests.studies.small import write_study
@@ -257,6 +257,42 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
 
 
 # --- cells of several processes -------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_first_of_several_processes_evaluates(study, tmp_path, monkeypatch):
+    """Each starts a process that trains; the engine says which of them is first."""
+    distributed = study.base.copy_and_resolve_references()
+    distributed.parallel.distributed = True
+    only = {"validation": Suite("pretrain")}
+    changed = dataclasses.replace(study, base=distributed, evaluations=only)
+    place, cells = prepare(tmp_path / "w", changed)
+    place.write_group("g", [cells[0].id], 20)
+    monkeypatch.setattr(worker, "STOPS", ())
+    monkeypatch.setattr(worker, "_keep_programs", lambda place: None)
+    begun: list[Any] = []
+
+    def run_child(command: list[str], variables: dict[str, str]) -> int:
+        begun.append(" ".join(command))
+        with monkeypatch.context() as patch:
+            patch.setenv(*next(iter(variables.items())))
+            patch.setattr(processes, "start_processes", lambda settings: begun.append(settings))
+            return worker.main(place.workdir, "g", train)
+
+    monkeypatch.setattr(worker, "wait_for", lambda code: code)
+    monkeypatch.setattr(worker, "start_process", lambda *_: -signal.SIGABRT)  # peers are lost
+    assert worker.main(place.workdir, "g", train) == 75
+    monkeypatch.setattr(worker, "start_process", run_child)
+    monkeypatch.setenv("JAX_PROCESS_ID", "1")
+    assert worker.main(place.workdir, "g", train) == 0
+    assert begun[0].endswith(f"-m bert_jax.study work --workdir={place.workdir} --group=g")
+    assert begun[1].distributed
+    assert place.read_trained(cells[0].id).step == 12
+    assert place.missing(cells[0]) == ["validation"]
+    monkeypatch.setenv("JAX_PROCESS_ID", "0")
+    assert worker.main(place.workdir, "g", train) == 0
+    assert len(begun) == 2, "it was trained already"
+    assert place.missing(cells[0]) == []
 
 
 @pytest.mark.fault(2)
