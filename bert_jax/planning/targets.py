@@ -191,7 +191,8 @@ def _check_compiler(name: str, extra: str, package: str, modules: tuple[str, ...
     if sys.version_info < (3, 12):
         raise ConfigError(
             f"target {name} needs Python 3.12 or newer, and this is 3.{sys.version_info[1]}",
-            f"make venv PYTHON=python3.13, then {extras.command(extra, package)}; {fake}",
+            "make venv VENV=.venv-3.13 PYTHON=python3.13, then the same command of "
+            f".venv-3.13/bin/bert-jax; {fake}",
         )
     if not any(importlib.util.find_spec(module) for module in modules):
         raise ConfigError(
