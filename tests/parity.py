@@ -166,17 +166,10 @@ def distance(ours: Any, theirs: np.ndarray, largest: float = 0.0) -> float:
 
 def family_batch(family: str, head: str) -> dict[str, np.ndarray]:
     """Our batch of the texts that the golden script gave to transformers."""
-    given = {k: v.reshape(-1, v.shape[-1]) for k, v in families.batch(family, head).items()}
-    ids = given["input_ids"].astype(np.int32)
-    columns = np.broadcast_to(np.arange(ids.shape[1], dtype=np.int32), ids.shape)
-    return {
-        "tokens": ids,
-        "type_ids": given.get("token_type_ids", np.zeros_like(ids)).astype(np.int32),
-        "segment_ids": given["attention_mask"].astype(np.int32),
-        "positions": columns,
-        "predict_positions": columns,
-        "cls_positions": np.zeros((len(ids), 1), np.int32),
-    }
+    given = families.batch(family, head)
+    ids = given["input_ids"]
+    types = given.get("token_type_ids", np.zeros_like(ids))
+    return batch_of(ids, types, given["attention_mask"])
 
 
 def differences(path: Path, family: str, head: str) -> dict[str, float]:

@@ -140,19 +140,8 @@ def build(
             "begun": "2026-11-21T14:00:00+00:00",
             "versions": {"python": "3.11.7", "jax": "0.10.2", "bert-jax": "0.1.0"},
             "git_commit": "abcdef012345",
-            "command": [
-                "bert-jax",
-                "study",
-                "run",
-                f"experiments/{name}",
-                f"--workdir=runs/{name}",
-            ],
-            "machine": {
-                "platform": "Linux-x86_64",
-                "cores": 2,
-                "memory_bytes": 25_276_502_016,
-                "devices": 0,
-            },
+            "command": f"bert-jax study run experiments/{name} --workdir=runs/{name}".split(),
+            "machine": {"platform": "Linux", "cores": 2, "memory_bytes": 2**34, "devices": 0},
         },
         cells,
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from bert_jax.config import default, knobs, override, put, settle
+from bert_jax.data.tokenizer import SPECIALS
 from tests import texts
 
 TOPICS = {
@@ -61,16 +62,7 @@ def vocabulary(folder: Path) -> Path:
     ]
     words = sorted({word for line in lines for word in line.lower().replace(".", " .").split()})
     letters = [chr(c) for c in range(97, 123)]
-    pieces = [
-        "[PAD]",
-        "[UNK]",
-        "[CLS]",
-        "[SEP]",
-        "[MASK]",
-        *letters,
-        *(f"##{c}" for c in letters),
-        *words,
-    ]
+    pieces = [*SPECIALS, *letters, *(f"##{c}" for c in letters), *words]
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "vocab.txt"
     file.write_text("".join(f"{piece}\n" for piece in dict.fromkeys(pieces)))
