@@ -95,7 +95,7 @@ def test_best_rates_at_equal_flops_are_the_same(view):
         assert all(abs(100 * value - PLANTED[series.name]) <= 2 for _, value in series.points)
 
 
-def test_vertex_beyond_the_values_tried_is_no_best_value(tmp_path):
+def test_vertex_beyond_all_values_is_no_best_value(tmp_path):
     comparison = Comparison("masking.rate", "30 %", (LOSS,))
     best = fit(make_view(tmp_path, rates=(0.3, 0.4, 0.5, 0.6, 0.7), comparisons=(comparison,)))[0]
     assert f"below the 30{SPACE}% that was tried" in " ".join(best.describe()[0].rows[0])

@@ -179,7 +179,7 @@ def test_budget_gives_equal_predictions_or_tokens(amount):
             assert abs(made - amount) <= one
 
 
-def test_budget_of_flops_waits_for_a_trained_vocabulary(tmp_path):
+def test_flops_budget_waits_for_the_vocabulary(tmp_path):
     """The size asked for may be more than the text has: no number of steps is taken from it."""
     tree = make_base(corpus__source="files", corpus__path=str(texts.write(tmp_path / "text")))
     tree.corpus.cache, tree.corpus.workers = str(tmp_path / "cache"), 1
@@ -295,7 +295,7 @@ def test_study_refuses_a_field_of_another_type():
 # --- evaluations ----------------------------------------------------------------------------------
 
 
-def test_cell_has_the_evaluations_of_its_head_and_budget():
+def test_cell_has_evaluations_of_its_head_and_budget():
     """A left-to-right model has no head for cross_rate; some evaluations are of some budgets."""
     none = {"objectives.nsp.weight": None, "pairs": "none"}
     masked = none | {"objectives.mlm.weight": 1.0}

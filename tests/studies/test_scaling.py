@@ -163,7 +163,7 @@ def test_read_at_equal_reads_lines_in_the_log_exactly():
         assert costs[-1] == pytest.approx(size * BUDGETS[-1] * (1 + min(VALUES)))
 
 
-def test_read_at_equal_reads_nothing_without_common_costs():
+def test_read_at_equal_needs_common_costs():
     one = [run for run in planted(0.0) if run.budget == BUDGETS[0]]
     assert read_at_equal(one, [run.budget for run in one])[0] == []
     two = [run for run in planted(0.0) if run.budget in BUDGETS[:2]]
