@@ -190,7 +190,7 @@ def test_any_state_has_a_report(baseline, other, seeds, rates, tmp_path):
     assert "nan" not in shown.lower()
 
 
-def test_report_without_comparisons_is_by_the_last_axis(tmp_path):
+def test_report_without_comparisons_is_by_last_axis(tmp_path):
     study = masking_rate(rates=(0.15, 0.4), comparisons=())
     assert "## By masking.rate" in summarize(build_view(tmp_path / "a", study))
     bare = summarize(build_view(tmp_path / "b", dataclasses.replace(study, axes=())))
