@@ -10,7 +10,7 @@ from msgspec import Meta
 from bert_jax.config.declare import Count, Natural, Share, knob
 
 Source = Literal["docstrings", "files", "tfds", "hub"]  # of a corpus
-Format = Literal["auto", "tsv", "csv", "jsonl", "json", "conll", "conllu"]  # of a task
+Format = Literal["auto", "tsv", "csv", "jsonl", "json", "conll", "conllu", "parquet"]  # of a task
 Unit = Literal["token", "word", "span", "pmi"]  # a row of MARKERS in bert_jax/masking/units.py
 # fixed, or a row of LAWS in bert_jax/masking/rates.py.
 Law = Literal["fixed", "uniform", "cosine_low", "cosine_high", "beta"]

@@ -8,6 +8,7 @@ import io
 import json
 from pathlib import Path
 
+import pyarrow.parquet
 import pytest
 import zstandard
 from hypothesis import given
@@ -55,6 +56,8 @@ def test_read_rows_are_equal_in_any_format(tmp_path_factory, table):
     }
     for name, content in files.items():
         assert fields(write(folder / name, content)) == records, name
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), folder / "a.parquet")
+    assert fields(folder / "a.parquet") == records
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
@@ -141,6 +144,7 @@ REFUSED = [  # name, content, place and message
     ("a.conllu", "1\ta\tb\n", ":1: 3 columns, not 10"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
     ("a.tsv.gz", b"text\n", " is damaged: Not a gzipped file"),
+    ("a.parquet", b"PAR1", " cannot be read: Parquet file size is 4 bytes"),
 ]
 
 
