@@ -63,8 +63,8 @@ def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[st
     found = []
     for dataset in _read_path(settings, cache):
         repository = dataset.repository
-        commit, files = _list_files(repository, dataset.revision)
-        chosen = _choose_files(dataset, settings.split, files)
+        commit, sizes = _list_files(repository, dataset.revision)
+        chosen = _choose_files(dataset, settings.split, sizes)
         total = sum(chosen.values()) / 1e9
         logger.info(f"{repository}: commit {commit}, {len(chosen)} files, {total:.1f} GB")
         for name, size in chosen.items():
@@ -144,10 +144,10 @@ def _explain_errors(what: str) -> Iterator[None]:
         raise MissingError(f"{what} cannot be fetched: {first_line(error)[:200]}", HINT) from error
 
 
-def _choose_files(dataset: Dataset, split: str, files: dict[str, int]) -> dict[str, int]:
+def _choose_files(dataset: Dataset, split: str, sizes: dict[str, int]) -> dict[str, int]:
     """Return the parquet files of a data set's folder and split, by name."""
     name = ":".join(filter(None, dataset[:2]))
-    tables = {file: size for file, size in files.items() if file.endswith(".parquet")}
+    tables = {file: size for file, size in sizes.items() if file.endswith(".parquet")}
     below = f"{dataset.folder}/" if dataset.folder else ""
     own = {file: size for file, size in tables.items() if file.startswith(below)}
     folders = sorted({file.rpartition("/")[0] for file in tables} - {""})

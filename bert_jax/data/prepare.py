@@ -140,13 +140,13 @@ class _Work:
 
     def run(self, function: Callable, calls: dict[Path, tuple]) -> None:
         """Make the calls of a step whose files are missing, with a bar of progress."""
+        name = function.__name__.partition("_")[0]
         missing = [call for file, call in calls.items() if not file.is_file()]
         done = len(calls) - len(missing)
         if missing and done:
-            self.log(f"{function.__name__}: {done} of {len(calls)} were done before")
+            self.log(f"{name}: {done} of {len(calls)} were done before")
         pause = 0.1 if sys.stderr.isatty() else 10.0  # seconds between two reports
         results = run_calls(self.processes, function, missing)
-        name = function.__name__.partition("_")[0]
         options: dict[str, Any] = {"leave": False, "delay": pause, "mininterval": pause}
         with tqdm.tqdm(results, name, len(calls), initial=done, **options) as bar:
             collections.deque(bar, maxlen=0)
