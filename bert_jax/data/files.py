@@ -52,12 +52,13 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
         plain = itertools.takewhile(lambda part: not glob.has_magic(part), path.parts[:-1])
         root = Path(*plain)
         pattern = str(path.relative_to(root))
-    names = sorted(glob.iglob(pattern, root_dir=root, recursive=True)) if settings.path else []
+    # A pattern with several ** names a file several times.
+    names = sorted({*glob.iglob(pattern, root_dir=root, recursive=True)} if settings.path else ())
     found = [(name, root / name) for name in names if not (root / name).is_dir()]
     kept = [(name, file) for name, file in found if _kind_of(file)]
     foreign = [file for _, file in found if _kind_of(file) is None]
     if not kept:
-        problem = f"holds no {', '.join(KINDS)}" if path.is_dir() else "does not exist"
+        problem = f"holds no {', '.join(KINDS)}" if path.is_dir() or found else "does not exist"
         near = suggest_path(path) if settings.path and not path.is_dir() else ""
         raise DataError(f"{knob} {problem}", near or "give a file, a folder or a quoted glob")
     notes = [

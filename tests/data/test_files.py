@@ -127,6 +127,10 @@ def test_a_path_is_a_file_a_folder_or_a_glob(tmp_path):
     assert notes[0].startswith("4 files of other kinds were skipped")
     assert names(tmp_path / "*.txt")[0] == ["b.txt"]
     assert names(tmp_path / "**" / "*.jsonl")[0] == ["sub/c.jsonl"]
+    write(tmp_path / "x" / "y" / "z.jsonl", b"")
+    assert names(tmp_path / "**" / "*" / "**" / "z.jsonl")[0] == ["x/y/z.jsonl"], "named once"
+    with pytest.raises(DataError, match=r"holds no \.txt"):
+        names(tmp_path / "*.md")
 
 
 def test_digests_of_files_are_remembered(tmp_path, monkeypatch):
