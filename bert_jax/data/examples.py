@@ -66,10 +66,11 @@ def load_examples(
     reader.is_labelled |= any(map(reader.has_label, rows))
     examples = _convert_rows(rows, task, split, reader.read, log)
     if kind == "span":
-        ids = collections.Counter(example.id for example in examples)
-        if ids and ids.most_common(1)[0][1] > 1:
-            twice = ids.most_common(1)[0][0]
-            raise DataError(f"{task.source}, split {split!r}: id {twice!r} occurs twice", "")
+        seen: set[str] = set()
+        for example in examples:
+            if example.id in seen:
+                raise BadRow(example.where, f"id {example.id!r} occurs twice")
+            seen.add(example.id)
         examples = _drop_misplaced(examples, split, log)
     if split == "train":
         examples = examples[: task.rows or None]
@@ -299,7 +300,7 @@ class _Reader:
                 value = int(value)
             text = str(value).lower() if isinstance(value, bool) else str(value).strip()
             if not isinstance(value, str | int) or not text:
-                problem = f"label {repr(value)[:80]} of column {knob!r} is none"
+                problem = f"label {repr(value)[:80]} of column {knob!r} is no label"
                 raise BadRow(_locate_word(row, number), problem, "set --config.task.label")
             spelt.append(text)
         return spelt

@@ -114,9 +114,12 @@ def _find_file(task: Task, split: str) -> Path:
     for path, packed in itertools.product(paths, PACKED):
         if os.path.lexists(path + packed):
             return Path(path + packed)
+    message = f"{task.source} has no split {split!r}"
+    if not paths:
+        raise MissingError(message, f"add it: {task.source},{split}=FILE")
+    near = suggest_path(place) or suggest_path(paths[0])
     raise MissingError(
-        f"{task.source} has no split {split!r}; looked for {', '.join(paths[:3])}",
-        suggest_path(place) or "is the path right?",
+        f"{message}; looked for {', '.join(paths[:3])}", near or "is the path right?"
     )
 
 
@@ -231,7 +234,8 @@ def _read_table(path: Path, task: Task, kind: str) -> Iterator[Row]:
             missing = [knob for knob in needed if pick_column(knob, fields) is None]
             names = list(task.columns) if missing else fields
             if missing and not names:
-                hint = f"set --config.task.text (text_pair, options) to one of: {', '.join(fields)}"
+                listed = ", ".join(fields)[:300]
+                hint = f"set --config.task.text (text_pair, options) to one of: {listed}"
                 raise DataError(f"{where}: no column {missing[0]!r}", hint)
             if not missing:
                 continue

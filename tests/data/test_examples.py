@@ -225,7 +225,7 @@ def test_load_span_counts_and_drops_misplaced_answers(tmp_path):
 
 def test_load_span_refuses_an_id_twice(tmp_path):
     path = write_rows(tmp_path / "a.jsonl", 2 * ask([FIGS]))
-    with pytest.raises(DataError, match="id 'q0' occurs twice"):
+    with pytest.raises(DataError, match=rf"^{path}:2: id 'q0' occurs twice"):
         load(path, "span", **SPAN)
 
 

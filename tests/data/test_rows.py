@@ -178,6 +178,13 @@ def test_read_rows_finds_the_file_of_a_split(tmp_path):
     assert texts_of(f"files:{tmp_path}/MRPC", format="jsonl") == ["of lines"]
 
 
+def test_read_rows_says_how_to_add_a_split(tmp_path):
+    path = write(tmp_path / "train.tsv", "text\tlabel\na\t1\n")
+    with pytest.raises(DataError, match="no split 'validation'") as caught:
+        read(path, "validation")
+    assert caught.value.hint == f"add it: files:train={path},validation=FILE"
+
+
 # --- a single file --------------------------------------------------------------------------------
 
 
