@@ -11,6 +11,7 @@ context around it, any other token in the window where most tokens precede it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -53,12 +54,12 @@ def take_log_probabilities(logits: jax.Array, tokens: jax.Array) -> jax.Array:
     return chosen - jax.nn.logsumexp(logits, axis=-1)
 
 
-class View(NamedTuple):
-    """A window of a text: which of its tokens are [MASK], and which are scored."""
+class Scored(NamedTuple):
+    """Tokens that are scored. A place is a number in the tokens of all texts, one after another."""
 
-    ids: np.ndarray  # int32 [n]
-    masked: np.ndarray | slice  # columns of ids
-    scored: Sequence[int] | np.ndarray  # [m], columns of ids
+    tokens: np.ndarray  # int32 [T]
+    places: np.ndarray  # int64 [S], of the tokens that are scored
+    windows: np.ndarray  # int64 [S, 2], the places in which each is read, to before the second
 
 
 class TokenScorer:
@@ -92,17 +93,15 @@ class TokenScorer:
         """
         whole = [(0, len(ids)) for ids in texts]
         asked = list(zip(map(tuple, texts), parts or whole, strict=True))
-        scores = {(ids, part): np.zeros(part[1] - part[0]) for ids, part in asked}
-        views: list[View] = []
-        owners: list[tuple[np.ndarray, int]] = []  # of each view: its scores, and the first of them
-        make_views = self._read_from_left if self.causal else self._mask_each
-        for (ids, (start, stop)), values in scores.items():
-            for place, view in make_views(np.array(ids, np.int32), start, stop):
-                views.append(view)
-                owners.append((values, place - start))
-        for number, (values,) in self._score_views(self.forward, views, progress):
-            found, first = owners[number]
-            found[first : first + len(values)] = values
+        different = list(dict.fromkeys(asked))
+        chosen = [np.arange(*part) for _, part in different]
+        scored = self._find_windows([ids for ids, _ in different], chosen)
+        found = np.zeros(len(scored.places))
+        alone = None if self.causal else self._find_masked_ends(scored)
+        batches = self._score(self.forward, scored, scored.tokens, alone, progress)
+        for numbers, (values,) in batches:
+            found[numbers] = values
+        scores = dict(zip(different, _split(found, chosen), strict=True))
         return [scores[one] for one in asked]
 
     def score_masked(
@@ -125,100 +124,117 @@ class TokenScorer:
             targets = batch["predict_targets"]
             return *_read_masks(logits, batch), jnp.argmax(logits, axis=-1) == targets
 
-        views: list[View] = []
-        owners: list[tuple[int, np.ndarray]] = []  # of each view: its text, places in the text
-        for number, (ids, masked) in enumerate(texts):
-            spans, best = self._cut_windows(len(ids))
-            for window, (start, end) in enumerate(spans.tolist()):
-                places = np.flatnonzero(masked & (best == window))
-                if len(places):
-                    inside = np.flatnonzero(masked[start:end])
-                    views.append(View(ids[start:end], inside, places - start))
-                    owners.append((number, places))
-        found = [(np.zeros(len(ids)), np.zeros(len(ids), bool)) for ids, _ in texts]
+        chosen = [np.flatnonzero(masked) for _, masked in texts]
+        scored = self._find_windows([ids for ids, _ in texts], chosen)
+        shown = scored.tokens.copy()
+        shown[scored.places] = special.mask
+        nats, right = np.zeros(len(scored.places)), np.zeros(len(scored.places), bool)
         forward = Forward.of_head(self.run, self.head, read)
-        for number, (scores, right) in self._score_views(forward, views, progress):
-            text, places = owners[number]
-            found[text][0][places] = -scores
-            found[text][1][places] = right
-        return [
-            (nats[masked], right[masked])
-            for (nats, right), (_, masked) in zip(found, texts, strict=True)
-        ]
+        for numbers, (values, likeliest) in self._score(forward, scored, shown, None, progress):
+            nats[numbers], right[numbers] = -values, likeliest
+        return list(zip(_split(nats, chosen), _split(right, chosen), strict=True))
 
-    def _cut_windows(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the windows of a text [W, 2], and the best of them for each token."""
-        spans = cut_windows(length, self.room, max(1, self.room // 2), "step")
-        return spans, choose_windows(spans, length)
+    def _find_windows(
+        self, texts: Sequence[Sequence[int] | np.ndarray], chosen: Sequence[np.ndarray]
+    ) -> Scored:
+        """Join texts, and find the window in which each of their chosen tokens is scored."""
+        ends = np.cumsum([len(places) for places in chosen], dtype=np.int64).tolist()
+        scored = np.zeros(sum(map(len, chosen)), np.int64)
+        windows = np.zeros((len(scored), 2), np.int64)
+        begin = 0
+        for ids, places, end in zip(texts, chosen, ends, strict=True):
+            spans = cut_windows(len(ids), self.room, max(1, self.room // 2), "step")
+            if len(spans) == 1:
+                best = np.zeros_like(places)
+            elif self.causal:
+                best = np.searchsorted(spans[:, 1], places, side="right")
+            else:
+                best = choose_windows(spans, len(ids))[places]
+            scored[end - len(places) : end] = begin + places
+            windows[end - len(places) : end] = begin + spans[best]
+            begin += len(ids)
+        tokens = np.fromiter(itertools.chain.from_iterable(texts), np.int32, begin)
+        return Scored(tokens, scored, windows)
 
-    def _mask_each(self, ids: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, View]]:
-        """Yield the place of each token from start to stop, and the view in which it is masked."""
-        spans, best = self._cut_windows(len(ids))
-        ends = np.arange(len(ids)) + 1  # where the tokens end that are masked with a token
-        if self.within_word and len(ids):
-            starts = np.flatnonzero(~self.tokenizer.continuation[ids])  # of words
-            bounds = np.append(starts, len(ids))
-            ends = bounds[np.searchsorted(bounds, ends - 1, side="right")]
-        windows = spans[best].tolist()  # of each token
-        for place, behind in enumerate(ends[start:stop].tolist(), start):
-            first, end = windows[place]
-            masked = slice(place - first, min(behind, end) - first)
-            yield place, View(ids[first:end], masked, (place - first,))
+    def _find_masked_ends(self, scored: Scored) -> np.ndarray:
+        """Find for each scored token, masked alone, the place before which its mask ends."""
+        ends = scored.places + 1
+        if self.within_word:
+            starts = np.flatnonzero(~self.tokenizer.continuation[scored.tokens])  # of words
+            bounds = np.append(starts, len(scored.tokens))
+            ends = bounds[np.searchsorted(bounds, scored.places, side="right")]
+        return np.minimum(ends, scored.windows[:, 1])
 
-    def _read_from_left(self, ids: np.ndarray, start: int, stop: int) -> Iterator[tuple[int, View]]:
-        """Yield windows, each with the place of its first token that no earlier window scores."""
-        known = start
-        for first, end in self._cut_windows(len(ids))[0].tolist():
-            if known < min(end, stop):
-                scored = np.arange(known, min(end, stop)) - first
-                yield known, View(ids[first:end], slice(0), scored)
-                known = end
+    def _score(
+        self,
+        forward: Forward,
+        scored: Scored,
+        shown: np.ndarray,
+        alone: np.ndarray | None,
+        progress: inference.Progress,
+    ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
+        """Yield numbers of scored tokens, and the outputs for them.
 
-    def _score_views(
-        self, forward: Forward, views: Sequence[View], progress: inference.Progress
-    ) -> Iterator[tuple[int, list[np.ndarray]]]:
-        """Yield the number of each view, and the outputs for its scored tokens."""
-        special = self.tokenizer.special
-        alone = all(len(view.scored) == 1 for view in views)
+        Args:
+          forward: computes the outputs [B, K] for the tokens at `predict_positions` of a batch.
+          scored: the tokens.
+          shown: the tokens of all texts as the model reads them, int32 [T].
+          alone: where each scored token is masked in a row of its own: the place before which that
+            mask ends, int64 [S]. None if a row has all tokens that are scored in its window.
+          progress: called with the tokens that are done.
+        """
+        special, total = self.tokenizer.special, len(scored.places)
+        firsts = np.arange(total)  # of each row's scored tokens
+        if alone is None:
+            firsts = np.flatnonzero(np.diff(scored.windows[:, 0], prepend=-1))
+        counts = np.diff(firsts, append=total)
+        single = counts.max(initial=1) == 1
+
+        def find_numbers(rows: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
+            """Find the numbers of the scored tokens of rows [n, K], and which slots hold one."""
+            slot = np.arange(slots)
+            held = slot < counts[rows, None]
+            return np.where(held, firsts[rows, None] + slot, 0), held
 
         def make(chosen: np.ndarray, length: int, size: int) -> Batch:
-            slots = 1 if alone else length - self.added
-            tokens = np.full((size, length), special.pad, np.int32)
-            places, targets = (np.zeros((size, slots), np.int32) for _ in range(2))
-            counts = np.zeros((size, 1), np.int32)
-            for k, view in enumerate(views[number] for number in chosen):
-                ids, count = view.ids, len(view.ids)
-                row = tokens[k, 1 : count + 1]
-                row[:] = ids
-                row[view.masked] = special.mask
-                counts[k, 0] = count + self.added
-                for slot, column in enumerate(view.scored):
-                    places[k, slot] = column + 1  # after [CLS]
-                    targets[k, slot] = ids[column]
-            rows = np.arange(len(chosen))
-            tokens[rows, 0] = special.cls
+            rows = np.resize(chosen, size)  # rows of padding repeat the others
+            numbers, held = find_numbers(rows, 1 if single else length - self.added)
+            start, stop = scored.windows[firsts[rows]].T[..., None]  # [n, 1]
+            columns = np.arange(length)
+            places = start - 1 + columns  # [n, L]
+            tokens = np.where(places < stop, shown.take(places, mode="clip"), special.pad)
+            if alone is not None:
+                first, end = scored.places[rows, None], alone[rows, None]
+                tokens[(places >= first) & (places < end)] = special.mask
+            tokens[:, 0] = special.cls
             if not self.causal:
-                tokens[rows, counts[rows, 0] - 1] = special.sep
-            columns = np.arange(length, dtype=np.int32)[None]
-            real = (columns < counts).astype(np.int32)
-            return {
+                tokens[places == stop] = special.sep
+            real = places < stop - 1 + self.added
+            predicted = scored.places[numbers]
+            arrays = {
                 "tokens": tokens,
                 "type_ids": np.zeros_like(tokens),
                 "positions": columns * real,
                 "segment_ids": real,
-                "cls_positions": np.zeros((size, 1), np.int32),
-                "predict_positions": places,
-                "predict_targets": targets,
+                "cls_positions": np.zeros_like(start),
+                "predict_positions": (predicted - start + 1) * held,  # behind [CLS]
+                "predict_targets": scored.tokens[predicted] * held,
             }
+            return {key: array.astype(np.int32) for key, array in arrays.items()}
 
-        tokens = inference.TOKENS
-        if not (alone or self.causal):
-            tokens = max(1, min(tokens, LOGITS // self.tokenizer.size))
-        lengths = np.array([len(view.ids) + self.added for view in views], np.int64)
-        for chosen, outputs in forward(lengths, make, self.batch_size, progress, tokens):
-            for k, number in enumerate(chosen.tolist()):
-                count = len(views[number].scored)
-                yield number, [values[k, :count] for values in outputs]
+        budget = inference.TOKENS
+        if not (single or self.causal):
+            budget = max(1, min(budget, LOGITS // self.tokenizer.size))
+        lengths = np.diff(scored.windows[firsts])[:, 0] + self.added
+        for rows, outputs in forward(lengths, make, self.batch_size, progress, budget):
+            numbers, held = find_numbers(rows, outputs[0].shape[1])
+            yield numbers[held], [values[held] for values in outputs]
+
+
+def _split(values: np.ndarray, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Split values into as many for each text as it has scored tokens."""
+    ends = np.cumsum([len(part) for part in parts], dtype=np.int64).tolist()
+    return [values[end - len(part) : end] for part, end in zip(parts, ends, strict=True)]
 
 
 def _read_masks(logits: jax.Array, batch: Batch) -> tuple[jax.Array]:
