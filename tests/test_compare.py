@@ -86,7 +86,7 @@ def test_read_leaves_out_times_and_places(tmp_path):
 # --- running --------------------------------------------------------------------------------------
 
 
-def test_side_runs_its_checkout_with_the_flags_of_a_user(tmp_path, monkeypatch):
+def test_side_runs_its_checkout_with_a_users_flags(tmp_path, monkeypatch):
     monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_parallel_codegen_split_count=4")
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
     side = Side(ROOT, tmp_path / "side")

@@ -85,7 +85,7 @@ CHANGES += [("tokenizer", *change) for change in TOKENIZER.items()]
 
 
 @pytest.mark.parametrize(("part", "change", "shapes"), CHANGES)
-def test_fingerprint_changes_with_what_shapes_a_corpus(tmp_path, part, change, shapes):
+def test_fingerprint_changes_with_what_shapes_it(tmp_path, part, change, shapes):
     assert {name for name, _ in CORPUS} | {"source", "path"} == {
         field.name for field in dataclasses.fields(knobs.Corpus)
     }
