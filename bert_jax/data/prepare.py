@@ -345,7 +345,7 @@ def _join(
 
     def count_tokens() -> Iterator[np.ndarray]:
         for file in encoded:
-            part = _load(file, f"{split}_tokens").astype(kind)
+            part: Any = _load(file, f"{split}_tokens").astype(kind)
             np.add(unigrams, np.bincount(part, minlength=len(unigrams)), out=unigrams)
             yield part
 
