@@ -137,13 +137,16 @@ class Predictor:
         return row
 
     def _plain(self, number: int, line: str) -> Row:
+        if not self.plain:
+            raise DataError(f"line {number}: not JSON", f"for example {self.example}")
         parts = line.split("\t") if len(self.plain) > 1 else [line]
         if not line.strip():
             parts = [""] * len(self.plain)
-        if not self.plain or len(parts) != len(self.plain):
-            missing = ", ".join(self.plain[len(parts) :]) or "line of this form"
+        if len(parts) != len(self.plain):
+            missing = ", ".join(self.plain[len(parts) :])
+            problem = f"no {missing}" if missing else f"{len(parts)} texts, not {len(self.plain)}"
             raise DataError(
-                f"line {number}: no {missing}",
+                f"line {number}: {problem}",
                 f"texts with a tab between, or JSON, for example {self.example}",
             )
         return Row(number, dict(zip(self.plain, parts, strict=True)))

@@ -9,6 +9,7 @@ import types
 import pytest
 
 from bert_jax import cli, predict
+from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
@@ -64,6 +65,20 @@ def test_lines_in_the_help_are_read(task, opened):
         predictor = TASKS[task].make(Model(opened(name), Options()))
         for number in lines:
             predictor.read(1, shapes[number].replace("<tab>", "\t"))
+
+
+@pytest.mark.parametrize(
+    ("task", "name", "line", "problem"),
+    [
+        ("nsp", "pretraining", "a", "no text_pair"),
+        ("nsp", "pretraining", "a\tb\tc", "3 texts, not 2"),
+        ("classify", "multiple_choice", "a\tb", "not JSON"),
+    ],
+)
+def test_lines_of_another_form_are_refused(task, name, line, problem, opened):
+    predictor = TASKS[task].make(Model(opened(name), Options()))
+    with pytest.raises(DataError, match=f"(?m)^line 7: {problem}$"):
+        predictor.read(7, line)
 
 
 @pytest.mark.slow
