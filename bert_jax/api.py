@@ -249,9 +249,11 @@ class Run:
         run_record.check_run(self.workdir)
 
     def __repr__(self) -> str:
+        from bert_jax.reporting.metric_names import is_result
+
         metrics = self.metrics()
         last = max((int(steps[-1]) for steps, _ in metrics.values()), default=0)
-        scores = [name for name in metrics if name.startswith("eval/")]
+        scores = [name for name in metrics if name.startswith("eval/") and is_result(name)]
         shown = [f"{name} {metrics[name][1][-1]:.3f}" for name in scores[:2]]
         return f"<Run {self.workdir}: {', '.join([f'step {last:,}', *shown])}>"
 

@@ -236,6 +236,8 @@ def test_model_and_page_say_what_they_are(model, tmp_path):
 def test_run_says_its_step_and_scores(tmp_path):
     run = bert_jax.Run(a_run(tmp_path / "run"))
     assert repr(run).startswith(f"<Run {run.workdir}: step 600, eval/validation/")
+    assert "eval/validation/unigram_loss" in run.metrics()
+    assert "unigram" not in repr(run)
     (run.workdir / records.METRICS).unlink()  # as of an imported run
     assert repr(run) == f"<Run {run.workdir}: step 0>"
 
