@@ -168,7 +168,7 @@ def _check_model(c: Config) -> None:
     said = f"sequence_length = {c.sequence_length} exceeds model.max_positions = {most}"
     if m.first_position:
         said += f" less model.first_position = {m.first_position}"
-    need(c.sequence_length <= m.longest, said, "raise --config.model.max_positions")
+    need(c.sequence_length <= m.longest, said, "lower it, or raise --config.model.max_positions")
 
 
 def _check_evaluation(c: Config) -> None:
