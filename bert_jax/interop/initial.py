@@ -77,7 +77,8 @@ def _check_fit(
     absent = [name for name in wrong if name not in theirs]
     if absent:
         # The head of each, or its module of the encoder.
-        parts = {re.match(r"encoder/[^/]+|[^/]+", name)[0] for name in absent}  # type: ignore[index]
+        found = (re.match(r"encoder/[^/]+|[^/]+", name) for name in absent)
+        parts = {match[0] for match in found if match}
         hint = f"--config.init_fresh='^({'|'.join(sorted(parts))})/' starts them fresh"
         if run.config.model.layers != config.model.layers:
             hint = f"{sizes}; or {hint}"

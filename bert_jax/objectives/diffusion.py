@@ -1,10 +1,10 @@
 """Masked diffusion: the MLM head, weighted so that its loss bounds the likelihood of the text.
 
-An example of n tokens that may be masked has k of them masked, each set of k as likely as any
-other, and k has the probability P(k | n) under the law of the rate. Then the sum of its
-cross-entropies over k P(k | n) is, on average, at least the negative log-likelihood of the tokens
-(the mean over random orders), and over all n it is the negative log-likelihood of a token.
-`masking/drawn_quotas.py` computes P from the law and its rounding.
+Of the n tokens of an example that may be masked, k are masked. All sets of k tokens are equally
+likely, and k has the probability P(k | n) under the distribution of the rate. Divide the sum of the
+example's cross-entropies by k P(k | n). The mean of this quotient is at least the negative
+log-likelihood of the n tokens, as a mean over random orders of the tokens.
+`masking/drawn_quotas.py` computes P from the distribution of the rate and its rounding.
 """
 
 from __future__ import annotations

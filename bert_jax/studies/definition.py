@@ -292,6 +292,7 @@ def select(study: Study, cells: Sequence[Cell], only: Sequence[str]) -> tuple[St
     cut = [Axis(f.name, tuple(p for p in f.points if p.label in left[f.name])) for f in study.axes]
     budget = study.budget
     if budget and BUDGET in left:
-        budget = Budget(budget.kind, tuple(dict.fromkeys(c.values[BUDGET] for c in part)))  # type: ignore[misc]  # numbers
+        amounts: list[Any] = [cell.values[BUDGET] for cell in part]
+        budget = Budget(budget.kind, tuple(dict.fromkeys(amounts)))
     seeds = tuple(seed for seed in study.seeds if any(cell.seed == seed for cell in part))
     return dataclasses.replace(study, axes=tuple(cut), budget=budget, seeds=seeds), part

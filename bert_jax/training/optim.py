@@ -31,8 +31,8 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     final_fraction * peak at index `steps`, which no update has. As in all published
     implementations the last update, at index steps - 1, is a step short of it. `wsd` is `linear`
     over the last `decay_fraction` of the steps, and the peak before. `linear2018` is the line from
-    the peak at step 0 to 0 at `steps`; the warm-up overrides its beginning, so that the rate drops
-    below the peak where the line takes over.
+    the peak at step 0 to 0 at `steps`. The warm-up overrides the beginning of that line, so the
+    rate drops below the peak where the warm-up ends.
     """
     peak = settings.learning_rate
     warmup = settings.warmup_steps
