@@ -57,11 +57,13 @@ def load(folder: Path, limit: int = 0) -> list[Word]:
     try:
         reader = csv.DictReader((line for _, line in read_lines(path)), strict=True)
         for row in itertools.islice(reader, limit or None):
-            where = f"{path}:{reader.line_num}"
-            words.append(_read_word(where, row))
-    except (csv.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        problem = f"{path}:{reader.line_num}: {error!r}"
-        raise DataError(problem, f"repair the file, or {AGAIN}") from error
+            if None in row or None in row.values():
+                raise csv.Error("not as many columns as the first line")
+            words.append(_read_word(f"{path}:{reader.line_num}", row))
+    except (csv.Error, KeyError, ValueError) as error:
+        problem = f"no column {error}" if isinstance(error, KeyError) else error
+        hint = f"repair the file, or {AGAIN}"
+        raise DataError(f"{path}:{reader.line_num}: {problem}", hint) from error
     if not words:
         raise DataError(f"{path} has no rows", AGAIN)
     return words
