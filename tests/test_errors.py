@@ -70,7 +70,7 @@ def test_train_names_blank_lines_for_one_document(base, tmp_path, capsys):
     knobs = [f"--config.corpus.path={text}", "--config.corpus.validation_fraction=0.5"]
     command = ["train", f"--config={base}", f"--workdir={tmp_path / 'w'}", *knobs]
     error, hint, _ = fail(capsys, 3, *command)
-    assert "holds no documents for validation: the text is a single document" in error
+    assert "holds no documents for validation, of 1" in error
     assert "blank lines" in hint
 
 

@@ -84,8 +84,8 @@ def test_pretrain_by_example_adds_up(run, usual, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "said", "hint"),
     [
-        ("batch_size", "it counts the rows of an update", "--batch-size=8 sets the rows of a step"),
-        ("parallel.data", "it takes all devices", "leave it out: it reads corpus"),
+        ("batch_size", "only training reads it", "--batch-size=8 sets the rows of a step"),
+        ("parallel.data", "only training reads it", "leave it out: it reads corpus"),
         ("steps", "only training reads it", "leave it out: it reads corpus"),
     ],
 )
