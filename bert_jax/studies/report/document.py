@@ -29,7 +29,12 @@ from bert_jax.studies.report.blocks import (
     Title,
 )
 from bert_jax.studies.report.published import TABLES
-from bert_jax.studies.report.result_tables import Comparison, tabulate_holes, tabulate_ledger
+from bert_jax.studies.report.result_tables import (
+    Comparison,
+    tabulate_holes,
+    tabulate_ledger,
+    tabulate_tasks,
+)
 from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large
 from bert_jax.system.durations import duration
@@ -55,6 +60,7 @@ def compose(view: View, found: Findings) -> list[Block]:
             Figures(figures.draw_cross_rates(view, axis)),
         ),
         _add_detail("During training", Figures(_draw_training(view))),
+        _add_detail("Every result of tasks", *tabulate_tasks(view)),
         _add_detail("What was masked", *tabulate_ledger(view)),
         *_show_published(view),
         _add_detail("Cells without all their results", *tabulate_holes(view)),

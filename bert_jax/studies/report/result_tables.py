@@ -9,10 +9,18 @@ from typing import Any, NamedTuple
 
 from bert_jax.masking import rates
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import pretty
+from bert_jax.reporting.metric_names import is_result, is_share, pretty
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
-from bert_jax.studies.report.blocks import Block, Bold, Bullets, Paragraph, Table, Text
+from bert_jax.studies.report.blocks import (
+    Block,
+    Bold,
+    Bullets,
+    Paragraph,
+    Section,
+    Table,
+    Text,
+)
 from bert_jax.studies.report.collect import LEDGER, Family, Result
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.view import View, get_metric, summarize
@@ -198,6 +206,32 @@ def tabulate_holes(view: View) -> list[Block]:
             rows.append([*cell, state.name, step, state.error or lacks])
     head = ["cell", "seed", "id", "state", "step", "reason"]
     return [Table(head, rows, prose=True)] if rows else []
+
+
+def tabulate_tasks(view: View) -> list[Block]:
+    """Tabulate means of all results of each fine-tuned task, and of minimal pairs by field."""
+    blocks: list[Block] = []
+    for name, spec in view.study.get("evaluations", {}).items():
+        keys = [key for key in view.metrics if key.startswith(f"{name}/") and is_result(key)]
+        if spec.get("name") == "blimp":
+            keys = [key for key in keys if key == f"{name}/accuracy" or "/field/" in key]
+        elif spec.get("kind") != "finetune":
+            continue
+        rows = [
+            [label, *(_average_metric(runs, key) for key in keys)]
+            for label, runs in view.points().items()
+            if any(summarize(runs, get_metric(key)) for key in keys)
+        ]
+        titles = [pretty(key.rpartition("/")[2].replace("_", " ")) for key in keys]
+        head = [join_names(*(axis.name for axis in view.axes)) or "cells", *titles]
+        if rows:
+            blocks.append(Section(pretty(name), [Table(head, rows)], detail=True))
+    return blocks
+
+
+def _average_metric(runs: Sequence[Result], key: str) -> str:
+    share = is_share(key.partition("/")[2]) or "/field/" in key
+    return format_mean(summarize(runs, get_metric(key)), len(runs), share)
 
 
 def tabulate_ledger(view: View) -> list[Block]:
