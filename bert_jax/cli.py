@@ -138,7 +138,7 @@ def execute(argv: list[str]) -> int:
     except KeyboardInterrupt:
         hint = "the same command continues" if resumable else ""
         return _fail("interrupted", hint, STOPPED if resumable else INTERRUPTED, debug)
-    except Exception as error:
+    except Exception as error:  # a full disk or a lack of memory has no type of its own
         told = _explain(error)
         if told is None:
             raise
@@ -146,7 +146,7 @@ def execute(argv: list[str]) -> int:
 
 
 def _explain(error: Exception) -> UserError | None:
-    """Find the user's error in an exception: a full disk or a lack of memory has no type."""
+    """Find the user's error that an exception stands for; None if it is unforeseen."""
     if isinstance(error, UserError):
         return error
     if disk.is_full(error):

@@ -72,7 +72,7 @@ def use_style(**more: Any) -> Iterator[None]:
     """Set our style while figures are drawn and saved, whatever a user's matplotlibrc says."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(STYLE | more)  # type: ignore[arg-type]
+        matplotlib.rcParams.update(STYLE | more)  # type: ignore[arg-type]  # names of settings
         # A page has other fonts for what ours lacks; a file shows a box.
         warnings.filterwarnings("ignore", "Glyph .* missing", UserWarning)
         # Endless names leave no room for the axes.

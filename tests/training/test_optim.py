@@ -106,7 +106,7 @@ def run_ours(settings: knobs.Optim, params, gradients, rates, decay) -> Any:
 )
 def test_optimizer_equals_its_written_out_algorithm(name, changes):
     settings = knobs.Optim(
-        **{"name": name, "epsilon": 1e-6, "weight_decay": 0.01, **changes}  # type: ignore[arg-type]
+        **{"name": name, "epsilon": 1e-6, "weight_decay": 0.01, **changes}  # type: ignore[arg-type]  # of several types
     )
     params = make_tree(0, 0.1)
     params["encoder"]["embeddings"]["norm"]["bias"] *= 0  # LAMB's ratio of a zero tensor is 1
