@@ -7,12 +7,16 @@ import json
 import os
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE = 30  # seconds for an answer
 # Chromium reads commands from descriptor 3 and writes answers to 4.
 LAUNCHER = (
@@ -22,6 +26,14 @@ LAUNCHER = (
 SIZES = [(1400, False), (420, False), (1400, True), (420, True)]  # width, and whether it is dark
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "about:blank")
 KEYS = {"Enter": 13}
+
+
+def find_program() -> str:
+    """Find the browser; without one the test is skipped."""
+    found = next(filter(None, map(shutil.which, PROGRAMS)), None)
+    if found is None:
+        pytest.skip(f"no browser: none of {', '.join(PROGRAMS)} is installed")
+    return found
 
 
 class Browser:

@@ -188,9 +188,9 @@ def one_device():
 @pytest.fixture(scope="session")
 def tab(tmp_path_factory: pytest.TempPathFactory):
     """A tab of a headless Chromium; tests are skipped where it is not installed."""
-    from tests import browser, chromium
+    from tests import browser
 
-    opened = browser.Browser(chromium.program(), tmp_path_factory.mktemp("browser"))
+    opened = browser.Browser(browser.find_program(), tmp_path_factory.mktemp("browser"))
     yield opened
     opened.close()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import json
 import re
 from pathlib import Path
 
@@ -32,7 +31,7 @@ from bert_jax.studies.report.blocks import (
 )
 from bert_jax.studies.report.result_tables import tabulate_ledger
 from bert_jax.studies.report.view import View
-from tests import chromium, study_workdir
+from tests import study_workdir
 from tests.studies.views import LOSS, build_view, compose, read_view
 from tests.study_workdir import SIZES, masking_rate
 
@@ -216,29 +215,25 @@ def test_report_has_all_files_and_again_alike(tmp_path):
     assert read_files() == first
 
 
-MEASURE = """<script>
-const shows = element => element.getClientRects().length > 0;
-const drawn = [...document.querySelectorAll('.chart svg')].filter(shows);
-parent.document.body.dataset.measured = JSON.stringify({
-  errors: window.errors,
-  beyond: document.documentElement.scrollWidth - document.documentElement.clientWidth,
-  cut: [...document.querySelectorAll('.box .scroll')].filter(shows)
-    .filter(element => element.scrollWidth > element.clientWidth + 1)
-    .map(element => element.textContent.slice(0, 200)),
-  first: drawn[0].getBoundingClientRect().width,
-});
-</script></body>"""
-WATCH = "<head><script>window.errors = []; onerror = what => { errors.push(what); };</script>"
+# In the page: the texts of boxes that are cut, and the width of the first figure.
+MEASURE = """(() => {
+  const shows = element => element.getClientRects().length > 0;
+  const boxes = [...document.querySelectorAll('.box .scroll')].filter(shows);
+  const drawn = [...document.querySelectorAll('.chart svg')].filter(shows);
+  return {
+    cut: boxes.filter(element => element.scrollWidth > element.clientWidth + 1)
+      .map(element => element.textContent.slice(0, 200)),
+    first: drawn[0].getBoundingClientRect().width,
+  };
+})()"""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "least"), [(420, 330), (1400, 390)])
-def test_page_is_cut_nowhere_in_a_browser(blocks, tmp_path, width, least):
+@pytest.mark.parametrize("dark", [False, True])
+def test_page_is_cut_nowhere_in_a_browser(browser, blocks, width, least, dark):
     opened = render_html(blocks).replace("<details>", "<details open>")
-    whole = page.page("t", opened, build.STYLE)
-    whole = html.escape(whole.replace("<head>", WATCH).replace("</body>", MEASURE))
-    framed = f'<iframe style="width:{width}px; height:900px; border:0" srcdoc="{whole}"></iframe>'
-    dumped = chromium.document(tmp_path, f"<body>{framed}</body>", width=1500)
-    found = json.loads(html.unescape(re.search(r'data-measured="(.*?)"', dumped)[1]))
-    assert (found["errors"], found["beyond"], found["cut"]) == ([], 0, [])
+    browser.show(page.page("t", opened, build.STYLE), width, dark)
+    found = browser.js(MEASURE)
+    assert found["cut"] == []
     assert found["first"] >= least
