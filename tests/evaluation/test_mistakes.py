@@ -15,9 +15,10 @@ def example(label, **parts) -> Example:
     return Example("file:1", "1", label=label, **parts)
 
 
-def recorded(kind, examples, predictions, labels=(), most=12):
+def record(kind, examples, predictions, labels=(), most=12):
+    """Return the row of an evaluation, which JSON can hold."""
     (row,) = mistakes.rows(kind, examples, predictions, labels, most)
-    assert json.loads(json.dumps(row)) == row
+    assert json.loads(json.dumps(row, allow_nan=False)) == row
     return row
 
 
@@ -25,14 +26,10 @@ def test_mistakes_rank_by_the_right_class():
     labels = ("no", "yes", "maybe")
     texts = [example(i, text=f"text {i}", pair="b" if i else None) for i in (0, 1, 1, 2, 2)]
     shares = [(0.8, 0.1, 0.1), (0.5, 0.3, 0.2), (0.7, 0.1, 0.2), (0.1, 0.2, 0.7), (0.1, 0.6, 0.3)]
-    row = recorded("classify", texts, [np.array(p) for p in shares], labels)
-    assert row["counts"] == [
-        ["maybe", "maybe", 1],
-        ["maybe", "yes", 1],
-        ["no", "no", 1],
-        ["yes", "no", 2],
-    ]
-    assert [m["right"] for m in row["mistakes"]] == [0.1, 0.3, 0.3]
+    made = [np.array(p) for p in shares]
+    row = record("classify", texts, made, labels)
+    counts = [["maybe", "maybe", 1], ["maybe", "yes", 1], ["no", "no", 1], ["yes", "no", 2]]
+    assert row["counts"] == counts
     assert row["mistakes"][0] == {
         "text": "text 1",
         "pair": "b",
@@ -41,47 +38,50 @@ def test_mistakes_rank_by_the_right_class():
         "probability": 0.7,
         "right": 0.1,
     }
-    assert [m["truth"] for m in row["mistakes"][1:]] == ["yes", "maybe"]  # equal ones by place
-    first = recorded("classify", texts, [np.array(p) for p in shares], labels, most=1)
-    assert first["mistakes"] == row["mistakes"][:1]
-    assert first["counts"] == row["counts"]
+    rest = [(one["truth"], one["right"]) for one in row["mistakes"][1:]]
+    assert rest == [("yes", 0.3), ("maybe", 0.3)]  # equal ones by place
+    first = record("classify", texts, made, labels, most=1)
+    assert first == row | {"mistakes": row["mistakes"][:1]}
+    assert mistakes.rows("classify", texts, made, labels, 0) == []
+    assert mistakes.rows("classify", [example(None)], made[:1], labels, 12) == []
+
+
+def test_mistakes_write_nan_as_null():
+    row = record("classify", [example(1, text="a")], [np.array([np.nan, np.nan])], ("a", "b"))
+    assert row["mistakes"][0]["probability"] is None
 
 
 def test_mistakes_stay_small_for_long_texts():
     text = "word " * 100_000
     words = tuple(text.split())
     shares = [np.array([0.25, 0.75])] * 50
-    row = recorded("classify", [example(0, text=text, pair=text)] * 50, shares, ("a", "b"))
+    row = record("classify", [example(0, text=text, pair=text)] * 50, shares, ("a", "b"))
     assert len(json.dumps(row)) < 12 * 800
     tags = [example((0,) * len(words), words=("w" * 999, *words[1:]))]
-    row = recorded("tag", tags, [(1,) * len(words)], ("A", "B"))
+    row = record("tag", tags, [(1,) * len(words)], ("A", "B"))
     assert len(json.dumps(row)) < 1000
     assert row["mistakes"][0]["wrong"] == len(words)
 
 
 def test_mistakes_count_words_and_entities():
-    """Of "Ada met Bo in Ulm", a person is found, one is cut short, and a place is cut off."""
+    """Of "Ada met Bo Li in Ulm", a person is found, one is cut short, and a place is cut off."""
     labels = ("B-LOC", "B-PER", "I-PER", "O")
     words = ("Ada", "met", "Bo", "Li", "in", "Ulm")
     right = example((1, 3, 1, 2, 3, 0), words=words)
-    row = recorded("tag", [right], [(1, 3, 1, 3, 3, -1)], labels)
+    row = record("tag", [right], [(1, 3, 1, 3, 3, -1)], labels)
     assert row["entities"] == [["LOC", 0, 0, 1], ["PER", 1, 2, 2]]  # found, predicted, there
     assert ["B-LOC", "", 1] in row["counts"]
     assert ["I-PER", "O", 1] in row["counts"]
-    assert row["mistakes"] == [
-        {
-            "words": [
-                ["Ada", "B-PER", "B-PER"],
-                ["met", "O", "O"],
-                ["Bo", "B-PER", "B-PER"],
-                ["Li", "I-PER", "O"],
-                ["in", "O", "O"],
-                ["Ulm", "B-LOC", ""],
-            ],
-            "wrong": 2,
-        }
+    (mistake,) = row["mistakes"]
+    assert mistake["wrong"] == 2
+    assert [word for word, _, _ in mistake["words"]] == [*words]
+    assert [two[1:] for two in mistake["words"][2:]] == [
+        ["B-PER", "B-PER"],
+        ["I-PER", "O"],
+        ["O", "O"],
+        ["B-LOC", ""],
     ]
-    assert "entities" not in recorded("tag", [right], [(1, 3, 1, 3, 3, 0)], ("a", "b", "c", "d"))
+    assert "entities" not in record("tag", [right], [(1, 3, 1, 3, 3, 0)], ("a", "b", "c", "d"))
 
 
 def span(text: str, start: int = 0, probability: float = 0.5) -> Span:
@@ -103,7 +103,7 @@ def test_mistakes_of_answers_rank_by_shared_words():
         span(""),
         span("here", context.index("here"), 0.5),
     ]
-    row = recorded("span", asked, predicted)
+    row = record("span", asked, predicted)
     assert row["counts"] == [
         ["an answer", "another text", 2],
         ["an answer", "exact", 1],
@@ -123,13 +123,8 @@ def test_mistakes_of_answers_rank_by_shared_words():
 
 def test_mistakes_of_options_and_numbers():
     asked = [example(1, text="which", options=("a", "b")), example(0, text="w", options=("c", "d"))]
-    row = recorded("choice", asked, [np.array([0.9, 0.1]), np.array([0.6, 0.4])])
+    row = record("choice", asked, [np.array([0.9, 0.1]), np.array([0.6, 0.4])])
     assert [(m["truth"], m["predicted"]) for m in row["mistakes"]] == [("b", "a")]
     rated = [example(x, text=str(x)) for x in (1.0, 2.0, 3.0)]
-    row = recorded("regress", rated, [1.5, 2.0, 1.0])
+    row = record("regress", rated, [1.5, 2.0, 1.0])
     assert [(m["truth"], m["predicted"]) for m in row["mistakes"]] == [("3", "1"), ("1", "1.5")]
-
-
-def test_mistakes_write_nan_as_null():
-    row = recorded("classify", [example(1, text="a")], [np.array([np.nan, np.nan])], ("a", "b"))
-    assert row["mistakes"][0]["probability"] is None

