@@ -1,14 +1,20 @@
-"""What tests of writing text share: a small vocabulary, and top-k and top-p token by token."""
+"""What tests of writing text share: a small model, and top-k and top-p token by token."""
 
 from __future__ import annotations
 
 import functools
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bert_jax.data import engines
 from bert_jax.data import tokenizer as tokenizers
+from bert_jax.interop import runs
+from bert_jax.predictors import stream
 from bert_jax.predictors.generate import Draw
+from bert_jax.predictors.options import Options
+from tests import toy
 from tests.suites import masked
 
 PIECES = [*masked.PIECES, ",", "(", ")"]
@@ -17,6 +23,31 @@ PIECES = [*masked.PIECES, ",", "(", ")"]
 @functools.cache
 def tokenizer() -> tokenizers.Tokenizer:
     return tokenizers.Tokenizer(engines.build_wordpiece([*tokenizers.SPECIALS, *PIECES]))
+
+
+@functools.cache
+def make_model(**changes: object) -> runs.TrainedModel:
+    """A model of 40 positions and random weights."""
+    shape = {"model__max_positions": 40, "sequence_length": 40, "model__init_stddev": 0.4}
+    config = toy.config(**{"pairs": "none", **shape, **changes})
+    params = toy.init(config, seed=1, vocab=tokenizer().size)
+    return runs.TrainedModel(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
+
+
+def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:
+    """What `predict generate` answers."""
+    made = stream.Model(run, Options(**options))
+    return list(stream.predict(made, "generate", texts))
+
+
+def make_row(ids: list[int], length: int = 40) -> dict[str, np.ndarray]:
+    """A batch of one row, padded."""
+    names = ("tokens", "type_ids", "positions", "segment_ids")
+    batch = {name: np.zeros((1, length), np.int32) for name in names}
+    batch["tokens"][0, : len(ids)] = ids
+    batch["positions"][0, : len(ids)] = range(len(ids))
+    batch["segment_ids"][0, : len(ids)] = 1
+    return batch
 
 
 def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
