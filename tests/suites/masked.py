@@ -19,6 +19,14 @@ SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 PIECES = [*"abcdefghij", *(f"##{c}" for c in "abcdefghij")]
 PIECES += ["the", "cat", "cats", "sees", "see", "."]
 LONGEST = 16
+CAUSAL = {  # changes of a model that reads from left to right
+    "objectives__causal_lm__weight": 1.0,
+    "objectives__mlm__weight": None,
+    "objectives__nsp__weight": None,
+    "pairs": "none",
+    "model__causal": True,
+    "checkpoints__best": "",
+}
 TEXTS = ["the cat sees", "cat", "abc de . the fghij", "the cats see .", "the cat sees"]
 
 

@@ -1,4 +1,4 @@
-"""The command `evaluate`: several suites, a config of a task, JSON, help; and progress."""
+"""What the command `evaluate` writes while it computes and at its end; see also its transcript."""
 
 from __future__ import annotations
 
@@ -6,37 +6,15 @@ import json
 import math
 import sys
 
-import pytest
-
 from bert_jax import cli
 from bert_jax.interop import runs
 from bert_jax.suites import sts
 from bert_jax.suites.base import Progress
 
 
-@pytest.fixture
-def opened(run, monkeypatch):
-    monkeypatch.setattr(runs, "open_run", lambda path, tokenizer="": run)
-
-
-def test_evaluate_scores_several_suites(opened, tmp_path, capsys, one_device):
-    (tmp_path / "a.txt").write_text("the cat sees.\n")
-    output = tmp_path / "out.json"
-    words = [
-        "evaluate",
-        "--model=m",
-        "--suite=pretrain,pll",
-        f"--source=files:{tmp_path / 'a.txt'}",
-    ]
-    assert cli.execute([*words, f"--output={output}"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert list(found) == ["pretrain", "pll"]
-    assert found["pll"]["texts"] == 1
-    assert json.loads(output.read_text()) == found
-
-
-def test_evaluate_writes_nan_as_null(opened, monkeypatch, capsys):
+def test_evaluate_writes_nan_as_null(run, monkeypatch, capsys):
     found = {"mean": {"spearman": math.nan, "pairs": 2}}
+    monkeypatch.setattr(runs, "open_run", lambda path, tokenizer="": run)
     monkeypatch.setattr(sts, "score", lambda run, options: (found, {}))
     assert cli.execute(["evaluate", "--model=m", "--suite=sts"]) == 0
     assert json.loads(capsys.readouterr().out) == {"sts": {"mean": {"spearman": None, "pairs": 2}}}

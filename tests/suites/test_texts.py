@@ -25,10 +25,6 @@ def load(run: runs.TrainedModel, source: object, **options: int) -> list[texts.P
     return texts.load_passages(run, asked)
 
 
-def list_texts(passages: list[texts.Passage]) -> list[tuple[str, int]]:
-    return [(one.text, one.document) for one in passages]
-
-
 def test_find_files_takes_patterns_and_folders(tmp_path):
     for name in ("b.txt", "a.jsonl.gz", "c.csv", "x[1].txt"):
         (tmp_path / name).touch()
@@ -69,20 +65,15 @@ def test_read_texts_names_file_and_line(tmp_path, line, said):
 def test_passages_are_whole_sentences_of_documents(models, tmp_path):
     one, two, long = "The cat sees. It hears a dog.", "A bird.", " ".join("abcdefghij")
     (tmp_path / "a.txt").write_text(f"{one}\n{two}\n\n \n{long}\n")
-    found = load(models["letters"], tmp_path / "a.txt", words=7)
-    assert list_texts(found) == [
-        ("The cat sees. It hears a dog.", 0),
-        ("A bird.", 0),
-        ("a b c d e f g", 1),
-        ("h i j", 1),
-    ]
-    assert found[0].lengths.tolist() == [3, 3, 5, 2, 5, 1, 4]
     rows = [f"{one}\n{two}", f"\n{long}"]
     (tmp_path / "b.jsonl").write_text("".join(json.dumps({"text": row}) + "\n" for row in rows))
-    assert list_texts(load(models["whole"], tmp_path / "b.jsonl", words=7)) == list_texts(found)
-    both = list_texts(load(models["whole"], tmp_path, words=7))
-    assert [document for _, document in both] == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert list_texts(load(models["whole"], tmp_path, words=7, limit=3)) == both[:3]
+    found = load(models["letters"], tmp_path, words=7)
+    written = ["The cat sees. It hears a dog.", "A bird.", "a b c d e f g", "h i j"]
+    assert [passage.text for passage in found] == 2 * written
+    assert [passage.document for passage in found] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert found[0].lengths.tolist() == [3, 3, 5, 2, 5, 1, 4]
+    few = load(models["whole"], tmp_path, words=7, limit=3)
+    assert [passage.text for passage in few] == written[:3]
 
 
 def plain_order(text: str, count: int) -> list[int]:
