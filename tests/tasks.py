@@ -12,24 +12,9 @@ from bert_jax.data.tokenizer import SPECIALS
 from tests import texts
 
 TOPICS = {
-    "hardware": [
-        "the screen is broken",
-        "the battery is hot",
-        "the fan is loud",
-        "the keyboard is stuck",
-    ],
-    "software": [
-        "the program stops",
-        "the update fails",
-        "the window freezes",
-        "the file will not open",
-    ],
-    "billing": [
-        "the invoice is wrong",
-        "I was charged twice",
-        "the refund is late",
-        "the price is not right",
-    ],
+    "hardware": "the screen is broken|the battery is hot|the fan is loud|the keyboard is stuck",
+    "software": "the program stops|the update fails|the window freezes|the file will not open",
+    "billing": "the invoice is wrong|I was charged twice|the refund is late|the price is not right",
 }
 MORE = ["again", "since monday", "please help", "for the third time", "and nobody answers"]
 
@@ -41,7 +26,7 @@ def complaints(count: int, seed: int = 0) -> list[tuple[str, str]]:
     found = []
     for number in range(count):
         topic = names[number % len(names)]
-        found.append((f"{random.choice(TOPICS[topic])} {random.choice(MORE)}", topic))
+        found.append((f"{random.choice(TOPICS[topic].split('|'))} {random.choice(MORE)}", topic))
     return found
 
 
@@ -49,9 +34,8 @@ def write_classify(folder: Path, rows: int = 48) -> Path:
     """One TSV with a header."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "complaints.tsv"
-    file.write_text(
-        "text\tlabel\n" + "".join(f"{text}\t{topic}\n" for text, topic in complaints(rows))
-    )
+    lines = (f"{text}\t{topic}\n" for text, topic in complaints(rows))
+    file.write_text("text\tlabel\n" + "".join(lines))
     return file
 
 
