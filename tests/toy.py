@@ -46,9 +46,16 @@ def config(**overrides: object) -> knobs.Config:
     return configs.settle(tree)[0]  # what has no effect in a test is no matter
 
 
+PARAMETERS: dict[tuple[str, int, int], Any] = {}
+
+
 def init(config: knobs.Config, seed: int = 0, vocab: int = VOCAB) -> Any:
-    """Fresh parameters as numpy, from one program: op by op, hundreds are compiled."""
-    return jax.device_get(jax.jit(lambda seed: network.init(config, vocab, seed))(np.uint32(seed)))
+    """Fresh parameters as numpy, drawn once in a process and from one program."""
+    key = repr(config), seed, vocab
+    if key not in PARAMETERS:
+        draw = jax.jit(lambda seed: network.init(config, vocab, seed))
+        PARAMETERS[key] = jax.device_get(draw(np.uint32(seed)))
+    return jax.tree.map(np.copy, PARAMETERS[key])
 
 
 def draw_parameters(module: Any, *inputs: Any) -> Any:
@@ -157,6 +164,12 @@ def chosen(out: Batch) -> np.ndarray:
     ):
         hit[row, columns[weights > 0]] = True
     return hit
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def run_network(net: network.Network, params: Any, batch: Batch) -> dict[str, jax.Array]:
+    """Return the output of each head, compiled."""
+    return network.outputs(net, params, batch)
 
 
 replace = dataclasses.replace

@@ -20,23 +20,28 @@ from bert_jax.models.positions import make_slopes
 from bert_jax.objectives import network
 from tests import toy
 
-ROWS, LENGTH, HEADS, WIDTH = 3, 256, 2, 8  # two blocks of splash's in either direction
+ROWS, LENGTH, HEADS, WIDTH = 2, 256, 2, 8  # two blocks of splash's in either direction
 # As a CPU can run them: cudnn's arguments are those that XLA takes too, splash is interpreted.
 BACKENDS = {
     "einsum": functools.partial(backends.attend_by_einsum, drop=lambda x: x),
     "cudnn": functools.partial(backends.attend_fused, implementation="xla"),
     "splash": functools.partial(backends.attend_by_splash, interpret=True),
 }
+BOTH = "causal window with alibi"
 FORMS = {
     "all": {},
     "causal": {"causal": True},
     "window": {"window": 20},
     "causal window": {"causal": True, "window": 20},
     "alibi": {"position": "alibi"},
-    "causal window with alibi": {"causal": True, "window": 20, "position": "alibi"},
+    BOTH: {"causal": True, "window": 20, "position": "alibi"},
 }
-PAIRS = [
-    (name, form) for name in BACKENDS for form in FORMS if name != "splash" or "alibi" not in form
+# Rows of several examples, but for those of cudnn, which is told the lengths of rows of one.
+CASES = [
+    *(("einsum", form, True) for form in FORMS),
+    *(("cudnn", form, False) for form in FORMS),
+    *(("cudnn", form, True) for form in ("causal window", BOTH)),
+    *(("splash", form, True) for form in ("causal", "window", "causal window")),  # takes no bias
 ]
 
 
@@ -102,10 +107,9 @@ def attend(name, cfg, batch, *operands):
 
 @functools.cache
 def run(name, form, packed, dtype="float32"):
-    """What a backend returns and its gradients; gradients if padding were read; the batch; what is
-    expected.
-    """
-    cfg, batch = model(**FORMS[form], dtype=dtype), layout(packed)
+    """Return (result and gradients of q, k and v), gradients of padding, the batch, expected."""
+    cfg = model(**FORMS[form], dtype=dtype)
+    batch = layout(packed)
     query, key, value, cotangent = operands()
     cotangent = np.where((batch["segment_ids"] > 0)[..., None, None], cotangent, 0)
 
@@ -119,56 +123,33 @@ def run(name, form, packed, dtype="float32"):
     return found, everywhere, batch, plain(query, key, value, cotangent, batch, cfg)
 
 
-@pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("name", "form"), PAIRS)
-def test_backends_equal_the_plain_statement(name, form, packed):
-    (context, *gradients), everywhere, batch, (expected, *slopes_) = run(name, form, packed)
+@pytest.mark.parametrize(("name", "form", "packed"), CASES)
+def test_backend_equals_the_plain_statement(name, form, packed):
+    """Gradients at padding too, where they are 0; all numbers are finite."""
+    (context, *gradients), everywhere, batch, (expected, *slopes) = run(name, form, packed)
     real = batch["segment_ids"] > 0
     np.testing.assert_allclose(context[real], expected[real], atol=2e-5)
-    for ours, theirs in zip(
-        gradients, slopes_, strict=True
-    ):  # at padding, too: nothing of it is anybody's
+    for ours, theirs in zip(gradients, slopes, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=2e-5 * np.abs(theirs).max())
     assert all(np.isfinite(x).all() for x in (context, *everywhere))
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_backends_in_bfloat16_are_near(name):
-    (context, *gradients), _, batch, (expected, *slopes_) = run(
-        name, "window", True, dtype="bfloat16"
-    )
+def test_backend_in_bfloat16_is_near(name):
+    (context, *gradients), _, batch, (expected, *slopes) = run(name, "window", True, "bfloat16")
     assert {x.dtype for x in (context, *gradients)} == {jnp.dtype("bfloat16")}
     real = batch["segment_ids"] > 0
     np.testing.assert_allclose(np.float32(context)[real], expected[real], atol=0.03)
-    for ours, theirs in zip(gradients, slopes_, strict=True):
+    for ours, theirs in zip(gradients, slopes, strict=True):
         np.testing.assert_allclose(np.float32(ours), theirs, atol=0.03 * np.abs(theirs).max())
-
-
-# --- in the model ---------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def taken(monkeypatch):
-    """A function that makes every pass take a backend, as a CPU can run it."""
-
-    def take(name):
-        monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: name)
-        table = BACKENDS | {"einsum": backends.attend_by_einsum}
-        monkeypatch.setattr(backends, "TABLE", table)
-
-    return take
 
 
 # --- which one ------------------------------------------------------------------------------------
 
-FITTING = {"cuda": {"model__dtype": "bfloat16"}, "tpu": {}}
-
 
 @pytest.fixture
 def on(monkeypatch):
-    """A function that makes backends believe in another kind of device, one of it unless told
-    otherwise.
-    """
+    """A function that makes backends believe in one or several devices of another kind."""
 
     def device(kind, count=1):
         monkeypatch.setattr(devices, "find_kind", lambda: kind)
@@ -177,41 +158,60 @@ def on(monkeypatch):
     return device
 
 
-def resolved(length=128, train=True, capture=False, **overrides):
+def choose(length=128, train=True, capture=False, **overrides):
     model = devices.settle_model(toy.config(**overrides).model, train=train)
     return backends.choose_backend(model, length, train=train, capture=capture)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"), [("cpu", "einsum"), ("cuda", "cudnn"), ("tpu", "splash"), ("rocm", "einsum")]
-)
-def test_auto_is_what_the_device_prefers(kind, name, on):
-    on(kind)
-    fitting = FITTING.get(kind, {})
-    dropping = {**fitting, "model__attention_dropout": 0.1}
-    assert resolved(**fitting) == name
-    assert resolved(**dropping) == "einsum"
-    assert resolved(**dropping, train=False) == name
-    assert resolved(**fitting, capture=True) == "einsum"
-    assert resolved(**fitting, model__attention="einsum") == "einsum"
+HALF = {"model__dtype": "bfloat16"}
+NAMED = HALF | {"model__attention": "cudnn"}
+DROPPING = {"model__attention_dropout": 0.1}
 
 
 @pytest.mark.parametrize(
-    ("kind", "length", "misfit"),
+    ("kind", "settings", "name"),
     [
-        ("cuda", 128, {"model__dtype": "float32"}),
-        ("cuda", 127, {}),
-        ("cuda", 128, {"model__hidden": 48}),  # heads of 12
-        ("cuda", 128, {"model__hidden": 544}),  # of 136
-        ("tpu", 100, {}),
-        ("tpu", 128, {"model__position": "alibi"}),
-        ("tpu", 128, {"model__position": "relative"}),
-        ("cuda", 128, {"model__position": "relative"}),
+        ("cpu", {}, "einsum"),
+        ("rocm", {}, "einsum"),
+        ("cuda", HALF, "cudnn"),
+        ("cuda", HALF | {"model__attention": "einsum"}, "einsum"),
+        ("cuda", HALF | DROPPING, "einsum"),
+        ("cuda", HALF | DROPPING | {"train": False}, "cudnn"),
+        ("cuda", HALF | {"capture": True}, "einsum"),
+        ("cuda", {"model__dtype": "float32"}, "einsum"),
+        ("cuda", HALF | {"length": 127}, "einsum"),
+        ("cuda", HALF | {"model__hidden": 48}, "einsum"),  # heads of 12
+        ("cuda", HALF | {"model__hidden": 544}, "einsum"),  # of 136
+        ("cuda", HALF | {"model__position": "relative"}, "einsum"),
+        ("tpu", {}, "splash"),
+        ("tpu", {"length": 100}, "einsum"),
+        ("tpu", {"model__position": "alibi"}, "einsum"),
+        ("cpu", NAMED | {"train": False}, "einsum"),
+        ("cuda", NAMED, "cudnn"),
+        ("cuda", NAMED | {"capture": True, "train": False}, "einsum"),
     ],
 )
-def test_auto_is_einsum_where_another_cannot(kind, length, misfit, on):
+def test_choose_backend_takes_what_the_device_can(kind, settings, name, on):
+    """auto is the backend that the device prefers, or einsum if that one cannot."""
     on(kind)
-    assert resolved(length, **FITTING[kind] | misfit) == "einsum"
+    assert choose(**settings) == name
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "said"),
+    [
+        ("cpu", NAMED, r"model\.attention = 'cudnn': it does not run on this machine's cpu"),
+        ("cuda", NAMED | {"capture": True}, "no probabilities"),
+        ("cuda", NAMED | {"length": 33}, "rows of 33 tokens"),
+        ("tpu", {"model__attention": "splash"}, "no mesh says how to split it"),
+    ],
+)
+def test_choose_backend_refuses_a_named_one(kind, settings, said, on):
+    """Only training has to have the backend that is named."""
+    on(kind, count=4)
+    with pytest.raises(ConfigError, match=said) as error:
+        choose(**settings)
+    assert "--config.model.attention=auto" in error.value.hint
 
 
 def test_splash_needs_a_mesh_to_be_split(on):
@@ -219,11 +219,11 @@ def test_splash_needs_a_mesh_to_be_split(on):
     found = []
 
     def look(x):
-        found.append(resolved(model__attention="auto"))
+        found.append(choose())
         return x
 
     on("tpu", count=8)
-    assert resolved() == "einsum"
+    assert choose() == "einsum"
     mesh = jax.make_mesh((8,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
     with jax.set_mesh(mesh):
         jax.jit(look)(jnp.zeros(8))
@@ -231,12 +231,12 @@ def test_splash_needs_a_mesh_to_be_split(on):
     assert set(found) == {"splash"}
 
 
-@pytest.mark.parametrize("fsdp", [1, 4])
-def test_splash_is_split_by_rows(fsdp):
+def test_splash_is_split_by_rows():
     """Over eight devices under jit it is what it is on one."""
-    cfg, batch = model(window=20), layout(True, rows=8)
+    cfg = model(window=20)
+    batch = layout(True, rows=8)
     query, key, value, _ = operands(rows=8)
-    mesh = sharding.make_mesh(knobs.Parallel(fsdp=fsdp))
+    mesh = sharding.make_mesh(knobs.Parallel(fsdp=4))
 
     def sums(*x):
         return jnp.sum(jnp.sin(attend("splash", cfg, batch, *x)))
@@ -250,32 +250,10 @@ def test_splash_is_split_by_rows(fsdp):
         np.testing.assert_allclose(ours, theirs, atol=1e-5)
 
 
-NAMED = {"model__attention": "cudnn", "model__dtype": "bfloat16"}
-
-
-def test_named_backend_binds_only_training(on):
-    assert resolved(**NAMED, train=False) == "einsum"  # on this machine's CPU
-    with pytest.raises(
-        ConfigError, match=r"model\.attention = 'cudnn': it does not run on this machine's cpu"
-    ) as error:
-        resolved(**NAMED)
-    assert "--config.model.attention=auto" in error.value.hint
-    on("cuda")
-    assert resolved(**NAMED) == "cudnn"
-    with pytest.raises(ConfigError, match="no probabilities"):
-        resolved(**NAMED, capture=True)
-    with pytest.raises(ConfigError, match="rows of 33 tokens"):
-        resolved(33, **NAMED)
-    assert resolved(**NAMED, capture=True, train=False) == "einsum"
-    on("tpu", count=4)
-    with pytest.raises(ConfigError, match="no mesh says how to split it"):
-        resolved(model__attention="splash")
-
-
 def test_cudnn_is_not_given_runs_under_vmap(on):
     """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
     on("cuda")
-    half = toy.config(model__dtype="bfloat16").model
+    half = toy.config(**HALF).model
     assert backends.settle_for_vmap(half).attention == "einsum"
     with pytest.raises(ConfigError, match="all at once") as error:
         backends.settle_for_vmap(toy.config(**NAMED).model)
@@ -288,18 +266,15 @@ def test_cudnn_is_not_given_runs_under_vmap(on):
 
 
 @pytest.mark.parametrize("packed", [True, False])
-def test_program_for_a_gpu_calls_cudnn(packed, taken, monkeypatch):
+def test_program_for_a_gpu_calls_cudnn(packed, monkeypatch):
     """Lowered as far as it can be without one: its kernel forwards and backwards, with a bias only
     where it must.
     """
     library = pytest.importorskip(
         "jax._src.cudnn.fused_attention_stablehlo", reason="it has moved in this jax"
     )
-    monkeypatch.setattr(
-        library, "check_cudnn_version", lambda: 91_000
-    )  # asked of the library, which is not here
-    taken("cudnn")
-    monkeypatch.setattr(backends, "TABLE", {"cudnn": backends.attend_fused})
+    monkeypatch.setattr(library, "check_cudnn_version", lambda: 91_000)  # which is not here
+    monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: "cudnn")
     config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
     b, _ = toy.mask(toy.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
     params, built = toy.init(config), network.build(config, toy.VOCAB)

@@ -1,4 +1,4 @@
-"""The encoder against a plain float64 statement of BERT, and what it must not depend on."""
+"""The encoder against plain float64 statements, and what it must not depend on."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from bert_jax.config import default, devices, resolve
-from bert_jax.errors import ConfigError
 from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
 from tests import reference, toy
+from tests.net import variants
 
 
 def prepare(seed: int = 0, rows: int = 6, **overrides: object) -> tuple[Any, Any, Any]:
@@ -43,10 +43,16 @@ def encode(config: Any, params: Any, b: Any) -> Any:
     return jax.jit(encoder.apply)({"params": params["encoder"]}, b)
 
 
+def look_inside(model: Any, params: Any, b: Any) -> Any:
+    """What the encoder goes through."""
+    return jax.jit(functools.partial(read_layers, model, toy.VOCAB))(params["encoder"], b)
+
+
 @pytest.mark.parametrize("causal", [False, True])
 def test_logits_equal_a_plain_statement_of_bert(causal):
     config, b, params = prepare(model__causal=causal)
-    ours, wide = compute(config, params, b), reference.widen(params)
+    ours = compute(config, params, b)
+    wide = reference.widen(params)
     for row in range(len(b["tokens"])):
         n = int((b["segment_ids"][row] > 0).sum())
         inputs = b["inputs"][row, :n], b["type_ids"][row, :n], config.model.heads
@@ -58,51 +64,56 @@ def test_logits_equal_a_plain_statement_of_bert(causal):
         np.testing.assert_allclose(ours["nsp"][row, 0], nsp, atol=1e-5)
 
 
-@pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
-def test_base_and_large_have_the_published_sizes(size, parameters):
-    tree = default()
-    tree.model.size, tree.model.vocab_multiple = size, 1
-    config = resolve(tree)
-    shapes = jax.eval_shape(lambda: network.init(config, 30_522, np.uint32(0)))
-    assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes["encoder"])) == parameters
+@pytest.mark.parametrize("name", ["sinusoidal", "rotary", "alibi", "window"])
+def test_variant_equals_its_float64_statement(name):
+    """Rows of one type, without padding for the statement and with padding for the encoder."""
+    knobs = variants.VARIANTS[name]
+    settings = {f"model__{knob}": value for knob, value in knobs.items()}
+    config, b, params = prepare(rows=2, pairs="none", model__heads=variants.HEADS, **settings)
+    found = look_inside(config.model, params, b | {"type_ids": 0 * b["type_ids"]}).hidden
+    for row in range(2):
+        n = int((b["segment_ids"][row] > 0).sum())
+        expected, _ = variants.compute(reference.widen(params), b["inputs"][row, :n], knobs)
+        np.testing.assert_allclose(found[:, row, :n], expected, atol=2e-5, rtol=2e-5)
+
+
+def test_base_has_the_published_size():
+    config = toy.replace(resolve(default()).model, vocab_multiple=1)
+    encoder = Encoder(config, 30_522)
+    shapes = jax.eval_shape(encoder.init, jax.random.key(0), toy.batch(1, 24))["params"]
+    assert sum(math.prod(x.shape) for x in jax.tree.leaves(shapes)) == 109_482_240
 
 
 # --- what a token sees ----------------------------------------------------------------------------
 
 
-def differentiate(config: Any, params: Any, b: Any, column: int) -> np.ndarray:
-    """How the output at one column of row 0 depends on each position's learned vector."""
-
-    def read(table: jax.Array) -> jax.Array:
-        embeddings = params["encoder"]["embeddings"] | {"position": table}
-        changed = {"encoder": params["encoder"] | {"embeddings": embeddings}}
-        hidden = encode(config, changed, b).hidden
-        return jnp.sum(hidden[0, column] * jnp.arange(hidden.shape[-1]))
-
-    table = params["encoder"]["embeddings"]["position"]
-    return np.abs(jax.jit(jax.grad(read))(table)).sum(-1)
-
-
 def test_padding_leaks_exactly_no_gradient():
     """Padding has position 0; its own positions must stay untouched whatever they hold."""
-    config, b, params = prepare(seed=4, rows=1)
+    config, b, params = prepare(seed=4, rows=1, model__layers=1)
     n = int((b["segment_ids"][0] > 0).sum())
     assert n < 24
-    assert (differentiate(config, params, b, 1)[:n] > 0).all()
-    moved = {**b, "positions": np.where(b["segment_ids"] > 0, b["positions"], 40)}
-    assert (differentiate(config, params, moved, 1)[n:] == 0).all()
+
+    @jax.jit
+    @jax.grad
+    def differentiate(table: jax.Array, positions: jax.Array) -> jax.Array:
+        """Return how the output at column 1 depends on each position's learned vector."""
+        embeddings = params["encoder"]["embeddings"] | {"position": table}
+        changed = {"encoder": params["encoder"] | {"embeddings": embeddings}}
+        hidden = encode(config, changed, b | {"positions": positions}).hidden
+        return jnp.sum(hidden[0, 1] * jnp.arange(hidden.shape[-1]))
+
+    table = params["encoder"]["embeddings"]["position"]
+    moved = np.where(b["segment_ids"] > 0, b["positions"], 40)
+    slopes = [np.abs(differentiate(table, x)).sum(-1) for x in (b["positions"], moved)]
+    assert (slopes[0][:n] > 0).all()
+    assert (slopes[1][n:] == 0).all()
 
 
-@pytest.mark.parametrize("position", ["learned", "alibi"])
-@pytest.mark.parametrize(
-    ("bias", "dtype"), [(-10_000.0, "float32"), (float(np.finfo(np.float32).min), "bfloat16")]
-)
-def test_fully_masked_row_stays_finite(position, bias, dtype):
-    """Forwards and backwards, also with the bias of Hugging Face, below which float32 has nothing
-    but infinity.
-    """
-    settings = {"model__attention_bias": bias, "model__dtype": dtype}
-    config, b, params = prepare(model__position=position, **settings)
+def test_fully_masked_row_stays_finite():
+    """Forwards and backwards, with a bias below which float32 has nothing but infinity."""
+    lowest = float(np.finfo(np.float32).min)  # as in Hugging Face
+    settings = {"model__attention_bias": lowest, "model__dtype": "bfloat16", "model__layers": 1}
+    config, b, params = prepare(model__position="alibi", **settings)
     b = {k: np.concatenate([np.zeros_like(v[:2]), v[2:]]) for k, v in b.items()}
     b["positions"][0] = np.arange(24)  # and far from each other
 
@@ -117,9 +128,9 @@ def test_fully_masked_row_stays_finite(position, bias, dtype):
 # --- layers ---------------------------------------------------------------------------------------
 
 
-def test_read_layers_is_what_the_encoder_went_through():
+def test_read_layers_ends_with_the_output():
     config, b, params = prepare(seed=8, rows=1)
-    found = read_layers(config.model, toy.VOCAB, params["encoder"], b)
+    found = look_inside(config.model, params, b)
     assert found.hidden.shape == (3, 1, 24, 32)
     np.testing.assert_allclose(found.hidden[-1], encode(config, params, b).hidden, atol=1e-6)
     np.testing.assert_allclose(found.attention.sum(-1), 1, atol=1e-6)
@@ -128,51 +139,34 @@ def test_read_layers_is_what_the_encoder_went_through():
     assert jax.eval_shape(read, params["encoder"], b).attention.dtype == np.float32
 
 
-@pytest.mark.parametrize("norm", ["pre", "post"])
-def test_features_are_the_last_layers_side_by_side(norm):
+def test_features_are_the_last_layers_side_by_side():
     """With pre-norm each goes through the final norm, as a head over one layer reads it."""
-    config, b, params = prepare(rows=2, model__norm=norm, objectives__nsp__weight=1)
+    config, b, params = prepare(rows=2, model__norm="pre", objectives__nsp__weight=1)
     model = dataclasses.replace(config.model, features=2)
     found = encode(dataclasses.replace(config, model=model), params, b)
     assert found.features.shape == (2, 24, 64)
     np.testing.assert_array_equal(found.features[..., 32:], found.hidden)
-    before = np.float64(read_layers(model, toy.VOCAB, params["encoder"], b).hidden[-2])
-    if norm == "pre":
-        before = reference.norm(before, params["encoder"]["final_norm"])
+    before = np.float64(look_inside(model, params, b).hidden[-2])
+    before = reference.norm(before, params["encoder"]["final_norm"])
     np.testing.assert_allclose(found.features[..., :32], before, atol=1e-5)
 
 
-def test_dropout_reaches_vectors_and_attention():
-    for knob in ("model__dropout", "model__attention_dropout"):
-        config, b, params = prepare(**{knob: 0.5})
-        keys = (jax.random.key(0), jax.random.key(1))
-        one, other = (compute(config, params, b, train=True, dropout=k)["nsp"] for k in keys)
-        assert (np.asarray(one) != np.asarray(other)).any(), knob
+@pytest.mark.parametrize("knob", ["model__dropout", "model__attention_dropout"])
+def test_dropout_reaches_vectors_and_attention(knob):
+    config, b, params = prepare(model__layers=1, **{knob: 0.5})
+    keys = (jax.random.key(0), jax.random.key(1))
+    one, other = (compute(config, params, b, train=True, dropout=k)["nsp"] for k in keys)
+    assert (np.asarray(one) != np.asarray(other)).any()
 
 
 # --- loops and recomputation ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        {"model__scan": True},
-        {"model__remat": "full"},
-        {"model__scan": True, "model__remat": "dots"},
-    ],
-)
-@pytest.mark.parametrize("position", ["learned", "relative"])
-def test_scan_and_remat_compute_the_same(overrides, position):
-    """To 1e-5: the gradient of a key's bias is 0, up to rounding."""
-    for a, c in zip(gradients(position), gradients(position, **overrides), strict=True):
-        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-5)
-
-
 @functools.cache
-def gradients(position: str, **overrides: object) -> list[Any]:
-    """At the parameters of the model without the overrides."""
-    _, b, params = prepare(model__position=position)
-    config = toy.config(**overrides, model__position=position)
+def differentiate_loss(**overrides: object) -> list[Any]:
+    """Return gradients at the parameters of the model without the overrides."""
+    _, b, params = prepare(model__position="relative")
+    config = toy.config(**overrides, model__position="relative")
     net = network.build(config, toy.VOCAB, train=True)
 
     def loss(params: Any) -> Any:
@@ -180,6 +174,15 @@ def gradients(position: str, **overrides: object) -> list[Any]:
         return sum(jnp.sum(jnp.sin(x)) for x in outputs.values())
 
     return jax.tree.leaves(jax.jit(jax.grad(loss))(params))
+
+
+@pytest.mark.parametrize(
+    "overrides", [{"model__scan": True, "model__remat": "full"}, {"model__remat": "dots"}]
+)
+def test_scan_and_remat_compute_the_same(overrides):
+    """To 1e-5: the gradient of a key's bias is 0, up to rounding."""
+    for a, c in zip(differentiate_loss(), differentiate_loss(**overrides), strict=True):
+        np.testing.assert_allclose(a, c, rtol=1e-4, atol=1e-5)
 
 
 def test_scan_draws_other_dropout_in_each_layer():
@@ -191,31 +194,29 @@ def test_scan_draws_other_dropout_in_each_layer():
     params["final_norm"]["scale"] += 1
     encoder = Encoder(config.model, toy.VOCAB, train=True, pool=False)
     b = toy.batch(8, 24)
-    found = encoder.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
+    found = jax.jit(encoder.apply)({"params": params}, b, rngs={"dropout": jax.random.key(0)})
     sums = {0, 2, 4}  # 1 is kept as 2, by neither layer, by one or by both
     wide = np.asarray(found.hidden)
     assert len(np.unique(wide[0, 0].round(3))) == len(sums)
 
 
 @pytest.mark.parametrize(
-    "unlike",
+    ("settings", "scan"),
     [
-        {"model__layer_weights": True},
-        {"model__window": 4, "model__global_every": 2},
-        {"model__norm": "pre", "model__first_norm": False},
+        ({}, True),
+        ({"model__layer_weights": True}, False),
+        ({"model__window": 4, "model__global_every": 2}, False),
+        ({"model__norm": "pre", "model__first_norm": False}, False),
     ],
 )
-def test_layers_that_differ_are_no_loop(unlike):
+def test_only_alike_layers_become_a_loop(settings, scan):
     with devices.trace_for("tpu"):
-        assert devices.settle_model(toy.config().model, train=True).scan
-        assert not devices.settle_model(toy.config(**unlike).model, train=True).scan
-    with pytest.raises(ConfigError, match=r"model\.scan = True"):
-        toy.config(**unlike, model__scan=True)
+        assert devices.settle_model(toy.config(**settings).model, train=True).scan == scan
 
 
 @functools.cache
 def trace_loss(**overrides: object):
-    """Config, loss of parameters, and shapes of parameters and a masked batch."""
+    """Return the config, the loss of parameters, and shapes of parameters and a masked batch."""
     config = toy.config(**overrides)
     b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
     params = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
@@ -233,32 +234,26 @@ def test_scan_is_a_loop_in_the_program():
         assert ("stablehlo.while" in jax.jit(loss).lower(params).as_text()) == scan
 
 
-def test_remat_keeps_less_for_the_backward_pass():
-    def kept(**overrides: object) -> int:
-        _, loss, params, _ = trace_loss(model__layers=4, **overrides)
+@pytest.mark.parametrize("scan", [True, False])
+def test_remat_keeps_less_for_the_backward_pass(scan):
+    def count_kept(remat: str) -> int:
+        _, loss, params, _ = trace_loss(model__scan=scan, model__remat=remat)
         backward = jax.eval_shape(lambda p: jax.vjp(loss, p)[1], params)
         return sum(x.size for x in jax.tree.leaves(backward))
 
-    layer_inputs, widest = (
-        4 * 4 * 24 * 32,
-        4 * 4 * 24 * 128,
-    )  # of four layers: what comes in, and one feed-forward array
-    for scan in (True, False):
-        assert kept(model__scan=scan) > kept(model__scan=scan, model__remat="full") + widest
-        assert kept(model__scan=scan, model__remat="full") > layer_inputs
-        dots = kept(model__scan=scan, model__remat="dots")
-        assert kept(model__scan=scan, model__remat="full") < dots < kept(model__scan=scan)
+    inputs = 2 * 4 * 24 * 32  # what comes into two layers
+    widest = 4 * inputs  # one array of their feed-forward parts
+    everything, dots, full = (count_kept(remat) for remat in ("none", "dots", "full"))
+    assert inputs < full < dots < everything
+    assert full < everything - widest
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_compute_type_is_for_vectors_and_not_logits(dtype):
     config, _, params, b = trace_loss(model__dtype=dtype)
-    model = Encoder(config.model, toy.VOCAB)
-    assert (
-        jax.eval_shape(lambda p: model.apply({"params": p}, b), params["encoder"]).hidden.dtype
-        == dtype
-    )
-    logits = jax.eval_shape(
-        lambda p: network.outputs(network.build(config, toy.VOCAB), p, b), params
-    )
+    encoder = Encoder(config.model, toy.VOCAB)
+    encoded = jax.eval_shape(lambda p: encoder.apply({"params": p}, b), params["encoder"])
+    assert encoded.hidden.dtype == dtype
+    net = network.build(config, toy.VOCAB)
+    logits = jax.eval_shape(lambda p: network.outputs(net, p, b), params)
     assert {x.dtype for x in logits.values()} == {jnp.dtype("float32")}

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, make_norm
-from bert_jax.objectives import network
 from tests import toy
 
 
@@ -78,19 +77,19 @@ def test_dropout_scales_bfloat16_before_it_rounds():
 
 @pytest.mark.parametrize(("init", "deviation"), [("truncated_normal", 0.0176), ("normal", 0.02)])
 def test_draw_weights_has_the_published_deviation(init, deviation):
-    def draw_up(**settings: object) -> dict:
-        config = toy.config(model__init=init, model__hidden=256, model__layers=1, **settings)
-        return toy.init(config)["encoder"]["layer_0"]["mlp"]["up"]
+    def draw(**settings: object) -> dict:
+        layer = Dense(toy.config(model__init=init, **settings).model, (1024,))
+        return layer.init(jax.random.key(0), jnp.zeros((1, 256)))["params"]
 
-    found = draw_up()
+    found = draw()
     assert found["kernel"].std() == pytest.approx(deviation, rel=0.01)
     assert (np.abs(found["kernel"]).max() <= 0.04) == (init == "truncated_normal")
     assert not found["bias"].any()
-    doubled = draw_up(model__init_stddev=0.04)["kernel"].std()
+    doubled = draw(model__init_stddev=0.04)["kernel"].std()
     assert doubled == pytest.approx(2 * deviation, rel=0.03)
 
 
 def test_layers_do_not_begin_alike():
-    shapes = jax.jit(lambda: network.init(toy.config(), toy.VOCAB, np.uint32(0)))()
-    first, second = (shapes["encoder"][f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1))
+    params = toy.init(toy.config())["encoder"]
+    first, second = (params[f"layer_{i}"]["mlp"]["up"]["kernel"] for i in (0, 1))
     assert not np.allclose(first, second)

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -71,30 +67,3 @@ def test_matmul_of_accelerators_is_one_product():
         assert found.dtype == of_cpu.dtype
         largest = float(np.abs(np.float32(of_cpu)).max())
         np.testing.assert_allclose(np.float32(found), np.float32(of_cpu), atol=1e-2 * largest)
-
-
-ODD = """
-import jax, numpy as np
-from bert_jax.objectives import network
-from tests import toy
-for hidden, heads, mlp, rows, length in ((14, 2, 21, 3, 17), (7, 1, 5, 1, 11)):
-    sizes = {"model__hidden": hidden, "model__heads": heads, "model__mlp": mlp}
-    config = toy.config(model__dtype="bfloat16_products", sequence_length=length, **sizes)
-    batch, _ = toy.mask(toy.batch(rows, length), config.masking, slots=3)
-    model = network.build(config, toy.VOCAB)
-    loss = lambda p: sum(x.sum() for x in network.outputs(model, p, batch).values())
-    grads = jax.jit(jax.grad(loss))(toy.init(config))
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(grads))
-print("computed")
-"""
-
-
-@pytest.mark.slow
-def test_matmul_of_odd_shapes_runs_with_optimisations():
-    """Other tests do without them; the compiler may ask for products that the CPU does not have."""
-    command = [sys.executable, "-c", ODD]
-    env = os.environ | {"XLA_FLAGS": ""}
-    done = subprocess.run(
-        command, env=env, check=False, timeout=300, capture_output=True, text=True
-    )
-    assert done.stdout.split()[-1:] == ["computed"], done.stderr[-2000:]
