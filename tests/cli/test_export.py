@@ -84,11 +84,3 @@ def test_push_that_fails_leaves_the_folder(
     assert problem in error
     assert hint.endswith(f"`hf upload {REPOSITORY} '{tmp_path}/my model' --private`")
     assert runs.open_run(str(tmp_path / "my model")).config.model.layers == 2
-
-
-@pytest.mark.parametrize("words", ["--push=small", "--push=a/b/c", "--public", "--license=Of me"])
-def test_export_refuses_a_flag_before_it_writes(hub, push, tmp_path, words):
-    code, _, err = push(words)
-    assert (code, err.count("\n")) == (2, 2)
-    assert not (tmp_path / "my model").exists()
-    assert hub.requests == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import subprocess
@@ -11,39 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bert_jax import cli, plan
 from bert_jax.errors import ConfigError
 from bert_jax.system import disk
-from tests import saved, texts
-
-COMMANDS = {
-    "evaluate": "evaluate --checkpoint={run} --suite=nsp",
-    "report": "report {run}",
-    "plan": "plan --config={config} --target=cpu:8",
-}
-every_command = pytest.mark.parametrize("command", COMMANDS)
-
-
-@pytest.fixture(scope="module")
-def names(base, tmp_path_factory) -> dict[str, Path]:
-    """What commands read, by the names in COMMANDS."""
-    config = texts.configure(base, model__hidden=16)
-    run = saved.run(tmp_path_factory.mktemp("runs") / "run", config, {10: 1.0})
-    row = {"step": 10, "time": 1.0, "train/loss": 2.0}
-    (run / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    return {"run": run, "config": Path(base)}
-
-
-@pytest.fixture
-def write(names, monkeypatch):
-    """Run a command with an output; plan compiles nothing."""
-    monkeypatch.setattr(plan, "run", lambda *_, **__: {"fits": True})
-
-    def run(command: str, output: Path) -> int:
-        words = COMMANDS[command].format(**names).split()
-        return cli.execute([*words, f"--output={output}"])
-
-    return run
 
 
 def make_device(path: Path, minor: int) -> Path:
@@ -57,33 +25,29 @@ def make_device(path: Path, minor: int) -> Path:
 
 
 @pytest.mark.fault(4)
-@every_command
-def test_output_device_is_written_into(command, write, tmp_path, capsys):
+def test_write_output_writes_into_a_device(tmp_path):
     """As root, a rename would turn /dev/null into a file for the whole machine."""
     null = make_device(tmp_path / "null", 3)
     full = make_device(tmp_path / "full", 7)
-    assert write(command, null) == 0
-    capsys.readouterr()
-    assert write(command, full) == 4
-    assert f"error: disk full: {full} needs more than " in capsys.readouterr().err
+    disk.write_output(null, "text")
+    with pytest.raises(disk.DiskFull, match=f"disk full: {full} needs more than "):
+        disk.write_output(full, "text")
     assert stat.S_ISCHR(null.stat().st_mode)
     assert sorted(tmp_path.iterdir()) == [full, null]
 
 
-@every_command
-def test_output_link_stays_and_its_target_changes(command, write, tmp_path):
+def test_write_output_keeps_a_link_and_changes_its_target(tmp_path):
     file, link, early = (tmp_path / name for name in ("file", "link", "early"))
     file.write_text("earlier")
     link.symlink_to(file)
     early.symlink_to("later")
-    assert write(command, link) == write(command, early) == 0
-    assert link.is_symlink()
-    assert early.is_symlink()
-    assert "earlier" not in file.read_text()
-    assert len(file.read_text()) == len((tmp_path / "later").read_text()) > 10
+    for path in (link, early):
+        disk.write_output(path, "new")
+        assert path.is_symlink()
+    assert file.read_text() == (tmp_path / "later").read_text() == "new"
 
 
-def test_output_in_shared_memory_is_replaced(tmp_path_factory):
+def test_write_output_replaces_files_in_shared_memory():
     if not os.access("/dev/shm", os.W_OK):
         pytest.skip("no /dev/shm here")
     file = Path(f"/dev/shm/test-{os.getpid()}")
@@ -95,7 +59,19 @@ def test_output_in_shared_memory_is_replaced(tmp_path_factory):
         file.unlink()
 
 
-def test_output_that_is_a_folder_is_refused(tmp_path):
+def test_write_output_to_standard_output_comes_in_order(tmp_path):
+    log = tmp_path / "log"
+    log.write_text("earlier\n")
+    source = (
+        "from pathlib import Path\nfrom bert_jax.system import disk\n"
+        "print('a line')\ndisk.write_output(Path('/dev/stdout'), 'a page')"
+    )
+    with log.open("ab") as stream:
+        subprocess.run([sys.executable, "-c", source], stdout=stream, check=True)
+    assert log.read_text() == "earlier\na line\na page"
+
+
+def test_check_output_refuses_a_folder(tmp_path):
     with pytest.raises(ConfigError, match="is a folder"):
         disk.check_output(tmp_path)
     disk.check_output(tmp_path / "new" / "file")
@@ -108,17 +84,6 @@ def test_write_that_fails_keeps_the_old_file(tmp_path):
         draft.write("no bytes")
     assert (tmp_path / "file").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
-
-
-def test_page_on_standard_output_follows_its_text(names, tmp_path):
-    log = tmp_path / "log"
-    log.write_text("earlier\n")
-    with log.open("ab") as stream:
-        command = [sys.executable, "-m", "bert_jax.report", str(names["run"])]
-        subprocess.run([*command, "--output=/dev/stdout"], stdout=stream, check=True)
-    page = log.read_text()
-    assert page.startswith("earlier\n")
-    assert page.count("</html>") == 1
 
 
 @pytest.mark.fault(4)
@@ -140,3 +105,5 @@ def test_full_disk_is_found_among_causes(error, tmp_path):
     assert not disk.is_full(OSError(5, "input/output"))
     with pytest.raises(disk.DiskFull, match="what needs 9"):
         raise disk.full(tmp_path / "gone" / "file", 9 * 10**18, "what")
+    with pytest.raises(disk.DiskFull, match="what needs 9"):
+        disk.check_space(tmp_path, 9 * 10**18, "what")

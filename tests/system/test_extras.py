@@ -26,10 +26,3 @@ def test_need_imports_or_says_how_to_install():
     with pytest.raises(ConfigError, match="it needs the package no_such_package") as caught:
         extras.need("no_such_package", "x", "it")
     assert "[x]" in caught.value.hint
-
-
-def test_no_page_installs_the_project_by_its_name():
-    """The index has no such package, and one day perhaps somebody else's."""
-    pages = [file for file in texts.ROOT.rglob("*.md") if ".venv" not in file.parts]
-    for file in (*pages, *(texts.ROOT / "bert_jax").rglob("*.py")):
-        assert "install 'bert-jax[" not in file.read_text(), file

@@ -23,7 +23,6 @@ child.warning("trouble: 100 %s")
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [
-        ("", "", ["progress", "warning: trouble: 100 %s"]),
         ("", "logging.basicConfig()", ["progress", "warning: trouble: 100 %s"]),
         ("", "logger.setLevel(logging.WARNING)", ["warning: trouble: 100 %s"]),
         ("logging.getLogger('bert_jax').addHandler(logging.NullHandler())", "", []),

@@ -12,7 +12,7 @@ import pytest
 
 from bert_jax.config import knobs
 from bert_jax.data import corpus
-from bert_jax.system import allocator, machine
+from bert_jax.system import machine
 from bert_jax.system.allocator import retain  # before tests are kept from it
 from bert_jax.system.durations import duration
 
@@ -36,32 +36,35 @@ def test_memory_is_cut_at_the_limit_of_a_container(monkeypatch, tmp_path):
     assert machine.memory() > 2**28
 
 
-def test_machine_leaves_the_allocator_alone(monkeypatch):
-    monkeypatch.setattr(allocator, "retain", lambda: pytest.fail("a description changes nothing"))
-    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
-    said = "$MALLOC_ARENA_MAX is set, and is left as it is"
-    assert machine.machine()["allocator"] == retain() == said
+# Page faults of taking and freeing 64 MB again; by default it costs them each time.
+FAULTS = """
+import resource
+import numpy as np
+from bert_jax.system import allocator
+assert {call} == ''
+faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for i in range(4):
+    before = faults()
+    np.ones(8 * 2**20)
+    last = faults() - before
+print(last)
+"""
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
-def test_retained_memory_is_not_faulted_in_again():
-    """Taking and freeing 64 MB again costs no page faults, which by default it costs each time."""
-    source = (
-        "import resource, sys\nimport numpy as np\nfrom bert_jax.system import allocator\n"
-        "if sys.argv[1] == 'retain':\n    assert allocator.retain() == ''\n"
-        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
-        "for i in range(4):\n    before = faults()\n    np.ones(8 * 2**20)\n"
-        "    last = faults() - before\n"
-        "print(last)"
-    )
+def test_retain_keeps_memory_unless_told_otherwise(monkeypatch):
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     last = {}
-    for mode in ("default", "retain"):
-        command = [sys.executable, "-c", source, mode]
+    for call in ("allocator.find_obstacle()", "allocator.retain()"):
+        command = [sys.executable, "-c", FAULTS.format(call=call)]
         done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
-        last[mode] = int(done.stdout)
-    assert last["retain"] < 10
-    assert last["default"] > 10 * max(last["retain"], 1)
+        last[call] = int(done.stdout)
+    default, retained = last.values()
+    assert retained < 10
+    assert default > 10 * max(retained, 1)
+    monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
+    said = "$MALLOC_ARENA_MAX is set, and is left as it is"
+    assert machine.machine()["allocator"] == retain() == said
 
 
 @pytest.mark.parametrize(
