@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,8 @@ from bert_jax.interop import families as table
 from bert_jax.interop import huggingface, parameter_names, runs
 from bert_jax.models.encoder import Encoder, read_layers
 from bert_jax.objectives import network
-from bert_jax.predictors import stream
-from bert_jax.predictors.options import Options
 from tests import families
 from tests.families import OURS
-from tests.reactions import build_tokenizer
 
 GOLDEN = Path(__file__).parent / "golden"
 HEADS = {  # folder -> our head, their output
@@ -51,6 +47,20 @@ def close(ours, theirs, what: str) -> None:
     assert np.shape(ours) == theirs.shape, what
     worst = np.abs(np.asarray(ours) - theirs).max() / max(1.0, np.abs(theirs).max())
     assert worst <= 1e-5, f"{what}: {worst:.1e}"
+
+
+def read_parameters(path: Path | str, **settings: Any) -> dict[str, np.ndarray]:
+    """The parameters of a model by our names, as commands open it."""
+    params = flatten_dict(runs.open_run(str(path), **settings).params, sep="/")
+    return {name: np.asarray(value) for name, value in params.items()}
+
+
+def check_same(ours: dict[str, np.ndarray], theirs: dict[str, np.ndarray]) -> None:
+    """Compare names, dtypes, shapes and bits."""
+    assert ours.keys() == theirs.keys()
+    for name, value in ours.items():
+        assert (value.dtype, value.shape) == (theirs[name].dtype, theirs[name].shape), name
+        assert value.tobytes() == theirs[name].tobytes(), name
 
 
 def batch_of(ids, types, mask) -> dict[str, np.ndarray]:
@@ -129,30 +139,6 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
         ours,
         {name: golden[name] for name in set(golden) - {"labels", "next_sentence_label"}},
     )
-
-
-def reactions(shared: Path, folder: Path) -> str:
-    """The vocabulary of rxnfp, a bare vocab.txt, in a folder that states how it splits text."""
-    vocabulary = shared / "ckpt_rxnfp_bert_pretrained" / "vocab.txt"
-    build_tokenizer(vocabulary.read_text().split()).save(folder)
-    return str(folder)
-
-
-def restored(shared: Path, folder: Path) -> list[bool]:
-    """Whether fill-mask gives back each token of a reaction, masked one at a time."""
-    text = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())[
-        0
-    ]
-    stated = (shared / "golden_model" / "README.md").read_text()
-    expression = re.search(r"SMILES token regex: `(.*)`", stated)
-    assert expression is not None
-    tokens = [match[0] for match in re.finditer(expression[1], text)]
-    lines = ["".join([*tokens[:i], "[MASK]", *tokens[i + 1 :]]) for i in range(len(tokens))]
-    path = str(shared / "ckpt_rxnfp_bert_pretrained")
-    run = runs.open_run(path, tokenizer=reactions(shared, folder))
-    model = stream.Model(run, Options(top_k=1))
-    found = [row["masks"][0][0]["token"] for row in stream.predict(model, "fill-mask", lines)]
-    return [a == b for a, b in zip(found, tokens, strict=True)]
 
 
 # --- other families -----------------------------------------------------------------------------

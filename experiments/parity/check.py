@@ -18,6 +18,7 @@ import importlib.util
 import json
 import os
 import platform
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -46,9 +47,8 @@ from tests.parity import (
     encode,
     gradients,
     outputs,
-    reactions,
-    restored,
 )
+from tests.reactions import build_tokenizer
 from tests.training import test_optim
 
 ROWS: list[tuple[str, str, str, str]] = []
@@ -109,6 +109,30 @@ def small() -> None:
         worst = max(np.abs(ours[name] - theirs[name]).max() for name in theirs)
         check = f"parameters after {steps} of the 2018 optimizer's steps"
         ROWS.append((check, "its statement in numpy", f"{worst:.1e}", ""))
+
+
+def reactions(shared: Path, folder: Path) -> str:
+    """Save the vocabulary of rxnfp in a folder that states how it splits text."""
+    vocabulary = shared / "ckpt_rxnfp_bert_pretrained" / "vocab.txt"
+    build_tokenizer(vocabulary.read_text().split()).save(folder)
+    return str(folder)
+
+
+def restored(shared: Path, folder: Path) -> list[bool]:
+    """Tell whether fill-mask gives back each token of a reaction, masked one at a time."""
+    text = json.loads((shared / "golden_model" / "rxnfp_bert_pretrained_smiles.json").read_text())[
+        0
+    ]
+    stated = (shared / "golden_model" / "README.md").read_text()
+    expression = re.search(r"SMILES token regex: `(.*)`", stated)
+    assert expression is not None
+    tokens = [match[0] for match in re.finditer(expression[1], text)]
+    lines = ["".join([*tokens[:i], "[MASK]", *tokens[i + 1 :]]) for i in range(len(tokens))]
+    path = str(shared / "ckpt_rxnfp_bert_pretrained")
+    run = runs.open_run(path, tokenizer=reactions(shared, folder))
+    model = stream.Model(run, Options(top_k=1))
+    found = [row["masks"][0][0]["token"] for row in stream.predict(model, "fill-mask", lines)]
+    return [a == b for a, b in zip(found, tokens, strict=True)]
 
 
 def texts(data: Path) -> None:
