@@ -89,13 +89,8 @@ class AutoExecutor:
     """As submitit.AutoExecutor with cluster="local"."""
 
     KNOWN = (
-        "name",
-        "timeout_min",
-        "mem_gb",
-        "cpus_per_task",
-        "nodes",
-        "slurm_partition",
-        "slurm_array_parallelism",
+        *("name", "timeout_min", "mem_gb", "cpus_per_task", "nodes"),
+        *("slurm_partition", "slurm_array_parallelism"),
     )
     made: list[AutoExecutor] = []  # noqa: RUF012  # what tests look at
 
@@ -184,11 +179,8 @@ class Ray:
 
     def get(self, call: Call) -> Any:
         if call.process.wait() < 0:
-            raise (
-                TaskCancelledError
-                if call.process.returncode == -signal.SIGINT
-                else WorkerCrashedError
-            )
+            is_cancelled = call.process.returncode == -signal.SIGINT
+            raise TaskCancelledError if is_cancelled else WorkerCrashedError
         outcome, value = call.outcome()
         if outcome == "error":
             raise RayTaskError(value)

@@ -9,31 +9,19 @@ from pathlib import Path
 from turns import Ready
 
 
-def sleep(seconds: float, units: float = 1.0) -> Ready:
-    return Ready(lambda: time.sleep(seconds), units, "things", {"seconds": seconds})
-
-
-def note(file: str, name: str) -> Ready:
-    """Writes its name at every call."""
+def sleep(
+    seconds: float, rest: float = 0.0, units: float = 1.0, file: str = "", name: str = ""
+) -> Ready:
+    """Sleep at every call, and `rest` after it; write the name into a file, if there is one."""
 
     def call() -> None:
-        with Path(file).open("a") as out:
-            out.write(name)
-        print("a library talks")
-        time.sleep(0.02)
+        if file:
+            with Path(file).open("a") as out:
+                out.write(name)
+            print("a library talks")
+        time.sleep(seconds)
 
-    return Ready(call, 1.0, "things", {})
-
-
-def tidy(file: str) -> Ready:
-    """Takes long to put things back, which is not timed."""
-
-    def after() -> None:
-        time.sleep(0.05)
-        with Path(file).open("a") as out:
-            out.write("t")
-
-    return Ready(lambda: None, 1.0, "things", {}, after)
+    return Ready(call, units, "things", {"seconds": seconds}, lambda: time.sleep(rest))
 
 
 def dying() -> Ready:

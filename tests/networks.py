@@ -25,27 +25,14 @@ class Hosts:
 
     def cable(self, state: str) -> None:
         """Joins (up) or cuts (down) it."""
-        _ip("-n", NAMES[1], "link", "set", "veth", state)
+        _ip(f"-n {NAMES[1]} link set veth {state}")
 
     def _command(self, folder: Path, name: str, address: str) -> list[str]:
-        hosts = (
-            folder / f"{name}.hosts"
-        )  # gloo meets the others at the address of the host's own name
+        hosts = folder / f"{name}.hosts"
+        # gloo meets the others at the address of the host's own name.
         hosts.write_text(f"127.0.0.1 localhost\n{address} {name}\n")
         inside = f'mount --bind {hosts} /etc/hosts && hostname {name} && exec "$@"'
-        return [
-            "ip",
-            "netns",
-            "exec",
-            name,
-            "unshare",
-            "--mount",
-            "--uts",
-            "sh",
-            "-c",
-            inside,
-            "sh",
-        ]
+        return [*f"ip netns exec {name} unshare --mount --uts sh -c".split(), inside, "sh"]
 
 
 @contextlib.contextmanager
@@ -58,30 +45,17 @@ def two_hosts(folder: Path) -> Iterator[Hosts]:
     with contextlib.ExitStack() as closing:
         try:
             for name in NAMES:
-                _ip("netns", "add", name)
-                closing.callback(_ip, "netns", "del", name)
-            _ip(
-                "link",
-                "add",
-                "veth",
-                "netns",
-                NAMES[0],
-                "type",
-                "veth",
-                "peer",
-                "name",
-                "veth",
-                "netns",
-                NAMES[1],
-            )
+                _ip(f"netns add {name}")
+                closing.callback(_ip, f"netns del {name}")
+            _ip(f"link add veth netns {NAMES[0]} type veth peer name veth netns {NAMES[1]}")
             for name, address in zip(NAMES, ADDRESSES, strict=True):
                 for link in ("lo", "veth"):
-                    _ip("-n", name, "link", "set", link, "up")
-                _ip("-n", name, "addr", "add", f"{address}/24", "dev", "veth")
+                    _ip(f"-n {name} link set {link} up")
+                _ip(f"-n {name} addr add {address}/24 dev veth")
         except subprocess.CalledProcessError as error:
             pytest.skip(f"no network namespaces here: {error.stderr.decode().strip()}")
         yield Hosts(folder)
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def _ip(words: str) -> None:
+    subprocess.run(["ip", *words.split()], check=True, capture_output=True)

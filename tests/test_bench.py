@@ -13,7 +13,6 @@ from bert_jax.config import costs
 from bert_jax.errors import ConfigError
 from bert_jax.models.encoder import pad_vocabulary
 from tests import texts, toy
-from tests.flops import count_flops
 
 FOLDER = texts.ROOT / "experiments" / "performance"
 RIVALS = {"transformers-eager", "transformers-compiled", "torch-tuned-bf16", "torch-tuned-fp32"}
@@ -32,9 +31,10 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.fixture
-def bench(turns: ModuleType) -> ModuleType:
+def bench(turns: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     import bench
 
+    monkeypatch.setattr(bench, "_name_backend", lambda: "cpu")  # which a process of its own says
     return bench
 
 
@@ -46,39 +46,29 @@ def ask(turns: ModuleType, function: str, called: str = "", **arguments: object)
 # --- turns ----------------------------------------------------------------------------------------
 
 
-def test_ratios_follow_the_times_that_calls_take(turns):
-    slow = ask(turns, "sleep", seconds=0.04, units=2.0)
-    found = turns.compare([ask(turns, "sleep", seconds=0.01), slow], 3)
-    assert 0.01 <= found[0].seconds < 0.02
-    assert 0.04 <= found[1].seconds < 0.06
-    assert found[1].about == {"seconds": 0.04}
+def test_ratio_is_that_of_the_calls_alone(turns):
+    """Work after a call is not timed."""
+    quick = ask(turns, "sleep", seconds=0.02, rest=0.2)
+    found = turns.compare([quick, ask(turns, "sleep", seconds=0.08, units=2.0)], 3)
+    assert 0.02 <= found[0].fastest <= found[0].seconds
+    assert 0.08 <= found[1].fastest <= found[1].seconds
+    assert (found[1].units, found[1].about) == (2.0, {"seconds": 0.08})
     over, low, high = turns.ratio(found[1], found[0])
     assert low <= high
-    assert 2 < over <= 6
-    assert all(0 < one.fastest <= one.seconds for one in found)
+    assert over > 1
 
 
 def test_each_contestant_begins_a_round_in_turn(turns, tmp_path):
-    file = tmp_path / "calls"
-    turns.compare([ask(turns, "note", name, file=str(file), name=name) for name in "abc"], 4)
-    warm, calls = file.read_text()[:6], file.read_text()[6:]
-    assert sorted(warm) == list("aabbcc")  # the first call, and one that says how long a call takes
-    assert calls == "aabbccbbccaaccaabbaabbcc"  # of each two calls the first is not counted
+    file = str(tmp_path / "calls")
+    turns.compare([ask(turns, "sleep", seconds=0.01, file=file, name=name) for name in "abc"], 4)
+    text = (tmp_path / "calls").read_text()
+    assert sorted(text[:6]) == list("aabbcc")  # the first call, and one that says how long one is
+    assert text[6:] == "aabbccbbccaaccaabbaabbcc"  # of each two calls the first is not counted
 
 
-def test_work_after_a_call_is_not_timed(turns, tmp_path):
-    (found,) = turns.compare([ask(turns, "tidy", file=str(tmp_path / "calls"))], 3)
-    assert found.seconds < 0.04
-    assert (tmp_path / "calls").read_text() == "t" * (2 + 3 * 2)
-
-
-@pytest.mark.parametrize(
-    ("function", "message"), [("dying", "had enough"), ("nobody", "no attribute 'nobody'")]
-)
-def test_a_contestant_that_fails_says_why(turns, function, message):
-    with pytest.raises(SystemExit, match=message) as error:
-        turns.compare([ask(turns, "sleep", seconds=0.0), ask(turns, function)], 2)
-    assert f"{function} ended with code 1" in str(error.value)
+def test_contestant_that_fails_says_why(turns):
+    with pytest.raises(SystemExit, match="had enough\n\ndying ended with code 1"):
+        turns.compare([ask(turns, "sleep", seconds=0.0), ask(turns, "dying")], 2)
 
 
 def test_quartiles_are_of_ratios_within_a_round(turns):
@@ -109,26 +99,14 @@ def test_variants_have_the_names_that_others_read(bench, dtype):
             assert kind == ("float32" if exact else half)
 
 
-@pytest.mark.parametrize(
-    ("spec", "size", "shape"),
-    [
-        (None, None, (4, 256, 4, None)),
-        (None, "small", ("small", None, None, None)),
-        ("configs/tiny.py", "4x512", (4, 512, 8, None)),
-    ],
-)
-def test_size_is_a_name_or_layers_and_width(bench, spec, size, shape):
-    tree = bench.make_tree(spec, size)
-    model = tree.model
-    first = model.size if size == "small" else model.layers
-    assert (first, model.hidden, model.heads, model.mlp) == shape
-    assert bench.name_size(bench.Setup(config.resolve(tree), size=size or "")) == size or "4x256"
-
-
-@pytest.mark.parametrize("size", ["huge", "4x100"])
-def test_unknown_size_is_refused(bench, size):
-    with pytest.raises(ConfigError, match="is no size"):
-        bench.make_tree(None, size)
+def test_size_is_a_name_or_layers_and_width(bench):
+    model = bench.make_tree("configs/tiny.py", "4x512").model
+    assert (model.layers, model.hidden, model.heads, model.mlp) == (4, 512, 8, None)
+    assert bench.make_tree(None, "small").model.size == "small"
+    assert bench.name_size(bench.Setup(config.resolve(bench.make_tree(None, None)))) == "4x256"
+    for size in ("huge", "4x100"):
+        with pytest.raises(ConfigError, match="is no size"):
+            bench.make_tree(None, size)
 
 
 def test_command_prints_a_table_and_writes_rows(bench, turns, tmp_path, monkeypatch, capsys):
@@ -151,21 +129,15 @@ def test_command_prints_a_table_and_writes_rows(bench, turns, tmp_path, monkeypa
         assert row["measured"]["versions"]["jax"]
 
 
-# --- contestants ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("changes", [{}, {"model__gated": True}])
-def test_bound_has_the_matmuls_of_an_update(bench, one_device, changes):
+def test_bound_has_the_matmuls_of_an_update(bench, one_device):
     import ours
 
-    unpaired = toy.config(
-        batch_size=4, sequence_length=32, pairs="none", objectives__nsp__weight=None, **changes
-    )
+    gated = {"pairs": "none", "objectives__nsp__weight": None, "model__gated": True}
+    unpaired = toy.config(batch_size=4, sequence_length=32, **gated)
     # Segment vectors are a matmul too, and so is their gradient.
     types = 2 * 2.0 * 4 * 32 * unpaired.model.type_vocab * unpaired.model.hidden
     vocabulary = pad_vocabulary(unpaired.model, toy.VOCAB)
     wanted = costs.flops_per_step(unpaired, vocabulary) + types
-    assert count_flops(unpaired) == wanted
     ready = ours.matmuls(config.to_dict(unpaired))
     ready.call()
     assert ready.about["flops"] == wanted
