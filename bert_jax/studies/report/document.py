@@ -75,7 +75,10 @@ def _add_detail(title: str, *blocks: Block) -> Section:
 
 
 def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison]) -> list[Block]:
-    """Answer in at most 60 words, with warnings, one figure, and the best points."""
+    """Answer in at most 60 words, with warnings, one figure, and the best points.
+
+    A comparison of one panel has all its differences in the table of its own section.
+    """
     if not view.metrics:
         none = Paragraph("No answer yet: no cell has results.", lead=True)
         return [none, Bullets(answers.list_warnings(view), warning=True)]
@@ -86,9 +89,16 @@ def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison])
         Paragraph(" ".join(answers.list_leads(view, found)), lead=True),
         Bullets(list(dict.fromkeys(warned)), warning=True),
         Figures(_choose_figure(view, found, compared)),
-        *(block for one in compared for block in one.tabulate_best()),
-        Paragraph(("Methods: ", Code(METHODS), "; bold differences are significant.")),
+        *(block for one in compared if not _is_one_panel(one) for block in one.tabulate_best()),
+        Paragraph(
+            ("Brackets are simultaneous 95 % intervals, bold is significant: ", Code(METHODS))
+        ),
     ]
+
+
+def _is_one_panel(compared: Comparison) -> bool:
+    """Say whether one table holds all differences of a comparison by a measure."""
+    return len(compared.view.panels(compared.spec["axis"])) == 1
 
 
 def _choose_figure(
@@ -113,8 +123,7 @@ def _compose_comparison(compared: Comparison, found: Findings, number: int) -> S
     groups = [[metric] for metric in metrics] if several else [metrics] * bool(metrics)
     blocks = [block for best in found.best[number] for block in best.describe()]
     for group in groups[:1]:
-        few = len(compared.view.panels(axis)) == 1
-        blocks += compared.tabulate_gaps(group) if few else []
+        blocks += compared.tabulate_gaps(group) if _is_one_panel(compared) else []
         blocks += [compared.count_others()] * several
         blocks.append(compared.name_uneven(group))
     for group in groups:

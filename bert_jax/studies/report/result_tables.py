@@ -85,7 +85,7 @@ class Comparison(NamedTuple):
                 row[1] = f"none; nearest {best}"
                 row[3] = f"no point is shown to be better than {words}"
             rows.append(row)
-        minus = f"minus {self.base or 'baseline'} (simultaneous 95{SPACE}%)"
+        minus = f"minus {self.base or 'baseline'}"
         return [Table([self._title(metric), "best point", "mean", minus], rows)] if rows else []
 
     def count_others(self) -> Bullets:
@@ -184,8 +184,8 @@ class Comparison(NamedTuple):
         if not names:
             return Paragraph("")
         return Paragraph(
-            "Seeds scatter more at some points than at others, beyond chance. There, each interval "
-            f"rests on its own pairs only: {'; '.join(names)}."
+            "Seeds scatter more at some points than at others, so each interval rests on its own "
+            f"pairs only: {'; '.join(names)}."
         )
 
 

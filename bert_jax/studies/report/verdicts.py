@@ -156,7 +156,7 @@ def _write_verdict(view: View, one: Judged) -> str:
         return f"{mean} (no interval), {word}"
     interval = format_interval(gain.low, gain.high, share)
     if word == UNDERPOWERED:
-        word += f" ({format_needed(one.verdict.needed)} seeds would be needed)"
+        word += f" ({format_needed(one.verdict.needed)} seeds needed)"
     return f"{mean} ({interval}), {word}"
 
 
