@@ -2,16 +2,16 @@
 
     python tests/compare_checkouts.py OLD NEW [--only=NAME,...] [--ignore=REGEX]
 
-Both checkouts run the scenarios of `scenarios.py`, tiny runs from text to checkpoint and what is
-done with them, on this machine with the compiler flags of a user, each checkout in a folder of its
-own: WORKDIR/old and WORKDIR/new. A line for each scenario has the seconds that each checkout took.
-What a scenario left behind is compared: checkpoints, metrics, standard output, JSON, tables, pages,
-prepared data and exported weights. Only times, speeds, memory, commits and the paths of the folders
-are left out. Below a scenario that is DIFFERENT stands what differs and how much; one that fails in
-either checkout is different too. The exit code is 1 where anything differs, else 0.
+Both checkouts train the rows of `net/rows.py` and do the further jobs below, on this machine with
+the compiler flags of a user, each checkout in a folder of its own: WORKDIR/old and WORKDIR/new. A
+line for each job has the seconds that each checkout took. What a job left behind is compared:
+checkpoints, metrics, standard output, JSON, tables, pages and exported weights. Only times, speeds,
+memory, commits and the paths of the folders are left out. Below a job that is DIFFERENT stands what
+differs and how much; one that fails in either checkout is different too. The exit code is 1 where
+anything differs, else 0.
 
 --ignore passes over values whose `FILE: NAME` it matches, such as a knob that NEW has on purpose.
---keep keeps what both wrote; there, `stderr_0.log` is what the first command of a scenario said.
+--keep keeps what both wrote; there, `outputs/0.stderr` is what the first command of a job said.
 
 Checkouts are used by their commands and files alone, and what they write is read by libraries
 alone: nothing of the package is imported here, so that its modules may move.
@@ -22,35 +22,63 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorstore
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from tests.scenarios import SCENARIOS, Command, Scenario, write_inputs
+from tests.net.commands import make_environment, run_commands
+from tests.net.rows import ROWS, command
+from tests.net.train_rows import write_folder
 
 Values = dict[str, Any]  # name -> number, text, bytes or array
 
 # --- running --------------------------------------------------------------------------------------
 
-FOREIGN = ("JAX_", "XLA_", "BERT_JAX_", "PYTHON", "OMP_", "MALLOC_")  # may change results
-COMMAND = "from bert_jax.cli import main; main()"  # what the console script bert-jax does
-LIMIT = 1_800  # seconds of a command
+
+class Job(NamedTuple):
+    """A row to train in runs/NAME, further commands about it, and how they run."""
+
+    row: str
+    further: tuple[str, ...] = ()
+    devices: int = 1
+    kill: bool = False  # whether the training is killed in a save first
 
 
-class Failed(Exception):
-    """A command did not end as it should."""
+SWEEP = "study sweep --config=base.py --axis masking.rate=0.15,0.4 --seeds=2 --jobs=1"
+FURTHER = {
+    "nsp": (
+        "evaluate --model=runs/nsp --suite=pretrain,nsp,cross_rate,pll --limit=40",
+        "predict fill-mask --model=runs/nsp --input=lines.txt",
+        "predict embed --model=runs/nsp --input=lines.txt --normalize",
+        "predict generate --model=runs/nsp --input=lines.txt --max-tokens=4 --steps=2",
+        "inspect attention --model=runs/nsp --input=lines.txt --output=runs/nsp/attention.html",
+        "export --model=runs/nsp --output=runs/nsp/exported",
+        "import --model=runs/nsp/exported --output=runs/nsp/imported",
+    ),
+    "causal": ("predict generate --model=runs/causal --input=lines.txt --max-tokens=8",),
+    "classify": (
+        "evaluate --model=runs/classify --suite=glue --source=files:tasks",
+        "predict classify --model=runs/classify --input=lines.txt",
+    ),
+    "tag": ("predict tag --model=runs/tag --input=lines.txt",),
+}
+JOBS = {name: Job(name, FURTHER.get(name, ())) for name in ROWS} | {
+    "killed": Job("nsp:checkpoints.every=4", kill=True),
+    "pmap": Job("nsp:parallel.step=pmap", devices=4),
+    "mesh": Job("nsp:parallel.fsdp=2", devices=4),
+    "study": Job("nsp", (f"{SWEEP} --workdir=runs/study/study",)),
+    "fused": Job("nsp", (f"{SWEEP} --workdir=runs/fused/study --fuse=4",)),
+}
 
 
 class Side:
@@ -58,61 +86,36 @@ class Side:
 
     def __init__(self, checkout: Path, folder: Path):
         self.checkout, self.folder = checkout.resolve(), folder.resolve()
-        self.folder.mkdir(parents=True)
-        write_inputs(self.folder, self.checkout)
+        if not (self.checkout / "bert_jax").is_dir():
+            sys.exit(f"error: {checkout} has no package bert_jax")
+        write_folder(self.folder)
+        (self.folder / "checkout").unlink()
+        (self.folder / "checkout").symlink_to(self.checkout)
         self.normal = {str(self.folder): "FOLDER", str(self.checkout): "CHECKOUT"}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-        self.environment = kept | {
-            "PYTHONPATH": str(self.checkout),
-            "JAX_PLATFORMS": "cpu",
-            "BERT_JAX_DATA": str(self.folder / "data"),
-            "JAX_COMPILATION_CACHE_DIR": str(self.folder / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
-        found = self.python("import bert_jax; print(bert_jax.__file__)").stdout.strip()
-        if not Path(found or "/").is_relative_to(self.checkout):
-            sys.exit(f"error: {checkout} has no package bert_jax: {found or 'none'} is imported")
 
-    def python(self, code: str, *words: str, stdin: str = "", **variables: str) -> Any:
-        """Run Python code in the folder, with the checkout's package."""
-        return subprocess.run(
-            [sys.executable, "-c", code, *words],
-            cwd=self.folder,
-            env=self.environment | variables,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT,
-        )
-
-    def run(self, name: str, scenario: Scenario, before: list[Future]) -> float:
-        """Run the commands of a scenario when others are done; return the seconds they took."""
-        if failed := [one for one in before if one.exception()]:
-            raise Failed(f"{self.folder.name}: not run, as {len(failed)} it needs failed")
-        began = time.perf_counter()
-        for number, command in enumerate(scenario.commands):
-            self.command(name, number, command)
-        return time.perf_counter() - began
-
-    def command(self, name: str, number: int, command: Command) -> None:
-        """Run one command, and keep what it says."""
-        words = command.words.split()
+    def run(self, name: str) -> tuple[float, str]:
+        """Run the commands of a job; return the seconds they took, and how the job failed."""
+        job, began = JOBS[name], time.perf_counter()
+        train = command(job.row, f"runs/{name}")
+        commands = [train, *(words.split() for words in job.further)]
+        own = {"PYTHONPATH": str(self.checkout), "BERT_JAX_DATA": str(self.folder / "data")}
+        environment = make_environment(self.folder, True, job.devices, **own)
         try:
-            done = self.python(COMMAND, *words, stdin=command.stdin, **command.variables)
-        except subprocess.TimeoutExpired as error:
-            raise Failed(f"{self.folder.name}: still runs: {command.words}") from error
-        place = self.folder / name
-        place.mkdir(exist_ok=True)
-        (place / f"stdout_{number}.txt").write_text(done.stdout)
-        (place / f"stderr_{number}.log").write_text(done.stderr)
-        if done.returncode != command.code:
-            said = f"exit code {done.returncode}, not {command.code}: bert-jax {command.words}"
-            raise Failed(f"{self.folder.name}: {said}\n{done.stderr[-2000:]}")
+            results = run_commands(self.folder, commands, environment, [train] * job.kill)
+        except Exception as error:
+            return time.perf_counter() - began, f"{self.folder.name}: {error}"
+        failed = [
+            f"{self.folder.name}: exit code {result.code}: {' '.join(words)}\n{result.stderr}"
+            for words, result in zip(commands, results, strict=True)
+            if result.code
+        ]
+        (self.folder / "outputs").rename(self.folder / "runs" / name / "outputs")
+        return time.perf_counter() - began, "\n".join(failed)
 
 
 # --- reading --------------------------------------------------------------------------------------
 
-TEXT = {".json", ".jsonl", ".csv", ".md", ".txt", ".html", ".tsv"}
+TEXT = {".stdout", ".json", ".jsonl", ".csv", ".md", ".txt", ".html", ".tsv"}
 PASSED_OVER = re.compile(  # pages of times; times and numbers of files; what Orbax keeps for itself
     r".*/(report\.html|verified\.json|file-hashes\.json|commit_success\.txt)"
     r"|.*/checkpoints/\d+/(manifest\.json|.*/(d|_\w+|ocdbt\.\w+|array_metadatas)/.*)"
@@ -199,92 +202,63 @@ SHOWN = 5  # differences of a file
 
 
 def differences(old: dict[str, Values], new: dict[str, Values], ignore: str = "") -> Iterator[str]:
-    """Yield lines about what differs between two checkouts, in each file the largest first."""
+    """Yield lines about what differs between two checkouts, file by file."""
     if not old or not new:
         yield "nothing to compare"
     ignored = re.compile(ignore or r"(?!)")
     for name in sorted(old.keys() | new.keys()):
-        mine, theirs = old.get(name, {}), new.get(name, {})
+        if not (name in old and name in new):
+            yield f"{name}: only in {'old' if name in old else 'new'}"
+            continue
         found = []
-        for key in {**mine, **theirs}:
-            gap = difference(mine.get(key, MISSING), theirs.get(key, MISSING))
-            if gap and not ignored.search(f"{name}: {key}"):
-                found.append((gap[0], f"{key}: {gap[1]}"))
-        if found and not (mine and theirs):
-            yield f"{name}: only in {'old' if mine else 'new'}"
-        elif found:
-            yield f"{name}: {len(found)} of {len({**mine, **theirs})} values differ"
-            yield from (f"  {said}" for _, said in sorted(found, reverse=True)[:SHOWN])
+        for key in {**old[name], **new[name]}:
+            values = old[name].get(key, MISSING), new[name].get(key, MISSING)
+            if to_bits(values[0]) != to_bits(values[1]) and not ignored.search(f"{name}: {key}"):
+                found.append(f"  {key}: {describe(*values)}")
+        if found:
+            yield f"{name}: {len(found)} of {len({**old[name], **new[name]})} values differ"
+            yield from found[:SHOWN]
 
 
-def difference(old: Any, new: Any) -> tuple[float, str] | None:
-    """Return the relative size of a difference and its description, None if there is none."""
-    if not (_is_numeric(old) and _is_numeric(new)):
-        same = type(old) is type(new) and old == new
-        return None if same else (np.inf, f"{_shown(old)} -> {_shown(new)}")
-    a, b = np.asarray(old), np.asarray(new)
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return np.inf, f"{a.dtype} {_shown(a.shape)} -> {b.dtype} {_shown(b.shape)}"
-    if a.tobytes() == b.tobytes():
-        return None
-    values = f"{_shown(old)} -> {_shown(new)}, " if a.ndim == 0 else ""
-    a, b = a.astype(np.float64), b.astype(np.float64)
-    gap, largest = np.abs(a - b).max(), max(np.abs(a).max(), np.abs(b).max())
-    share = gap / largest if gap else 0.0  # 0 and -0 differ in a bit
-    said = f"{values}largest difference {gap:.3g}, {share:.3g} of the largest value"
-    return (np.inf if np.isnan(share) else share), said
-
-
-def _is_numeric(value: Any) -> bool:
-    """Whether a value is a number, or an array of numbers."""
+def to_bits(value: Any) -> tuple[Any, ...]:
+    """Return what is equal for two values of one type that are the same to the bit."""
     if isinstance(value, np.ndarray):
-        return value.dtype.kind not in "SUO"
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+        return str(value.dtype), value.shape, value.tobytes()
+    return type(value), repr(value)
 
 
-def _shown(value: Any) -> str:
-    """Return a value in few characters."""
-    text = f"{len(value)} bytes" if isinstance(value, bytes) else repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+def describe(old: Any, new: Any) -> str:
+    """Describe how two values differ: arrays by their largest difference."""
+    arrays = [value for value in (old, new) if isinstance(value, np.ndarray)]
+    if (
+        len(arrays) < 2
+        or old.shape != new.shape
+        or old.dtype != new.dtype
+        or old.dtype.kind in "SU"
+    ):
+        return " -> ".join(repr(value)[:80] for value in (old, new))
+    a, b = (array.astype(np.float64) for array in arrays)
+    gap, largest = np.abs(a - b).max(), np.abs(a).max()
+    return f"{a.shape}, largest difference {gap:.3g}, largest value {largest:.3g}"
 
 
 # --- the command ----------------------------------------------------------------------------------
 
 
-def chosen(only: str) -> dict[str, Scenario]:
-    """Return the scenarios that are named and those they need, in the order of the table."""
-    wanted = set(only.split(",")) if only else set(SCENARIOS)
-    if unknown := wanted - SCENARIOS.keys():
-        raise SystemExit(f"error: no scenario {', '.join(unknown)}\nhint: {', '.join(SCENARIOS)}")
-    for name in reversed(SCENARIOS):  # what a scenario needs stands before it
-        wanted |= set(SCENARIOS[name].needs if name in wanted else ())
-    return {name: scenario for name, scenario in SCENARIOS.items() if name in wanted}
-
-
-def compare(sides: list[Side], scenarios: dict[str, Scenario], jobs: int, ignore: str = "") -> bool:
-    """Run scenarios on both sides and print a line for each; return whether nothing differs."""
-    started: dict[str, list[Future]] = {}
+def compare(sides: list[Side], names: list[str], ignore: str = "") -> bool:
+    """Do jobs on both sides and print a line for each; return whether nothing differs."""
     same = True
-    pool = ThreadPoolExecutor(jobs)  # begins in this order: nothing waits for what has not begun
-    try:
-        for name, scenario in scenarios.items():
-            started[name] = []
-            for number, side in enumerate(sides):
-                needs = [started[need][number] for need in scenario.needs]
-                started[name].append(pool.submit(side.run, name, scenario, needs))
-        for name, both in started.items():
-            errors = [str(error) for one in both if (error := one.exception())]
-            if errors:
-                said, lines = "failed", "\n".join(errors).splitlines()
-            else:
-                said = "  ".join(f"{one.result():.1f} s" for one in both)
-                found = [read(side.folder / name, side.normal) for side in sides]
+    with ThreadPoolExecutor(len(sides)) as pool:
+        for name in names:
+            done = list(pool.map(lambda side, name=name: side.run(name), sides))
+            lines = "\n".join(failed for _, failed in done if failed).splitlines()
+            if not lines:
+                found = [read(side.folder / "runs" / name, side.normal) for side in sides]
                 lines = list(differences(*found, ignore))
-            print(f"{'DIFFERENT' if lines else 'same'}  {name:12}  {said}")
+            seconds = "  ".join(f"{taken:.1f} s" for taken, _ in done)
+            print(f"{'DIFFERENT' if lines else 'same'}  {name:12}  {seconds}")
             print("".join(f"    {line}\n" for line in lines), end="", flush=True)
             same = same and not lines
-    finally:
-        pool.shutdown(cancel_futures=True)
     return same
 
 
@@ -294,19 +268,17 @@ def main() -> None:
     add = parser.add_argument
     add("old", type=Path, metavar="OLD")
     add("new", type=Path, metavar="NEW")
-    add("--only", default="", metavar="NAME,...", help=", ".join(SCENARIOS))
+    add("--only", default=",".join(JOBS), metavar="NAME,...", help="of %(default)s")
     add("--ignore", default="", metavar="REGEX", help="values to pass over, as FILE: NAME")
-    add("--workdir", type=Path, metavar="DIR", help="new or empty (a temporary folder)")
     add("--keep", action="store_true", help="keep what the checkouts wrote")
-    add("--jobs", type=int, default=2, metavar="N", help="commands at a time (%(default)s)")
     args = parser.parse_args()
-    scenarios = chosen(args.only)
-    if args.workdir and args.workdir.exists() and any(args.workdir.iterdir()):
-        sys.exit(f"error: {args.workdir} is not empty")
-    workdir = args.workdir or Path(tempfile.mkdtemp(prefix="compare_checkouts_"))
+    names = args.only.split(",")
+    if unknown := set(names) - JOBS.keys():
+        sys.exit(f"error: no job {', '.join(unknown)}\nhint: {', '.join(JOBS)}")
+    workdir = Path(tempfile.mkdtemp(prefix="compare_checkouts_"))
     try:
         sides = [Side(args.old, workdir / "old"), Side(args.new, workdir / "new")]
-        same = compare(sides, scenarios, args.jobs, args.ignore)
+        same = compare(sides, names, args.ignore)
     finally:
         if args.keep:
             print(f"kept in {workdir}")

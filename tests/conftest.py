@@ -42,23 +42,15 @@ os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = (
 )
 
 import jax
-import jaxlib
-
-
-def faster_compilation(version: str) -> str:
-    """Return the XLA flag that halves the time to compile fusions, where this jaxlib has it.
-
-    Its sums are rounded a little more. jaxlib 0.12 has no such flag any more, and a process that is
-    given an unknown one aborts.
-    """
-    major, minor = (int(part) for part in version.split(".")[:2])
-    return " --xla_cpu_use_fusion_emitters=false" if (major, minor) < (0, 12) else ""
-
+import jaxlib.version
 
 # Read when jax first looks for devices; inherited, too.
 if "BERT_JAX_GPU" not in os.environ:
-    flags = os.environ.get("XLA_FLAGS", "")
-    flags += f" {FEWER_PARTS}{faster_compilation(jaxlib.__version__)}"
+    flags = f"{os.environ.get('XLA_FLAGS', '')} {FEWER_PARTS}"
+    if jaxlib.version.__version_info__ < (0, 12):
+        # Halves the time to compile fusions, and rounds sums a little more. Later versions have no
+        # such flag, and a process that is given an unknown one aborts.
+        flags += " --xla_cpu_use_fusion_emitters=false"
     os.environ["XLA_FLAGS"] = flags.strip()
     jax.config.update("jax_platforms", "cpu")
     jax.config.update("jax_num_cpu_devices", 8)

@@ -22,8 +22,8 @@ import numpy as np
 from scipy import stats
 
 from bert_jax.config import knobs
+from bert_jax.data import pipeline
 from bert_jax.data.corpus import Split
-from bert_jax.data.pipeline import Source
 from bert_jax.masking import corrupt, quotas
 from bert_jax.training.step import compute_inputs
 from tests import corpora, published
@@ -156,26 +156,14 @@ def theirs(text: Text, case: Case, seed: int = 1) -> Finished:
     )
 
 
-@dataclasses.dataclass
-class Plant:
-    """A bug: what it changes on the way of an example."""
-
-    knobs: dict[str, Any] = dataclasses.field(default_factory=dict)
-    shard: Callable[[Split], Split] = lambda shard: shard
-    batch: Callable[[dict], dict] = lambda batch: batch
-    quotas: Callable[[np.ndarray], np.ndarray] = lambda table: table
-    output: Callable[[dict], dict] = lambda output: output
-
-
 @functools.lru_cache
 def masker(settings: knobs.Masking, vocabulary: int, slots: int) -> Callable:
     rules = {"settings": settings, "special": SPECIAL, "vocab_size": vocabulary, "slots": slots}
     return jax.jit(lambda batch, traced: corrupt.corrupt_batch(batch, traced, **rules)[0])
 
 
-def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Finished:
+def ours(folder: Path, text: Text, case: Case) -> Finished:
     """What a run reads."""
-    plant = plant or Plant()
     settings = {
         "batch_size": ROWS,
         "sequence_length": case.length,
@@ -188,13 +176,11 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
         "masking__overflow": "skip" if case.words else "fair",
         "masking__dupe_factor": case.passes if case.static else 0,
     }
-    config = corpora.config(**settings | plant.knobs)
-    prepared = corpora.prepared(folder, [plant.shard(text.split)], on_disk=True)
+    config = corpora.config(**settings)
+    prepared = corpora.prepared(folder, [text.split], on_disk=True)
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
-    source = Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
+    source = pipeline.Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
     traced = compute_inputs(config, 0)
-    table = traced.quotas._replace(whole=plant.quotas(traced.quotas.whole))
-    traced = traced._replace(quotas=table, predict_quotas=table)
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)
     mask = masker(plain, text.vocabulary, quotas.count_slots(config.masking, case.length))
@@ -212,9 +198,7 @@ def ours(folder: Path, text: Text, case: Case, plant: Plant | None = None) -> Fi
             key: np.take(value, np.arange(start, start + ROWS), axis=0, mode="wrap")
             for key, value in whole.items()
         }
-        output = plant.output(
-            {k: np.asarray(v) for k, v in mask(plant.batch(batch), traced).items()}
-        )
+        output = {key: np.asarray(value) for key, value in mask(batch, traced).items()}
         output["predict_weights"] = output["predict_weights"] > 0
         output["labels"] = output["labels"][:, 0]
         found.append([output[name] for name in OUTPUTS])

@@ -6,65 +6,29 @@ import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
+from typing import NamedTuple
 
-import pytest
+from tests.texts import ROOT
 
-PACKAGE = Path(__file__).resolve().parents[1] / "bert_jax"
 
-# What is added: the table's file, the line before which the row goes, the row; a new file, if one
-# belongs to it; and what then works.
-ADDED = {
-    "a task": (
-        (
-            "data/tasks.py",
-            "TASKS",
-            '    "mine": _glue("mine", "Mine", ("no", "yes"), "accuracy", text="sentence"),\n',
-        ),
-        {},
-        """
-from bert_jax import recipes
-from bert_jax.config import resolve
-recipes.finetuning("mine")
-from bert_jax import suites
-assert suites.find_row("mine").head == "classify"
-""",
-    ),
-    "a way to evaluate": (
-        (
-            "suites/__init__.py",
-            "SUITES",
-            '    "mine": Row("source limit", "answer"),\n',
-        ),
-        {
-            "suites/mine.py": '''
+class Addition(NamedTuple):
+    """A row at the end of a table, the code beside it, and a check that it works."""
+
+    table: str  # FILE TABLE
+    row: str
+    check: str
+    code: tuple[str, str] = ("", "")  # a file, new or not, and the text at its end
+    named: tuple[tuple[str, str], ...] = ()  # what becomes what in config/data_knobs.py
+
+
+SUITE = '''
 """Suite `mine`: the number of texts asked for, doubled."""
 
 
 def score(run, options):
     return {"answer": 2 * options.limit}, {}
 '''
-        },
-        """
-from bert_jax import cli, suites
-from bert_jax.config import default
-from bert_jax.errors import ConfigError
-from bert_jax.interop import runs
-from bert_jax.studies.definition import Study, Suite, check
-assert suites.evaluate(None, "mine", limit=21) == {"answer": 42}
-runs.open_run = lambda path, tokenizer: None
-assert cli.execute(["evaluate", "--model=any", "--suite=mine", "--limit=21"]) == 0
-check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))
-try:
-    check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("draws", 3),))}))
-except ConfigError as error:
-    assert str(error) == "--draws means nothing to mine", error
-""",
-    ),
-    "an objective": (
-        ("config/knobs.py", "OBJECTIVES", '    "mine": ObjectiveRow("text", pooled=True),\n'),
-        {
-            "objectives/__init__.py": '''
+OBJECTIVE = '''
 
 class Mine(Objective):
     """The mean square of one output for each text: pulls all texts to one point."""
@@ -81,76 +45,7 @@ def find_texts(batch):
 
 TABLE["mine"] = Mine("mine", over_labels(pooled=True, outputs=1, dropout=False), find_texts)
 '''
-        },
-        """
-import dataclasses, json
-from pathlib import Path
-from bert_jax import train
-from bert_jax.config import knobs
-from tests import texts
-config = texts.configure(texts.config_file(Path.cwd()), steps=4, pairs="none", checkpoints__best="")
-config = dataclasses.replace(config, objectives={"mine": knobs.Objective(weight=1.0)})
-train.run(config, Path("run"), command=[])
-lines = [json.loads(line) for line in Path("run/metrics.jsonl").read_text().splitlines()]
-assert any("train/mine_loss" in line for line in lines), lines
-assert any("eval/validation/mine_loss" in line for line in lines), lines
-from bert_jax.config import validation
-from bert_jax.errors import ConfigError
-from bert_jax.batch import SPECIAL
-from bert_jax.interop import export
-exported = lambda config: export.find_family(config, SPECIAL)
-for refuse, metric in ((exported, ""), (validation.check_rules, "mine_accuracy")):
-    saves = dataclasses.replace(config.checkpoints, best=metric)
-    try:
-        refuse(dataclasses.replace(config, checkpoints=saves))
-    except ConfigError as error:
-        assert "mine" in str(error), error
-    else:
-        raise AssertionError(refuse)
-""",
-    ),
-    "a preset": (
-        ("config/presets.py", "PRESETS", '    "mine": {"masking.rate": 0.33},\n'),
-        {},
-        """
-from bert_jax import config
-assert config.resolve(config.default("mine")).masking.rate == 0.33
-""",
-    ),
-    "an engine": (
-        (
-            "studies/engines/__init__.py",
-            "TABLE",
-            '    "mine": __import__("bert_jax.studies.engines.mine", fromlist=["mine"]).Mine,\n',
-        ),
-        {
-            "studies/engines/mine.py": '''
-"""An engine that has no room."""
-
-
-
-class Mine:
-    """No groups at all."""
-
-    parallel, most, processes = 1, 0, 1
-
-    def __init__(self, place, jobs, options):
-        pass
-'''
-        },
-        """
-from bert_jax.studies import engines
-assert engines.make("mine", None, 0, {}).parallel == 1
-""",
-    ),
-    "a corpus source": (
-        (
-            "data/corpus.py",
-            "SOURCES",
-            '    "mine": __import__("bert_jax.data.mine", fromlist=["mine"]),\n',
-        ),
-        {
-            "data/mine.py": '''
+SOURCE = '''
 """Corpus source `mine`: as many documents as its path says."""
 
 from bert_jax.data.sentences import Item, Text
@@ -167,51 +62,96 @@ def list_items(settings, cache):
 def read_texts(item, settings):
     for i in range(*item.spec):
         yield Text(f"The document with number {i} ends here.", "")
-''',
-        },
-        """
-import json, pathlib
-from bert_jax import config, prepare
-tree = config.default()
-config.overrides(tree, [("corpus.source", "mine"), ("corpus.path", "100")])
-config.overrides(tree, [("corpus.cache", "cache"), ("tokenizer.vocab_size", "60")])
-prepare.run(config.resolve(tree))
-(audit,) = pathlib.Path("cache").glob("*/audit.json")
-assert json.loads(audit.read_text())["documents"] == 100
-tree.corpus.text_field = "body"
-assert [idle.path for idle in config.settle(tree)[1]] == ["corpus.text_field"]
-""",
-    ),
-    "a masking unit": (
-        ("masking/units.py", "MARKERS", '    "halves": lambda rows: halves(rows),\n'),
-        {
-            "masking/units.py": '''
-
+'''
+UNIT = '''
 
 def halves(rows: Rows) -> np.ndarray:
     """Make everything before the middle of a row a unit, and everything after it."""
     middle = np.int32(rows.tokens.shape[1] // 2)
     halves = np.where(np.arange(rows.tokens.shape[1]) < middle, np.int32(1), middle)
     return np.where(rows.eligible, halves, np.int32(-1))
-
 '''
-        },
+ADDED = (
+    Addition(
+        "data/tasks.py TASKS",
+        '"yours": _glue("yours", "Yours", ("no", "yes"), "accuracy", text="sentence"),',
         """
-import numpy as np
-from pathlib import Path
+from bert_jax import recipes, suites
+recipes.finetuning("yours")
+assert suites.find_row("yours").head == "classify"
+""",
+    ),
+    Addition(
+        "suites/__init__.py SUITES",
+        '"mine": Row("source limit", "answer"),',
+        """
+assert suites.evaluate(None, "mine", limit=21) == {"answer": 42}
+from bert_jax.studies.definition import Study, Suite, check
+check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))
+""",
+        ("suites/mine.py", SUITE),
+    ),
+    Addition(
+        "config/knobs.py OBJECTIVES",
+        '"mine": ObjectiveRow("text", pooled=True),',
+        """
+from bert_jax import cli
+knobs = ("pairs=none", "objectives.mine.weight=1", "objectives.mlm.weight=0")
+train = ["train", f"--config={texts.config_file(Path.cwd())}", "--workdir=run", "--dry-run"]
+assert cli.execute(train + [f"--config.{knob}" for knob in knobs]) == 0
+""",
+        ("objectives/__init__.py", OBJECTIVE),
+    ),
+    Addition(
+        "config/presets.py PRESETS",
+        '"mine": {"masking.rate": 0.33},',
+        'assert resolve(default("mine")).masking.rate == 0.33\n',
+    ),
+    Addition(
+        "studies/engines/__init__.py TABLE",
+        '"mine": lambda place, jobs, options: "made",',
+        """
+from bert_jax.studies import engines
+assert engines.make("mine", None, 0, {}) == "made"
+""",
+    ),
+    Addition(
+        "data/corpus.py SOURCES",
+        '"mine": __import__("bert_jax.data.mine", fromlist=["mine"]),',
+        """
+from bert_jax import prepare
+tree = default()
+override(tree, "corpus.source", "mine")
+override(tree, "corpus.path", "100")
+override(tree, "corpus.cache", "cache")
+override(tree, "tokenizer.vocab_size", "60")
+prepare.run(resolve(tree))
+(audit,) = Path("cache").glob("*/audit.json")
+assert json.loads(audit.read_text())["documents"] == 100
+""",
+        ("data/mine.py", SOURCE),
+        (
+            ('"tfds", "hub"]', '"tfds", "hub", "mine"]'),
+            ('path: str = knob("", "corpus.source=', 'path: str = knob("", "corpus.source=mine|'),
+        ),
+    ),
+    Addition(
+        "masking/units.py MARKERS",
+        '"halves": lambda rows: halves(rows),',
+        """
 from bert_jax.data import pipeline, prepare
-from tests import texts
-changes = {"masking__unit": "halves", "masking__span_max": 3, "evals__validation__unit": "halves"}
+changes = {"masking__unit": "halves", "evals__validation__unit": "halves"}
 config = texts.configure(texts.config_file(Path.cwd()), **changes)
 source = pipeline.Source(prepare.prepare_corpus(config, log=print), "train", config)
 assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_length // 2}
 """,
+        ("masking/units.py", UNIT),
+        (('"span", "pmi"]', '"span", "pmi", "halves"]'),),
     ),
-    "a law of drawn rates": (
-        ("masking/rates.py", "LAWS", '    "square": lambda knob, u: knob.draw_high * u**2,\n'),
-        {},
+    Addition(
+        "masking/rates.py LAWS",
+        '"square": lambda knob, u: knob.draw_high * u**2,',
         """
-from bert_jax.config import default, resolve
 from bert_jax.masking import drawn_quotas, rates
 tree = default()
 tree.masking.draw, tree.masking.draw_high = "square", 0.6
@@ -219,58 +159,47 @@ settings = resolve(tree).masking
 assert abs(rates.mean_rate(settings) - 0.2) < 1e-4
 assert drawn_quotas.make_drawn(settings, 16).rates.shape == (rates.CELLS, 3)
 """,
-    ),
-}
-
-# What the new name is written into beside its row: the declaration of its knob, and the conditions
-# of the knobs that it reads.
-NAMED = {
-    "a corpus source": {
-        '"tfds", "hub"]': '"tfds", "hub", "mine"]',
-        'path: str = knob("", "corpus.source=': ('path: str = knob("", "corpus.source=mine|'),
-    },
-    "a masking unit": {
-        '"span", "pmi"]': '"span", "pmi", "halves"]',
-        'span_max: Count = knob(10, "unit=': 'span_max: Count = knob(10, "unit=halves|',
-    },
-    "a law of drawn rates": {
-        '"cosine_high", "beta"]': '"cosine_high", "beta", "square"]',
-        'draw_high: Share = knob(1.0, "masking.draw=': (
-            'draw_high: Share = knob(1.0, "masking.draw=square|'
+        named=(
+            ('"cosine_high", "beta"]', '"cosine_high", "beta", "square"]'),
+            ('(1.0, "masking.draw=uniform', '(1.0, "masking.draw=square|uniform'),
         ),
-    },
-}
+    ),
+)
+BEGIN = """
+import dataclasses, json
+from pathlib import Path
+import numpy as np
+import bert_jax
+from bert_jax.config import default, override, resolve
+from tests import texts
+assert Path(bert_jax.__file__).is_relative_to(Path.cwd())
+"""
 
 
-def add_row(file: Path, table: str, row: str) -> None:
-    """Put a row at the end of a table: before the brace that closes it."""
-    lines = file.read_text().splitlines(keepends=True)
-    begin = next(
-        i for i, line in enumerate(lines) if line.startswith((f"{table} = ", f"{table}: "))
-    )
-    end = next(i for i in range(begin, len(lines)) if lines[i].startswith("}"))
-    lines.insert(end, row)
-    file.write_text("".join(lines))
-
-
-@pytest.mark.parametrize("what", ADDED)
-def test_adding_takes_one_file_or_one_row(what, tmp_path):
-    """Nothing else is touched, and what was added works, checked by a process that has the copy."""
-    (name, table, row), files, check = ADDED[what]
-    shutil.copytree(PACKAGE, tmp_path / "bert_jax", ignore=shutil.ignore_patterns("__pycache__"))
-    add_row(tmp_path / "bert_jax" / name, table, row)
-    knobs = tmp_path / "bert_jax" / "config" / "data_knobs.py"
-    for old, new in NAMED.get(what, {}).items():
-        declared = knobs.read_text()
-        assert declared.count(old) == 1
-        knobs.write_text(declared.replace(old, new))
-    for path, text in files.items():
-        with (tmp_path / "bert_jax" / path).open("a") as file:  # or at the end of one
-            file.write(text.lstrip("\n") if file.tell() == 0 else text)
-    path = os.pathsep.join([str(tmp_path), str(PACKAGE.parent)])
-    env = {**os.environ, "PYTHONPATH": path}
-    check = f"import bert_jax; assert bert_jax.__file__.startswith({str(tmp_path)!r})\n" + check
-    done = subprocess.run(
-        [sys.executable, "-c", check], env=env, cwd=tmp_path, capture_output=True, text=True
-    )
+def test_adding_takes_one_file_or_one_row(tmp_path):
+    """Nothing else is touched, and a process that has the copy checks all that was added."""
+    package = tmp_path / "bert_jax"
+    shutil.copytree(ROOT / "bert_jax", package, ignore=shutil.ignore_patterns("__pycache__"))
+    declared = package / "config" / "data_knobs.py"
+    for added in ADDED:
+        file, table = added.table.split()
+        lines = (package / file).read_text().splitlines()
+        starts = (f"{table} = ", f"{table}: ")
+        begin = next(i for i, line in enumerate(lines) if line.startswith(starts))
+        end = next(i for i in range(begin, len(lines)) if lines[i].startswith("}"))
+        lines.insert(end, f"    {added.row}")
+        (package / file).write_text("\n".join(lines) + "\n")
+        for old, new in added.named:
+            knobs = declared.read_text()
+            assert knobs.count(old) == 1, old
+            declared.write_text(knobs.replace(old, new))
+        path, code = added.code
+        if path:
+            with (package / path).open("a") as target:
+                target.write(code)
+    check = BEGIN + "".join(added.check for added in ADDED)
+    variables = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+    (tmp_path / "check.py").write_text(check)
+    words = [sys.executable, "check.py"]
+    done = subprocess.run(words, env=variables, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

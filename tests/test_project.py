@@ -1,84 +1,81 @@
-"""What contributors are given: the recipes, the site and the workflows name what is there."""
+"""What contributors are given: recipes, glossary, site and workflows name what is there."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
-import pytest
 import yaml
 
 import bert_jax
+from tests.texts import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 RECIPES = (ROOT / "CONTRIBUTING.md").read_text()
+MAKEFILE = (ROOT / "Makefile").read_text()
+PACKAGE = ROOT / "bert_jax"
 
 
-def _leaves(tree: object) -> list[str]:
+def list_leaves(tree: object) -> list[str]:
     """List the texts of nested lists and mappings."""
     if isinstance(tree, dict):
         tree = list(tree.values())
     if isinstance(tree, list):
-        return [leaf for branch in tree for leaf in _leaves(branch)]
+        return [leaf for branch in tree for leaf in list_leaves(branch)]
     return [str(tree)]
 
 
 def test_site_contents_name_files():
-    pages = _leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
+    pages = list_leaves(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"])
     assert "README.md" in pages
     assert [page for page in pages if not (ROOT / page).is_file()] == []
 
 
-@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
-def test_workflow_calls_make_targets(workflow):
-    """A workflow runs nothing that a person cannot run by make."""
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
-    lines = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
-    assert lines
-    for line in lines:
-        program, *words = re.sub(r"\$\{\{.*?\}\}", "", line).split()
-        assert program == "make"
-        called = {word for word in words if "=" not in word}
-        assert called
-        assert called <= targets
-
-
-def test_workflows_run_quick_slow_and_wheel():
-    called = " ".join(re.findall(r"run: make (.*)", "".join(map(Path.read_text, WORKFLOWS))))
-    assert {"lint", "test", "test-all", "test-gpu", "docs", "wheel"} <= set(called.split())
+def test_workflows_call_make_targets():
+    """A workflow runs nothing that a person cannot run by make, and each level of tests."""
+    targets = set(re.findall(r"^([a-z-]+):", MAKEFILE, re.MULTILINE))
+    called = set()
+    for workflow in WORKFLOWS:
+        jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+        for line in (step["run"] for job in jobs for step in job["steps"] if "run" in step):
+            program, *words = re.sub(r"\$\{\{.*?\}\}", "", line).split()
+            assert program == "make"
+            called |= {word for word in words if "=" not in word}
+    assert {"lint", "test", "test-all", "test-gpu", "docs", "wheel"} <= called <= targets
 
 
 def test_recipes_name_files_that_exist():
+    """A name without a folder is a file of the folder that its recipe is about."""
     named = set(re.findall(r"`([\w./-]*\w\.(?:py|md|js))`", RECIPES))
     named |= set(re.findall(r"\b((?:tests|experiments|configs)/[\w/]+\.(?:py|md))\b", RECIPES))
-    own = {"NAME.py", "nsp.py", "base.py", "distilbert.py"}  # of the folder of their recipe
-    own |= {"hub.py", "card.py", "tf1.py", "huggingface.py", "export.py"}
-    own |= {"model_knobs.py", "data_knobs.py", "run_knobs.py", "study.py"}
-    real = {name for name in named - own if "NAME" not in name}
-    missing = [n for n in real if not any((ROOT / p / n).exists() for p in (".", "bert_jax"))]
+    real = {name for name in named if "NAME" not in name and name != "study.py"}
     assert len(real) > 30
-    assert missing == []
-    for name in own - {"NAME.py", "study.py"}:
-        assert list((ROOT / "bert_jax").rglob(name)), name
+    missing = [name for name in real if not (ROOT / name).exists()]
+    assert [name for name in missing if not any(PACKAGE.rglob(name))] == []
 
 
 def test_rooms_name_their_tests():
-    table = re.findall(r"^\| (`[^|]*) \| (`[^|]*`) \|$", RECIPES, re.MULTILINE)
-    rooms = [
-        room for rooms, tests in table if "/" not in rooms for room in re.findall(r"\w+", rooms)
-    ]
-    tests = [
-        test for rooms, tests in table if "/" not in rooms for test in re.findall(r"\w+", tests)
-    ]
-    folders = {path.parent.name for path in (ROOT / "bert_jax").glob("*/__init__.py")}
-    assert set(rooms) == folders
+    rows = re.findall(r"^\| (`[^|]*) \| (`[^|]*`) \|$", RECIPES, re.MULTILINE)
+    rooms, tests = (
+        {name for row in rows if "/" not in row[0] for name in re.findall(r"\w+", row[column])}
+        for column in (0, 1)
+    )
+    assert rooms == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
     assert {f"test_{test}.py" for test in tests} - there == set()
 
 
-def test_version_is_said_alike_everywhere():
+def test_glossary_is_short_and_names_what_is_there():
+    terms, answers = (PACKAGE / "GLOSSARY.md").read_text().split("## Where")
+    rows = re.findall(r"^\| \*\*(.+)", terms, re.M)
+    assert 20 <= len(rows) <= 30
+    assert all(len(row.split(" | ")) == 3 for row in rows)
+    named = re.findall(r"\? \| `([\w/.]+)`(?:, `(\w+)`)? \|$", answers, re.M)
+    assert len(named) == len(re.findall(r"^\| Where|^\| What", answers, re.M)) == 10
+    for file, name in named:
+        assert name in (PACKAGE / file).read_text(), file
+
+
+def test_version_is_the_same_everywhere():
     newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert newest is not None
@@ -87,7 +84,7 @@ def test_version_is_said_alike_everywhere():
 
 def test_commit_checks_call_what_make_lint_calls():
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
-    lint = (ROOT / "Makefile").read_text().partition("\nlint:")[2].partition("\n\n")[0]
+    lint = MAKEFILE.partition("\nlint:")[2].partition("\n\n")[0]
     entries = {hook["id"]: hook["entry"].removeprefix(".venv/bin/") for hook in hooks}
     assert f"$(BIN)/{entries['docstrings']}" in lint
     for tool in ("format", "lint"):

@@ -43,34 +43,28 @@ def test_old_run_is_evaluated_and_exported_as_it_was(old, capfd):
     for name in ("mlm_loss", "nsp_loss", "mlm_accuracy"):
         assert scores[name] == pytest.approx(written[f"eval/validation/{name}"], rel=TOLERANCE)
     assert cli.execute(["export", "--model=run", "--output=exported"]) == 0
-    assert cli.execute(["import", "--model=exported", "--output=imported"]) == 0
-    words = ["evaluate", "--model=imported", "--config=config.py", "--output=imported.json"]
-    assert cli.execute(words) == 0
-    again = json.loads(Path("imported.json").read_text())["pretrain"]
-    assert again["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-5)
 
 
 def test_old_run_goes_on_and_trains_as_it_did(old, capfd):
-    """From its first checkpoint to its end, and from its end to more updates.
+    """From its first checkpoint to its end.
 
     With other tables of Unicode the corpus is prepared anew, and the run is refused by name.
     """
     shutil.rmtree("run/checkpoints/8")
-    words = ["train", "--config=config.py", "--workdir=run"]
+    code = cli.execute(["train", "--config=config.py", "--workdir=run"])
+    said = capfd.readouterr().err
     if unicodedata.unidata_version != UNICODE:
-        assert cli.execute(words) == 2
-        assert "error: run was trained on another corpus" in capfd.readouterr().err
+        assert code == 2
+        assert "error: run was trained on another corpus" in said
         return
-    assert cli.execute(words) == 0
-    assert "resuming run at step 4" in capfd.readouterr().err
+    assert code == 0
+    assert "resuming run at step 4" in said
+    assert "preparing" not in said
     new, written = read_lines(old), read_lines(FOLDER)
     assert new.keys() == written.keys()
     for step in (5, 8):
         for name in ("train/loss", "train/grad_norm", "train/masked_fraction"):
             assert new[step][name] == pytest.approx(written[step][name], rel=TOLERANCE), name
-    assert cli.execute([*words, "--config.steps=10", "--allow-change=steps"]) == 0
-    assert max(read_lines(old)) == 10
-    assert "preparing" not in capfd.readouterr().err
 
 
 def test_old_study_is_reported_with_its_numbers(old, capfd):
@@ -87,9 +81,8 @@ def test_old_study_is_reported_with_its_numbers(old, capfd):
 def test_page_numbers_are_those_of_the_files(old, capfd):
     """Scores of the last step, and mean, least and largest of each share of the ledger."""
     assert cli.execute(["report", "run"]) == 0
-    page = re.sub(
-        r"(?s)<(script|style|svg).*?</\1>|<[^>]+>", " ", Path("run/report.html").read_text()
-    )
+    tags = r"(?s)<(script|style|svg).*?</\1>|<[^>]+>"
+    page = re.sub(tags, " ", Path("run/report.html").read_text())
     lines = read_lines(FOLDER)
     last = lines[max(lines)]
     for name in ("mlm_loss", "unigram_loss", "nsp_loss"):

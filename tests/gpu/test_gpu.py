@@ -29,6 +29,7 @@ pytestmark = pytest.mark.skipif(
 )
 # The sum of a gradient over equal tokens has a fixed order only with this flag.
 SAME_BITS = "--xla_gpu_deterministic_ops=true"
+SURE = ("model.dropout=0", "model.attention_dropout=0")  # what is drawn differs between programs
 ROWS, LENGTH, HEADS, WIDTH = 4, 256, 2, 64
 FORMS = {
     "all": {},
@@ -60,17 +61,19 @@ def run_command(*words: object, **settings: str) -> str:
     return out
 
 
-def train(base: Path, workdir: Path, *knobs: str, **settings: str) -> list[dict]:
-    """Train for 12 updates; return the lines of metrics.jsonl."""
+def train(base: Path, workdir: Path, *knobs: str, **settings: str) -> list[float]:
+    """Train for 12 updates; return their losses."""
     common = ("steps=12", "logging.every=1", "checkpoints.every=6", "evals.validation.every=12")
-    flags = [f"--config.{knob}" for knob in (*common, *knobs)]
-    run_command("train", f"--config={base}", f"--workdir={workdir}", *flags, **settings)
-    return outcomes.metrics(workdir)
+    flags = [f"--config={base}", f"--workdir={workdir}", *set_knobs(*common, *knobs)]
+    run_command("train", *flags, **settings)
+    losses = outcomes.logged(workdir, "loss")
+    assert len(losses) == 12
+    return losses
 
 
-def list_losses(lines: list[dict]) -> list[float]:
-    """List the training losses of all updates."""
-    return [line["train/loss"] for line in lines if "train/loss" in line]
+def set_knobs(*knobs: str) -> list[str]:
+    """Return the flags that set knobs."""
+    return [f"--config.{knob}" for knob in knobs]
 
 
 def make_operands() -> np.ndarray:
@@ -117,25 +120,23 @@ def test_backend_equals_the_cpu_einsum(name, dtype, form):
 
 
 def test_float32_updates_equal_those_of_the_cpu(base, tmp_path):
-    knobs = ("model.dtype=float32", "model.dropout=0", "model.attention_dropout=0")
+    knobs = ("model.dtype=float32", *SURE)
     exact = {"JAX_DEFAULT_MATMUL_PRECISION": "highest"}
     found = train(base, tmp_path / "here", *knobs, **exact)
     expected = train(base, tmp_path / "cpu", *knobs, platform="cpu", **exact)
-    np.testing.assert_allclose(list_losses(found), list_losses(expected), rtol=1e-4)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
 
 
 def test_bfloat16_updates_stay_near_the_cpu(base, tmp_path):
-    knobs = ("model.dropout=0", "model.attention_dropout=0")
-    found = train(base, tmp_path / "here", "model.dtype=bfloat16", *knobs)
-    expected = train(base, tmp_path / "cpu", "model.dtype=float32", *knobs, platform="cpu")
-    np.testing.assert_allclose(list_losses(found), list_losses(expected), rtol=2e-2)
+    found = train(base, tmp_path / "here", "model.dtype=bfloat16", *SURE)
+    expected = train(base, tmp_path / "cpu", "model.dtype=float32", *SURE, platform="cpu")
+    np.testing.assert_allclose(found, expected, rtol=2e-2)
 
 
 def test_pmap_gives_the_losses_of_jit(base, tmp_path):
-    knobs = ("model.dropout=0", "model.attention_dropout=0")
-    jit = train(base, tmp_path / "jit", *knobs)
-    pmap = train(base, tmp_path / "pmap", "parallel.step=pmap", *knobs)
-    np.testing.assert_allclose(list_losses(pmap), list_losses(jit), rtol=1e-4)
+    jit = train(base, tmp_path / "jit", *SURE)
+    pmap = train(base, tmp_path / "pmap", "parallel.step=pmap", *SURE)
+    np.testing.assert_allclose(pmap, jit, rtol=1e-4)
 
 
 def test_killed_run_resumes_to_the_same_bits(base, tmp_path):
@@ -149,13 +150,8 @@ def test_killed_run_resumes_to_the_same_bits(base, tmp_path):
 
 
 def test_stop_signal_saves_and_exits_with_75(base, tmp_path):
-    knobs = (
-        "steps=1000000",
-        "checkpoints.every=1000000",
-        "checkpoints.at=10",
-        "evals.validation.every=1000000",
-    )
-    flags = [f"--config.{knob}" for knob in knobs]
+    never = ("steps", "checkpoints.every", "evals.validation.every")
+    flags = set_knobs("checkpoints.at=10", *(f"{knob}=1000000" for knob in never))
     folder = tmp_path / "run" / "checkpoints"
     process = start_command("train", f"--config={base}", f"--workdir={tmp_path / 'run'}", *flags)
     try:
@@ -171,34 +167,29 @@ def test_stop_signal_saves_and_exits_with_75(base, tmp_path):
 
 
 def test_runs_of_one_program_equal_single_runs(base, tmp_path):
-    knobs = ("steps=12", "model.dropout=0", "model.attention_dropout=0", "logging.every=1")
-    flags = [f"--config.{knob}" for knob in knobs]
+    flags = set_knobs("steps=12", "logging.every=1", *SURE)
     sweep = ("study", "sweep", f"--config={base}", "--axis", "masking.rate=0.15,0.4", "--seeds=2")
     for fuse in ("4", "never"):
         run_command(*sweep, f"--workdir={tmp_path / fuse}", f"--fuse={fuse}", "--jobs=1", *flags)
     cells = sorted(path.name for path in (tmp_path / "4" / "cells").iterdir())
     assert len(cells) == 4
     for cell in cells:
-        together, alone = (
-            list_losses(outcomes.metrics(tmp_path / fuse / "cells" / cell))
-            for fuse in ("4", "never")
-        )
+        folders = [tmp_path / fuse / "cells" / cell for fuse in ("4", "never")]
+        together, alone = (outcomes.logged(folder, "loss") for folder in folders)
         np.testing.assert_allclose(together, alone, rtol=1e-3)
 
 
 def test_plan_tells_the_peak_memory_of_a_run(base, tmp_path):
     shape = ("batch_size=256", "sequence_length=128", "model.layers=4", "model.hidden=256")
-    flags = [f"--config.{knob}" for knob in shape]
-    run_command(
-        "plan", f"--config={base}", "--target=here", f"--output={tmp_path / 'plan.json'}", *flags
-    )
-    peak = json.loads((tmp_path / "plan.json").read_text())["peak_bytes"]
-    lines = train(base, tmp_path / "run", *shape, XLA_PYTHON_CLIENT_PREALLOCATE="false")
-    assert len(list_losses(lines)) == 12
+    file = tmp_path / "plan.json"
+    words = ("plan", f"--config={base}", "--target=here", f"--output={file}")
+    run_command(*words, *set_knobs(*shape))
+    peak = json.loads(file.read_text())["peak_bytes"]
+    train(base, tmp_path / "run", *shape, XLA_PYTHON_CLIENT_PREALLOCATE="false")
     if PLACE == "cpu":  # which counts no memory
         return
-    last = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
-    used = [json.loads(line).get("train/device_memory_bytes", 0) for line in last]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    used = [json.loads(line).get("train/device_memory_bytes", 0) for line in lines]
     assert 0.7 * peak < max(used) < 1.3 * peak
 
 

@@ -4,7 +4,7 @@
 
 Each is a folder `models/NAME` of at most 200 kB: 2 layers of 32 (ModernBERT 3, with windows of 8
 in the first and last but one), 64 positions, weights in float16. The vocabulary of all but two is
-`models/vocab.txt`, which `bert-jax prepare` made of the text of `tests/scenarios.py`. RoBERTa and
+`models/vocab.txt`, which `bert-jax prepare` made of the text of `inputs.py`. RoBERTa and
 ModernBERT have a byte-level BPE of that text.
 """
 
@@ -19,7 +19,7 @@ import torch
 import transformers
 from tokenizers import ByteLevelBPETokenizer
 
-from tests.scenarios import write_inputs
+from tests.net.inputs import write_inputs
 
 ROOT = Path(__file__).resolve().parents[2]
 MODELS = Path(__file__).parent / "models"

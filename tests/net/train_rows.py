@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.net.commands import ROOT, Result, make_environment, run_commands
+from tests.net.inputs import write_inputs
 from tests.net.rows import BASE, MODELS, command
-from tests.scenarios import write_inputs
 
 # Parts of the names of measured numbers.
 VARYING = ("second", "wait", "memory", "mfu", "flops")

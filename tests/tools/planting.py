@@ -221,13 +221,14 @@ def choose(root: Path, count: int, seed: int) -> list[Mutant]:
     return chosen
 
 
-def read_bugs(root: Path, table: Path = BUGS) -> list[Mutant]:
-    """Return the bugs that tests plant by hand, as changes of the package's text.
+def read_bugs(root: Path, only: str = "") -> list[Mutant]:
+    """Return the bugs that tests plant by hand, or `only` one, as changes of the package's text.
 
     Rows of one name are one bug. `before` stands in the file once.
     """
-    with table.open(newline="") as file:
-        groups = itertools.groupby(list(csv.DictReader(file)), key=lambda row: row["name"])
+    with BUGS.open(newline="") as file:
+        table = [row for row in csv.DictReader(file) if only in ("", row["name"])]
+    groups = itertools.groupby(table, key=lambda row: row["name"])
     bugs = []
     for name, rows in groups:
         edits = []
