@@ -1,8 +1,8 @@
 """What holds for each training row: its numbers, on any devices, after a kill, fused, exported.
 
-A row of the table is a training row, a test a column. `make test` has the numbers of QUICK and the
-other columns of FEW; all other places of the table are slow. A fixture computes a column: it finds
-all rows that this session tests in one process.
+A row of the table is a training row, a test a column. `make test` has the numbers of ALONE on one
+device, and of FEW on two devices with the other columns; all other places of the table are slow. A
+fixture computes columns: it finds all rows that this session tests in one process.
 """
 
 from __future__ import annotations
@@ -25,17 +25,15 @@ from tests.net.rows import ROWS, command
 from tests.net.train_rows import VARYING, Numbers, Trained, read_numbers, train, write_folder
 
 FROZEN = golden.read("training")
-FEW = ("nsp", "packing", "spans", "replaced_generator")
-QUICK = (
-    *FEW,
-    "predict_more",
-    "causal",
-    "accumulation",
-    "lamb",
-    "classify",
-)
 LAYOUTS = ("parallel.data=2", "parallel.fsdp=2", "parallel.step=pmap")
-QUICK_LAYOUTS = dict(zip(FEW, (*LAYOUTS, LAYOUTS[0]), strict=True))
+# On two devices, where other columns begin with what a row has trained.
+FEW = {
+    "nsp": LAYOUTS[0],
+    "packing": LAYOUTS[1],
+    "spans": LAYOUTS[2],
+    "replaced_generator": LAYOUTS[0],
+}
+ALONE = ("predict_more", "causal", "accumulation", "lamb", "classify")
 
 
 def rows(quick: tuple[str, ...]) -> pytest.MarkDecorator:
@@ -51,6 +49,11 @@ def choose(request: pytest.FixtureRequest, fixture: str) -> list[str]:
     return sorted({i.callspec.params["name"] for i in own if fixture in i.fixturenames})
 
 
+def spell(name: str) -> str:
+    """Return the row on two devices, as `rows.command` reads it."""
+    return f"{name}:{FEW.get(name, LAYOUTS[0])}"
+
+
 def differences(name: str, found: Numbers) -> list[str]:
     """Return what differs from the row's frozen numbers."""
     return golden.find_differences(FROZEN[name], found, ROWS[name].tolerance)
@@ -63,37 +66,29 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+# --- one device -----------------------------------------------------------------------------------
+
+
 @pytest.fixture(scope="module")
-def ended(folder: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str], Result]:
-    """Kill, train, resume, export and import rows in one process: results by column and row."""
+def alone(folder: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str], Result]:
+    """Train rows on one device, alone and fused, in one process: results by column and row."""
     commands = {("trained", row): command(row, f"runs/{row}") for row in choose(request, "trained")}
-    saving = {
-        row: command(f"{row}:checkpoints.every=4", f"killed/{row}")
-        for row in choose(request, "resumed")
-    }
-    commands |= {("resumed", row): words for row, words in saving.items()}
-    for row in choose(request, "exchanged"):
-        commands |= list_exchange(row)
-    results = run_commands(
-        folder, [*commands.values()], make_environment(folder), kill=[*saving.values()]
-    )
+    commands |= {("fused", row): sweep(row) for row in choose(request, "fused")}
+    results = run_commands(folder, [*commands.values()], make_environment(folder))
     return dict(zip(commands, results, strict=True))
 
 
 @pytest.fixture(scope="module")
-def trained(folder: Path, ended: dict[tuple[str, str], Result]) -> dict[str, Trained]:
-    found = {row: result for (column, row), result in ended.items() if column == "trained"}
+def trained(folder: Path, alone: dict[tuple[str, str], Result]) -> dict[str, Trained]:
+    found = {row: result for (column, row), result in alone.items() if column == "trained"}
     return {row: Trained(result, folder / "runs" / row) for row, result in found.items()}
-
-
-# --- the numbers ----------------------------------------------------------------------------------
 
 
 def test_every_row_is_frozen():
     assert sorted(FROZEN) == sorted(ROWS)
 
 
-@rows(QUICK)
+@rows(ALONE)
 def test_row_gives_the_frozen_numbers(trained, name):
     """With the flags of the tests, which round a little otherwise."""
     assert differences(name, trained[name].read_numbers()) == []
@@ -113,7 +108,7 @@ def test_row_is_the_same_with_the_flags_of_users(as_users, name):
     assert differences(name, as_users[name].read_numbers()) == []
 
 
-@rows(QUICK)
+@rows(ALONE)
 def test_row_compiles_nothing_after_two_updates(trained, name):
     """A program is compiled for the first update or for an evaluation."""
     row = trained[name]
@@ -123,6 +118,27 @@ def test_row_compiles_nothing_after_two_updates(trained, name):
     late = {count for count in row.result.compiled if count > 2}
     assert 0 in row.result.compiled
     assert [count for count in late if not evaluated & {count - 1, count, count + 1}] == []
+
+
+def sweep(name: str) -> list[str]:
+    """Return the command that trains a row together with one of another learning rate."""
+    words = command(name, f"sweeps/{name}")
+    rate = next((w for w in words if w.startswith("--config.optim.learning_rate=")), "=2e-3")
+    axis = f"--axis=optim.learning_rate={rate.rpartition('=')[2]},5e-4"
+    return ["study", "sweep", *words[1:], axis, "--seeds=1", "--fuse=2", "--jobs=1"]
+
+
+@pytest.fixture(scope="module")
+def fused(alone: dict[tuple[str, str], Result]) -> dict[str, Result]:
+    return {row: result for (column, row), result in alone.items() if column == "fused"}
+
+
+@rows(("nsp",))
+def test_row_fused_is_the_row_alone(fused, folder, name):
+    assert fused[name].code == 0, fused[name].stderr
+    cells = [read_numbers(path) for path in sorted((folder / "sweeps" / name / "cells").iterdir())]
+    assert len(cells) == 2
+    assert min((differences(name, cell) for cell in cells), key=len) == []
 
 
 def test_a_difference_is_found():
@@ -138,31 +154,51 @@ def test_a_difference_is_found():
     assert golden.find_differences([2e-3], [2.01e-3], 2e-5) != []  # such as a learning rate
 
 
-# --- devices --------------------------------------------------------------------------------------
+# --- two devices ----------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def on_two_devices(folder: Path, request: pytest.FixtureRequest) -> dict[str, Trained]:
-    items = [i for i in request.session.items if request.fixturename in i.fixturenames]
-    asked = [item.callspec.params for item in items]
-    return train(folder, [f"{one['name']}:{one['layout']}" for one in asked], devices=2)
+def ended(folder: Path, request: pytest.FixtureRequest) -> dict[tuple[str, str], Result]:
+    """Kill, train, resume, export and import on two devices, in one process.
+
+    Results are by column and row, and for the first column by row and layout.
+    """
+    items = [i for i in request.session.items if i.path == request.path and hasattr(i, "callspec")]
+    names = [
+        f"{item.callspec.params['name']}:{item.callspec.params['layout']}"
+        for item in items
+        if "layout" in item.callspec.params
+    ]
+    names += [spell(row) for row in choose(request, "on_two_devices") if f"{row}:" not in names]
+    commands = {("trained", n): command(n, f"runs/{n}") for n in dict.fromkeys(names)}
+    saving = {
+        row: command(f"{spell(row)}:checkpoints.every=4", f"killed/{row}")
+        for row in choose(request, "resumed")
+    }
+    commands |= {("resumed", row): words for row, words in saving.items()}
+    for row in choose(request, "exchanged"):
+        commands |= list_exchange(row)
+    environment = make_environment(folder, devices=2)
+    results = run_commands(folder, [*commands.values()], environment, kill=[*saving.values()])
+    return dict(zip(commands, results, strict=True))
+
+
+@pytest.fixture(scope="module")
+def on_two_devices(folder: Path, ended: dict[tuple[str, str], Result]) -> dict[str, Trained]:
+    found = {row: result for (column, row), result in ended.items() if column == "trained"}
+    return {row: Trained(result, folder / "runs" / row) for row, result in found.items()}
 
 
 @pytest.mark.parametrize(
     ("name", "layout"),
     [
-        pytest.param(
-            *(name, layout), marks=() if QUICK_LAYOUTS.get(name) == layout else pytest.mark.slow
-        )
+        pytest.param(*(name, layout), marks=() if FEW.get(name) == layout else pytest.mark.slow)
         for name in ROWS
         for layout in LAYOUTS
     ],
 )
 def test_row_is_the_same_on_two_devices(on_two_devices, name, layout):
     assert differences(name, on_two_devices[f"{name}:{layout}"].read_numbers()) == []
-
-
-# --- a kill inside a save -------------------------------------------------------------------------
 
 
 def read_steps(workdir: Path) -> dict[int, dict[str, float]]:
@@ -182,40 +218,22 @@ def resumed(ended: dict[tuple[str, str], Result]) -> dict[str, Result]:
     return {row: result for (column, row), result in ended.items() if column == "resumed"}
 
 
-@rows(FEW)
-def test_row_killed_in_a_save_resumes_its_bits(trained, resumed, folder, name):
+@rows((*FEW,))
+def test_row_killed_in_a_save_resumes_its_bits(on_two_devices, resumed, folder, name):
     assert resumed[name].code == 0, resumed[name].stderr
-    assert read_steps(folder / "killed" / name) == read_steps(trained[name].workdir)
+    whole = on_two_devices[spell(name)].workdir
+    assert read_steps(folder / "killed" / name) == read_steps(whole)
 
 
 # --- next to others -------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def fused(folder: Path, request: pytest.FixtureRequest) -> dict[str, Result]:
-    """Train each row together with one of another learning rate, as a sweep."""
-    names, commands = choose(request, "fused"), []
-    for name in names:
-        words = command(name, f"sweeps/{name}")
-        rate = next((w for w in words if w.startswith("--config.optim.learning_rate=")), "=2e-3")
-        axis = f"--axis=optim.learning_rate={rate.rpartition('=')[2]},5e-4"
-        commands.append(["study", "sweep", *words[1:], axis, "--seeds=1", "--fuse=2", "--jobs=1"])
-    return dict(zip(names, run_commands(folder, commands, make_environment(folder)), strict=True))
-
-
-@rows(FEW[:1])
-def test_row_fused_is_the_row_alone(fused, folder, name):
-    assert fused[name].code == 0, fused[name].stderr
-    cells = [read_numbers(path) for path in sorted((folder / "sweeps" / name / "cells").iterdir())]
-    assert len(cells) == 2
-    assert min((differences(name, cell) for cell in cells), key=len) == []
-
-
-@rows(FEW)
-def test_padded_neighbour_changes_nothing(trained, name):
+@rows((*FEW,))
+def test_padded_neighbour_changes_nothing(on_two_devices, name):
     """A text has the same vectors next to a longer one, behind which it is padded."""
-    assert trained[name].result.code == 0, trained[name].result.stderr
-    model = bert_jax.load(trained[name].workdir)
+    row = on_two_devices[spell(name)]
+    assert row.result.code == 0, row.result.stderr
+    model = bert_jax.load(row.workdir)
     text, longer = TEXTS
     (alone,), (beside, _) = model.hidden_states([text]), model.hidden_states([text, longer])
     np.testing.assert_allclose(beside, alone, rtol=2e-5, atol=2e-5)
@@ -248,7 +266,7 @@ def list_exchange(name: str) -> dict[tuple[str, str], list[str]]:
     """Return commands that export a row, import that, and evaluate both on the row's text."""
     config, *knobs = command(name, "")[1:]
     read = re.compile(r"--config\.(corpus|evals|examples|pairs|sequence_length)\b")
-    run, exported, imported = f"--model=runs/{name}", f"exported/{name}", f"imported/{name}"
+    run, exported, imported = f"--model=runs/{spell(name)}", f"exported/{name}", f"imported/{name}"
     data = [config, *filter(read.match, knobs)]
     commands = [
         ["export", run, f"--output={exported}"],
@@ -261,13 +279,13 @@ def list_exchange(name: str) -> dict[tuple[str, str], list[str]]:
 
 @pytest.fixture(scope="module")
 def exchanged(
-    trained: dict[str, Trained], ended: dict[tuple[str, str], Result]
+    on_two_devices: dict[str, Trained], ended: dict[tuple[str, str], Result]
 ) -> dict[str, list[Result]]:
     names = {name for column, name in ended if column in EXCHANGE}
     return {name: [ended[column, name] for column in EXCHANGE] for name in names}
 
 
-@rows(FEW)
+@rows((*FEW,))
 def test_row_is_exported_whole_or_refused(exchanged, folder, name):
     """The export, evaluated on the row's text, has the row's numbers."""
     results = exchanged[name]
