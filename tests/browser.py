@@ -23,7 +23,7 @@ LAUNCHER = (
     "import os, sys; read, write = map(int, sys.argv[1:3]); "
     "os.dup2(read, 3); os.dup2(write, 4); os.execv(sys.argv[3], sys.argv[3:])"
 )
-SIZES = [(1400, False), (420, False), (1400, True), (420, True)]  # width, and whether it is dark
+SIZES = [(1400, False), (420, True)]  # width, and whether it is dark
 FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "about:blank")
 KEYS = {"Enter": 13}
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from xml.etree import ElementTree
 
 import pytest
-from matplotlib import image
 
 from bert_jax.reporting import files
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.palette import LIGHT
-from tests.reporting.kinds import EMPTY, FIGURES, HEAT
+from tests.reporting.kinds import EMPTY, FIGURES
 
 
 def test_figures_without_values_make_no_file(tmp_path):
@@ -30,16 +27,6 @@ def test_files_name_their_source_and_do_not_change(tmp_path):
     assert [path.read_bytes() for path in written] == before
     root = ElementTree.fromstring(before[1])
     assert "loss (nats)" in [text.text for text in root.findall(".//{*}text")]
-
-
-def test_png_has_the_shades_of_a_matrix(tmp_path):
-    (written,) = files.write_figures(tmp_path / "f", [HEAT], kinds=("png",))
-    pixels = (image.imread(written)[:, :, :3] * 255).round().astype(int)
-    seen = {tuple(pixel) for pixel in pixels.reshape(-1, 3)}
-    shade = [int(part, 16) for part in re.findall("..", LIGHT["shade"][1:])]
-    for strength in (0.55, 0.275, 0.0):
-        colour = [255 + strength * (part - 255) for part in shade]
-        assert any(max(abs(a - b) for a, b in zip(colour, one, strict=True)) < 2 for one in seen)
 
 
 @pytest.mark.fault(18)

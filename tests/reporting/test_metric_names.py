@@ -29,22 +29,10 @@ def list_measures() -> set[str]:
     }
 
 
-@pytest.mark.parametrize("name", sorted(list_measures()))
-def test_every_measure_has_a_name_and_a_meaning(name):
-    meaning = metric_names.meaning(name)
-    assert meaning.endswith(".")
-    assert len(meaning) < 250
-    assert "_" not in metric_names.pretty(name)
-
-
-def test_rows_are_whole():
-    endings = [row.ending for row in metric_names.TABLE]
-    assert len(set(endings)) == len(endings) > 50
-    for row in metric_names.TABLE:
-        assert row.better in ("lower", "higher", "")
-        assert bool(row.baseline) == bool(row.baseline_words)
-        assert not row.baseline or metric_names.meaning(row.baseline)
-        assert not row.meaning or row.meaning.endswith(".")
+def test_every_measure_has_a_name_and_a_meaning():
+    for name in list_measures():
+        assert metric_names.meaning(name).endswith("."), name
+        assert "_" not in metric_names.pretty(name)
 
 
 @pytest.mark.parametrize(
@@ -81,9 +69,6 @@ def test_baselines_and_counts_are_no_results():
     assert metric_names.baselines("span_loss") == ([], "")
 
 
-# --- numbers --------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("value", "percent", "text"),
     [
@@ -101,16 +86,13 @@ def test_numbers_are_written_as_people_do(value, percent, text):
     assert formats.number(value, percent).replace(formats.SPACE, " ") == text
 
 
-@given(st.floats(1, 1e14))
-def test_large_numbers_are_no_powers_of_ten(value):
-    rounded = formats.rounded(value, 2)
-    for text in (formats.number(value), formats.exact(value), rounded):
-        assert re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?", text)
-    assert float(rounded.replace(",", "")) == pytest.approx(value, rel=0.05)
-
-
-@given(st.floats(-1e300, 1e300, allow_nan=False))
-def test_exact_numbers_have_six_digits(value):
+@given(st.floats(-1e14, 1e14, allow_nan=False))
+def test_exact_numbers_have_six_digits_and_commas(value):
     assert float(formats.exact(value).replace(",", "")) == pytest.approx(value, rel=1e-5)
     share = formats.exact(value, True).removesuffix(f"{formats.SPACE}%")
-    assert float(share) == pytest.approx(100 * value, rel=1e-5)
+    assert float(share.replace(",", "")) == pytest.approx(100 * value, rel=1e-5)
+    if abs(value) >= 1:  # no powers of ten
+        rounded = formats.rounded(abs(value), 2)
+        for text in (formats.number(abs(value)), formats.exact(abs(value)), rounded):
+            assert re.fullmatch(r"\d{1,3}(,\d{3})*(\.\d+)?", text)
+        assert float(rounded.replace(",", "")) == pytest.approx(abs(value), rel=0.05)

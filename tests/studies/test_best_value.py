@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import re
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies import scaling
 from bert_jax.studies.definition import Budget, Comparison, Suite
 from bert_jax.studies.report import best_value
 from bert_jax.studies.report.best_value import Best
-from bert_jax.studies.report.blocks import Table, find_figures, render_markdown
+from bert_jax.studies.report.blocks import Table, find_figures
 from bert_jax.studies.report.view import View
 from tests.studies.views import LOSS, build_view
 from tests.study_workdir import masking_rate
@@ -48,7 +44,8 @@ def read_table(table: Table) -> dict[str, list[int]]:
 
 
 def test_report_has_the_planted_best_rates(view):
-    best = fit(view)[0]
+    """At equal FLOPs they are the same: a budget changes nothing in the planted study."""
+    best, by_flops = fit(view)
     table, trend, detail = best.describe()
     found = read_table(table)
     for size, planted in PLANTED.items():
@@ -61,35 +58,6 @@ def test_report_has_the_planted_best_rates(view):
     without = read_table(detail.blocks[1])
     for size, planted in PLANTED.items():
         assert all(abs(value - planted) <= 3 for value in without[size])
-
-
-def test_trend_has_intervals_over_seeds(view):
-    """Each seed is fitted alone, and the exponents have a t interval."""
-    runs = [
-        scaling.Run(
-            float(one.parameters),
-            one.entry.values["budget"],
-            one.entry.values["masking.rate"],
-            one.entry.seed,
-            one.metrics[LOSS],
-        )
-        for one in view.results
-    ]
-    alone = [scaling.fit([run for run in runs if run.seed == seed]) for seed in range(3)]
-    rows = fit(view)[0].describe()[1].rows
-    for row, what in zip(rows, ("over_budget", "over_size"), strict=True):
-        each = np.array([getattr(fitted, what).estimate for fitted in alone])
-        half = stats.t.ppf(0.975, 2) * each.std(ddof=1) / math.sqrt(3)
-        factor, low, high = 2 ** (each.mean() + np.array([0, -half, half]))
-        assert "".join(row[2]) == f"{factor:.2f} ({low:.2f} to {high:.2f})"
-    assert [row[0] for row in rows] == ["tokens", "parameters"]
-
-
-def test_best_rates_at_equal_flops_are_the_same(view):
-    """A budget changes nothing in the planted study."""
-    by_tokens, by_flops = fit(view)
-    assert (by_tokens.kind, by_flops.kind) == ("tokens", "flops")
-    assert render_markdown(by_flops.describe()).startswith("At equal FLOPs, the best masking rate")
     (chart,) = find_figures(by_flops.describe()).values()
     for series in chart.series:
         assert all(abs(100 * value - PLANTED[series.name]) <= 2 for _, value in series.points)
@@ -101,7 +69,3 @@ def test_vertex_beyond_all_values_is_no_best_value(tmp_path):
     assert f"below the 30{SPACE}% that was tried" in " ".join(best.describe()[0].rows[0])
     (chart,) = best.draw().values()
     assert not any(series.points for series in chart.series)
-
-
-def test_three_values_have_no_best_value(tmp_path):
-    assert fit(make_view(tmp_path, rates=(0.15, 0.3, 0.4))) == []  # they lie on a parabola

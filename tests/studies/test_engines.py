@@ -239,8 +239,6 @@ def test_slurm_numbers_the_processes_of_a_job(place, stand_ins, monkeypatch, tmp
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("slrum", {}, "no engine 'slrum'"),
-        ("local", {"mem_gb": "4"}, "engine local has no option 'mem_gb'"),
         ("slurm", {}, "Could not detect"),
         ("slurm", {"cluster": "local", "memory": "4"}, "memory"),
         ("ray", {"num_gpus": "many"}, "many"),

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from bert_jax.reporting.figures import Chart
-from bert_jax.reporting.formats import HOLE, SPACE
+from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.definition import Budget, Comparison, axis
-from bert_jax.studies.report import figures, wording
+from bert_jax.studies.report import figures
 from bert_jax.studies.report.blocks import find_figures
 from bert_jax.studies.report.view import COLOURS, View
 from tests import study_workdir
@@ -91,12 +91,6 @@ def test_figures_have_a_colour_for_each_line(tmp_path):
         assert len(set(tones)) == len(tones) <= COLOURS, name
     lines = [line.name for line in charts["masking.rate_equal_flops_2x64"].series]
     assert lines == [f"budget {amount:,} tokens" for amount in tokens]
-
-
-def test_numbers_near_zero_keep_their_sign():
-    assert wording.format_number(math.nan) == wording.format_interval(-math.inf, math.inf) == HOLE
-    assert wording.format_number(-0.00001) == wording.format_interval(-0.00001, 0.1)[:5] == "0.000"
-    assert wording.format_interval(0.00032, 0.1) == "+0.0003 to +0.100"  # zero is excluded
 
 
 def test_cross_rate_marks_the_best_of_each_column(view):

@@ -110,15 +110,15 @@ def test_damaged_files_are_named(place, cells):
             place.read_arrays(cells[0], "validation")
 
 
-@pytest.mark.parametrize("before", [0, 1, 200])
 @pytest.mark.parametrize("end", [[], ['{"ste'], ['{"step": 3}'], ["", "[]", '{"step": 3}', '{"s']])
-def test_last_metrics_are_those_of_whole_lines(tmp_path, before, end):
+def test_last_metrics_are_those_of_whole_lines(tmp_path, end):
     place = StudyFolder(tmp_path)
     place.cell("a").mkdir(parents=True)
-    lines = [f'{{"step": {step}, "x": "{"y" * 500}"}}' for step in range(5, 5 + before)]
-    (place.cell("a") / "metrics.jsonl").write_text("\n".join(lines + end))
-    wanted = 3 if '{"step": 3}' in end else 4 + before if before else None
-    assert place.read_last_metrics("a").get("step") == wanted
+    for before in (0, 1, 200):  # many do not fit into one read
+        lines = [f'{{"step": {step}, "x": "{"y" * 500}"}}' for step in range(5, 5 + before)]
+        (place.cell("a") / "metrics.jsonl").write_text("\n".join(lines + end))
+        wanted = 3 if '{"step": 3}' in end else 4 + before if before else None
+        assert place.read_last_metrics("a").get("step") == wanted
 
 
 WRITER = """

@@ -150,14 +150,6 @@ def test_traced_knobs_are_not_in_the_program():
     assert program(toy.config(**shape, optim__clip_norm=0.5)) != mine  # as anything else may
 
 
-@pytest.mark.parametrize(
-    "knob", [{"parallel__step": "pmap"}, {"parallel__distributed": True}], ids=str
-)
-def test_plan_leaves_unshareable_runs_alone(knob):
-    found = plan([cell(f"seed {seed}", seed=seed, **knob) for seed in range(3)])
-    assert [len(group) for group in found] == [1, 1, 1]
-
-
 def test_fuse_limits_how_many_train_together():
     cells = [at(0.15, seed) for seed in range(7)]
     for fuse, wanted in {"auto": [7], "never": [1] * 7, "3": [2, 2, 3]}.items():
@@ -165,3 +157,6 @@ def test_fuse_limits_how_many_train_together():
     for wrong in ("0", "-1", "2.5", ""):
         with pytest.raises(ConfigError, match="--fuse"):
             plan(cells, wrong)
+    for knob in ({"parallel__step": "pmap"}, {"parallel__distributed": True}):
+        alone = plan([cell(seed, seed=seed, **knob) for seed in range(3)])
+        assert [len(group) for group in alone] == [1, 1, 1]

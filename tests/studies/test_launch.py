@@ -22,31 +22,12 @@ import pytest
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped
 from bert_jax.studies import actions, engines, launch, progress, worker
-from bert_jax.studies.actions import Flags
-from bert_jax.studies.definition import Cell
+from bert_jax.studies.actions import Flags, Named
+from bert_jax.studies.definition import Cell, Suite, axis
 from bert_jax.studies.engines.base import FULL, HELD
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import disk, folder_locks
-
-STUDY = """
-from bert_jax.config import default
-from bert_jax.studies.definition import Study, Suite, axis
-
-
-def get_study(scale="cpu"):
-    base = default()
-    base.model.size = "tiny"
-    base.steps = 5
-    base.batch_size = 8
-    base.optim.warmup_steps = 1
-    return Study(
-        question="How much?",
-        base=base,
-        axes=(axis("masking.rate", {rates}),),
-        seeds=(0, 1),
-        evaluations={evaluations},
-    )
-"""
+from tests.studies.small import make_base, make_study
 
 
 class Bench:
@@ -57,27 +38,28 @@ class Bench:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.workdir, self.place = folder, folder / "w", StudyFolder(folder / "w")
-        self.file = folder / "toy" / "study.py"
-        self.file.parent.mkdir()
+        self.rates: tuple[float, ...] = (0.15, 0.4)
+        self.evaluations: tuple[str, ...] = ("validation",)
+        self.knobs = {"steps": 5, "batch_size": 8, "optim__warmup_steps": 1}
         self.behaviour: dict[str, Any] = {}  # by the label of a rate
         self.made: Counter[str] = Counter()
         self.stops = 0
-        self.evaluations: tuple[str, ...] = ("validation",)
-        self.write_study(0.15, 0.4)
-
-    def write_study(self, *rates: float) -> None:
-        asked = ", ".join(f"{name!r}: Suite('pretrain')" for name in self.evaluations)
-        self.file.write_text(STUDY.format(rates=list(rates), evaluations=f"{{{asked}}}"))
 
     def run(self, **flags: Any) -> None:
-        actions.run(str(self.file.parent), self.workdir, Flags(**flags))
+        study = make_study(
+            base=make_base(**self.knobs),
+            axes=(axis("masking.rate", self.rates),),
+            evaluations={name: Suite("pretrain") for name in self.evaluations},
+        )
+        actions.launch(Named(study, "toy", "toy", self.folder), self.workdir, Flags(**flags))
 
     def start(self, groups: Sequence[str]) -> Iterator[str]:
         yield from groups
 
     def poll(self, group: str) -> int:
         """Work on a group as a process would, and return its code."""
-        labels = {cell.labels["masking.rate"] for cell in self.list_cells(group)}
+        listed = self.place.read_group(group).cells
+        labels = [c.labels["masking.rate"] for c in self.place.cells() if c.id in listed]
         behaviour = [self.behaviour.get(label) for label in labels]
         if "kill" in behaviour:
             return -signal.SIGKILL
@@ -99,10 +81,6 @@ class Bench:
 
     def describe(self) -> str:
         return "calls in this process"
-
-    def list_cells(self, group: str) -> list[Cell]:
-        listed = self.place.read_group(group).cells
-        return [cell for cell in self.place.cells() if cell.id in listed]
 
     def train(self, runs: Sequence[tuple[Any, Path]], *, slots: int, on_diverged: Any) -> bool:
         """Train runs as far as they behave; write what they leave."""
@@ -167,7 +145,7 @@ def test_launch_makes_every_cell_once(bench):
     bench.run(command=["bert-jax", "study", "run"], fuse="2")
     bench.check_complete()
     study = bench.place.read_study()
-    assert (study["name"], study["question"], study["seeds"]) == ("toy", "How much?", [0, 1])
+    assert (study["name"], study["seeds"]) == ("toy", [0, 1])
     assert study["command"] == ["bert-jax", "study", "run"]
     bench.run()
     bench.check_complete()
@@ -176,9 +154,9 @@ def test_launch_makes_every_cell_once(bench):
 def test_time_left_follows_what_was_measured(bench, capfd):
     """Each of two trained cells took 10 s; two of the same length are left, side by side."""
     bench.evaluations = ()
-    bench.write_study(0.15)
+    bench.rates = (0.15,)
     bench.run()
-    bench.write_study(0.15, 0.1501)
+    bench.rates = (0.15, 0.1501)
     bench.behaviour["15.01 %"] = "stop"
     with pytest.raises(Stopped):
         bench.run()
@@ -204,7 +182,6 @@ def test_time_left_follows_what_was_measured(bench, capfd):
 )
 def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
     bench.evaluations = ("validation", "other")
-    bench.write_study(0.15, 0.4)
     bench.behaviour["40 %"] = behaviour
     with pytest.raises(IncompleteError, match=re.escape(message)):
         bench.run(fuse="2")
@@ -277,21 +254,16 @@ def test_only_the_same_signal_again_hurries(bench, monkeypatch):
 def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
     """A worker of a launch that was killed may still save, and its lock be seen or not."""
     bench.behaviour["15 %"] = "held"
-    bench.run()
-    bench.write_study(0.15, 0.4, 0.3)
     looks: Counter[str] = Counter()
-    held = next(cell for cell in bench.place.cells() if cell.labels["masking.rate"] == "40 %")
 
     def is_busy(place: StudyFolder, cell: str) -> bool:
         looks[cell] += 1
-        return cell == held.id and looks[cell] < 5
+        return looks[cell] < 9 and not place.read_trained(cell)
 
-    (bench.place.cell(held.id) / "trained.json").unlink()
-    bench.made[f"{held.id} training"] -= 1
     monkeypatch.setattr(StudyFolder, "is_busy", is_busy)
     bench.run()
-    assert looks[held.id] >= 5
-    bench.check_complete(6)
+    assert min(looks.values()) >= 9
+    bench.check_complete()
 
 
 @pytest.mark.fault(9)
@@ -308,12 +280,12 @@ def test_second_launch_is_told_who_is_there(bench):
 def test_edited_study_adds_and_hides_cells(bench):
     bench.run()
     groups = bench.place.groups()
-    bench.write_study(0.4, 0.3)
+    bench.rates = (0.4, 0.3)
     bench.run()
     bench.check_complete()
     assert groups.items() <= bench.place.groups().items()  # none was planned again
     bench.evaluations = ("validation", "other")
-    bench.write_study(0.15, 0.3, 0.4)
+    bench.rates = (0.15, 0.3, 0.4)
     bench.run()
     bench.check_complete(6)
 
@@ -329,8 +301,7 @@ def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
     monkeypatch.setattr(bench, "processes", 2)
     with pytest.raises(ConfigError, match="starts 2 processes for each cell"):
         bench.run()
-    distributed = "base.steps = 5\n    base.parallel.distributed = True"
-    bench.file.write_text(bench.file.read_text().replace("base.steps = 5", distributed))
+    bench.knobs["parallel__distributed"] = True
     monkeypatch.setattr(bench, "processes", 1)
     with pytest.raises(ConfigError, match=r"starts 1 process for each .* is True"):
         bench.run()

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import csv
-import dataclasses
 import json
-import math
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bert_jax import config as configs
-from bert_jax.config import costs
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.masking import rates
 from bert_jax.studies import actions, progress, results, reuse, tables, worker
 from bert_jax.studies.definition import Cell, Comparison, Study, Suite, expand
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.measures import record_evaluations
-from bert_jax.studies.report import collect
 from tests import study_workdir
 
 NAMES = ("study.json", "results.csv", "curves.csv", "examples.npz")
@@ -112,15 +106,6 @@ def test_cell_whose_folder_is_gone_waits(place):
     assert progress.look(place).counts["waiting"] == 1
 
 
-@pytest.mark.fault(24)
-def test_cell_whose_row_is_gone_waits(kept):
-    *rows, lost = kept.csv.read_text().splitlines(keepends=True)
-    kept.csv.write_text("".join(rows))
-    states = {result.entry.id: result.state.name for result in results.read_results(kept)}
-    assert [*states.values()].count("waiting") == 1
-    assert states[lost.partition(",")[0]] == "waiting"
-
-
 @pytest.mark.parametrize(
     ("name", "content"),
     [
@@ -144,16 +129,6 @@ def test_damaged_table_is_named(kept, name, content):
 
     with pytest.raises(DataError, match=name):
         read_all()
-
-
-@pytest.mark.parametrize("error", ['lines,\r\n"quoted" 10 %\r20 %\n', "x" * 200_000])
-def test_any_error_is_read_again(place, error):
-    cell = place.cells()[1]
-    (place.cell(cell.id) / "trained.json").unlink()
-    place.write_failure(cell.id, "training", error)
-    (found,) = [one for one in results.read_results(place) if one.entry.id == cell.id]
-    assert found.state.name == "failed"
-    assert found.state.error[:20].split() == f"training: {error}"[:20].split()
 
 
 def test_parts_make_one_study(tmp_path):
@@ -181,6 +156,14 @@ def test_parts_make_one_study(tmp_path):
         take(whole, cells, StudyFolder(tmp_path / "nowhere"))
 
 
+def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
+    """A row has no checkpoint to evaluate; a folder has one."""
+    more = define(evaluations={**define().evaluations, "again": Suite("pretrain")})
+    for source, count in ((kept, 0), (place, 4)):
+        empty = StudyFolder(tmp_path / "empty")
+        assert len(reuse.find_finished(empty, expand(more), [source.workdir], tmp_path)) == count
+
+
 @pytest.mark.fault(25)
 def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
     """Also those of cells that a launch with another `--only` did not list."""
@@ -193,17 +176,6 @@ def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
     edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
     whole.write_study({"evaluations": record_evaluations(edited)}, expand(edited))
     assert progress.look(whole).counts["waiting"] == 4
-
-
-def test_row_is_taken_with_all_its_results_only(place, kept, tmp_path):
-    more = define(evaluations={**define().evaluations, "again": Suite("pretrain")})
-    other = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
-    counts = []
-    for study, source in ((more, kept), (other, kept), (more, place)):
-        empty = StudyFolder(tmp_path / "empty")
-        found = reuse.find_finished(empty, expand(study), [source.workdir], tmp_path)
-        counts.append(len(found))
-    assert counts == [0, 0, 4]
 
 
 def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
@@ -226,31 +198,3 @@ def test_cells_of_different_texts_are_refused(place):
         path.write_text(json.dumps(json.loads(path.read_text()) | data))
     with pytest.raises(ConfigError, match="were trained on different data"):
         actions.report(place.workdir)
-
-
-@pytest.mark.parametrize("step", [0, 1, 50, 100])
-def test_predictions_of_a_schedule_are_its_sum(step):
-    tree = study_workdir.base()
-    tree.steps = 100
-    tree.optim.warmup_steps = 0
-    tree.masking.update({"rate": 0.3, "phases": ((1.0, 0.1, "linear"),)})
-    resolved = configs.resolve(tree)
-    by_hand = math.fsum(32 * 64 * rates.rate_at(resolved.masking, one, 100) for one in range(step))
-    assert collect.make_clock("predictions", resolved, 4_000)(step) == pytest.approx(by_hand)
-    assert collect.make_clock("tokens", resolved, 4_000)(step) == step * 32 * 64
-
-
-def test_flops_are_counted_with_the_real_vocabulary(tmp_path):
-    """A cell that has begun knows its size; before, it is that which its budget was spent with."""
-    base = study_workdir.base()
-    base.tokenizer.vocab_size = 30_522
-    study = study_workdir.masking_rate(
-        (0.15, 0.4), {"2 x 64": study_workdir.SIZES["2 x 64"]}, (0,), base=base
-    )
-    place = study_workdir.build(tmp_path / "w", study, lambda cell: "untouched")
-    cells = [dataclasses.replace(cell, vocabulary=2_000) for cell in expand(study)]
-    place.write_study({"name": "x"}, [dataclasses.replace(cell, evaluations={}) for cell in cells])
-    place.cell(cells[0].id).mkdir()
-    (place.cell(cells[0].id) / "environment.json").write_text(json.dumps({"vocabulary": 1_000}))
-    for one, cell, size in zip(results.read_results(place), cells, (1_000, 2_000), strict=True):
-        assert one.spent("flops", 7) == pytest.approx(7 * costs.flops_per_step(cell.config, size))

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 import shutil
-import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -17,19 +15,15 @@ import pytest
 from bert_jax import config as configs
 from bert_jax.config import load_file
 from bert_jax.errors import ConfigError
-from bert_jax.studies import launch, plan, results, worker
-from bert_jax.studies.definition import Budget, Cell, Study, axis, expand, load, variants
-from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies import launch, plan, worker
+from bert_jax.studies.definition import Budget, Cell, Study, axis, expand, variants
 from bert_jax.studies.groups import plan_groups
 from bert_jax.train import train
 from bert_jax.training import ledger, program
-from tests import outcomes, texts
-from tests.studies import workers
+from tests import texts
 from tests.studies.small import (
     make_base,
     make_study,
-    start_study,
-    write_file,
     write_groups,
     write_study,
 )
@@ -181,59 +175,3 @@ def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
     assert made.keys() == {(0, 2), (1, 2)}
     assert set(made.values()) == {sum(STEPS) - (FORK if reached else 0)}
     assert [place.read_trained(cell.id).step for cell in place.cells()] == [20, 20, 40, 40]
-
-
-KNOBS = {"pairs": "none", "optim.schedule": "wsd", "checkpoints.best": "", "logging.every": "1"}
-KNOBS |= {"checkpoints.every": "6", "evals.validation.every": "10"}
-FIELDS = """
-    axes=(axis("masking.rate", (0.15, 0.4)),),
-    seeds=(0,),
-    budget=Budget("tokens", (20 * 16 * 32, 40 * 16 * 32)),
-    evaluations={"validation": Suite("pretrain")},
-    trunk=scale != "apart",
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.fault(24)
-def test_study_with_a_trunk_is_that_without_one(tmp_path):
-    """Also when it is killed within the branches and goes on; in each cell, each bit of the end."""
-    study = str(write_file(tmp_path, KNOBS, FIELDS))
-    apart, workdir = tmp_path / "apart", tmp_path / "shared"
-    process = start_study(f"{study}:apart", apart)
-    assert process.communicate(timeout=600)[1] is not None
-    assert process.returncode == 0
-
-    process, place = start_study(study, workdir), StudyFolder(workdir)
-    cells = expand(load(study)[1])
-    branches = [cell for cell in cells if cell.trunk]
-    while not any(place.saved(cell.id, 18) for cell in branches):
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.02)
-    workers.kill(process.pid)
-    for pid in workers.list_workers(workdir):
-        workers.kill(pid)
-    process.communicate()
-    process = start_study(study, workdir)
-    _, err = process.communicate(timeout=600)
-    assert process.returncode == 0, err
-
-    assert workers.read_metrics(workdir) == workers.read_metrics(apart)
-    for cell in cells:
-        (ours, _), (theirs, _) = (
-            outcomes.state(StudyFolder(w).cell(cell.id), cell.config.steps)
-            for w in (workdir, apart)
-        )
-        assert [n for n in ours if ours[n].tobytes() != theirs[n].tobytes()] == []
-        lines = (place.cell(cell.id) / "metrics.jsonl").read_text().splitlines()
-        updates = [row["step"] for row in map(json.loads, lines) if "train/loss" in row]
-        assert updates == list(range(cell.fork + 1, cell.config.steps + 1))
-        recorded = json.loads((place.cell(cell.id) / "config.json").read_text())["branch_from"]
-        assert recorded.endswith(f"@{cell.fork}") == bool(cell.trunk)
-    ours, theirs = (results.read_results(StudyFolder(w)) for w in (workdir, apart))
-    for one, other in zip(ours, theirs, strict=True):  # curves from step 0, for equal budgets
-        assert one.history == other.history
-        assert one.spent("tokens") == other.spent("tokens")
-    assert re.search(r" or \S+ \w+ per cell", (workdir / "report.html").read_text())
-    for file in ("report.html", "summary.md"):
-        assert "2 of 4 cells continue another cell" in (workdir / file).read_text()

@@ -74,7 +74,6 @@ def test_verdict_follows_from_the_interval(low, high, options, word):
 @pytest.mark.parametrize(
     ("mean", "families", "options", "wanted"),
     [
-        (0.03, 1, {}, REPLICATED),
         (0.03, 6, {}, REPLICATED),
         (-0.03, 1, {}, NOT_REPLICATED),
         (0.05, 1, {"least": 0.02}, REPLICATED),
@@ -93,11 +92,11 @@ def test_verdict_needs_seeds_that_are_enough(mean, families, options, wanted, mo
     assert verdict.word == UNDERPOWERED
     monkeypatch.setattr(simultaneous, "count_seeds", lambda *_: None)  # of the others: slow
     found = 0
-    for seed in range(500):
+    for seed in range(400):
         values = draw_noise(verdict.needed, seed=seed)
         values[1] += mean
         found += judge(make_gain(values, families), families, **options).word == wanted
-    assert 435 <= found <= 480
+    assert 348 <= found <= 384  # of 400
 
 
 def test_verdict_needs_no_seeds_where_none_help():

@@ -23,23 +23,28 @@ CAT = {"text": "the cat sat on the mat", "text_pair": "it walked"}
 DOG = {"text": "a big dog ran"}
 
 
+def open_golden(name: str) -> runs.TrainedModel:
+    """Open a golden model with the vocabulary of the first one."""
+    return runs.open_run(str(GOLDEN / name), tokenizer=str(FOLDER / "vocab.txt"))
+
+
 def make_page(
     name: str, run: runs.TrainedModel, *fields: dict[str, str], long: str = "refuse", **flags: Any
 ) -> str:
-    """A page of texts, as `inspect` makes it."""
+    """Make a page of texts, as `inspect` makes it."""
     kind, make = PAGES[name]
     rows = [Row(number, dict(one)) for number, one in enumerate(fields, 1)]
     return make(kind(Model(run, Options(long=long))), rows, **flags)
 
 
 def read_data(page: str) -> dict[str, Any]:
-    """The numbers that the script of a page reads."""
+    """Read the numbers that the script of a page is given."""
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     return json.loads(found[1])
 
 
 def read_weights(data: dict[str, Any], text: int = 0) -> np.ndarray:
-    """The weights on a page [layers, heads + 1, n, n]; the last head is the rollout."""
+    """Read the weights of a page [layers, heads + 1, n, n]; the last head is the rollout."""
     stored = data["texts"][text]
     n = len(stored["tokens"])
     content = zlib.decompress(base64.b64decode(stored["weights"]))
@@ -47,6 +52,6 @@ def read_weights(data: dict[str, Any], text: int = 0) -> np.ndarray:
     return (shares / 255) ** 2
 
 
-def run_inspect(page: str, *words: str, model: Path = FOLDER) -> int:
-    """The exit code of `bert-jax inspect`."""
-    return cli.execute(["inspect", page, f"--model={model}", *words])
+def run_inspect(page: str, *words: str) -> int:
+    """Return the exit code of `bert-jax inspect`."""
+    return cli.execute(["inspect", page, f"--model={FOLDER}", *words])

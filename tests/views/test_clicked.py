@@ -1,6 +1,6 @@
 """The pages of a model, clicked and typed into in a real browser, against numpy.
 
-Every page is opened wide and slim, in light and in dark, and none of its scripts may complain.
+Every page is opened wide and light, and slim and dark, and none of its scripts may complain.
 """
 
 from __future__ import annotations
