@@ -181,7 +181,7 @@ def test_evaluations_of_other_text_are_warned_of(tmp_path):
 
 def test_suite_of_a_model_is_given_once(tmp_path):
     files = [write_scores(tmp_path / "a" / f"evaluation{n}.json", 1.0) for n in ("", "_b")]
-    with pytest.raises(ConfigError, match="cross_rate of .* is there twice"):
+    with pytest.raises(ConfigError, match=r"cross_rate of .* is there twice"):
         comparison.read_scores(files)
 
 

@@ -205,7 +205,8 @@ def get_study(scale="cpu"):
     base = default()
     base.model.size = SIZES.get(scale, scale)
     arms = {{"pairs": {{"pairs": "nsp", "masking.unit": "word"}}, "none": {{"pairs": "none"}}}}
-    return Study("?", base, (axis("masking.rate", (0.15, 0.4)), variants("arm", arms)), (0,))
+    axes = (axis("masking.rate", (0.15, 0.4)), variants("arm", arms))
+    return Study("?", base, axes, (0,), {{}})
 """
 
 

@@ -31,6 +31,7 @@ from tests import fault_points, outcomes, texts
 from tests.studies.small import write_study
 
 SMALL = {"steps": "12", "checkpoints.every": "5", "checkpoints.best": "", "pairs": "none"}
+SMALL |= {"model.hidden": "16", "batch_size": "8", "sequence_length": "16"}
 RATES = (0.15, 0.6)
 Made = tuple[StudyFolder, list[Cell]]
 

@@ -66,7 +66,7 @@ def write_out(run: runs.TrainedModel, row: dict[str, str], causal: bool) -> np.n
 
 @pytest.mark.parametrize("name", ["pretraining", "causal_lm"])
 def test_numbers_are_those_of_attention_by_hand(name):
-    """Weights, rollout, entropy and distance; the second text is padded to the first one's length."""
+    """Weights, rollout, entropy and distance; the second text is padded like the first one."""
     run, causal = open_golden(name), name == "causal_lm"
     page = make_page("attention", run, CAT, DOG)
     data = read_data(page)
