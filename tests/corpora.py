@@ -17,6 +17,7 @@ from bert_jax.data.pipeline import Source
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
+ARRAYS = ("tokens", "sentence_ends", "document_ends")
 
 
 def shard(documents: Sequence[Sequence[int]], vocab: int | None = None) -> Split:
@@ -44,16 +45,14 @@ def random_documents(
 
 def joined(parts: Sequence[Split]) -> Split:
     """Documents of several parts, one part after the other."""
-    tokens = np.cumsum([0, *(len(part.tokens) for part in parts)])
-    sentences = np.cumsum([0, *(len(part.sentence_ends) for part in parts)])
-    empty = Split(*(np.zeros(0, np.int64) for _ in range(3)))
-    ends = [part.sentence_ends + n for part, n in zip(parts, tokens, strict=False)]
-    documents = [part.document_ends + n for part, n in zip(parts, sentences, strict=False)]
-    return Split(
-        np.concatenate([empty.tokens, *(part.tokens for part in parts)]).astype(np.uint32),
-        np.concatenate([empty.tokens, *ends]),
-        np.concatenate([empty.tokens, *documents]),
-    )
+    found = Split(np.zeros(0, np.uint32), np.zeros(0, np.int64), np.zeros(0, np.int64))
+    for part in parts:
+        found = Split(
+            np.concatenate([found.tokens, part.tokens]),
+            np.concatenate([found.sentence_ends, part.sentence_ends + len(found.tokens)]),
+            np.concatenate([found.document_ends, part.document_ends + len(found.sentence_ends)]),
+        )
+    return found
 
 
 def prepared(
@@ -62,26 +61,23 @@ def prepared(
     """A prepared corpus without a tokenizer that could read text; every third id goes on with a
     word.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     size = FIRST + max(len(s.tokens) for s in shards)
     continuation = np.arange(size) % 3 == 1
     continuation[:FIRST] = False
     parts = {"train": shards, "validation": (), **splits}
     found = {name: joined(of) for name, of in parts.items()}
     if on_disk:
-        found = {name: _mapped(folder / name, split) for name, split in found.items()}
+        found = {name: map_split(folder / name, split) for name, split in found.items()}
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=continuation)
     return Prepared(folder, {}, tokenizer, found, np.zeros(size, np.int64), "fingerprint")
 
 
-def _mapped(folder: Path, split: Split) -> Split:
+def map_split(folder: Path, split: Split) -> Split:
+    """Write the arrays of a split, and map them."""
     folder.mkdir(parents=True, exist_ok=True)
-    arrays = []
-    for name in ("tokens", "sentence_ends", "document_ends"):
-        if not (folder / f"{name}.npy").exists():
-            np.save(folder / f"{name}.npy", getattr(split, name))
-        arrays.append(np.load(folder / f"{name}.npy", mmap_mode="r"))
-    return Split(*arrays)
+    for name in ARRAYS:
+        np.save(folder / f"{name}.npy", getattr(split, name))
+    return Split(*(np.load(folder / f"{name}.npy", mmap_mode="r") for name in ARRAYS))
 
 
 def config(**overrides: Any) -> knobs.Config:
@@ -97,21 +93,10 @@ def shards(count: int = 3, documents: int = 12) -> list[Split]:
     return [shard(random_documents(documents, seed)) for seed in range(count)]
 
 
-def source(
-    folder: Path,
-    seed: int | None = None,
-    split: str = "train",
-    on_disk: bool = False,
-    **overrides: Any,
-) -> Source:
+def source(folder: Path, seed: int | None = None, split: str = "train", **overrides: Any) -> Source:
     """The batches of a small corpus."""
-    overrides = {"batch_size": 8, "sequence_length": 32, **overrides}
-    return Source(
-        prepared(folder, shards(), on_disk, validation=shards(2, 5)),
-        split,
-        config(**overrides),
-        seed,
-    )
+    made = prepared(folder, shards(), validation=shards(2, 5))
+    return Source(made, split, config(**{"batch_size": 8, "sequence_length": 32} | overrides), seed)
 
 
 def same(one: Batch, two: Batch) -> bool:

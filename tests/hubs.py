@@ -1,7 +1,7 @@
 """A small server on this machine that speaks the protocol of huggingface.co.
 
 Datasets: /api/datasets/NAME/revision/REVISION lists files, and
-/datasets/NAME/resolve/REVISION/FILE answers with X-Repo-Commit, ETag and ranges of bytes.
+/datasets/NAME/resolve/REVISION/FILE answers with X-Repo-Commit and ETag.
 
 Models are pushed: a repository is created, preupload says which files are large, those are put
 where the batch of git's LFS says, and a commit names all of them and holds the small ones.
@@ -16,178 +16,119 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 OLD, NEW = "a" * 40, "b" * 40
 NAME, BOOKS = "owner/wiki", "other/books"
 OWNER, TOKEN = "someone", "hf_token"  # who may push
-CUT = 700  # bytes after which the server ends its first answer
+Answer = tuple[int, bytes, dict[str, str]]  # code, body, headers
+
+
+def answer_json(value: Any, code: int = 200) -> Answer:
+    return code, json.dumps(value).encode(), {"Content-Type": "application/json"}
 
 
 class Hub:
-    """Datasets by commit, and what was asked for."""
+    """Datasets by commit, models that were pushed, and what was asked for."""
 
     def __init__(self, commits: dict[str, dict[str, bytes]], books: dict[str, bytes]):
         self.sets = {NAME: commits, BOOKS: {NEW: books}}
         self.refs = {"main": NEW}
-        self.requests: list[tuple[str, str, str]] = []  # method, path, range
-        self.cut: set[str] = set()  # files whose first answer is cut short
-        self.held: dict[str, threading.Event] = {}  # files whose answers stop until the event
+        self.requests: list[tuple[str, str]] = []  # method, path
         self.gated = False
         self.models: dict[str, dict[str, bytes]] = {}  # files of repositories that were pushed
         self.private: dict[str, bool] = {}
         self.stored: dict[str, bytes] = {}  # large files, by sha256
         self.broken = ""  # a path that answers with an error
 
-    def answer(self, handler: http.server.BaseHTTPRequestHandler, body: bool) -> None:
-        path = handler.path.partition("?")[0].lstrip("/")
-        span = handler.headers.get("Range", "")
-        self.requests.append((handler.command, path, span))
+    def read(self, path: str) -> Answer:
+        """Answer a request for the files of a dataset, or for one of them."""
         parts = path.split("/")
         if parts[:2] == ["api", "datasets"]:
-            dataset = "/".join(parts[2:4])
-            commit = self.refs.get(parts[5] if len(parts) > 5 else "main", (parts + [""] * 6)[5])
-            if commit in self.sets.get(dataset, {}):
-                files = [
+            dataset, revision = "/".join(parts[2:4]), parts[5] if len(parts) > 5 else "main"
+            commit = self.refs.get(revision, revision)
+            files = self.sets.get(dataset, {}).get(commit)
+            if files is not None:
+                listed = [
                     {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
-                    for name, data in self.sets[dataset][commit].items()
+                    for name, data in files.items()
                 ]
-                listing = {"id": dataset, "sha": commit, "siblings": files}
-                self.send(handler, 200, json.dumps(listing).encode())
-                return
+                return answer_json({"id": dataset, "sha": commit, "siblings": listed})
         elif parts[0] == "datasets" and parts[3:4] == ["resolve"]:
-            dataset, name = "/".join(parts[1:3]), "/".join(parts[5:])
-            commit = self.refs.get(parts[4], parts[4])
-            data = self.sets.get(dataset, {}).get(commit, {}).get(name)
             if self.gated:
-                self.send(handler, 403, b"", {"X-Error-Code": "GatedRepo"})
-                return
+                return 403, b"", {"X-Error-Code": "GatedRepo"}
+            dataset, commit = "/".join(parts[1:3]), self.refs.get(parts[4], parts[4])
+            data = self.sets.get(dataset, {}).get(commit, {}).get("/".join(parts[5:]))
             if data is not None:
-                self.file(handler, commit, name, data, span, body)
-                return
-        self.send(handler, 404, b"", {"X-Error-Code": "RepoNotFound"})
+                digest = hashlib.sha256(data).hexdigest()
+                return 200, data, {"X-Repo-Commit": commit, "ETag": f'"{digest}"'}
+        return 404, b"", {"X-Error-Code": "RepoNotFound"}
 
-    def upload(self, handler: http.server.BaseHTTPRequestHandler) -> None:
+    def write(self, path: str, body: bytes, token: str, address: str) -> Answer:
         """Answer a request that changes something: a repository, a large file, a commit."""
-        path = handler.path.partition("?")[0].lstrip("/")
-        body = handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        self.requests.append((handler.command, path, ""))
-        if handler.command == "PUT":
-            if self.broken and self.broken in path:
-                return self.send(handler, 400, b"")
-            self.stored[path.rpartition("/")[2]] = body
-            return self.send(handler, 200, b"")
-        if handler.headers.get("Authorization") != f"Bearer {TOKEN}":
-            return self.send(handler, 401, b"")
-        if self.broken and self.broken in path:
-            return self.send(handler, 500, b"")
         parts = path.split("/")
+        repository = "/".join(parts[2:4])
+        if parts[0] == "sha256":
+            self.stored[parts[1]] = body
+            return 200, b"", {}
+        if token != f"Bearer {TOKEN}":
+            return 401, b"", {}
+        if self.broken and self.broken in path:
+            return 500, b"", {}
         if path == "api/repos/create":
             asked = json.loads(body)
             name = f"{asked['organization']}/{asked['name']}"
-            if asked["organization"] != OWNER:
-                return self.send(handler, 403, b"")
-            code = 409 if name in self.models else 200
+            known = name in self.models
             hidden = asked.get("private") or asked.get("visibility") == "private"
             self.private.setdefault(name, bool(hidden))
             self.models.setdefault(name, {})
-            return self.say(handler, {"url": f"{self.address(handler)}/{name}"}, code)
+            return answer_json({"url": f"{address}/{name}"}, 409 if known else 200)
         if path == "api/validate-yaml":
-            known = "license: wrong" not in json.loads(body)["content"]
-            problem = {"errors": [] if known else [{"message": '"license" must be one of'}]}
-            return self.say(handler, problem, 200 if known else 400)
+            return answer_json({"errors": []})
         if "preupload" in parts:
+            names = [file["path"] for file in json.loads(body)["files"]]
+            large = {name: name.endswith(".safetensors") for name in names}
             modes = [
-                {
-                    "path": file["path"],
-                    "uploadMode": "lfs" if file["path"].endswith(".safetensors") else "regular",
-                    "shouldIgnore": False,
-                }
-                for file in json.loads(body)["files"]
+                {"path": name, "uploadMode": "lfs" if large[name] else "regular"} for name in names
             ]
-            return self.say(handler, {"files": modes})
+            return answer_json({"files": [mode | {"shouldIgnore": False} for mode in modes]})
         if path.endswith("info/lfs/objects/batch"):
-            actions = [
-                asked
-                | {
-                    "actions": {
-                        "upload": {"href": f"{self.address(handler)}/sha256/{asked['oid']}"}
-                    }
-                }
-                for asked in json.loads(body)["objects"]
-            ]
-            return self.say(handler, {"transfer": "basic", "objects": actions})
+            objects = json.loads(body)["objects"]
+            for one in objects:
+                one["actions"] = {"upload": {"href": f"{address}/sha256/{one['oid']}"}}
+            return answer_json({"transfer": "basic", "objects": objects})
         if "commit" in parts:
-            files = self.models["/".join(parts[2:4])]
             for line in map(json.loads, body.splitlines()):
                 value = line["value"]
                 if line["key"] == "file":
-                    files[value["path"]] = base64.b64decode(value["content"])
+                    self.models[repository][value["path"]] = base64.b64decode(value["content"])
                 elif line["key"] == "lfsFile":
-                    files[value["path"]] = self.stored[value["oid"]]
-            url = f"{self.address(handler)}/{'/'.join(parts[2:4])}/commit/{NEW}"
-            return self.say(handler, {"commitUrl": url, "commitOid": NEW})
-        return self.send(handler, 404, b"")
-
-    @staticmethod
-    def address(handler: http.server.BaseHTTPRequestHandler) -> str:
-        return f"http://{handler.headers['Host']}"
-
-    def say(self, handler, answer: dict, code: int = 200) -> None:
-        self.send(handler, code, json.dumps(answer).encode(), {"Content-Type": "application/json"})
-
-    def file(self, handler, commit: str, name: str, data: bytes, span: str, body: bool) -> None:
-        headers = {
-            "X-Repo-Commit": commit,
-            "ETag": f'"{hashlib.sha256(data).hexdigest()}"',
-            "Accept-Ranges": "bytes",
-        }
-        start, code = 0, 200
-        if span:
-            start, code = int(span.removeprefix("bytes=").split("-")[0]), 206
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        rest = data[start:]
-        self.send(handler, code, b"", headers | {"Content-Length": str(len(rest))})
-        if not body:
-            return
-        if name in self.held:
-            handler.wfile.write(rest[:CUT])
-            handler.wfile.flush()
-            self.held[name].wait(60)
-            rest = rest[CUT:]
-        if name in self.cut and len(rest) > CUT:
-            self.cut.remove(name)
-            handler.wfile.write(rest[:CUT])
-            handler.wfile.flush()
-            handler.connection.close()
-            return
-        handler.wfile.write(rest)
-
-    def send(self, handler, code: int, body: bytes, headers: dict[str, str] | None = None) -> None:
-        headers = {"Content-Length": str(len(body))} | (headers or {})
-        handler.send_response(code)
-        for key, value in headers.items():
-            handler.send_header(key, value)
-        handler.end_headers()
-        if body and handler.command != "HEAD":
-            handler.wfile.write(body)
+                    self.models[repository][value["path"]] = self.stored[value["oid"]]
+            url = f"{address}/{repository}/commit/{NEW}"
+            return answer_json({"commitUrl": url, "commitOid": NEW})
+        return 404, b"", {}
 
 
 @contextlib.contextmanager
 def serving(hub: Hub) -> Iterator[str]:
     class Handler(http.server.BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.0"
+        def answer(self) -> None:
+            path = self.path.partition("?")[0].lstrip("/")
+            hub.requests.append((self.command, path))
+            if self.command in ("GET", "HEAD"):
+                code, data, headers = hub.read(path)
+            else:
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                token, address = self.headers.get("Authorization", ""), self.headers["Host"]
+                code, data, headers = hub.write(path, body, token, f"http://{address}")
+            self.send_response(code)
+            for key, value in (headers | {"Content-Length": str(len(data))}).items():
+                self.send_header(key, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(data)
 
-        def do_GET(self) -> None:
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError, ValueError, OSError):
-                hub.answer(self, True)
-
-        def do_HEAD(self) -> None:
-            hub.answer(self, False)
-
-        def do_POST(self) -> None:
-            hub.upload(self)
-
-        do_PUT = do_POST
+        do_GET = do_HEAD = do_POST = do_PUT = answer
 
         def log_message(self, *_: object) -> None:
             pass

@@ -1,4 +1,4 @@
-"""No pickle is opened, and no code that lies in a run is run."""
+"""No code that lies in a run is run, and a run holds none."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import pickle
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bert_jax import cli
-from bert_jax.data import corpus as prepared
-from bert_jax.errors import DataError
 from tests import saved, texts
+
+NAMES = ("config", "tokenizer", "modeling_bert", "sitecustomize", "__init__", "json", "jax")
+PICKLES = ("params.pkl", "pytorch_model.bin", "rest.npy", "training_args.bin")
 
 
 @pytest.fixture(scope="module")
@@ -24,65 +24,24 @@ def made(tmp_path_factory) -> Path:
     return saved.run(tmp_path_factory.mktemp("saved") / "run", settings, {10: 1.0})
 
 
-@pytest.fixture
-def run(made, tmp_path) -> Path:
-    return Path(shutil.copytree(made, tmp_path / "run"))
-
-
-# --- pickles and code -----------------------------------------------------------------------------
-
-
-@pytest.mark.fault(16)
-def test_arrays_of_objects_are_never_unpickled(tmp_path):
-    marker = tmp_path / "marker"
-    objects = np.array([saved.Payload(marker)], object)
-    np.save(tmp_path / "a.npy", objects, allow_pickle=True)
-    (tmp_path / "b.npy").write_bytes(pickle.dumps(saved.Payload(marker)))
-    for name in ("a.npy", "b.npy"):
-        with pytest.raises(DataError, match=f"{name} cannot be read"):
-            prepared.open_array(tmp_path / name, 1)
-    assert not marker.exists()
-    np.load(tmp_path / "a.npy", allow_pickle=True)  # the payload does what it says
-    assert marker.exists()
-
-
 @pytest.mark.fault(19)
-def test_no_code_that_lies_in_a_run_is_ever_run(run, tmp_path, capsys):
-    marker = tmp_path / "marker"
-    places = [run, run / "tokenizer", *(run / "checkpoints" / "10").glob("**/")]
-    for folder in places:
-        for name in (
-            "config",
-            "tokenizer",
-            "modeling_bert",
-            "sitecustomize",
-            "__init__",
-            "json",
-            "jax",
-        ):
+def test_code_that_lies_in_a_run_is_never_run(made, tmp_path, capsys, one_device, monkeypatch):
+    run, marker = shutil.copytree(made, tmp_path / "run"), tmp_path / "marker"
+    for folder in (run, run / "tokenizer", *(run / "checkpoints" / "10").glob("**/")):
+        for name in NAMES:
             (folder / f"{name}.py").write_text(f"open({str(marker)!r}, 'w')\n")
-        for name in ("params.pkl", "pytorch_model.bin", "rest.npy", "training_args.bin"):
+        for name in PICKLES:
             (folder / name).write_bytes(pickle.dumps(saved.Payload(marker)))
     (tmp_path / "in.txt").write_text("the cat [MASK] a small dog.\n")
-    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
-        patch.chdir(run)
-        for words in (
-            ["predict", "fill-mask", f"--model={run}", f"--input={tmp_path / 'in.txt'}"],
-            ["export", f"--checkpoint={run}", f"--output={tmp_path / 'out'}"],
-            [
-                "predict",
-                "fill-mask",
-                f"--model={tmp_path / 'out'}",
-                f"--input={tmp_path / 'in.txt'}",
-            ],
-        ):
-            assert cli.execute(words) == 0, capsys.readouterr().err
+    monkeypatch.chdir(run)
+    out = tmp_path / "out"
+    for words in (
+        ["predict", "fill-mask", f"--model={run}", f"--input={tmp_path / 'in.txt'}"],
+        ["export", f"--checkpoint={run}", f"--output={out}"],
+    ):
+        assert cli.execute(words) == 0, capsys.readouterr().err
     assert not marker.exists()
-    assert not [
-        path
-        for path in (tmp_path / "out").rglob("*")
-        if path.suffix in (".py", ".pkl", ".bin", ".npy")
-    ]
+    assert not {path.suffix for path in out.rglob("*")} & {".py", ".pkl", ".bin", ".npy"}
 
 
 @pytest.mark.fault(19)

@@ -1,93 +1,151 @@
-"""Every knob acts where its conditions hold, and is refused where it is set and does nothing."""
+"""A knob acts where its conditions hold, and is refused where it is set and does nothing.
+
+Which conditions each knob has is in configs/KNOBS.md.
+"""
 
 from __future__ import annotations
 
 import ast
-import functools
 import re
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
 import bert_jax
 from bert_jax import config
-from bert_jax.config import conditions, resolve, table
-from bert_jax.config.knobs import Config
+from bert_jax.config import conditions, table
 from bert_jax.errors import ConfigError
-from bert_jax.training.step import compute_inputs, init_state, make_update
-from tests import toy
-from tests.config import settings
-from tests.config.settings import CLASSIFY, NSP, write
+from tests.config.settings import (
+    CAUSAL,
+    CLASSIFY,
+    DIFFUSION,
+    HYBRID,
+    MASK_ONLY,
+    NSP,
+    REPLACED,
+    SPAN,
+    TAG,
+    Settings,
+    task,
+    write,
+)
 
 PACKAGE = Path(bert_jax.__file__).parent
-KNOBS = table.list_knobs()
+FILES, HUB = {"corpus.source": "files"}, {"corpus.source": "hub"}
+OF_TFDS = CLASSIFY | {"task.source": "tfds:x"}
+WORDS, SPANS = {"masking.unit": "word"}, {"masking.unit": "span"}
+UNIFORM, BETA = {"masking.draw": "uniform"}, {"masking.draw": "beta"}
+NO_PAIRS = {"pairs": "none"}
+UNDROPPED = {"model.dropout": 0.0, "model.attention_dropout": 0.0}
+ROTARY, RELATIVE = {"model.position": "rotary"}, {"model.position": "relative"}
+ROWS: list[tuple[str, object, Settings, Settings]] = [  # knob, value, where it acts, where not
+    ("steps", 50, {}, {"epochs": 3.0}),
+    ("pairs", "sop", {}, CLASSIFY),
+    ("init_fresh", "^mlm/", {"init_from": "run"}, {}),
+    ("corpus.path", "x", FILES, {}),
+    ("corpus.revision", "x", HUB, FILES),
+    ("corpus.tfds_dir", "x", {"corpus.source": "tfds"}, HUB),
+    ("corpus.split", "x", HUB, FILES),
+    ("corpus.language", "de", {}, {"corpus.sentences": "lines"}),
+    ("task.rows", 5, CLASSIFY, {}),
+    ("task.format", "tsv", CLASSIFY, OF_TFDS),
+    ("task.tfds_dir", "x", OF_TFDS, CLASSIFY),
+    ("task.columns", ("a",), CLASSIFY, CLASSIFY | {"task.format": "jsonl"}),
+    ("task.text_pair", "x", CLASSIFY, TAG),
+    ("task.options", ("a", "b", "c"), task("choice"), CLASSIFY),
+    ("task.values", ("0", "1"), CLASSIFY, SPAN),
+    ("task.stride", 5, SPAN, CLASSIFY),
+    ("task.stride", 5, TAG, TAG | {"task.long": "cut"}),
+    ("task.n_best", 5, SPAN, TAG),
+    ("task.no_answer_threshold", 0.5, SPAN | {"task.no_answer": True}, SPAN),
+    ("task.group", "length", CLASSIFY, CLASSIFY | {"task.pad": "full"}),
+    ("tokenizer.kind", "bpe", {}, CLASSIFY),
+    ("tokenizer.vocab_size", 500, {}, {"tokenizer.path": "vocab.txt"}),
+    ("tokenizer.max_word_length", 50, {}, {"tokenizer.kind": "bpe"}),
+    ("examples.truncate", "front", {}, NO_PAIRS),
+    ("examples.random_next_probability", 0.1, {}, {"pairs": "sop"}),
+    ("masking.count", "all", {}, CAUSAL),
+    ("masking.rate", 0.3, {}, BETA),
+    ("masking.prediction_rate", 0.1, {}, NSP),
+    ("masking.max_unit", 4, WORDS, {}),
+    ("masking.overflow", "skip", WORDS, {"evals.validation.unit": "word"}),
+    ("masking.span_max", 8, SPANS, WORDS),
+    ("masking.span_max", 8, {"evals.validation.unit": "span"}, {}),
+    ("masking.pmi_words", 3, {"masking.unit": "pmi"}, SPANS),
+    ("masking.draw_low", 0.1, UNIFORM, BETA),
+    ("masking.draw_alpha", 2.0, BETA, UNIFORM),
+    ("masking.weights_power", 0.5, {"masking.weights": "frequency"}, {}),
+    ("masking.random_from", "regular", {}, MASK_ONLY),
+    ("model.max_positions", 256, {}, ROTARY),
+    ("model.first_position", 2, {}, RELATIVE),
+    ("model.position_buckets", 16, RELATIVE, {}),
+    ("model.rotary_base", 1e3, ROTARY, {}),
+    ("model.global_every", 2, {"model.window": 8}, {}),
+    ("model.first_norm", False, {"model.norm": "pre"}, {}),
+    ("model.head_activation", "relu", {}, {"model.word_head": "matrix"}),
+    ("model.word_head", "matrix", {}, NSP),
+    ("model.pooling", "mean", {}, NO_PAIRS),
+    ("model.pooler", "gelu", {}, NO_PAIRS),
+    ("model.pooler_bias", False, {}, TAG),
+    ("model.classifier_dropout", 0.2, CLASSIFY, {}),
+    ("optim.warmup_steps", 50, {}, {"optim.warmup_fraction": 0.1}),
+    ("optim.decay_fraction", 0.5, {"optim.schedule": "wsd"}, {}),
+    ("optim.final_fraction", 0.1, {}, {"optim.schedule": "constant"}),
+    ("optim.no_decay", "bias$", {}, {"optim.weight_decay": 0.0}),
+    ("parallel.prng", "rbg", {}, UNDROPPED),
+    ("checkpoints.every", 5, CLASSIFY, CLASSIFY | {"checkpoints.epochs": 1.0}),
+    ("checkpoints.patience", 3, {}, {"checkpoints.best": ""}),
+    ("evals.validation.every", 5, CLASSIFY, CLASSIFY | {"evals.validation.epochs": 1.0}),
+    ("logging.samples", 5, {}, NSP),
+]
+OF_OBJECTIVES = [  # in an entry of which it acts
+    ("objectives.classify.labels", ("x", "y"), CLASSIFY),
+    ("objectives.hybrid.end", False, HYBRID),
+    ("objectives.hybrid.share", 0.4, HYBRID),
+    ("objectives.diffusion.gamma", 0.5, DIFFUSION),
+    ("objectives.replaced.generator", 0.25, REPLACED | MASK_ONLY),
+]
 
 
-def list_texts(path: str) -> tuple[str, ...]:
-    """Return the conditions of a knob and of its section."""
-    section = table.read_section(Config)[path.partition(".")[0]]
-    own = KNOBS[path].traits.when
-    return section.traits.when + own if "." in path else own
+def check_taken(knob: str, value: object, where: Settings) -> None:
+    resolved = config.resolve(write(where | {knob: value}))
+    assert conditions.get_value(resolved, knob) == value
 
 
-CONDITIONAL = [path for path in KNOBS if list_texts(path) and path != "task.source"]
+def check_refused(knob: str, value: object, where: Settings) -> None:
+    tree = write(where | {knob: value})
+    (error,) = [one.error() for one in config.settle(tree)[1] if one.path == knob]
+    assert f"{knob} = " in str(error)
+    assert f"--config.{knob}=" in error.hint
+    with pytest.raises(ConfigError, match="does nothing: it is for "):
+        config.resolve(tree)
 
 
-@pytest.mark.parametrize("path", CONDITIONAL)
-def test_knob_is_taken_where_it_acts(path):
-    found: settings.Settings = {}
-    for text in list_texts(path):
-        found |= settings.hold(text)
-    name, value = settings.name_entry(path, found), settings.choose_value(path)
-    resolved = resolve(write(found | {name: value}))
-    assert conditions.get_value(resolved, name) == value != KNOBS[path].default
+@pytest.mark.fault(20, 21)
+@pytest.mark.parametrize(("knob", "value", "acts", "idle"), ROWS)
+def test_knob_is_taken_only_where_it_acts(knob, value, acts, idle):
+    check_taken(knob, value, acts)
+    check_refused(knob, value, idle)
 
 
-@pytest.mark.fault(20)
 @pytest.mark.fault(21)
-@pytest.mark.parametrize("path", CONDITIONAL)
-def test_knob_is_refused_where_it_does_nothing(path):
-    """Each of its conditions fails in turn, while the others hold if they can."""
-    for broken in list_texts(path):
-        found: settings.Settings = {}
-        for text in list_texts(path):
-            of_data = broken in ("labels", "text", "masks")  # all else depends on the data
-            found |= {} if of_data or text == broken else settings.hold(text)
-        found |= settings.fail(broken)
-        name = settings.name_entry(path, found)
-        tree = write(found | {name: settings.choose_value(path)})
-        idle = {one.path: one for one in config.settle(tree)[1]}
-        error = idle[name].error()
-        assert f"{name} = " in str(error)
-        assert "does nothing: it is for " in str(error)
-        assert f"--config.{name}=" in error.hint
-        with pytest.raises(ConfigError, match="does nothing"):
-            resolve(tree)
+@pytest.mark.parametrize(("knob", "value", "acts"), OF_OBJECTIVES)
+def test_knob_of_an_objective_is_refused_in_others(knob, value, acts):
+    check_taken(knob, value, acts)
+    check_refused(f"objectives.mlm.{knob.rpartition('.')[2]}", value, {})
 
 
 @pytest.mark.parametrize(
     ("path", "value", "other"),
     [
         ("pairs", "none", CLASSIFY),
-        ("tokenizer.kind", "wordpiece", CLASSIFY),
         ("model.head_activation", "gelu", CLASSIFY),
-        ("model.classifier_dropout", 0.1, {}),
         ("optim.warmup_steps", 100_000, {"optim.warmup_fraction": 0.1}),
         ("logging.samples", 0, NSP),
     ],
 )
 def test_value_that_means_the_same_is_taken(path, value, other):
     assert config.settle(write(other | {path: value}))[1] == []
-
-
-def test_every_named_condition_is_used():
-    used = {text for path in KNOBS for text in list_texts(path)}
-    assert conditions.CONDITIONS.keys() <= used
-
-
-# --- knobs act ------------------------------------------------------------------------------------
 
 
 def test_every_knob_is_read():
@@ -101,53 +159,4 @@ def test_every_knob_is_read():
                 read.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 read.update(re.findall(r"\w+", node.value) if len(node.value) < 60 else ())
-    assert {path for path in KNOBS if path.rpartition(".")[2] not in read} == set()
-
-
-# Knobs that only the host reads, or that need what a toy has not.
-ELSEWHERE = {"masking.unit", "masking.dupe_factor", "masking.weights", "optim.nonfinite_limit"}
-ELSEWHERE |= {"model.size", "model.attention", "model.scan", "objectives.*.labels"}
-ELSEWHERE |= {path for path, knob in KNOBS.items() if "unit" in " ".join(knob.traits.when)}
-ELSEWHERE |= {"masking.weights_power", "model.global_every", "objectives.*.generator"}
-ELSEWHERE |= {"model.features", "model.classifier_dropout", "objectives.*.end"}
-TRACED = [
-    path
-    for path in KNOBS
-    if path.partition(".")[0] in ("model", "optim", "masking", "objectives")
-    and path not in ELSEWHERE
-]
-SMALL = {"steps": 100, "batch_size": 16, "sequence_length": 24, "model.layers": 2}
-SMALL |= {
-    "model.hidden": 32,
-    "model.heads": 4,
-    "model.max_positions": 512,
-    "optim.warmup_steps": 10,
-}
-
-
-@functools.cache
-def describe_update(items: tuple) -> tuple[str, list[bytes]]:
-    """Return the program of an update with its constants, and the numbers that are traced."""
-    found = config.settle(write(dict(items)))[0]
-    inputs = compute_inputs(found, 95)
-    batch = toy.batch(16, 24)
-    with jax.enable_x64(False):
-        begin = jax.make_jaxpr(lambda seed: init_state(found, toy.VOCAB, seed))(np.uint32(0))
-        state = jax.eval_shape(lambda seed: init_state(found, toy.VOCAB, seed), np.uint32(0))
-        update = make_update(found, toy.SPECIAL, toy.VOCAB)
-        program = jax.make_jaxpr(update)(state, batch, inputs)
-    numbers = [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(inputs)]
-    numbers += [np.asarray(leaf).tobytes() for leaf in (*begin.consts, *program.consts)]
-    return f"{begin}\n{program}", numbers
-
-
-@pytest.mark.parametrize("path", TRACED)
-def test_knob_changes_the_update(path):
-    """Its program, its constants or its traced numbers."""
-    found: settings.Settings = dict(SMALL)
-    for text in list_texts(path):
-        found |= settings.hold(text)
-    name = settings.name_entry(path, {k: v for k, v in found.items() if k not in SMALL})
-    before = describe_update(tuple(found.items()))
-    after = describe_update((*found.items(), (name, settings.choose_value(path))))
-    assert before != after
+    assert {path for path in table.list_knobs() if path.rpartition(".")[2] not in read} == set()

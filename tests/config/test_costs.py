@@ -13,29 +13,14 @@ from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network
 from bert_jax.system.trees import flat
 from tests import toy
-from tests.families import EXPRESSED, MODERN, NEO
+from tests.families import MODERN, NEO
 from tests.flops import count_flops
 
-# Every knob of these architectures in one model or another.
+GPT_BERT = "position=relative position_buckets=6 max_positions=18 norm=pre inner_norm=true "
+GPT_BERT += "norm_parameters=false mlp_biases=false gated=true attention_gate=true type_vocab=0"
 MODELS: dict[str, dict[str, Any]] = {
-    "modernbert": {k: v for k, v in (EXPRESSED["modernbert"] | MODERN).items() if k != "pairs"}
-    | {"model__pooling": "mean", "model__pooler": "transform", "model__layers": 3},
-    "roberta": {"model__first_position": 2, "model__type_vocab": 1, "model__norm": "pre"},
-    "gpt_bert": {
-        "model__position": "relative",
-        "model__position_buckets": 6,
-        "model__max_positions": 18,
-        "model__norm": "pre",
-        "model__inner_norm": "true",
-        "model__norm_parameters": "false",
-        "model__mlp_biases": "false",
-        "model__gated": "true",
-        "model__attention_gate": "true",
-        "model__layer_weights": "true",
-        "model__type_vocab": 0,
-        "model__pooler": "transform",
-    },
-    "distilbert": {"model__type_vocab": 0, "model__pooler": "relu", "model__pooling": "mean"},
+    "modernbert": MODERN | {"model__pooling": "mean", "model__pooler": "transform"},
+    "gpt_bert": dict(f"model__{knob}".split("=") for knob in GPT_BERT.split()),
     "electra": {"model__embedding": 24, "model__pooler": "gelu", "model__window": 6},
     "neobert": NEO,
 }

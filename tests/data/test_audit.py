@@ -28,19 +28,10 @@ def test_measure_entropy_is_that_of_the_shares():
     assert found == pytest.approx(-(shares * np.log(shares)).sum())
 
 
-@pytest.mark.parametrize(
-    ("documents", "says"),
-    [
-        ([["One.", "Two."]], "one training document"),
-        ([["One."], ["Two."], ["Three."], ["Four."]], "100% of training documents have one"),
-        (
-            [[f"It is {n}.", "So it goes.", "So it goes.", "So it goes."] for n in range(9)],
-            "sentences that came before",
-        ),
-    ],
-)
-def test_what_spoils_training_is_warned_of(tmp_path, documents, says):
-    small.write_text(tmp_path / "in", documents)
+def test_repeated_sentences_are_warned_of(tmp_path):
+    """Other warnings are in tests/net/transcripts/prepare.txt."""
+    again = ["So it goes."] * 3
+    small.write_text(tmp_path / "in", [[f"It is {n}.", *again] for n in range(9)])
     facts = json.loads((small.run(tmp_path).folder / "audit.json").read_text())
-    (warning,) = [text for text in facts["warnings"] if says in text]
+    (warning,) = [text for text in facts["warnings"] if "sentences that came before" in text]
     assert f"warning: {warning}" in audit.format_audit(facts)

@@ -4,40 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-import tokenizers
-from hypothesis import given
-from hypothesis import strategies as st
-from tokenizers import models, pre_tokenizers, processors
-
 from bert_jax.batch import Special, TwoSeparators
 from bert_jax.data import encoding, tokenizer
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
-
-
-@pytest.fixture(scope="module")
-def library() -> tokenizers.Tokenizer:
-    """One token a letter, and BERT's special tokens around them."""
-    names = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b"]
-    vocabulary = {name: i for i, name in enumerate(names)}
-    engine = tokenizers.Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    engine.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
-    return engine
-
-
-@given(st.integers(0, 12), st.integers(0, 12), st.integers(0, 26))
-def test_truncate_pair_is_longest_first_of_tokenizers(library, first, second, room):
-    library.enable_truncation(room + 3, strategy="longest_first")
-    found = library.encode(" ".join("a" * first), " ".join("b" * second))
-    a, b = encoding.truncate_pair([5] * first, [6] * second, room)
-    assert [2, *a, 3, *b, 3] == found.ids
-    assert encoding.pad_rows(SPECIAL, [[a, b]], len(found.ids))["type_ids"][0].tolist() == (
-        found.type_ids
-    )
-    single = library.encode(" ".join("a" * first))
-    assert [2, *encoding.truncate_pair([5] * first, [], room + 1)[0], 3] == single.ids
 
 
 def test_join_rows_puts_two_separators_between():

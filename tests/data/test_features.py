@@ -5,15 +5,17 @@ everything once.
 from __future__ import annotations
 
 import contextlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.data import encoding
-from bert_jax.data.examples import Answer
-from bert_jax.data.features import Features, gather_rows
+from bert_jax.config import knobs
+from bert_jax.data import encoding, tokenizer
+from bert_jax.data.examples import Answer, Example
+from bert_jax.data.features import Features, encode_examples, gather_rows
 from bert_jax.errors import ConfigError, DataError
 from tests.data.letters import (
     SPECIAL,
@@ -26,6 +28,8 @@ from tests.data.letters import (
     make_example,
     row_of,
 )
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "bpe"
 
 
 def tokens_of(found: Features) -> list[list[int]]:
@@ -204,6 +208,39 @@ def test_encode_span_cuts_or_refuses_what_is_long():
         encode(asked, "span", question_tokens=2, long="refuse")
     with pytest.raises(DataError, match="= 10 cannot hold 7 tokens of a question"):
         encode([make_example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
+
+
+# --- byte-level BPE: a word takes the blank before it, and two separators may part a pair ---------
+
+
+def encode_byte_pairs(kind: str, one: Example, objective: str):
+    found = tokenizer.load(GOLDEN / kind)
+    return found, encode_examples([one], objective, found, knobs.Task(), 64, train=False)
+
+
+def test_encode_tag_marks_first_pieces_with_a_blank():
+    words = ("The", "dog's", "masking", "rate", "<mask>", "")
+    found, rows = encode_byte_pairs("roberta", make_example(words=words, label=range(1, 7)), "tag")
+    ids = rows.tokens.tolist()[1:-1]
+    assert ids == found.encode_batch([" The dog's masking rate <mask> "])[0]
+    tags = rows.targets["tags"].tolist()[1:-1]
+    assert [tag for tag in tags if tag >= 0] == [1, 2, 3, 4, 5, 6]
+    assert all((tag >= 0) == (not found.continuation[i]) for tag, i in zip(tags, ids, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["roberta", "modernbert"])
+def test_encode_span_finds_answers_in_byte_pairs(kind):
+    context = "In 1999 the old man's dog, caf\u00e9 and all, walked along the river."
+    for text in ("1999", "the old man", "caf\u00e9", "river"):
+        answer = Answer(text, context.index(text))
+        one = make_example(text="When?", pair=context, label=(answer,))
+        found, rows = encode_byte_pairs(kind, one, "span")
+        ((start, end),) = rows.targets["spans"].tolist()
+        assert context[rows.characters[start, 0] : rows.characters[end, 1]] == text
+        column = len(found.encode_batch(["When?"])[0]) + 1 + found.special.separators
+        assert (rows.characters[:column] == -1).all()
+        assert rows.characters[column].tolist() == [0, 1]
+        assert rows.tokens[column - 1] == found.special.sep
 
 
 # --- batches --------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from bert_jax.data.hashing import make_key, mix_words, permute_index
+from bert_jax.data.hashing import make_key, permute_index
 
 
 def permute_all(size: int, *words: int) -> np.ndarray:
     return permute_index(np.arange(size), size, make_key(*words))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 10, 99, 1000, 4095, 4096, 4097, 65537, 300_007])
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000, 4095, 4096, 4097, 300_007])
 def test_permute_index_is_a_permutation(size):
     whole = permute_all(size, 3)
     assert np.array_equal(np.sort(whole), np.arange(size))
@@ -22,9 +22,9 @@ def test_permute_index_is_a_permutation(size):
     assert permute_index(np.array([one]), size, make_key(3))[0] == whole[one]
 
 
-@pytest.mark.parametrize("size", [20, 60, 1000])
+@pytest.mark.parametrize("size", [20, 1000])
 def test_permute_index_places_look_random(size):
-    seeds = 2000
+    seeds = 1000
     drawn = np.stack([permute_all(size, 3, seed) for seed in range(seeds)])  # [S, N]
 
     # Each index is as often in each tenth of the places.
@@ -44,20 +44,3 @@ def test_permute_index_places_look_random(size):
     assert abs(fixed.mean() - 1) < 5 / math.sqrt(seeds)
     moved = np.abs(drawn - np.arange(size)).mean(1)
     assert abs(moved.mean() - (size**2 - 1) / (3 * size)) < 5 * moved.std() / math.sqrt(seeds)
-
-
-def test_permute_index_epochs_are_independent():
-    size = 100_000
-    one, two = permute_all(size, 0, 0), permute_all(size, 0, 1)
-    for a, b in ((one[1:], one[:-1]), (one, two), (one, np.arange(size))):
-        assert abs(np.corrcoef(a, b)[0, 1]) < 5 / math.sqrt(size)
-    steps = np.unique((one[1:] - one[:-1]) % size)
-    # As many different steps as balls fill boxes.
-    assert abs(len(steps) / size - (1 - math.exp(-1))) < 0.01
-
-
-def test_mix_words_moves_half_of_the_bits():
-    words = np.arange(10_000, dtype=np.uint64)
-    for bit in range(64):
-        changed = np.bitwise_count(mix_words(words) ^ mix_words(words ^ np.uint64(1 << bit)))
-        assert abs(changed.mean() - 32) < 5 * 4 / math.sqrt(10_000)  # binomial(64, 1/2): 4

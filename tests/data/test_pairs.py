@@ -73,19 +73,6 @@ def test_plan_pairs_are_what_their_label_says(documents, length, mode, short, tr
     assert (mode != "nsp") or len(documents) > 1 or not (found["label"] == 1).any()
 
 
-@given(documents=DOCUMENTS, copy=st.integers(0, 1000), mode=st.sampled_from(["nsp", "sop"]))
-def test_plan_reads_all_text_once_if_nothing_is_cut(documents, copy, mode):
-    ones = [[1] * len(document) for document in documents]  # such sentences always fit exactly
-    for texts, length in ((ones, 11), (documents, 10_000)):
-        used = np.zeros(sum(map(sum, texts)), int)
-        found = plan(texts, mode, length, copy, short_probability=0.0)
-        for a_start, a_length, b_start, b_length, label in list_examples(found):
-            used[a_start : a_start + a_length] += 1
-            if mode == "sop" or label != 1:
-                used[b_start : b_start + b_length] += 1
-        assert (used == 1).all()
-
-
 @given(documents=DOCUMENTS, length=st.integers(8, 30))
 def test_plan_full_sentences_fill_their_rows(documents, length):
     document, sentence = locate_tokens(documents)

@@ -1,21 +1,23 @@
-"""Batches against rows put together one by one from the plan; the stream against its promises."""
+"""The stream of batches against its promises.
+
+What a row holds is compared with the original in tests/test_fidelity.py and frozen in tests/net.
+"""
 
 from __future__ import annotations
 
 import threading
-from typing import Any
 
 import jax
 import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.batch import HOST_KEYS, Batch, TwoSeparators
+from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.data import pairs, pipeline
 from bert_jax.data.pipeline import Source
 from bert_jax.errors import DataError
 from tests import corpora
-from tests.corpora import same, shards, source
+from tests.corpora import same, source
 
 S = corpora.SPECIAL
 MODES = pytest.mark.parametrize("mode", ["nsp", "sop", "none"])
@@ -30,57 +32,6 @@ def read_epoch(s: Source, epoch: int) -> Batch:
     return {key: value[first % s.batch_size :][:count] for key, value in joined.items()}
 
 
-# --- what a row holds -----------------------------------------------------------------------------
-
-
-def build_row(shard: Any, example: np.void, mode: str, two: bool) -> tuple[list[int], list[int]]:
-    """Tokens and type ids, put together as the original does."""
-    text = shard.tokens.tolist()
-    a = text[int(example["a_start"]) :][: int(example["a_length"])]
-    if mode == "none":
-        ends = {int(shard.sentence_ends[end - 1]) for end in shard.document_ends}
-        body = []
-        for offset, token in enumerate(a, int(example["a_start"])):
-            if offset in ends and offset != example["a_start"]:
-                body.append(S.sep)
-            body.append(token)
-        return [S.cls, *body, S.sep], [0] * (len(body) + 2)
-    b = text[int(example["b_start"]) :][: int(example["b_length"])]
-    if not b:
-        return [S.cls, *a, S.sep], [0] * (len(a) + 2)
-    if two:
-        return [S.cls, *a, S.sep, S.sep, *b, S.sep], [0] * (len(a) + len(b) + 4)
-    return [S.cls, *a, S.sep, *b, S.sep], [0] * (len(a) + 2) + [1] * (len(b) + 1)
-
-
-@MODES
-@pytest.mark.parametrize("two", [False, True], ids=["BERT", "two separators"])
-def test_batch_holds_what_the_plan_says(tmp_path, mode, two):
-    prepared, text_of_split = corpora.prepared(tmp_path, shards()), corpora.joined(shards())
-    if two:
-        prepared.tokenizer.special = TwoSeparators(*S)
-    s = Source(prepared, "train", corpora.config(batch_size=8, sequence_length=32, pairs=mode))
-    room = 31 if two and mode != "none" else 32
-    plan = pairs.plan_split(text_of_split, mode, corpora.config().examples, room, 0, 0)
-    assert s.examples_per_epoch == len(plan)
-    epoch = read_epoch(s, 0)
-    shape = {key: (len(plan), 32 if key in HOST_KEYS[:5] else 1) for key in HOST_KEYS}
-    assert {key: value.shape for key, value in epoch.items()} == shape
-    assert {value.dtype for value in epoch.values()} == {np.dtype(np.int32)}
-    for row, number in enumerate(epoch["example_ids"][:, 0].tolist()):
-        tokens, types = build_row(text_of_split, plan[number], mode, two)
-        size, padding = len(tokens), [0] * (32 - len(tokens))
-        assert epoch["tokens"][row].tolist() == tokens + padding  # [PAD] is 0
-        assert epoch["type_ids"][row].tolist() == types + padding
-        assert epoch["positions"][row].tolist() == list(range(size)) + padding
-        assert epoch["segment_ids"][row].tolist() == [1] * size + padding
-        assert epoch["labels"][row, 0] == plan["label"][number]
-    assert not epoch["copies"].any()
-    assert not epoch["cls_positions"].any()
-    assert np.array_equal(epoch["places"][:, 0], np.arange(len(plan)))
-    assert np.array_equal(epoch["unit_ids"] >= 0, epoch["tokens"] >= corpora.FIRST)
-
-
 # --- the stream -----------------------------------------------------------------------------------
 
 
@@ -89,7 +40,7 @@ def test_batch_holds_what_the_plan_says(tmp_path, mode, two):
 def test_epoch_reads_its_plan_once(tmp_path, mode, dupe_factor):
     """Later plans of pairs have a few examples more or fewer, left out or read twice."""
     s = source(tmp_path, pairs=mode, masking__dupe_factor=dupe_factor)
-    count, orders, sizes = s.examples_per_epoch, set(), set()
+    count, orders = s.examples_per_epoch, set()
     for epoch in range(5):
         rows, copy = read_epoch(s, epoch), epoch % dupe_factor if dupe_factor else epoch
         ids = rows["example_ids"][:, 0]
@@ -99,12 +50,10 @@ def test_epoch_reads_its_plan_once(tmp_path, mode, dupe_factor):
         assert ids.max() < size
         assert np.bincount(ids).max() <= -(-count // size)
         orders.add(tuple(ids[:20].tolist()))
-        sizes.add(size)
     assert len(orders) == 5
-    assert len(sizes) > 1 or mode == "none" or dupe_factor == 1
 
 
-@pytest.mark.parametrize("size", [1, 7, 8, 200, 1000])
+@pytest.mark.parametrize("size", [7, 8, 1000])
 def test_batch_cuts_one_stream_at_any_size(tmp_path, size):
     one, other = source(tmp_path, batch_size=1), source(tmp_path, batch_size=size)
     steps = max(1, 400 // size)
@@ -166,7 +115,7 @@ def test_evaluation_batch_covers_the_plan_in_order(tmp_path, mode):
     count = s.examples_per_epoch
     whole = s.evaluation_batch(0, count)
     assert np.array_equal(whole["example_ids"][:, 0], np.arange(count))
-    for size in (1, 7, 64, count, count + 3):
+    for size in (7, count + 3):
         batches = [s.evaluation_batch(index, size) for index in range(-(-count // size))]
         assert all(len(batch["tokens"]) == size for batch in batches)
         rows = {key: np.concatenate([batch[key] for batch in batches]) for key in HOST_KEYS}
@@ -176,13 +125,6 @@ def test_evaluation_batch_covers_the_plan_in_order(tmp_path, mode):
         assert (spare["unit_ids"] == -1).all()
         assert (spare["labels"] == -1).all()
     assert (s.batch(count * 3)["copies"] == 0).all()
-
-
-def test_source_refuses_a_split_without_text(tmp_path):
-    prepared = corpora.prepared(tmp_path, shards(), validation=[], other=[corpora.shard([])])
-    for split in ("validation", "other"):
-        with pytest.raises(DataError, match=split):
-            Source(prepared, split, corpora.config())
 
 
 CHANGES = (
@@ -210,7 +152,7 @@ def has_thread() -> bool:
     return any(thread.name.startswith("prefetch") for thread in threading.enumerate())
 
 
-@pytest.mark.parametrize("ahead", [0, 1, 4, 50])
+@pytest.mark.parametrize("ahead", [0, 1, 50])
 def test_prefetch_keeps_the_order(ahead):
     assert list(pipeline.prefetch(lambda step: {"step": step}, 5, 25, ahead)) == [
         {"step": step} for step in range(5, 25)

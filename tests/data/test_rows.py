@@ -1,4 +1,7 @@
-"""Rows of files in every format, the files of splits, and the places that errors name."""
+"""Rows of files in every format, the files of splits, and the places that errors name.
+
+More of what is refused is in tests/net/transcripts/train_rows.txt.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from tests.data.small import write
 
 
 def read(path: Path | str, split: str = "train", **task) -> list[Row]:
-    source = str(path) if str(path).startswith(("files:", "tfds:")) else f"files:train={path}"
+    source = str(path) if str(path).startswith("files:") else f"files:train={path}"
     return read_rows(Task(source=source, **task), split)
 
 
@@ -47,8 +50,11 @@ def test_read_rows_are_equal_in_any_format(tmp_path_factory, table):
     quoted = io.StringIO()
     lines = [("text", "label"), *table]
     csv.writer(quoted, quoting=csv.QUOTE_ALL, lineterminator="\n").writerows(lines)
+    tsv = "".join(f"{text}\t{label}\n" for text, label in lines)
     files = {
-        "a.tsv": "".join(f"{text}\t{label}\n" for text, label in lines),
+        "a.tsv": tsv.encode(),
+        "a.tsv.gz": gzip.compress(tsv.encode()),
+        "a.tsv.zst": zstandard.compress(tsv.encode()),
         "a.csv": quoted.getvalue(),
         "a.jsonl": "".join(json.dumps(record) + "\n" for record in records),
         "b.json": "".join(json.dumps(record) + "\n" for record in records),
@@ -58,13 +64,6 @@ def test_read_rows_are_equal_in_any_format(tmp_path_factory, table):
         assert fields(write(folder / name, content)) == records, name
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(records), folder / "a.parquet")
     assert fields(folder / "a.parquet") == records
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz", ".zst"])
-def test_read_rows_unpacks(tmp_path, suffix):
-    pack = {"": bytes, ".gz": gzip.compress, ".zst": zstandard.compress}[suffix]
-    path = write(tmp_path / f"a.tsv{suffix}", pack(b"text\tlabel\none\t1\n"))
-    assert read(path) == [Row(f"{path}:2", {"text": "one", "label": "1"})]
 
 
 def test_read_table_takes_names_without_a_header(tmp_path):
@@ -94,11 +93,10 @@ def test_read_lines_ends_lines_at_newlines_only(tmp_path):
     assert places == [(f"{path}:2", 0, "one\u2028two\x85three\x0b"), (f"{path}:4", 1, "four")]
 
 
-@pytest.mark.parametrize("indent", [None, 1])
-def test_read_json_gives_questions_their_context(tmp_path, indent):
+def test_read_json_gives_questions_their_context(tmp_path):
     asked = [("Anna ate.", [{"id": "q1"}]), ("Ben slept.", [{"id": "q2"}, {"id": "q3"}])]
     data = [{"paragraphs": [{"context": text, "qas": questions}]} for text, questions in asked]
-    path = write(tmp_path / "a.json", json.dumps({"data": data}, indent=indent))
+    path = write(tmp_path / "a.json", json.dumps({"data": data}, indent=1))
     found = [(row.where, row.fields["id"], row.fields["context"]) for row in read(path)]
     texts = {"q1": "Anna ate.", "q2": "Ben slept.", "q3": "Ben slept."}
     assert found == [(f"{path}: question {q}", q, text) for q, text in texts.items()]
@@ -138,12 +136,10 @@ def test_read_conllu_leaves_out_multiword_tokens(tmp_path):
 
 REFUSED = [  # name, content, place and message
     ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
-    ("a.jsonl", '{"text": "a"}\n{"text": \n', ":2: not JSON"),
     ("a.json", '[{"text": "a"}, 3]', r": \[1\] is 3, not an object"),
     ("a.json", '{"data": ', ":1: not JSON"),
     ("a.conllu", "1\ta\tb\n", ":1: 3 columns, not 10"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
-    ("a.tsv.gz", b"text\n", " is damaged: Not a gzipped file"),
     ("a.parquet", b"PAR1", " cannot be read: Parquet file size is 4 bytes"),
 ]
 
@@ -176,21 +172,18 @@ def test_read_rows_finds_the_file_of_a_split(tmp_path):
         files = {"train": "MRPC/none.tsv|MRPC/a.tsv"}
         assert texts_of(f"files:{folder}", files=files) == ["here"]
     assert texts_of(f"files:{tmp_path}/MRPC", format="jsonl") == ["of lines"]
-
-
-def test_read_rows_says_how_to_add_a_split(tmp_path):
-    path = write(tmp_path / "train.tsv", "text\tlabel\na\t1\n")
     with pytest.raises(DataError, match="no split 'validation'") as caught:
-        read(path, "validation")
-    assert caught.value.hint == f"add it: files:train={path},validation=FILE"
+        read(tmp_path / "train.tsv", "validation")
+    assert caught.value.hint == f"add it: files:train={tmp_path}/train.tsv,validation=FILE"
 
 
 # --- a single file --------------------------------------------------------------------------------
 
 
 def write_tickets(path: Path, numbers: list[int], label: str = "") -> str:
-    lines = "".join(f"The machine {number} stops.\t{label}{number % 3}\n" for number in numbers)
-    return f"files:{write(path, f'text{chr(9)}label{chr(10)}{lines}')}"
+    lines = [f"The machine {number} stops.\t{label}{number % 3}" for number in numbers]
+    content = "\n".join(["text\tlabel", *lines])
+    return f"files:{write(path, content)}"
 
 
 def test_hold_out_takes_a_share_by_the_hash_of_texts(tmp_path):

@@ -11,16 +11,6 @@ from tests.data import small
 pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
 
 
-@pytest.mark.parametrize("name", ["wikipedia/20230601.en", "wiki40b/en", "lm1b"])
-def test_published_data_sets_are_read(tmp_path, name):
-    import tensorflow_datasets  # seconds: only where it is used
-
-    place = {"source": "tfds", "path": name, "tfds_dir": str(tmp_path / "tfds")}
-    with tensorflow_datasets.testing.mock_data(num_examples=12):
-        found = small.run(tmp_path, sentences="auto", **place)
-    assert sum(split["documents"] for split in found.manifest["splits"].values()) == 12
-
-
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """A data set that the library itself prepared from local text."""
@@ -63,14 +53,13 @@ def test_a_data_set_is_read_in_ranges(built, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"path": ""}, "is empty"),
         ({"path": "lm1b"}, "lm1b, split 'train' cannot be read from"),
         ({"text_field": "body"}, "no 'body'"),
         ({"split": "none"}, "split 'none' cannot be read"),
     ],
 )
 def test_tfds_names_what_cannot_be_read(built, tmp_path, options, says):
-    place = {"path": "local_text", "tfds_dir": str(built[0] / "tfds")}
+    place = {"source": "tfds", "path": "local_text", "tfds_dir": str(built[0] / "tfds")}
     with pytest.raises(DataError, match=says) as caught:
-        small.run(tmp_path, **{"source": "tfds", **place, **options})
+        small.run(tmp_path, **place | options)
     assert "\n" not in str(caught.value) + caught.value.hint

@@ -1,12 +1,11 @@
-"""Vocabularies that are trained: the same every time, of the size asked for, and useful."""
+"""Vocabularies that are trained: of the size asked for, and useful.
+
+That they are the same every time is held by tests/net/test_preparation.py.
+"""
 
 from __future__ import annotations
 
-import json
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 from tokenizers import pre_tokenizers
@@ -14,15 +13,6 @@ from tokenizers import pre_tokenizers
 from bert_jax.config import knobs
 from bert_jax.data.tokenizer import SPECIALS
 from bert_jax.data.vocabulary import train_vocabulary
-
-TRAIN = """
-import json, random, sys
-from bert_jax.config import knobs
-from bert_jax.data.vocabulary import train_vocabulary
-texts, settings = json.load(sys.stdin)
-random.Random(1).shuffle(texts)
-print(train_vocabulary(texts, knobs.Tokenizer(**settings)).hash)
-"""
 
 
 def make_texts(seed: int, sentences: int = 400) -> list[str]:
@@ -35,22 +25,6 @@ def make_texts(seed: int, sentences: int = 400) -> list[str]:
         " ".join(draw.choice(stems[: draw.randint(1, 150)]) + draw.choice(ends) for _ in range(9))
         for _ in range(sentences)
     ]
-
-
-@pytest.mark.parametrize("settings", [{"vocab_size": 300}, {"vocab_size": 400, "kind": "bpe"}])
-def test_train_depends_on_the_texts_alone(settings):
-    texts = make_texts(2)
-    expected = train_vocabulary(texts, knobs.Tokenizer(**settings)).hash
-    for threads in ("1", "3"):
-        out = subprocess.run(
-            [sys.executable, "-c", TRAIN],
-            input=json.dumps([texts, settings]),
-            env={**os.environ, "RAYON_NUM_THREADS": threads, "PYTHONHASHSEED": threads},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert out.stdout.strip() == expected
 
 
 @pytest.mark.parametrize("lowercase", [True, False])

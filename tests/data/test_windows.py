@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.data.windows import choose_windows, cut_windows
-from bert_jax.errors import ConfigError
 
 
 def run_squad(length: int, room: int, doc_stride: int) -> list[tuple[int, int]]:
@@ -66,9 +64,3 @@ def test_choose_windows_chooses_as_run_squad(length, room, stride, meaning):
     pairs = [tuple(span) for span in spans.tolist()]
     expected = [check_is_max_context(pairs, position) for position in range(length)]
     assert choose_windows(spans, length).tolist() == expected
-
-
-@pytest.mark.parametrize("values", [(0, 1, "step"), (9, -1, "step"), (9, 9, "overlap")])
-def test_cut_windows_refuses_windows_that_do_not_move(values):
-    with pytest.raises(ConfigError):
-        cut_windows(100, *values)

@@ -6,7 +6,6 @@ import itertools
 import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 
 from bert_jax.config.knobs import Masking
@@ -29,20 +28,6 @@ def test_quotas_unbiased_have_the_exact_mean(rate):
         exact = max(Fraction(1), n * Fraction(str(rate)))
         assert abs(int(whole[n]) + Fraction(int(chance[n]), 2**32) - exact) <= Fraction(1, 2**33)
         assert exact.denominator > 1 or (whole[n], chance[n]) == (exact, 0)
-
-
-@pytest.mark.parametrize("pair", [(0.15, 0.4), (0.2, 0.25), (0.05, 0.5), (0.13, 0.77)])
-def test_selection_quotas_of_views_are_multiples(pair):
-    """Rounded down, all views together lack less than half a token a view of what is wanted."""
-    settings = Masking(rate=pair[0], prediction_rate=pair[1], rounding="nearest")
-    views = math.ceil(pair[1] / pair[0])
-    whole = quotas.selection_quotas(settings, pair[0], 512).whole
-    once, most = ([max(1, round(n * rate)) for n in range(1, 513)] for rate in pair)
-    for view in range(views + 1):
-        assert whole[view, 1:].tolist() == [
-            min(view * a, b) for a, b in zip(once, most, strict=True)
-        ]
-    assert (np.array(most) - whole[-1, 1:]).max() <= views / 2
 
 
 @pytest.mark.parametrize("examples", [1, 2, 3])

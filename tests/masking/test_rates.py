@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-import typing
-
 import numpy as np
 import pytest
 from scipy import stats
 
-from bert_jax.config import data_knobs
 from bert_jax.config.knobs import Masking
 from bert_jax.masking import rates
 from tests.masking.by_hand import LAWS, PHASES, read_law
-
-
-def test_laws_are_the_choices_of_the_knob():
-    assert {"fixed", *rates.LAWS} == {*typing.get_args(data_knobs.Law)}
-    assert rates.LAWS.keys() == LAWS.keys()
-    assert {*rates.COURSES} == {*typing.get_args(data_knobs.Course)}
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -55,15 +46,3 @@ def test_rate_range_spans_all_rates():
     assert rates.rate_range(Masking(rate=0.2)) == (0.2, 0.2)
     assert rates.rate_range(LAWS["uniform"][0]) == pytest.approx((0.1, 0.5))
     assert rates.rate_range(LAWS["cosine_high"][0]) == pytest.approx((0, 1), abs=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("rate", "wanted", "views"),
-    [
-        *((0.15, None, 1), (0.15, 0.15, 1), (0.4, 0.2, 1), (0.15, 0.3, 2), (0.15, 0.4, 3)),
-        *((0.2, 0.6, 3), (0.1, 0.3, 3), (0.1, 0.7, 7), (0.15, 0.16, 2), (0.05, 1.0, 20)),
-    ],
-)
-def test_count_views_is_the_quotient_rounded_up(rate, wanted, views):
-    assert rates.count_views(Masking(rate=rate, prediction_rate=wanted)) == views
-    assert rates.count_views(Masking(rate=rate, prediction_rate=wanted, draw="beta")) == 1

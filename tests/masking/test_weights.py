@@ -74,24 +74,10 @@ def test_equal_weights_leave_masks_as_they_are(b, rate, overflow):
         assert share == pytest.approx(selected, rel=1e-5)
 
 
-@given(BATCHES, st.integers(0, 2**31))
-def test_weighted_units_are_whole_and_nested(b, seed):
-    b = weighted(b, -0.7)
-    before = np.zeros(b["tokens"].shape, bool)
-    for rate in (0.05, 0.15, 0.4, 0.8, 1.0):
-        hit = toy.chosen(toy.mask(b, Masking(rate=rate, unit="word"), seed)[0])
-        assert (hit | ~before).all()
-        for row, unit_ids in enumerate(b["unit_ids"]):
-            for unit in set(unit_ids[unit_ids >= 0]):
-                assert len(set(hit[row][unit_ids == unit])) == 1
-        before = hit
-    assert (before == (b["unit_ids"] >= 0)).all()
-
-
 @pytest.mark.parametrize(("power", "quota"), [(-1.0, 1), (-0.5, 3), (0.5, 2)])
 def test_weighted_selection_is_a_race(power, quota):
     """The chance of a token to be among the first, by all orders of five, within 4.5 sigma."""
-    rows, tokens = 20_000, np.array([5, 9, 15, 30, 55])
+    rows, tokens = 10_000, np.array([5, 9, 15, 30, 55])
     b = equal_rows(rows, 7)
     b["tokens"][:, 1:6] = tokens
     weights = (COUNTS[tokens] / COUNTS.sum()) ** power
