@@ -11,8 +11,6 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bert_jax import sharding
 from bert_jax.config import knobs
@@ -99,23 +97,12 @@ def test_answer_finds_the_best_span_of_all():
         assert np.log(first["score"] / second["score"]) == pytest.approx(odds, abs=1e-4)
 
 
-def test_answer_is_none_above_the_threshold():
-    doubts = [golden["no_answer"] - golden["best"][0]["score"] for golden in ANSWERS["answer"]]
-    threshold = np.mean(sorted(doubts)[12:14])  # seven of twenty are greater
-    rows = take_keys(ANSWERS["answer"], "question", "context")
-    found = ask("question_answering", "answer", rows, no_answer_threshold=float(threshold))
-    assert [one["answer"] == "" for one in found] == [doubt > threshold for doubt in doubts]
-    assert all((one["start"], one["end"]) == (0, 0) for one in found if not one["answer"])
-    assert all(0 <= one["score"] <= 1 for one in found)
-
-
 # --- as an evaluation has it ----------------------------------------------------------------------
 
 
 FLOATS = {"probabilities", "value", "score"}
 LABELS = {  # any: an evaluation needs some
     "sequence_classification": ("classify", 0),
-    "regression": ("classify", 0.0),
     "multiple_choice": ("classify", 0),
     "token_classification": ("tag", (0,) * 30),
     "question_answering": ("answer", ()),
@@ -155,34 +142,6 @@ def test_labelled_answers_as_an_evaluation(name):
 # --- by definition --------------------------------------------------------------------------------
 
 
-@settings(max_examples=25)
-@given(st.lists(st.text(st.sampled_from("aé日🙂 #\x00\u200b."), max_size=5), max_size=40))
-def test_tag_labels_every_word(words):
-    row = {"words": words}
-    (found,) = ask("token_classification", "tag", [row], entities=True, batch_size=1)
-    assert found["words"] == words
-    assert len(found["labels"]) == len(words)
-    assert None not in found["labels"]
-    text = " ".join(words)
-    assert all(text[one["start"] : one["end"]] == one["text"] for one in found["entities"])
-
-
-@settings(max_examples=25)
-@given(
-    context=st.text(st.sampled_from("aéÉ日🙂 tTheca\u0301İ\n."), max_size=90),
-    question=st.text("a the", max_size=90),
-)
-def test_answer_is_part_of_its_context(context, question):
-    row = {"question": question, "context": context}
-    (found,) = ask("question_answering", "answer", [row], top_k=4, batch_size=1)
-    for one in (found, *found["n_best"]):
-        assert one["answer"] == context[one["start"] : one["end"]]
-        assert 0 <= one["start"] <= one["end"] <= len(context)
-    tokens = open_golden("question_answering").tokenizer.encode_batch([context])[0]
-    assert found["answer"] or not tokens
-    assert found["n_best"][0] == {key: found[key] for key in ("answer", "start", "end", "score")}
-
-
 def test_find_entities_reads_marks():
     words, labels = ["New", "York", "and", "Paris", "x"], ["B-LOC", "I-LOC", None, "I-LOC", "B-PER"]
     text = "New  York\tand Paris x"
@@ -196,12 +155,10 @@ def test_find_entities_reads_marks():
 
 def test_tag_refuses_entities_without_marks():
     run = open_golden("token_classification")
-    nouns = ("NOUN", "VERB", "X", "PUNCT", "ADJ")
-    run = run.changed(
-        objectives={"tag": dataclasses.replace(run.config.objectives["tag"], labels=nouns)}
-    )
-    with pytest.raises(ConfigError, match="NOUN, VERB, X, PUNCT, ADJ mark no entities"):
-        TASKS["tag"].make(stream.Model(run, Options(entities=True)))
+    nouns = dataclasses.replace(run.config.objectives["tag"], labels=("NOUN", "VERB"))
+    model = stream.Model(run.changed(objectives={"tag": nouns}), Options(entities=True))
+    with pytest.raises(ConfigError, match="NOUN, VERB mark no entities"):
+        TASKS["tag"].make(model)
 
 
 @pytest.mark.parametrize(

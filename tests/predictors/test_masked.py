@@ -98,16 +98,6 @@ def test_reveal_draws_from_the_joint_distribution(text, random, seed):
     assert (found[:, text >= 0] == text[text >= 0]).all()
 
 
-def test_reveal_of_several_masks_a_round_does_not():
-    """How tokens go together is wrong; each by itself is as likely as it should be."""
-    found, _ = generate(NOTHING, 20_000, 1, Draw(1.0), random=True)
-    assert how_likely(NOTHING, found) < 1e-9
-    for place in range(markov.LENGTH):
-        counts = np.bincount(found[:, place], minlength=markov.SYMBOLS)
-        chances = markov.conditionals(NOTHING, NOTHING < 0)[place]
-        assert stats.chisquare(counts, len(found) * chances).pvalue > 0.01
-
-
 def test_reveal_takes_random_orders_equally_often():
     text = np.array([0, -1, -1, 1, -1, 0])
     _, rounds = generate(text, 12_000, 3, Draw(), random=True)
@@ -239,8 +229,6 @@ def test_unmask_adds_masks_as_there_is_room():
     (found,) = unmask(["the cat " * 10], max_tokens=None, show_steps=True, steps=1)
     assert len(found["tokens"]) == 38  # 40 with [CLS] and [SEP]
     assert found["tokens"][:20] == ["the", "cat"] * 10
-    (found,) = unmask(["[MASK] " * 38])
-    assert "[MASK]" not in found["text"]
 
 
 @pytest.mark.parametrize(
@@ -262,17 +250,13 @@ def test_unmask_refuses_a_long_text_by_its_line(text, said, hint):
     [
         ("The Cat [MASK] the  (Q) .", ["sees"], "The Cat sees the  (Q) ."),
         ("the cat[MASK]", ["##s"], "the cats"),
-        ("the cat [MASK] see", ["##s"], "the cats see"),
         ("the cat [MASK] see", [","], "the cat, see"),
         ("[MASK] [MASK] [MASK]", ["a", "##b", "."], "ab."),
         ("the[MASK][MASK].", ["cat", "see"], "the cat see."),
         ("the [MASK]\n[MASK] cat", ["cat", "see"], "the cat\nsee cat"),
-        ("([MASK]) a", ["cat"], "(cat) a"),
         ("The cat ", ["sees", "a"], "The cat sees a"),
-        ("The cat", [",", "a"], "The cat, a"),
         ("The cat ", ["##s", "."], "The cats."),
         ("", ["##s", "a"], "s a"),
-        (" \t", ["cat"], " \tcat"),
     ],
 )
 def test_replace_masks_leaves_the_rest_as_written(text, tokens, expected):

@@ -25,7 +25,7 @@ from tests.terminals import terminal
 GOLDEN = variants.GOLDEN / "huggingface"
 MODEL = GOLDEN / "pretraining"
 
-# --- the shapes that the help shows ---------------------------------------------------------------
+# --- lines ----------------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -33,26 +33,6 @@ def make_predictor(task: str, name: str) -> Predictor:
     """The predictor of a task for a golden model."""
     run = runs.open_run(str(GOLDEN / name), tokenizer=str(MODEL / "vocab.txt"))
     return TASKS[task].make(Model(run, Options()))
-
-
-# Task -> golden models, and the numbers of the lines of TASKS that each reads.
-SHAPES = {
-    "fill-mask": {"pretraining": (0, 1)},
-    "nsp": {"pretraining": (0, 1)},
-    "classify": {"sequence_classification": (0, 1, 2), "multiple_choice": (3,)},
-    "tag": {"token_classification": (0, 1, 2)},
-    "answer": {"question_answering": (0, 1)},
-    "embed": {"pretraining": (0, 1)},
-    "generate": {"pretraining": (0, 1, 2), "causal_lm": (0, 1, 2)},
-}
-
-
-@pytest.mark.parametrize("task", [*TASKS])
-def test_lines_in_the_help_are_read(task):
-    for name, lines in SHAPES[task].items():
-        for number in lines:
-            line = TASKS[task].takes[number].replace("<tab>", "\t")
-            assert make_predictor(task, name).read(1, line).fields
 
 
 @pytest.mark.parametrize(

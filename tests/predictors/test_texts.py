@@ -33,7 +33,7 @@ def encode_alone(run: runs.TrainedModel, text: str) -> np.ndarray:
 @pytest.mark.parametrize(("pooling", "normalize"), [("mean", False), ("cls", True)])
 def test_embed_pools_nothing_but_real_tokens(pooling, normalize):
     run = runs.open_run(str(MODEL))
-    lines = ["the cat sat.", "the big red dog ran to the mat and sat on it.", "[MASK]"]
+    lines = ["the big red dog ran to the mat and sat on it.", "[MASK]"]
     options = Options(pooling=pooling, normalize=normalize)
     found = list(stream.predict(stream.Model(run, options), "embed", lines))
     for line, row in zip(lines, found, strict=True):

@@ -10,25 +10,25 @@ from bert_jax.data import prepare
 from bert_jax.interop import runs
 from tests import texts, toy
 from tests.suites.masked import make_model, write_vocabulary
-from tests.texts import configure
 
 
-@pytest.fixture(scope="module")
-def run(base) -> runs.TrainedModel:
+@pytest.fixture(scope="session")
+def run(tmp_path_factory) -> runs.TrainedModel:
     """A run as it is before its first update, with weights large enough to matter."""
-    config = configure(base, model__init_stddev=0.2, sequence_length=32)
+    base = texts.config_file(tmp_path_factory.mktemp("text"))
+    config = texts.configure(base, model__init_stddev=0.2, sequence_length=32)
     found = prepare.prepare_corpus(config)
     params = toy.init(config, vocab=found.tokenizer.size)
     return runs.TrainedModel(Path("run"), config, found.tokenizer, found.folder, params, 0, {})
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def masked(tmp_path_factory) -> runs.TrainedModel:
     """A masked model of 16 positions that somebody else trained."""
     return make_model(write_vocabulary(tmp_path_factory.mktemp("vocabulary")))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def models(tmp_path_factory) -> dict[str, runs.TrainedModel]:
     """Two vocabularies: every word of the texts as one piece, and only letters."""
     folder = tmp_path_factory.mktemp("models")
@@ -45,7 +45,7 @@ def models(tmp_path_factory) -> dict[str, runs.TrainedModel]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def source(tmp_path_factory) -> str:
     """A few documents of a few sentences."""
     return f"files:{texts.write(tmp_path_factory.mktemp('source'), documents=3)}"

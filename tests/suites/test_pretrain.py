@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from bert_jax import suites
-from bert_jax.errors import ConfigError
 from bert_jax.evaluation import corpus
 from bert_jax.suites.cross_rate import RATES
 from tests import texts
@@ -40,17 +39,6 @@ def test_pretrain_is_the_same_in_any_batch(run, usual, one_device, rows):
     assert arrays["examples"].tobytes() == usual[1]["examples"].tobytes()
     for name, values in arrays.items():
         np.testing.assert_allclose(values, usual[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
-
-
-@pytest.mark.fault(21)
-@pytest.mark.parametrize(
-    ("path", "hint"),
-    [("batch_size", "--batch-size=8 sets the rows"), ("steps", "leave it out: it reads corpus")],
-)
-def test_pretrain_refuses_knobs_of_training(run, path, hint):
-    with pytest.raises(ConfigError, match=f"config.{path} does nothing") as refused:
-        ask(run, "pretrain", changes=((path, "2"),))
-    assert refused.value.hint.startswith(hint)
 
 
 def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):

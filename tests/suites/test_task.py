@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
-from bert_jax import evaluate, suites
+from bert_jax import suites
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
@@ -52,7 +51,7 @@ def with_head(run: runs.TrainedModel, head: dict[str, np.ndarray]) -> runs.Train
     return dataclasses.replace(run, params={**run.params, "classify": {"logits": head}})
 
 
-def predict_labels(run: runs.TrainedModel, rows: list[tuple[str, int]]) -> np.ndarray:
+def predict_shares(run: runs.TrainedModel, rows: list[tuple[str, int]]) -> np.ndarray:
     """The probability of the second class [N], as `predict` has it."""
     found = stream.predict(Model(run, Options()), "classify", [text for text, _ in rows])
     return np.array([[*one["probabilities"].values()][1] for one in found])
@@ -72,21 +71,16 @@ def trained(root, rows) -> runs.TrainedModel:
         evals__more__split="train",
     )
     run = run.changed(task=config.task, evals=config.evals, objectives=config.objectives)
-    shares = predict_labels(run, rows["train"])
+    shares = predict_shares(run, rows["train"])
     head = jax.tree.map(np.asarray, run.params["classify"]["logits"])
     middle = np.median(np.log(shares / (1 - shares)))
     bias = head["bias"] + np.array([middle, 0], np.float32)
     return with_head(run, head | {"bias": bias})
 
 
-@pytest.fixture
-def opened(trained, monkeypatch) -> None:
-    monkeypatch.setattr(runs, "open_run", lambda path, tokenizer="": trained)
-
-
 def compute_accuracy(run: runs.TrainedModel, rows: list[tuple[str, int]]) -> float:
     labels = np.array([label for _, label in rows])
-    return float(np.mean((predict_labels(run, rows) > 0.5) == labels))
+    return float(np.mean((predict_shares(run, rows) > 0.5) == labels))
 
 
 def test_task_scores_all_splits_or_one(trained, rows):
@@ -112,15 +106,15 @@ def test_task_order_of_classes_changes_no_score(root, trained, names):
     assert suites.evaluate(run, "sst2", **options) == pytest.approx(expected)
 
 
-def test_task_submission_is_as_the_server_takes_it(trained, opened, rows, tmp_path, capsys):
-    evaluate.run("m", "sst2", None, None, submission=str(tmp_path / "glue"))
+def test_task_submission_is_as_the_server_takes_it(trained, rows, tmp_path):
+    found = suites.evaluate(trained, "sst2", submission=str(tmp_path / "glue"))
+    assert found == {"test/examples": 10}
+    said = predict_shares(trained, rows["test"]) > 0.5
     header, *lines = (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines()
-    said = predict_labels(trained, rows["test"]) > 0.5
     assert header == "index\tprediction"
     assert lines == [f"{number}\t{int(label)}" for number, label in enumerate(said)]
-    assert json.loads(capsys.readouterr().out)["sst2"] == {"test/examples": 10}
     with pytest.raises(ConfigError, match="rows that a server asks for"):
-        evaluate.run("m", "sst2", None, None, submission=str(tmp_path), limit=3)
+        suites.evaluate(trained, "sst2", submission=str(tmp_path), limit=3)
 
 
 def test_task_scores_all_rows_of_an_unseen_file(root, trained, tmp_path):

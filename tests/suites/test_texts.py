@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
-import hashlib
+import itertools
 import json
 
 import numpy as np
 import pytest
 
 from bert_jax import suites
-from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
 from bert_jax.suites import texts
@@ -76,34 +75,17 @@ def test_passages_are_whole_sentences_of_documents(models, tmp_path):
     assert [passage.text for passage in few] == written[:3]
 
 
-def plain_order(text: str, count: int) -> list[int]:
-    """The order in which words are masked, computed with Python's integers."""
-    golden, word = 0x9E3779B97F4A7C15, 2**64
-
-    def mixed(state: int) -> int:
-        state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 % word
-        state = (state ^ (state >> 27)) * 0x94D049BB133111EB % word
-        return state ^ (state >> 31)
-
-    digest = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-    key = 0
-    for part in (knobs.Eval().seed, 0x574F5244, digest):
-        key = mixed((mixed(((key + golden) % word) ^ part) + golden) % word)
-    scores = [mixed((key + golden * number) % word) for number in range(1, count + 1)]
-    return sorted(range(count), key=scores.__getitem__)
-
-
-def test_passage_masks_follow_from_seed_and_text():
-    text = "my old friend remembers the quiet river near the sea. Every child likes that."
+def test_passage_masks_nest_and_follow_from_the_text():
+    lengths = np.array(texts.count_characters("one two three four five six seven eight nine ten"))
     none = np.zeros(0, np.int64)
-    passage = texts.Passage(text, 3, none, none, np.array(texts.count_characters(text)))
-    expected = plain_order(text, 14)
-    before: set[int] = set()
-    for rate in RATES:
-        chosen = set(np.flatnonzero(passage.choose_masked(rate)).tolist())
-        assert chosen == set(expected[: max(1, round(14 * rate))])
-        assert before <= chosen
-        before = chosen
+    chosen = [
+        [set(np.flatnonzero(passage.choose_masked(rate))) for rate in RATES]
+        for text in ("a text", "a text", "another")
+        for passage in [texts.Passage(text, 3, none, none, lengths)]
+    ]
+    assert chosen[0] == chosen[1] != chosen[2]
+    assert [len(words) for words in chosen[0]] == [1, 1, 2, 2, 3, 4, 5, 6, 7, 8]
+    assert all(few <= more for few, more in itertools.pairwise(chosen[0]))
 
 
 @pytest.mark.parametrize(
@@ -128,11 +110,8 @@ def test_count_characters_takes_ideographs_as_words():
     assert texts.count_characters("cat 3猫们 \U00020000 x") == [3, 1, 1, 1, 1, 1]
 
 
-def test_load_passages_needs_text_and_words(models, tmp_path):
-    (tmp_path / "blank.txt").write_text(" \n\n")
-    with pytest.raises(DataError, match="holds no text"):
-        load(models["whole"], tmp_path)
+def test_load_passages_needs_words(models, source):
     molecules = reactions.build_tokenizer([*SPECIALS, "C", "O"])
     run = dataclasses.replace(models["whole"], tokenizer=molecules)
     with pytest.raises(ConfigError, match=r"the vocabulary of .*whole has none"):
-        load(run, tmp_path)
+        load(run, source)
