@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("run_v1")
-TABLES = ("study.json", "results.csv", "curves.csv", "examples.npz", "summary.md")
+TABLES = ("study.json", "results.csv", "curves.csv", "examples.npz")
 
 
 def main() -> None:
