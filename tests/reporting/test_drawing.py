@@ -85,27 +85,6 @@ def test_values_far_apart_have_a_logarithmic_axis():
         assert draw(chart).get_yscale() == scale
 
 
-def test_whiskers_of_several_lines_stand_apart():
-    rates = (0.1, 0.15, 0.2, 0.3, 0.6)
-    series = [
-        Series(
-            f"line {i}",
-            [(rate, 5.0 - i / 4) for rate in rates],
-            i + 1,
-            whiskers=[(rate, 4.8 - i / 4, 5.2 - i / 4) for rate in rates],
-        )
-        for i in range(5)
-    ]
-    ticks = [(rate, f"{100 * rate:g}") for rate in (*rates, 0.9)]  # the last without a value yet
-    axes = draw(Chart("t", series, x="rate", ticks=ticks))
-    assert find_labels(axes.xaxis) == [label for _, label in ticks]
-    assert axes.get_xlim()[1] > 0.9
-    bars = [bars for bars in axes.collections if len(bars.get_paths()) == 5]
-    places = [b.get_transform().transform(b.get_segments()[0])[0, 0] for b in bars]
-    assert len({*np.round(places, 3)}) == 5
-    assert np.abs(places - axes.transData.transform((rates[0], 0))[0]).max() < 3  # points
-
-
 def test_long_intervals_do_not_squash_the_rest():
     points = [(float(i), 1.0 + i / 10) for i in range(5)]
     whiskers = [(x, y - 0.1, y + 0.1) for x, y in points[:-1]] + [(4.0, -98.6, 101.4)]

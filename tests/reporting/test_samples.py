@@ -82,14 +82,6 @@ def test_classifier_has_confusions_and_scores(tmp_path):
     assert scores.startswith("yes 60.0 % 75.0 % 66.7 % 4 no 85.7 % 75.0 % 80.0 % 8")
 
 
-@pytest.mark.parametrize(("served", "shown"), [(2, 2), (7, 3)])
-def test_counts_are_those_of_the_served_step(served, shown, tmp_path):
-    rows = [{"step": step, "counts": [["a", "a", step]]} for step in (1, 2, 3)]
-    text = show_task(tmp_path, "classify", *rows, served=served)[1]
-    assert f"at step {shown}{', which is served' * (served == shown)}." in text
-    assert f"a {shown} {shown}" in text
-
-
 def test_common_confusions_of_many_classes_are_listed(tmp_path):
     counts = [[f"c{i}", f"c{i}", 1] for i in range(40)] + [["c1", "c2", 7], ["c3", "c4", 9]]
     source, text = show_task(tmp_path, "classify", {"counts": counts})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from bert_jax.studies.definition import Cell, Study, Suite, axis, expand
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.groups import Group, plan_groups
 from bert_jax.studies.measures import record_evaluations
-from tests import texts
 
 RATES = (0.15, 0.3, 0.8)
 
@@ -39,33 +37,6 @@ def make_study(**changes: Any) -> Study:
         evaluations={"validation": Suite("pretrain")},
     )
     return dataclasses.replace(plain, **changes)
-
-
-FILE = """
-from bert_jax.config import load_file, override
-from bert_jax.studies.definition import Budget, Comparison, Study, Suite, axis
-
-
-def get_study(scale=""):
-    base = load_file({config!r})
-    for knob, value in {knobs!r}.items():
-        override(base, knob, value)
-    return Study(question="Does anything get lost?", base=base, {fields})
-"""
-
-
-def write_file(folder: Path, knobs: dict[str, str], fields: str) -> Path:
-    """Write a text, and a study of small runs on it; return the folder of its study.py."""
-    config = str(texts.config_file(folder))
-    (folder / "lost").mkdir()
-    text = FILE.format(config=config, knobs=knobs, fields=fields)
-    (folder / "lost" / "study.py").write_text(text)
-    return folder / "lost"
-
-
-def start_study(study: str, workdir: Path) -> subprocess.Popen:
-    """Start the command that runs a study, two groups at a time."""
-    return texts.start("study", "run", study, f"--workdir={workdir}", "--jobs=2")
 
 
 def write_study(workdir: Path, study: Study, cells: list[Cell] | None = None) -> StudyFolder:

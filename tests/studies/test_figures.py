@@ -8,14 +8,11 @@ import math
 import numpy as np
 import pytest
 
-from bert_jax.reporting.figures import Chart
 from bert_jax.reporting.formats import SPACE
-from bert_jax.studies.definition import Budget, Comparison, axis
 from bert_jax.studies.report import figures
-from bert_jax.studies.report.blocks import find_figures
-from bert_jax.studies.report.view import COLOURS, View
+from bert_jax.studies.report.view import View
 from tests import study_workdir
-from tests.studies.views import LOSS, build_view, compose
+from tests.studies.views import LOSS, build_view
 from tests.study_workdir import masking_rate
 
 LABELS = ("5 %", "15 %", "40 %", "80 %")
@@ -77,22 +74,6 @@ def test_losses_are_read_where_flops_are_equal(view):
     assert points[0.4] == pytest.approx(np.mean(expected))
 
 
-def test_figures_have_a_colour_for_each_line(tmp_path):
-    """Two rates at two sizes and four budgets are eight lines: a figure for each size."""
-    tokens = tuple(steps * 32 * 64 for steps in (600, 1_000, 2_000, 10_000))
-    study = masking_rate(rates=(0.15, 0.4), seeds=(0, 1), budget=Budget("tokens", tokens))
-    many = build_view(tmp_path, study)
-    shown = find_figures(compose(many))
-    for part in ("equal_flops", "validation_mlm_loss"):
-        assert {f"masking.rate_{part}_{size}" for size in ("2x64", "2x128")} <= shown.keys()
-    charts = {name: figure for name, figure in shown.items() if isinstance(figure, Chart)}
-    for name, figure in charts.items():
-        tones = [series.tone for series in figure.series]
-        assert len(set(tones)) == len(tones) <= COLOURS, name
-    lines = [line.name for line in charts["masking.rate_equal_flops_2x64"].series]
-    assert lines == [f"budget {amount:,} tokens" for amount in tokens]
-
-
 def test_cross_rate_marks_the_best_of_each_column(view):
     """A row that lacks a seed is shown and is best nowhere."""
     heat = figures.draw_cross_rates(view, view.axis("masking.rate"))["cross_rate_2x64"]
@@ -114,23 +95,3 @@ def test_cross_rate_marks_the_best_of_each_column(view):
     shades = np.array(heat.shades)[:-1]
     assert np.all(shades.max(axis=0) == 1)
     assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
-
-
-def test_crossed_axes_are_a_matrix_with_holes(tmp_path):
-    splits = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
-    name = "masking.replace"
-    axes = (axis("masking.rate", (0.15, 0.4)), axis(name, splits.values(), splits))
-    compared = (Comparison(name, "80/10/10", ("pos/accuracy",)),)
-    study = masking_rate(seeds=(0, 1), axes=axes, comparisons=compared)
-
-    def state(cell) -> str:
-        return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
-
-    made = build_view(tmp_path, study, state)
-    (heat,) = figures.draw_crossed(made).values()
-    assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
-    assert heat.x == "split ([MASK]/same/random, %)"
-    assert math.isnan(heat.values[1][1])
-    top = max(value for row in heat.values for value in row if math.isfinite(value))
-    assert [heat.values[i][j] for i, j in heat.marks] == [top]
-    assert made.families(name)[0].name == "masking rate 15 %"  # a number says of what it is

@@ -36,7 +36,7 @@ def test_cells_and_results_are_read_as_written(place, cells):
         dataclasses.replace(cells[1], config=phased, evaluations={}),
         dataclasses.replace(cells[0], config=bare, id="w"),
     ]
-    for listed in (cells, changed):
+    for listed in (changed, cells):
         write_study(place.workdir, make_study(), listed)
         assert place.cells() == listed
     each = {"mlm_loss.sum": np.arange(3.0), "mlm_loss.count": np.ones(3)}

@@ -4,58 +4,104 @@ and is the same.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import random
+import signal
+import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bert_jax.studies import results
 from bert_jax.studies.definition import expand, load
 from bert_jax.studies.folder import StudyFolder
-from tests import outcomes
-from tests.studies import workers
-from tests.studies.small import start_study, write_file
+from tests import outcomes, texts
 
 KILLS = 10
+FILE = """
+from bert_jax.config import load_file, override
+from bert_jax.studies.definition import Budget, Comparison, Study, Suite, axis
+
+
+def get_study(scale=""):
+    base = load_file({config!r})
+    for knob, value in {knobs!r}.items():
+        override(base, knob, value)
+    return Study(
+        question="Does anything get lost?",
+        base=base,
+        axes=(axis("masking.rate", (0.15, 0.4)),),
+        seeds=(0, 1),
+        budget=Budget("tokens", (30 * 16 * 32, 60 * 16 * 32)),
+        evaluations={{"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")}},
+        comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
+        trunk=scale != "apart",
+    )
+"""
 KNOBS = {"pairs": "none", "optim.schedule": "wsd", "checkpoints.best": "", "logging.every": "1"}
 KNOBS |= {"checkpoints.every": "5", "evals.validation.every": "20"}
-FIELDS = """
-    axes=(axis("masking.rate", (0.15, 0.4)),),
-    seeds=(0, 1),
-    budget=Budget("tokens", (30 * 16 * 32, 60 * 16 * 32)),
-    evaluations={"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")},
-    comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
-    trunk=scale != "apart",
-"""
+
+
+def start(study: str, workdir: Path) -> subprocess.Popen:
+    """Start the command that runs a study, two groups at a time."""
+    return texts.start("study", "run", study, f"--workdir={workdir}", "--jobs=2")
+
+
+def list_workers(workdir: Path) -> list[int]:
+    """List workers of the present launcher, and of those before it that are still saving."""
+    wanted = {"bert_jax.study", "work", f"--workdir={workdir}"}
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it may have ended
+            if wanted <= {*(process / "cmdline").read_bytes().decode().split("\0")}:
+                found.append(int(process.name))
+    return found
+
+
+def kill(pid: int) -> None:
+    """Kill a process that may have ended meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def read_metrics(workdir: Path) -> dict[str, dict[str, Any]]:
+    """Read the metrics of every evaluation of every cell."""
+    place = StudyFolder(workdir)
+    return {
+        cell.id: {name: place.read_result(cell, name).metrics for name in cell.evaluations}
+        for cell in place.cells()
+    }
 
 
 def kill_at_random(study: str, workdir: Path) -> None:
     """Run a study until it is done, and kill its processes at random moments."""
     chance, killed = random.Random(0), {"launcher": 0, "worker": 0}
-    process = start_study(study, workdir)
+    process = start(study, workdir)
     while sum(killed.values()) < KILLS:
         time.sleep(chance.uniform(1, 5))
         if process.poll() is not None:
             assert process.returncode in (0, 1), process.communicate()[1]
             if process.returncode == 0:
                 break
-            process = start_study(study, workdir)  # a worker was killed under that launcher
-        running = workers.list_workers(workdir)
+            process = start(study, workdir)  # a worker was killed under that launcher
+        running = list_workers(workdir)
         if not running:  # a launcher takes long to begin on a busy machine
             continue
         if chance.random() < 0.5:
-            workers.kill(chance.choice(running))
+            kill(chance.choice(running))
             killed["worker"] += 1
         else:
-            workers.kill(process.pid)
+            kill(process.pid)
             process.communicate()
             killed["launcher"] += 1
-            process = start_study(study, workdir)
+            process = start(study, workdir)
     _, err = process.communicate(timeout=1200)
     if process.returncode:  # a worker was killed under the last launcher
-        process = start_study(study, workdir)
+        process = start(study, workdir)
         _, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err
     assert sum(killed.values()) >= KILLS // 2, f"it ended after {killed}: too soon to show anything"
@@ -66,14 +112,18 @@ def kill_at_random(study: str, workdir: Path) -> None:
 @pytest.mark.slow
 def test_kills_of_any_process_change_nothing(tmp_path):
     """Its longer cells go on from shorter ones; without kills and trunks each bit is the same."""
-    study = str(write_file(tmp_path, KNOBS, FIELDS))
+    folder = tmp_path / "lost"
+    folder.mkdir()
+    text = FILE.format(config=str(texts.config_file(tmp_path)), knobs=KNOBS)
+    (folder / "study.py").write_text(text)
+    study = str(folder)
     whole, broken = tmp_path / "whole", tmp_path / "broken"
-    process = start_study(f"{study}:apart", whole)
+    process = start(f"{study}:apart", whole)
     _, err = process.communicate(timeout=1200)
     assert process.returncode == 0, err
     kill_at_random(study, broken)
 
-    assert workers.read_metrics(broken) == workers.read_metrics(whole)
+    assert read_metrics(broken) == read_metrics(whole)
     cells = expand(load(study)[1])
     assert [cell.fork for cell in cells] == [0, 0, 24, 24] * 2
     for cell in cells:

@@ -19,14 +19,13 @@ from typing import Any
 
 import pytest
 
-from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError, IncompleteError, Stopped
 from bert_jax.studies import actions, engines, launch, progress, worker
 from bert_jax.studies.actions import Flags, Named
 from bert_jax.studies.definition import Cell, Suite, axis
 from bert_jax.studies.engines.base import FULL, HELD
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.system import disk, folder_locks
+from bert_jax.system import disk
 from tests.studies.small import make_base, make_study
 
 
@@ -266,13 +265,6 @@ def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
     bench.check_complete()
 
 
-@pytest.mark.fault(9)
-def test_second_launch_is_told_who_is_there(bench):
-    refused = pytest.raises(ConfigError, match=f"another run uses .* pid {os.getpid()}")
-    with folder_locks.hold(bench.workdir, actions.LOCK), refused:
-        bench.run()
-
-
 # --- edits ----------------------------------------------------------------------------------------
 
 
@@ -308,18 +300,3 @@ def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
 
 
 # --- the command ---------------------------------------------------------------------------------
-
-
-def test_command_passes_its_flags_on(monkeypatch, tmp_path):
-    given: list[Any] = []
-    monkeypatch.setattr(actions, "run", lambda *args: given.extend(args))
-    words = ["study", "run", "x", f"--workdir={tmp_path}", "--engine=slurm", "--jobs=3"]
-    words += ["--engine-option=mem_gb=4", "--fuse=2", "--only=seed=1", f"--reuse={tmp_path}"]
-    words += ["--tflops=0.002", "--dry-run", "--config.steps=7"]
-    assert cli.execute(words) == 0
-    spec, workdir, flags, overrides = given
-    assert (spec, workdir, [*overrides]) == ("x", tmp_path, [("steps", "7")])
-    assert (flags.engine, flags.jobs, flags.options) == ("slurm", 3, {"mem_gb": "4"})
-    assert (flags.fuse, [*flags.only], [*flags.reuse]) == ("2", ["seed=1"], [tmp_path])
-    assert (flags.flops_per_second, flags.dry_run) == (2e9, True)
-    assert flags.command[:3] == ["bert-jax", "study", "run"]

@@ -3,55 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 
-from bert_jax import config as configs
-from bert_jax.config import load_file
 from bert_jax.errors import ConfigError
-from bert_jax.studies import launch, plan, worker
-from bert_jax.studies.definition import Budget, Cell, Study, axis, expand, variants
-from bert_jax.studies.groups import plan_groups
-from bert_jax.train import train
-from bert_jax.training import ledger, program
-from tests import texts
-from tests.studies.small import (
-    make_base,
-    make_study,
-    write_groups,
-    write_study,
-)
+from bert_jax.studies import launch, trunks, worker
+from bert_jax.studies.definition import Budget, Study, axis, expand, variants
+from tests.studies.small import make_base, make_study, write_groups, write_study
 
 STEPS = (20, 40)
 FORK = 16  # 80 % of the shorter length
 
 
-def define(base: Any, **changes: Any) -> Study:
-    for path, value in {
-        "pairs": "none",
-        "batch_size": 8,
-        "sequence_length": 16,
-        "optim.schedule": "wsd",
-        "optim.warmup_steps": 5,
-        "checkpoints.best": "",
-        "checkpoints.every": 12,
-        "logging.every": 1,  # a line for each update
-    }.items():
-        configs.put(base, path.split("."), value)
-    fields = {"axes": (axis("masking.rate", (0.15, 0.4)),), "evaluations": {}}
-    fields |= {"budget": Budget("steps", STEPS), "trunk": True}
-    return make_study(base=base, **{**fields, **changes})
-
-
 @pytest.fixture
 def study() -> Study:
-    return define(make_base())
+    """Two rates, two seeds and two lengths, which share a trunk."""
+    base = make_base(batch_size=8, sequence_length=16, checkpoints__best="")
+    base.optim.update({"schedule": "wsd", "warmup_steps": 5})
+    fields = {"axes": (axis("masking.rate", (0.15, 0.4)),), "evaluations": {}}
+    return make_study(base=base, budget=Budget("steps", STEPS), trunk=True, **fields)
 
 
 def test_longer_cell_goes_on_where_a_shorter_decays(study):
@@ -63,6 +36,9 @@ def test_longer_cell_goes_on_where_a_shorter_decays(study):
         assert (long.trunk, long.fork) == (f"{short.id}@{FORK}", FORK)
         assert long.config.masking.rate == short.config.masking.rate
         assert (short.config.checkpoints.at, long.config.checkpoints.at) == ((FORK,), (32,))
+    assert trunks.count_flops(long, 40) == pytest.approx(trunks.count_flops(short, 20) * 24 / 20)
+    said = "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)"
+    assert trunks.described(cells) == said
     longer = dataclasses.replace(study, budget=Budget("steps", (*STEPS, 100)), seeds=(0,))
     assert expand(longer)[2].trunk == f"{cells[2].id}@32"  # from the longest
     alone = expand(dataclasses.replace(study, trunk=False))
@@ -79,8 +55,6 @@ def test_only_what_acts_after_a_fork_may_differ(study):
     ends = axis("optim.final_fraction", (0.0, 0.1))
     assert sorted(forks(axes=(ends,), budget=Budget("steps", 40))) == [0, 32]
     assert forks(axes=(axis("optim.learning_rate", (1e-3, 2e-3)),)) == [0, FORK] * 2
-    shares = variants("warm-up", {"share": {"optim.warmup_fraction": 0.1}})
-    assert forks(axes=(shares,)) == [0, 0]  # other steps of warm-up
     falling = {"masking.rate": 0.4, "masking.phases": ((1.0, 0.2, "linear"),)}
     assert forks(axes=(variants("rate", {"falls": falling}),)) == [0, 0]
     kinds = axis("optim.schedule", ("linear", "wsd"))
@@ -88,19 +62,6 @@ def test_only_what_acts_after_a_fork_may_differ(study):
     with pytest.raises(ConfigError, match="no cell has a stable phase") as error:
         forks(axes=(axis("optim.schedule", ("linear", "cosine")),))
     assert "wsd" in error.value.hint
-
-
-def test_plan_counts_shared_updates_once(study):
-    def describe(cells: list[Cell]) -> str:
-        groups = plan_groups(cells, "auto", 1)
-        cost = plan.describe_cost(groups, 1, 0.0, 0.0)
-        return plan.describe_plan("lengths", cells, groups, [], cost)
-
-    told, without = map(describe, (expand(study), expand(dataclasses.replace(study, trunk=False))))
-    assert "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)" in told
-    assert "continue another" not in without
-    flops = [float(re.search(r"takes (\S+) FLOPs", text)[1]) for text in (told, without)]
-    assert flops[0] == pytest.approx(flops[1] * (240 - 64) / 240, rel=0.05)
 
 
 class Remembering:
@@ -141,37 +102,24 @@ def test_group_waits_until_its_trunk_has_come_so_far(study, tmp_path, monkeypatc
     assert other.started == [long.id]  # nobody will bring the others so far
 
 
-@pytest.mark.parametrize("reached", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_shared_updates_are_made_once(tmp_path, monkeypatch, reached):
-    """Each update of each run is counted where it is made, by a program that computes nothing.
+@pytest.mark.parametrize("reached", [True, False])
+def test_longer_cell_trains_as_a_branch(study, tmp_path, reached):
+    """A trunk that never came to the fork spares nothing, and the longer cells are trained too."""
+    place = write_study(tmp_path, study)
+    branches: dict[str, str] = {}
 
-    A trunk that never came to the fork spares nothing, and the longer cells are trained all the
-    same.
-    """
-    made: Counter[tuple[int, int]] = Counter()
-    names = ("masked", "mask_token", "random", "kept", "quota", "asked", "expected", "predicted")
-    zeros = (*(f"{name}_fraction" for name in (*names, "predict_quota")), "skipped_in_row", "loss")
+    def train(runs: list[Any], **_: object) -> bool:
+        for config, folder in runs:
+            branches[folder.name] = config.branch_from
+            steps = (FORK, config.steps) if reached else (config.steps,)
+            for step in steps:
+                (folder / "checkpoints" / str(step)).mkdir(parents=True)
+        return False
 
-    def update(_: Any, state: Any, batch: Any, inputs: Any) -> Any:
-        made.update((int(one.seed), int(one.quotas.whole[-1])) for one in inputs)
-        return state, dict.fromkeys(zeros, (np.zeros(len(inputs)), np.ones(len(inputs))))
-
-    monkeypatch.setattr(program.Program, "update", update)
-    monkeypatch.setattr(ledger.Ledger, "list_checks", lambda self: ())  # of masks that nobody made
-    base = load_file(str(texts.config_file(tmp_path)))
-    base.model.hidden = 16
-    study = define(base, axes=(axis("masking.rate", (0.15,)),))
-    study.base.evals = {}
-    place = write_study(tmp_path / "w", study)
-    planned = write_groups(place)
-    with texts.one_device():
-        for group in planned:
-            if group.cells[0].trunk and not reached:
-                for cell in group.cells:
-                    found = place.saved(cell.trunk.partition("@")[0], cell.fork)
-                    assert found is not None
-                    shutil.rmtree(found)
-            worker.work(place, group.id, train)
-    assert made.keys() == {(0, 2), (1, 2)}
-    assert set(made.values()) == {sum(STEPS) - (FORK if reached else 0)}
-    assert [place.read_trained(cell.id).step for cell in place.cells()] == [20, 20, 40, 40]
+    for group in write_groups(place):
+        worker.work(place, group.id, train)
+    for cell in place.cells():
+        trunk = cell.trunk.partition("@")[0]
+        branched = f"{place.cell(trunk)}@{FORK}" if trunk and reached else ""
+        assert branches[cell.id] == branched
+        assert place.read_trained(cell.id).step == cell.config.steps

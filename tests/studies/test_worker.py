@@ -14,20 +14,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints import saving
 from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
-from bert_jax.evaluation import inference
 from bert_jax.studies import measures, worker
 from bert_jax.studies.definition import Cell, Finetune, Study, Suite, axis, expand
 from bert_jax.studies.engines import base
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.system import folder_locks
 from bert_jax.train import train
-from bert_jax.training import processes, run, runs
+from bert_jax.training import run
 from bert_jax.training.step import compute_inputs
-from tests import fault_points, outcomes, texts
+from tests import texts
 from tests.studies.small import write_study
 
 SMALL = {"steps": "12", "checkpoints.every": "5", "checkpoints.best": "", "pairs": "none"}
@@ -105,38 +103,6 @@ def test_worker_makes_every_cell_once(done):
     written = {path: path.stat().st_mtime_ns for path in place.workdir.rglob("*.json")}
     worker.work(place, "g", lambda *_, **__: pytest.fail("trained again"))
     assert written == {path: path.stat().st_mtime_ns for path in place.workdir.rglob("*.json")}
-
-
-@pytest.mark.slow  # test_fused_runs.py and the state of cells below have the parts of it
-@pytest.mark.parametrize("where", [("step", 8), ("save-start", 12), ("evaluation", 1)])
-def test_interrupted_worker_ends_the_same(study, done, where, tmp_path, monkeypatch):
-    """While training, when some runs have saved the last step, and in an evaluation afterwards."""
-    place, cells = prepare(tmp_path, study)
-    seen = []
-    save = saving.Checkpoints.save
-
-    def die_saving(self: Any, step: int, *args: Any, **kwargs: Any) -> None:
-        die("save-start", step)
-        save(self, step, *args, **kwargs)
-
-    def die(name: str, index: int) -> None:
-        if (name, index) == where:
-            seen.append(index)
-            trained = len(list(tmp_path.glob("cells/*/trained.json")))
-            if name == "step" or (name == "save-start" and len(seen) == 2) or trained == 2:
-                raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        fault_points.plant(runs, die, patch.setattr)
-        fault_points.plant(inference, die, patch.setattr)
-        patch.setattr(saving.Checkpoints, "save", die_saving)
-        with pytest.raises(KeyboardInterrupt):
-            worker.work(place, "g", train)
-    assert not any(place.read_failure(cell.id) for cell in cells)
-    worker.work(place, "g", train)
-    assert read_metrics(place, cells) == read_metrics(*done)
-    for cell in cells:
-        outcomes.assert_same(place.cell(cell.id), done[0].cell(cell.id), 12)
 
 
 def test_edited_evaluation_uses_its_new_masks(done):
@@ -252,45 +218,6 @@ def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
         with pytest.raises(Stopped, match="another run uses"):
             worker.work(place, "g", train)
     assert not place.read_failure(cells[0].id)
-
-
-# --- cells of several processes -------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_first_of_several_processes_evaluates(study, tmp_path, monkeypatch):
-    """Each starts a process that trains; the engine says which of them is first."""
-    distributed = study.base.copy_and_resolve_references()
-    distributed.parallel.distributed = True
-    only = {"validation": Suite("pretrain")}
-    changed = dataclasses.replace(study, base=distributed, evaluations=only)
-    place, cells = prepare(tmp_path / "w", changed)
-    place.write_group("g", [cells[0].id], 20)
-    monkeypatch.setattr(worker, "STOPS", ())
-    monkeypatch.setattr(worker, "_keep_programs", lambda place: None)
-    begun: list[Any] = []
-
-    def run_child(command: list[str], variables: dict[str, str]) -> int:
-        begun.append(" ".join(command))
-        with monkeypatch.context() as patch:
-            patch.setenv(*next(iter(variables.items())))
-            patch.setattr(processes, "start_processes", lambda settings: begun.append(settings))
-            return worker.main(place.workdir, "g", train)
-
-    monkeypatch.setattr(worker, "wait_for", lambda code: code)
-    monkeypatch.setattr(worker, "start_process", lambda *_: -signal.SIGABRT)  # peers are lost
-    assert worker.main(place.workdir, "g", train) == 75
-    monkeypatch.setattr(worker, "start_process", run_child)
-    monkeypatch.setenv("JAX_PROCESS_ID", "1")
-    assert worker.main(place.workdir, "g", train) == 0
-    assert begun[0].endswith(f"-m bert_jax.study work --workdir={place.workdir} --group=g")
-    assert begun[1].distributed
-    assert place.read_trained(cells[0].id).step == 12
-    assert place.missing(cells[0]) == ["validation"]
-    monkeypatch.setenv("JAX_PROCESS_ID", "0")
-    assert worker.main(place.workdir, "g", train) == 0
-    assert len(begun) == 2, "it was trained already"
-    assert place.missing(cells[0]) == []
 
 
 @pytest.mark.fault(2)
