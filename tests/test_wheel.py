@@ -122,6 +122,9 @@ def test_wheel_holds_configs_and_studies(tmp_path):
     expected = {str(f.relative_to(ROOT)) for pattern in patterns for f in ROOT.glob(pattern)}
     found = build(tmp_path, "wheel")
     assert {f"bert_jax/_shipped/{name}" for name in expected} <= found
+    kinds = (".js", ".css", ".html", ".csv")
+    assets = [file for file in (ROOT / "bert_jax").rglob("*.*") if file.suffix in kinds]
+    assert {str(file.relative_to(ROOT)) for file in assets} <= found
     assert not [name for name in found if name.endswith((".png", ".zip", ".gz"))]
     assert {name.partition("/")[0] for name in found} == {"bert_jax"}
 

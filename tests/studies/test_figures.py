@@ -1,4 +1,4 @@
-"""Figures of a study: lines at their numbers, equal FLOPs, a colour for each line, matrices."""
+"""Figures of a study: lines at their numbers, equal FLOPs, and matrices."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax.reporting.formats import SPACE
+from bert_jax.studies.definition import Comparison, axis
 from bert_jax.studies.report import figures
 from bert_jax.studies.report.view import View
 from tests import study_workdir
@@ -95,3 +96,23 @@ def test_cross_rate_marks_the_best_of_each_column(view):
     shades = np.array(heat.shades)[:-1]
     assert np.all(shades.max(axis=0) == 1)
     assert np.array_equal(np.argsort(-shades, axis=0), np.argsort(whole, axis=0))
+
+
+def test_crossed_axes_are_a_matrix_with_holes(tmp_path):
+    splits = {"80/10/10": (0.8, 0.1, 0.1), "100/0/0": (1.0, 0.0, 0.0)}
+    name = "masking.replace"
+    axes = (axis("masking.rate", (0.15, 0.4)), axis(name, splits.values(), splits))
+    compared = (Comparison(name, "80/10/10", ("pos/accuracy",)),)
+    study = masking_rate(seeds=(0, 1), axes=axes, comparisons=compared)
+
+    def state(cell) -> str:
+        return "failed" if list(cell.labels.values()) == ["40 %", "100/0/0"] else "done"
+
+    made = build_view(tmp_path, study, state)
+    (heat,) = figures.draw_crossed(made).values()
+    assert (heat.rows, heat.columns) == (("15 %", "40 %"), ("80/10/10", "100/0/0"))
+    assert heat.x == "split ([MASK]/same/random, %)"
+    assert math.isnan(heat.values[1][1])
+    top = max(value for row in heat.values for value in row if math.isfinite(value))
+    assert [heat.values[i][j] for i, j in heat.marks] == [top]
+    assert made.families(name)[0].name == "masking rate 15 %"  # a number says of what it is
