@@ -61,14 +61,26 @@ def test_choose_gives_as_many_as_asked(prepared):
     assert choose(prepared) == choose(prepared) != choose(prepared, seed=1)
 
 
+def cut_sentences(prepared: Prepared, *lengths: int) -> Prepared:
+    """The same held-out text in sentences of these lengths, in turn."""
+    split = prepared.splits["validation"]
+    ends = np.cumsum(np.resize(lengths, len(split.tokens) // max(lengths)))
+    return dataclasses.replace(
+        prepared, splits={"validation": dataclasses.replace(split, sentence_ends=ends)}
+    )
+
+
+def test_choose_prefers_what_is_easily_read(prepared):
+    assert {len(one.ids) for one in choose(cut_sentences(prepared, 3, 9, 30))} == {9}
+    assert all(one.ids for one in choose(cut_sentences(prepared, 2), causal=True))
+
+
 def test_build_makes_none_of_no_sentences(base, prepared):
     mesh = sharding.make_mesh(knobs.Parallel())
     assert samples.build(configure(base, logging__samples=0), prepared, mesh) is None
-    split = prepared.splits["validation"]
-    words = dataclasses.replace(split, sentence_ends=np.arange(1, len(split.tokens) + 1))
-    short = dataclasses.replace(prepared, splits={"validation": words})
     # Nothing is left of a word beside its mask.
-    assert samples.build(configure(base, logging__samples=12), short, mesh) is None
+    words = cut_sentences(prepared, 1)
+    assert samples.build(configure(base, logging__samples=12), words, mesh) is None
 
 
 @pytest.mark.parametrize(("room", "masks"), [(30, {1, 2}), (5, {1})])

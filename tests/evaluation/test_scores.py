@@ -110,6 +110,7 @@ def test_squad_counts_words_not_articles():
     answers = [["the cat", "a dog"], [], ["..."], ["red fox"]]
     made, doubts = ["Cat!", "cat", "An", "red hen"], [0.1, 0.4, 0.2, 0.3]
     assert squad.evaluate(answers, made) == {"exact": 50.0, "f1": 62.5}
+    assert squad.evaluate([["...", "cat"]], [""]) == {"exact": 0.0, "f1": 0.0}
     assert squad.evaluate(answers, made, doubts) == pytest.approx(
         {
             "exact": 50.0,

@@ -60,17 +60,18 @@ def span(text: str, score: float, none: float) -> Span:
 
 
 def test_submission_of_answers_goes_by_id(tmp_path):
-    made = [span("Zürich", 4.0, 1.0), span("", 1.0, 3.0), span("x", 2.0, 2.0), span("", -9e5, 9e5)]
-    ids = ["56be", "q-2", "3", "4"]
+    made = [span("Zürich", 4.0, 1.0), span("", 1.0, 3.0), span("x", 2.0, 2.0)]
+    made += [span("", -9e5, 9e5), span("y", 9e5, -9e5)]
+    ids = ["56be", "q-2", "3", "4", "5"]
     (path,) = submission.write("squad", "test", examples(*ids), made, (), tmp_path)
     assert path.name == "predictions.json"
-    answers = {"56be": "Zürich", "q-2": "", "3": "x", "4": ""}
+    answers = {"56be": "Zürich", "q-2": "", "3": "x", "4": "", "5": "y"}
     assert json.loads(path.read_text(encoding="utf-8")) == answers
     assert not (tmp_path / "na_prob.json").exists()
     texts, doubts = submission.write("squad2", "validation", examples(*ids), made, (), tmp_path)
     assert json.loads(texts.read_text(encoding="utf-8")) == answers
     assert doubts.name == "na_prob.json"
-    expected = [1 / (1 + np.exp(3)), 1 / (1 + np.exp(-2)), 0.5, 1.0]
+    expected = [1 / (1 + np.exp(3)), 1 / (1 + np.exp(-2)), 0.5, 1.0, 0.0]
     assert list(json.loads(doubts.read_text()).values()) == pytest.approx(expected)
 
 

@@ -14,6 +14,7 @@ import pytest
 from bert_jax import sharding
 from bert_jax.data.examples import Answer, Example
 from bert_jax.errors import DataError
+from bert_jax.evaluation.metrics import wilson
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from tests import variants
@@ -28,11 +29,15 @@ def make_mesh(devices: int) -> jax.sharding.Mesh:
     return jax.make_mesh((1, devices, 1), sharding.AXES, axis_types=axes, devices=chosen)
 
 
+def open_golden(name: str) -> runs.TrainedModel:
+    vocabulary = str(GOLDEN / "pretraining" / "vocab.txt")
+    return runs.open_run(str(GOLDEN / name), tokenizer=vocabulary)
+
+
 @pytest.fixture(scope="module")
 def run() -> runs.TrainedModel:
     """A model that reads contexts in windows of 20 tokens."""
-    vocabulary = str(GOLDEN / "pretraining" / "vocab.txt")
-    run = runs.open_run(str(GOLDEN / "question_answering"), tokenizer=vocabulary)
+    run = open_golden("question_answering")
     task = dataclasses.replace(run.config.task, stride=6, no_answer=True)
     return run.changed(task=task, sequence_length=20)
 
@@ -78,3 +83,19 @@ def test_task_evaluator_needs_examples_not_labels(run):
     )
     assert metrics == {"examples": 3}
     assert len(predictions) == 3
+
+
+def test_task_evaluator_states_interval_and_majority():
+    choice = open_golden("multiple_choice")
+    labels = (0, 0, 1, 0)
+    options = ("the cat", "a dog")
+    rows = [
+        Example("f", str(i), "the", options=options, label=label) for i, label in enumerate(labels)
+    ]
+    found, predictions = TaskEvaluator(
+        choice.config, choice.tokenizer, rows, 4, make_mesh(1)
+    ).evaluate(choice.params)
+    right = sum(one.argmax() == label for one, label in zip(predictions, labels, strict=True))
+    assert found["accuracy"] == right / 4
+    assert found["majority_accuracy"] == 0.75
+    assert (found["accuracy_low"], found["accuracy_high"]) == wilson(right, 4)

@@ -87,6 +87,13 @@ def test_read_lines_waits_for_whole_lines():
     assert found == [[b"a", b"b"], [b"half"], [b"c"]]
 
 
+@pytest.mark.fault(11)
+def test_decode_line_drops_a_byte_order_mark():
+    """Behind the first line it is text."""
+    line = "\ufeffa".encode()
+    assert [predictions.decode_line(number, line) for number in (1, 2)] == ["a", "\ufeffa"]
+
+
 # --- batches --------------------------------------------------------------------------------------
 
 
