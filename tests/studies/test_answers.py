@@ -10,10 +10,9 @@ from scipy import stats
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.report import answers, baselines
-from bert_jax.studies.report.blocks import Bold, Table
+from bert_jax.studies.report.blocks import Table
 from bert_jax.studies.report.result_tables import Comparison
 from bert_jax.studies.report.view import View
-from tests.studies.two_way import halves_by_hand
 from tests.studies.views import LOSS, make_view
 
 SEEDS = np.array([0.0, 0.1, 0.2])
@@ -33,23 +32,6 @@ def tabulate_best(view: View) -> Table:
     gaps = answers.compute_findings(view).gaps[0]
     (table,) = Comparison(view, view.comparisons[0], gaps).tabulate_best()
     return table
-
-
-@pytest.mark.parametrize("significant", [True, False])
-def test_answer_has_the_best_point_and_its_interval(significant):
-    points = BETTER if significant else BETTER | {"40 %": [5.02, 5.05, 5.16]}
-    view = make_view({"": points})
-    values = np.array([points[label] for label in ("15 %", "40 %", "80 %")])
-    mean, half = (values[1] - values[0]).mean(), halves_by_hand(values, 0.05)[0]
-    gains = f"{int(significant)} significant gain{'s' * (not significant)}"
-    assert answer(view) == (
-        f"The lowest validation MLM loss, {values[1].mean():.3f} nats, is that of masking rate "
-        f"40 %. Of 2 differences from 15 % by validation MLM loss: {gains}, 1 significant loss."
-    )
-    (row,) = tabulate_best(view).rows
-    size, ends = (part.replace("\N{MINUS SIGN}", "-") for part in row[3])
-    assert (row[1], isinstance(row[3][0], Bold)) == ("40 %", significant)
-    assert (size, ends) == (f"{mean:+.3f}", f" ({mean - half:+.3f} to {mean + half:+.3f})")
 
 
 def test_answer_names_no_best_behind_the_unigram():

@@ -56,18 +56,6 @@ def test_expand_crosses_axes_and_joins_zipped_knobs():
     assert [(m.rate, m.prediction_rate) for m in masking] == [(0.15, 0.15), (0.4, 0.15)]
 
 
-def test_expand_leaves_out_points_before_checking_them():
-    """A prediction rate above the rate needs views that do not fit."""
-    axes = (axis("masking.rate", (0.1, 0.3)), axis("masking.prediction_rate", (0.1, 0.3)))
-    with pytest.raises(ConfigError, match=r"rate 10 %, masking.prediction_rate 30 %: .* = 3 views"):
-        expand(make_study(axes=axes))
-    kept = make_study(
-        axes=axes, keep=lambda at: at["masking.prediction_rate"].value <= at["masking.rate"].value
-    )
-    found = [tuple(cell.values.values()) for cell in expand(kept)]
-    assert found == [pair for pair in ((0.1, 0.1), (0.3, 0.1), (0.3, 0.3)) for _ in kept.seeds]
-
-
 def test_expand_gives_variants_and_seeds_to_a_copy():
     sets = {"tiny": {"model.size": "tiny"}, "NSP": {"pairs": "nsp", "objectives.nsp.weight": 0.5}}
     made = make_study(axes=(variants("arm", sets),))

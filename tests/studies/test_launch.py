@@ -282,13 +282,6 @@ def test_edited_study_adds_and_hides_cells(bench):
     bench.check_complete(6)
 
 
-def test_part_of_a_study_is_made_first(bench):
-    for cells, only in (1, ["masking.rate=0.4", "seed=1"]), (2, ["seed=1"]), (4, []):
-        bench.run(only=only)
-        bench.check_complete(cells)
-        assert len(bench.place.read_study()["seeds"]) == 1 + (not only)
-
-
 def test_launch_refuses_processes_that_join_nothing(bench, monkeypatch):
     monkeypatch.setattr(bench, "processes", 2)
     with pytest.raises(ConfigError, match="starts 2 processes for each cell"):

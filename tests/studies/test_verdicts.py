@@ -12,7 +12,6 @@ from bert_jax.studies.definition import Comparison
 from bert_jax.studies.report import answers, simultaneous, verdicts
 from bert_jax.studies.report.blocks import render_markdown
 from bert_jax.studies.report.compare import Difference
-from bert_jax.studies.report.published import CLAIMS
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
 from bert_jax.studies.report.view import View
 from tests import study_workdir
@@ -117,19 +116,6 @@ def view(tmp_path_factory) -> View:
 def describe(view: View) -> str:
     blocks = verdicts.describe_claims(view, verdicts.judge_claims(view))
     return render_markdown(blocks).replace("\N{MINUS SIGN}", "-")
-
-
-def test_claims_are_told_apart_and_described(view):
-    """A true, a reversed and a null one, each at two sizes."""
-    judged = verdicts.judge_claims(view)
-    words = {one.claimed.claim: one.verdict.word for one in judged}
-    assert words == {"C1": REPLICATED, "C3": NOT_REPLICATED, "C16": REPLICATED}
-    assert {one.place for one in judged} == {"2 x 64", "2 x 128"}
-    text = describe(view)
-    assert CLAIMS["C1"].text in text
-    assert "15 %, by" not in text
-    for one in judged:
-        assert f"({one.gain.low:+.3f} to {one.gain.high:+.3f}), {one.verdict.word}." in text
 
 
 def by_hand(values: dict[tuple[str, int], float], baseline: str, point: str, level: float):
