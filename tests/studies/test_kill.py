@@ -35,7 +35,7 @@ def get_study(scale=""):
         question="Does anything get lost?",
         base=base,
         axes=(axis("masking.rate", (0.15, 0.4)),),
-        seeds=(0, 1),
+        seeds=(0,),
         budget=Budget("tokens", (30 * 16 * 32, 60 * 16 * 32)),
         evaluations={{"validation": Suite("pretrain"), "cross_rate": Suite("cross_rate")}},
         comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
@@ -110,6 +110,7 @@ def kill_at_random(study: str, workdir: Path) -> None:
 
 @pytest.mark.fault(24)
 @pytest.mark.slow
+@pytest.mark.timeout(2400)
 def test_kills_of_any_process_change_nothing(tmp_path):
     """Its longer cells go on from shorter ones; without kills and trunks each bit is the same."""
     folder = tmp_path / "lost"
@@ -125,7 +126,7 @@ def test_kills_of_any_process_change_nothing(tmp_path):
 
     assert read_metrics(broken) == read_metrics(whole)
     cells = expand(load(study)[1])
-    assert [cell.fork for cell in cells] == [0, 0, 24, 24] * 2
+    assert [cell.fork for cell in cells] == [0, 24] * 2
     for cell in cells:
         ours, theirs = (StudyFolder(workdir).cell(cell.id) for workdir in (broken, whole))
         states = [outcomes.state(folder, cell.config.steps)[0] for folder in (ours, theirs)]
@@ -138,4 +139,4 @@ def test_kills_of_any_process_change_nothing(tmp_path):
         assert one.history == other.history
         assert one.spent("tokens") == other.spent("tokens")
     for file in ("report.html", "summary.md"):
-        assert "4 of 8 cells continue another cell" in (broken / file).read_text()
+        assert "2 of 4 cells continue another cell" in (broken / file).read_text()
