@@ -89,7 +89,7 @@ def test_renderings_have_their_parts_of_a_report():
     """The summary leaves details out, the page folds them; both leave out empty sections."""
     assert render_markdown(REPORT, lambda name: f"figures/{name}.png") == (
         "# rates\n\nWhich rate is best?\n\n## Answer\n\n40 %.\n\n![Loss](figures/loss.png)\n\n"
-        "| rate | loss |\n|---|---:|\n| 15 % | 5.1 |\n| 40 % | **4.9** (4.8 to 5.0) |\n\n"
+        "|rate|loss|\n|---|---:|\n|15 %|5.1|\n|40 %|**4.9** (4.8 to 5.0)|\n\n"
         "## Origin\n\n- run by `` a `b` ``"
     )
     shown = render_html([*REPORT, Section("More", [Paragraph("x")])])
@@ -174,7 +174,7 @@ def test_study_without_results_has_a_report(state, tmp_path):
     assert "No answer yet" in shown
     assert "nan" not in shown.lower()
     bare = dataclasses.replace(study, axes=(), comparisons=())
-    assert "| all |" in summarize(build_view(tmp_path / "b", bare))
+    assert "|all|" in summarize(build_view(tmp_path / "b", bare))
 
 
 @pytest.mark.slow

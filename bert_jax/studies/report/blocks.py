@@ -128,8 +128,8 @@ def _render_block(block: Block, find_picture: FindPicture, level: int) -> str:
         case Bullets(items):
             return "\n".join(f"- {_render_spans(item, _style)}" for item in items)
         case Table(head, rows):
-            lines = [[_render_spans(cell, _style) for cell in row] for row in (head, *rows)]
-            first, *others = (f"| {' | '.join(line)} |" for line in lines)
+            lines = [[_render_spans(cell, _style) or " " for cell in row] for row in (head, *rows)]
+            first, *others = (f"|{'|'.join(line)}|" for line in lines)
             return "\n".join([first, f"|---|{'---:|' * (len(head) - 1)}", *others])
         case Figures(figures):
             found = {name: find_picture(name) for name in figures}
