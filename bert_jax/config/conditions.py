@@ -90,7 +90,7 @@ def _shows_samples(c: Config, _: str) -> bool:
     return "validation" in c.evals and (c.labelled or _predicts_words(c))
 
 
-_VECTOR = f"heads over the vector of a text ({', '.join(POOLED)})"
+_VECTOR = f"heads over texts ({', '.join(POOLED)})"
 _SOURCE = "--config.task.source=files:PATTERN or tfds:NAME says where the data is"
 CONDITIONS: dict[str, Condition] = {
     "labels": Condition("labelled data", lambda c, _: c.labelled, _SOURCE),
