@@ -25,76 +25,20 @@ TEXTS = 300
 LENGTH = 24  # tokens of a truncated text or pair
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 MODERN = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
-RARE = (
-    *(
-        "café",
-        "cafe\u0301",
-        "naïve",
-        "Ångström",
-        "A\u030angstro\u0308m",
-        "ﬁne",
-        "Straße",
-        "İstanbul",
-    ),
-    *(
-        "今天天气很好。",
-        "私は学生です",
-        "한국어",
-        "\u1112\u1161\u11ab",
-        "Привет,",
-        "мир!",
-        "שלום",
-        "سلام",
-    ),
-    *(
-        "नमस्ते",
-        "ไทย",
-        "👩‍👩‍👧",
-        "🙂🙂",
-        "🇩🇪",
-        "∑∂",
-        "½",
-        "٣",
-        "Ⅷ",
-        "\U0001d518\U0001d52b\U0001d526",
-        "x²",
-        "\u200b",
-        "\ufeff",
-    ),
+RARE = (  # words that are sown into the texts
+    *("café", "cafe\u0301", "naïve", "Ångström", "A\u030angstro\u0308m"),
+    *("ﬁne", "Straße", "İstanbul"),
+    *("今天天气很好。", "私は学生です", "한국어"),
+    *("\u1112\u1161\u11ab", "Привет,", "мир!", "שלום", "سلام"),
+    *("नमस्ते", "ไทย", "👩‍👩‍👧", "🙂🙂", "🇩🇪", "∑∂", "½", "٣", "Ⅷ"),
+    *("\U0001d518\U0001d52b\U0001d526", "x²", "\u200b", "\ufeff"),
     *("I'm", "they'll", "we'd've", "'tis", "rock'n'roll", "O'Brien's", "it\u2019s", "don''t", "'S"),
-    *(
-        "https://a.b/c?d=e&f#g",
-        "x=[1,2]",
-        "def f(a, *b):",
-        "a\\b",
-        "``x''",
-        "--",
-        "...",
-        "3.14",
-        "1,000",
-    ),
+    *("https://a.b/c?d=e&f#g", "x=[1,2]"),
+    *("def f(a, *b):", "a\\b", "``x''", "--", "...", "3.14", "1,000"),
     *("user@host.org", "|||EMAIL|||", "<|endoftext|>", "[unused1]", "\x00\x01", "\x7f", "\u2028"),
     *("<mask>", "[MASK]", "</s>", "<s>", "[SEP]", "<pad>", "<mask>s", "un<mask>", "[CLS]ed"),
 )
-BLANKS = (
-    " ",
-    " ",
-    " ",
-    " ",
-    " ",
-    " ",
-    "",
-    "  ",
-    "   ",
-    "\n",
-    "\n\n",
-    "\t",
-    " \n ",
-    "\u00a0",
-    "      ",
-)
-
-
+BLANKS = (*[" "] * 6, "", "  ", "   ", "\n", "\n\n", "\t", " \n ", "\u00a0", "      ")
 PROSE = """
 A masked language model hides a part of each sentence and learns to say what stood there before.
 The share of the tokens that are hidden is the masking rate, and for many years it was fifteen
@@ -133,14 +77,10 @@ def main() -> None:
     assert isinstance(tokenizers["roberta"][0], transformers.RobertaTokenizer)
     draw = random.Random(0)
     texts = [text(draw, sentences) for _ in range(TEXTS)]
-    rows = [
-        {
-            "text": one,
-            "pair": other,
-            **{kind: found(*both, one, other) for kind, both in tokenizers.items()},
-        }
-        for one, other in zip(texts, [*texts[1:], texts[0]], strict=True)
-    ]
+    rows = []
+    for one, other in zip(texts, [*texts[1:], texts[0]], strict=True):
+        answers = {kind: found(*both, one, other) for kind, both in tokenizers.items()}
+        rows.append({"text": one, "pair": other, **answers})
     lines = "".join(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
     (FOLDER / "texts.jsonl.gz").write_bytes(gzip.compress(lines.encode(), 9, mtime=0))
 
@@ -150,6 +90,7 @@ def found(tokenizer: Any, spaced: Any, one: str, other: str) -> dict[str, Any]:
     each with a blank before it.
     """
     short: dict[str, Any] = {"truncation": "longest_first", "max_length": LENGTH}
+    split: dict[str, Any] = {"is_split_into_words": True, "add_special_tokens": False}
     pair = tokenizer(one, other, return_token_type_ids=True)
     return {
         "text": tokenizer(one)["input_ids"],
@@ -158,9 +99,7 @@ def found(tokenizer: Any, spaced: Any, one: str, other: str) -> dict[str, Any]:
         "short": tokenizer(one, **short)["input_ids"],
         "short_pair": tokenizer(one, other, **short)["input_ids"],
         "offsets": tokenizer(one, return_offsets_mapping=True)["offset_mapping"][1:-1],
-        "words": spaced(one.split(), is_split_into_words=True, add_special_tokens=False)[
-            "input_ids"
-        ],
+        "words": spaced(one.split(), **split)["input_ids"],
         "decoded": tokenizer.decode(tokenizer(one)["input_ids"]),
     }
 
@@ -220,16 +159,11 @@ def write_modern(folder: Path, sentences: list[str]) -> None:
         flags |= {"normalized": not special, "special": special}
         state["added_tokens"].append({"id": number, "content": name, **flags})
     ids = {name: size + plain.index(name) for name in MODERN}
+    first = [piece("[CLS]"), sequence("A"), piece("[SEP]")]
     state["post_processor"] = {
         "type": "TemplateProcessing",
-        "single": [piece("[CLS]"), sequence("A"), piece("[SEP]")],
-        "pair": [
-            piece("[CLS]"),
-            sequence("A"),
-            piece("[SEP]"),
-            sequence("B", 1),
-            piece("[SEP]", 1),
-        ],
+        "single": first,
+        "pair": [*first, sequence("B", 1), piece("[SEP]", 1)],
         "special_tokens": {
             name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in ("[CLS]", "[SEP]")
         },

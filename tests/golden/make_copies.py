@@ -26,9 +26,16 @@ from scipy import stats
 from sklearn import metrics
 
 COPIES = Path(__file__).parent / "copies"
+WHOLE = (  # files that are copied as they are
+    *("golden_tokenization/bert_tokenization.jsonl.xz", "mc_copa/copa_dev.jsonl.xz"),
+    *("golden_tokenization/bert_uncased_pairs.jsonl.xz", "mc_swag_sample/sample.json"),
+    "golden_metrics/ner_seqeval_wnut17.json.xz",
+    *(f"golden_metrics/squad11_xquad_dev/{name}.json" for name in ("expected", "predictions")),
+)
 VOCABULARIES = ("uncased", "cased", "chinese", "multilingual_cased")
 GLUE = {"CoLA": 2, "SST-2": 2, "MRPC": 2, "STS-B": 0, "RTE": 2, "MNLI-10k": 3}  # labels
 PAIRS = 20  # of BLiMP
+SPLITS = ("train", "dev")
 
 
 def write(name: str, content: str) -> None:
@@ -86,14 +93,11 @@ def cut_vocabulary(pieces: list[str], texts: list[str]) -> dict[str, int]:
 
 
 def copy_tokenization(shared: Path) -> None:
-    """Copy the golden token ids, and of the vocabularies what can be in any text here."""
+    """Copy what of the vocabularies can be in any text here, and the texts of SQuAD."""
     golden = shared / "golden_tokenization"
     ids = read_lines(golden / "bert_tokenization.jsonl")
     pairs = read_lines(golden / "bert_uncased_pairs.jsonl")
     squad = [json.loads((shared / "squad_xquad_en" / f"{n}.json").read_text()) for n in SPLITS]
-    for name in ("bert_tokenization", "bert_uncased_pairs"):
-        text = (golden / f"{name}.jsonl").read_text(encoding="utf-8")
-        write(f"golden_tokenization/{name}.jsonl.xz", text)
     for split, data in zip(SPLITS, squad, strict=True):
         write(f"squad_xquad_en/{split}.json.xz", json.dumps(data, ensure_ascii=False))
     for name in VOCABULARIES:
@@ -110,12 +114,12 @@ def make_glue() -> None:
     draw = np.random.default_rng(0)
     found = {}
     for name, classes in GLUE.items():
+        order: dict[str, Any] = {}
         if not classes:
             labels = draw.integers(0, 26, 300) / 5
             made = np.clip(labels + draw.normal(0, 1.2, 300), 0, 5).round(3)
             scores = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}
             expected = {metric: float(f(made, labels).statistic) for metric, f in scores.items()}
-            found[name] = {"labels": labels.tolist(), "predictions": made.tolist()}
         else:
             labels = draw.choice(classes, 300, p=(0.7, 0.3) if classes == 2 else None)
             made = np.where(draw.random(300) < 0.8, labels, draw.integers(0, classes, 300))
@@ -125,25 +129,17 @@ def make_glue() -> None:
                 expected["mcc"] = metrics.matthews_corrcoef(labels, made)
             else:
                 expected["macro_f1"] = metrics.f1_score(labels, made, average="macro")
-            found[name] = {"labels": labels.tolist(), "predictions": made.tolist()}
-            found[name]["label_order"] = [str(number) for number in range(classes)]
+            order = {"label_order": [str(number) for number in range(classes)]}
+        found[name] = {"labels": labels.tolist(), "predictions": made.tolist(), **order}
         found[name]["expected"] = {metric: float(value) for metric, value in expected.items()}
     write("golden_metrics/glue_dev.json.xz", json.dumps(found))
 
 
-def copy_entities(shared: Path) -> None:
-    """Copy the labels of entities that seqeval has scored."""
-    text = (shared / "golden_metrics" / "ner_seqeval_wnut17.json").read_text()
-    write("golden_metrics/ner_seqeval_wnut17.json.xz", text)
-
-
 def copy_squad(shared: Path, script: Path) -> None:
-    """Copy the scored answers of SQuAD 1.1; take some answers away, and score that as 2.0."""
-    folder = "golden_metrics/squad11_xquad_dev"
-    for name in ("expected", "predictions"):
-        write(f"{folder}/{name}.json", (shared / folder / f"{name}.json").read_text())
+    """Take some answers of SQuAD 1.1 away, and score the predictions for it as of 2.0."""
     data = json.loads((shared / "squad_xquad_en" / "dev.json").read_text())
-    texts = json.loads((shared / folder / "predictions.json").read_text())
+    scored = shared / "golden_metrics" / "squad11_xquad_dev" / "predictions.json"
+    texts = json.loads(scored.read_text())
     chance = random.Random(0)
     doubts = {}
     for number, question in enumerate(questions_of(data)):
@@ -179,22 +175,13 @@ def copy_reactions(shared: Path) -> None:
         write(f"reactions/{name}", text)
 
 
-def copy_tasks(shared: Path) -> None:
-    """Copy COPA, the sample of SWAG, and a few pairs of BLiMP."""
-    write("mc_copa/copa_dev.jsonl.xz", (shared / "mc_copa" / "copa_dev.jsonl").read_text())
-    write("mc_swag_sample/sample.json", (shared / "mc_swag_sample" / "sample.json").read_text())
-    with gzip.open(shared / "blimp" / "principle_A_case_1.jsonl.gz", "rt") as lines:
-        pairs = [next(lines) for _ in range(PAIRS)]
-    write("blimp/principle_A_case_1.jsonl", "".join(pairs))
-
-
-SPLITS = ("train", "dev")
-
 if __name__ == "__main__":
     data, official = (Path(word) for word in sys.argv[1:])
+    for name in WHOLE:
+        write(name, (data / name.removesuffix(".xz")).read_text(encoding="utf-8"))
     copy_tokenization(data)
     make_glue()
-    copy_entities(data)
     copy_squad(data, official)
     copy_reactions(data)
-    copy_tasks(data)
+    with gzip.open(data / "blimp" / "principle_A_case_1.jsonl.gz", "rt") as lines:
+        write("blimp/principle_A_case_1.jsonl", "".join(next(lines) for _ in range(PAIRS)))

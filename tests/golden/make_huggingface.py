@@ -34,12 +34,12 @@ TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 
 
 def names(labels: tuple[str, ...]) -> dict:
-    return {
-        "id2label": dict(enumerate(labels)),
-        "label2id": {label: i for i, label in enumerate(labels)},
-    }
+    ids = {label: i for i, label in enumerate(labels)}
+    return {"id2label": dict(enumerate(labels)), "label2id": ids}
 
 
+SMALLER = {"vocab_size": 24, "num_hidden_layers": 1, "intermediate_size": 20}
+NUMBER = {"num_labels": 1, "problem_type": "regression"}
 MODELS = {  # folder: class, what differs in its config
     "model": ("BertModel", {}),
     "pretraining": ("BertForPreTraining", {}),
@@ -48,27 +48,19 @@ MODELS = {  # folder: class, what differs in its config
     "causal_lm": ("BertLMHeadModel", {"is_decoder": True}),
     "next_sentence": ("BertForNextSentencePrediction", {}),
     "sequence_classification": ("BertForSequenceClassification", names(SENTIMENTS)),
-    "regression": (
-        "BertForSequenceClassification",
-        {"num_labels": 1, "problem_type": "regression"},
-    ),
+    "regression": ("BertForSequenceClassification", NUMBER),
     "token_classification": ("BertForTokenClassification", names(TAGS)),
     "question_answering": ("BertForQuestionAnswering", {}),
     "multiple_choice": ("BertForMultipleChoice", {}),
-    "classifier_one_layer": (  # make_tf1.py writes it as google's run_classifier.py does
+    # make_tf1.py writes it as google's run_classifier.py does.
+    "classifier_one_layer": (
         "BertForSequenceClassification",
-        {
-            "vocab_size": 24,
-            "num_hidden_layers": 1,
-            "intermediate_size": 20,
-            "max_position_embeddings": 12,
-        },
+        SMALLER | {"max_position_embeddings": 12},
     ),
 }
 VOCABULARY = (  # 47 lines of vocab.txt
     "[PAD] [UNK] [CLS] [SEP] [MASK] . , ? ' the a is of to and cat dog sat ran mat big red it in "
-    "on "
-    "##s ##ed ##ing ##er un ##able play walk jump want b c d e f ##b ##c ##d ##e ##f 1 2"
+    "on ##s ##ed ##ing ##er un ##able play walk jump want b c d e f ##b ##c ##d ##e ##f 1 2"
 )
 
 
@@ -81,10 +73,8 @@ def main() -> None:
         model.save_pretrained(folder)
         with torch.no_grad():
             outputs = model(**inputs, output_hidden_states=True, output_attentions=name == "model")
-        arrays = {
-            **inputs,
-            **{key: value for key, value in outputs.items() if isinstance(value, torch.Tensor)},
-        }
+        arrays = dict(inputs)
+        arrays |= {key: x for key, x in outputs.items() if isinstance(x, torch.Tensor)}
         arrays["hidden_states"] = torch.stack(outputs.hidden_states)  # [layers + 1, B, L, D]
         if name == "model":
             arrays["attentions"] = torch.stack(outputs.attentions)  # [layers, B, heads, L, L]
@@ -131,9 +121,8 @@ def gradients(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> dict[s
     generator = np.random.default_rng(0)
     ids = inputs["input_ids"].numpy()
     chosen = (ids > 4) & (generator.random(ids.shape) < 0.6)
-    labels = torch.tensor(
-        np.where(chosen, generator.integers(5, SIZES["vocab_size"], ids.shape), -100)
-    )
+    words = generator.integers(5, SIZES["vocab_size"], ids.shape)
+    labels = torch.tensor(np.where(chosen, words, -100))
     pairs = torch.tensor([0, 1, 1])
     assert len(set(chosen.sum(axis=1))) > 1, "a mean of means would pass for the mean"
     loss = model(**inputs, labels=labels, next_sentence_label=pairs).loss

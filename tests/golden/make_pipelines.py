@@ -43,46 +43,35 @@ def main() -> None:
         "classify": ask_pipeline("sequence_classification", tokenizer, texts + pairs),
         "regress": ask_pipeline("regression", tokenizer, texts + pairs, function_to_apply="none"),
         "tag": [{**row, "entities": entities(row["text"], tokenizer)} for row in texts],
-        "answer": [
-            span({"question": text(1, 3), "context": text(3, 7)}, tokenizer) for _ in range(20)
-        ],
+        "answer": [span(text(1, 3), text(3, 7), tokenizer) for _ in range(20)],
         "choice": [
-            choice(
-                {"text": text(1, 4), "options": [f"{text(1, 3)} {mark}" for mark in "bcd"]},
-                tokenizer,
-            )
+            choice(text(1, 4), [f"{text(1, 3)} {mark}" for mark in "bcd"], tokenizer)
             for _ in range(8)
         ],
-        "generate": [generate({"text": text(1, 5)}, tokenizer) for _ in range(12)],
+        "generate": [generate(text(1, 5), tokenizer) for _ in range(12)],
     }
     (HERE / "pipelines.json").write_text(json.dumps(found, indent=1) + "\n")
 
 
+def load(kind: str, folder: str) -> torch.nn.Module:
+    return getattr(transformers, kind).from_pretrained(MODELS / folder).eval()
+
+
 def ask_pipeline(folder: str, tokenizer, rows: list[dict], **settings) -> list[dict]:
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(MODELS / folder).eval()
-    pipe = transformers.pipeline(
-        "text-classification", model=model, tokenizer=tokenizer, device="cpu"
-    )
-    answers = [
-        pipe(row if "text_pair" in row else row["text"], top_k=None, **settings) for row in rows
-    ]
-    return [
-        {**row, "scores": {one["label"]: one["score"] for one in answer}}
-        for row, answer in zip(rows, answers, strict=True)
-    ]
+    model = load("AutoModelForSequenceClassification", folder)
+    where = {"model": model, "tokenizer": tokenizer, "device": "cpu"}
+    pipe = transformers.pipeline("text-classification", **where)
+    found = []
+    for row in rows:
+        answer = pipe(row if "text_pair" in row else row["text"], top_k=None, **settings)
+        found.append({**row, "scores": {one["label"]: one["score"] for one in answer}})
+    return found
 
 
 def entities(text: str, tokenizer) -> list[dict]:
-    model = transformers.AutoModelForTokenClassification.from_pretrained(
-        MODELS / "token_classification"
-    ).eval()
-    pipe = transformers.pipeline(
-        "token-classification",
-        model=model,
-        tokenizer=tokenizer,
-        aggregation_strategy="first",
-        device="cpu",
-    )
+    settings = {"tokenizer": tokenizer, "device": "cpu", "aggregation_strategy": "first"}
+    model = load("AutoModelForTokenClassification", "token_classification")
+    pipe = transformers.pipeline("token-classification", model=model, **settings)
     return [
         {"label": one["entity_group"], "start": one["start"], "end": one["end"]}
         for one in pipe(text)
@@ -90,51 +79,39 @@ def entities(text: str, tokenizer) -> list[dict]:
 
 
 @torch.no_grad()
-def span(row: dict, tokenizer) -> dict:
-    model = transformers.AutoModelForQuestionAnswering.from_pretrained(
-        MODELS / "question_answering"
-    ).eval()
-    encoded = tokenizer(
-        row["question"], row["context"], return_offsets_mapping=True, return_tensors="pt"
-    )
+def span(question: str, context: str, tokenizer) -> dict:
+    model = load("AutoModelForQuestionAnswering", "question_answering")
+    encoded = tokenizer(question, context, return_offsets_mapping=True, return_tensors="pt")
     offsets = encoded.pop("offset_mapping")[0].tolist()
     output = model(**encoded)
     start, end = output.start_logits[0].double().tolist(), output.end_logits[0].double().tolist()
     inside = [i for i, part in enumerate(encoded.sequence_ids(0)) if part == 1]
     spans = [(start[i] + end[j], i, j) for i in inside for j in inside if i <= j < i + LONGEST]
     spans.sort(key=lambda one: -one[0])
-    best = [
-        {
-            "answer": row["context"][offsets[i][0] : offsets[j][1]],
-            "start": offsets[i][0],
-            "end": offsets[j][1],
-            "score": score,
-        }
-        for score, i, j in spans[:5]
-    ]
+    best = []
+    for score, i, j in spans[:5]:
+        first, last = offsets[i][0], offsets[j][1]
+        answer = {"answer": context[first:last], "start": first, "end": last, "score": score}
+        best.append(answer)
+    row = {"question": question, "context": context}
     return {**row, "best": best, "no_answer": start[0] + end[0]}
 
 
 @torch.no_grad()
-def choice(row: dict, tokenizer) -> dict:
-    model = transformers.AutoModelForMultipleChoice.from_pretrained(
-        MODELS / "multiple_choice"
-    ).eval()
-    encoded = tokenizer(
-        [row["text"]] * len(row["options"]), row["options"], padding=True, return_tensors="pt"
-    )
+def choice(text: str, options: list[str], tokenizer) -> dict:
+    model = load("AutoModelForMultipleChoice", "multiple_choice")
+    encoded = tokenizer([text] * len(options), options, padding=True, return_tensors="pt")
     logits = model(**{key: value[None] for key, value in encoded.items()}).logits[0]
-    return {**row, "probabilities": torch.softmax(logits.double(), -1).tolist()}
+    probabilities = torch.softmax(logits.double(), -1).tolist()
+    return {"text": text, "options": options, "probabilities": probabilities}
 
 
 @torch.no_grad()
-def generate(row: dict, tokenizer) -> dict:
-    model = transformers.BertLMHeadModel.from_pretrained(MODELS / "causal_lm").eval()
-    prompt = tokenizer(row["text"], return_tensors="pt")["input_ids"][:, :-1]  # without its [SEP]
-    ids = {
-        name: getattr(tokenizer, f"{name}_token_id")
-        for name in ("pad", "unk", "cls", "sep", "mask")
-    }
+def generate(text: str, tokenizer) -> dict:
+    model = load("BertLMHeadModel", "causal_lm")
+    prompt = tokenizer(text, return_tensors="pt")["input_ids"][:, :-1]  # without its [SEP]
+    names = ("pad", "unk", "cls", "sep", "mask")
+    ids = {name: getattr(tokenizer, f"{name}_token_id") for name in names}
     found = model.generate(
         prompt,
         do_sample=False,
@@ -143,7 +120,8 @@ def generate(row: dict, tokenizer) -> dict:
         pad_token_id=ids["pad"],
         suppress_tokens=[ids[name] for name in ("pad", "unk", "cls", "mask")],
     )
-    return {**row, "tokens": tokenizer.convert_ids_to_tokens(found[0, prompt.shape[1] :].tolist())}
+    new = tokenizer.convert_ids_to_tokens(found[0, prompt.shape[1] :].tolist())
+    return {"text": text, "tokens": new}
 
 
 if __name__ == "__main__":

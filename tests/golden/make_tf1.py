@@ -24,21 +24,9 @@ from safetensors.numpy import load_file
 HERE = Path(__file__).parent
 SOURCE, TARGET = HERE / "huggingface" / "classifier_one_layer", HERE / "tf1"
 CONFIG = (  # what bert_config.json has
-    *(
-        "vocab_size",
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "hidden_act",
-    ),
-    *(
-        "hidden_dropout_prob",
-        "attention_probs_dropout_prob",
-        "max_position_embeddings",
-        "type_vocab_size",
-    ),
-    "initializer_range",
+    *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads"),
+    *("intermediate_size", "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob"),
+    *("max_position_embeddings", "type_vocab_size", "initializer_range"),
 )
 RENAMES = (  # in this order
     (".embeddings.weight", "_embeddings"),
@@ -71,9 +59,8 @@ def main() -> None:
     kept = {name: reader.get_tensor(name) for name in values if "/adam_" not in name}
     np.savez_compressed(TARGET / "values.npz", **kept)
     config = json.loads((SOURCE / "config.json").read_text())
-    (TARGET / "bert_config.json").write_text(
-        json.dumps({key: config[key] for key in CONFIG}, indent=2) + "\n"
-    )
+    stated = json.dumps({key: config[key] for key in CONFIG}, indent=2)
+    (TARGET / "bert_config.json").write_text(f"{stated}\n")
     (TARGET / "checkpoint").unlink()  # names the folder of this machine
 
 
@@ -83,9 +70,8 @@ def save(prefix: str, values: dict[str, np.ndarray]) -> None:
         for place, (name, value) in enumerate(sorted(values.items())):
             with tf.device(f"/cpu:{place % 2}"):
                 tf.compat.v1.get_variable(name, initializer=value)
-        with tf.compat.v1.Session(
-            config=tf.compat.v1.ConfigProto(device_count={"CPU": 2})
-        ) as session:
+        two = tf.compat.v1.ConfigProto(device_count={"CPU": 2})
+        with tf.compat.v1.Session(config=two) as session:
             session.run(tf.compat.v1.global_variables_initializer())
             tf.compat.v1.train.Saver(sharded=True).save(session, prefix, write_meta_graph=False)
 
