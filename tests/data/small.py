@@ -18,13 +18,11 @@ Documents = list[list[str]]
 def make_documents(count: int, seed: int = 0) -> Documents:
     """Documents of two to six sentences."""
     draw = random.Random(seed)
-    return [
-        [
-            " ".join(draw.choices(WORDS, k=draw.randint(3, 9))) + "."
-            for _ in range(draw.randint(2, 6))
-        ]
-        for _ in range(count)
-    ]
+
+    def make_sentence() -> str:
+        return " ".join(draw.choices(WORDS, k=draw.randint(3, 9))) + "."
+
+    return [[make_sentence() for _ in range(draw.randint(2, 6))] for _ in range(count)]
 
 
 def write_text(folder: Path, documents: Documents, name: str = "a.txt") -> Path:

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.data import encoding, tokenizer
-from bert_jax.data.examples import Answer, Example
-from bert_jax.data.features import Features, encode_examples, gather_rows
+from bert_jax.data.examples import Answer
+from bert_jax.data.features import Features, encode_examples
 from bert_jax.errors import ConfigError, DataError
 from tests.data.letters import (
     SPECIAL,
@@ -213,28 +213,14 @@ def test_encode_span_cuts_or_refuses_what_is_long():
 # --- byte-level BPE: a word takes the blank before it, and two separators may part a pair ---------
 
 
-def encode_byte_pairs(kind: str, one: Example, objective: str):
-    found = tokenizer.load(GOLDEN / kind)
-    return found, encode_examples([one], objective, found, knobs.Task(), 64, train=False)
-
-
-def test_encode_tag_marks_first_pieces_with_a_blank():
-    words = ("The", "dog's", "masking", "rate", "<mask>", "")
-    found, rows = encode_byte_pairs("roberta", make_example(words=words, label=range(1, 7)), "tag")
-    ids = rows.tokens.tolist()[1:-1]
-    assert ids == found.encode_batch([" The dog's masking rate <mask> "])[0]
-    tags = rows.targets["tags"].tolist()[1:-1]
-    assert [tag for tag in tags if tag >= 0] == [1, 2, 3, 4, 5, 6]
-    assert all((tag >= 0) == (not found.continuation[i]) for tag, i in zip(tags, ids, strict=True))
-
-
 @pytest.mark.parametrize("kind", ["roberta", "modernbert"])
 def test_encode_span_finds_answers_in_byte_pairs(kind):
+    found = tokenizer.load(GOLDEN / kind)
     context = "In 1999 the old man's dog, caf\u00e9 and all, walked along the river."
     for text in ("1999", "the old man", "caf\u00e9", "river"):
         answer = Answer(text, context.index(text))
         one = make_example(text="When?", pair=context, label=(answer,))
-        found, rows = encode_byte_pairs(kind, one, "span")
+        rows = encode_examples([one], "span", found, knobs.Task(), 64, train=False)
         ((start, end),) = rows.targets["spans"].tolist()
         assert context[rows.characters[start, 0] : rows.characters[end, 1]] == text
         column = len(found.encode_batch(["When?"])[0]) + 1 + found.special.separators
@@ -244,21 +230,3 @@ def test_encode_span_finds_answers_in_byte_pairs(kind):
 
 
 # --- batches --------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", ["classify", "regress", "choice", "tag", "span"])
-def test_gather_rows_pads_and_never_counts_padding(kind):
-    labels = {"regress": 0.5, "tag": (1, 1), "span": (Answer("b", 0),)}
-    fields = {"text": "a", "pair": "b", "options": ("b", "c d"), "words": ("ab", "a")}
-    examples = [make_example(n, label=labels.get(kind, 1), **fields) for n in range(3)]
-    found = encode(examples, kind)
-    made = gather_rows(found, np.array([2, 0]), 20, 4, SPECIAL)
-    assert made["example_ids"].tolist() == [[2], [0], [-1], [-1]]
-    for row, number in enumerate((2, 0)):
-        held = row_of(found, "tokens", number)
-        assert made["tokens"][row].tolist() == held + [SPECIAL.pad] * (20 - len(held))
-    assert not made["segment_ids"][2:].any()
-    ((name, targets),) = found.targets.items()
-    if name != "tags":
-        np.testing.assert_array_equal(made[name][:2], targets[[2, 0]])
-    assert (np.isnan(made[name][2:]) | (made[name][2:] == -1)).all()

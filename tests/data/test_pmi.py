@@ -102,29 +102,6 @@ def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, oft
         assert search(prepared, masking) == wanted
 
 
-@pytest.mark.parametrize("coverage", [0.0, 0.2, 0.6])
-def test_search_takes_the_best_that_cover_a_share(tmp_path, coverage):
-    prepared, documents = make_corpus(tmp_path, 3)
-    counts, often = counted(documents, 4), 1
-    masking = knobs.Masking(pmi_words=4, pmi_count=often, pmi_coverage=coverage)
-    found = search(prepared, masking)
-    covered = 0
-    for document in documents:
-        inside = set()
-        for n, i in itertools.product((2, 3, 4), range(len(document))):
-            if i + n <= len(document) and hash_gram(document[i : i + n]) in found:
-                inside |= set(range(i, i + n))
-        covered += len(inside)
-    assert covered >= coverage * sum(map(len, documents))
-    assert (len(found) == 0) == (coverage == 0)
-    for n in (2, 3, 4):  # the best of its kind
-        frequent = [gram for gram, count in counts[n].items() if count > often]
-        taken = [score(gram, counts) for gram in frequent if hash_gram(gram) in found]
-        left = [score(gram, counts) for gram in frequent if hash_gram(gram) not in found]
-        assert max(left, default=-math.inf) <= min(taken, default=math.inf) + 1e-9
-        assert len(taken) <= len(found) * {2: 0.5, 3: 0.25, 4: 0.25}[n] + 2
-
-
 # --- units ----------------------------------------------------------------------------------------
 
 

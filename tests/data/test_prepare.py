@@ -96,24 +96,6 @@ def test_prepare_cuts_a_document_longer_than_a_part(tmp_path, monkeypatch):
     assert texts[-1] == ["the end."]
 
 
-def test_sample_takes_the_same_share_of_all_train_text(tmp_path, monkeypatch):
-    monkeypatch.setattr(prepare, "STRIPE", 1000)
-    monkeypatch.setattr(corpus, "TRAINED_ON", 5000)
-    seen: list[str] = []
-    train = prepare.train_vocabulary
-    monkeypatch.setattr(
-        prepare, "train_vocabulary", lambda texts, *rest: train(seen.extend(texts) or seen, *rest)
-    )
-    given = small.make_documents(500)
-    small.write_text(tmp_path / "in", given)
-    found = small.run(tmp_path)
-    assert 3000 < sum(map(len, seen)) <= 5000
-    assert {*given[0], *given[1]} & {*seen}
-    assert {*given[-1], *given[-2], *given[-3]} & {*seen}
-    held_out = {line for text in small.read_split(found, "validation") for line in text}
-    assert not {line.lower() for line in seen} & held_out
-
-
 # --- the split ------------------------------------------------------------------------------------
 
 
