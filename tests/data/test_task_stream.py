@@ -56,6 +56,14 @@ def test_stream_gives_hosts_parts_of_one_batch(group):
             np.testing.assert_array_equal(joined, values, err_msg=name)
 
 
+def test_fingerprint_changes_with_rows_and_stream():
+    streams = [(MANY[:9], 8), (MANY[:10], 8), (MANY[:9], 7), (MANY[:9], 8, "none")]
+    streams += [(MANY[:9], 8, "length", 1)]
+    found = [make_stream(*stream).fingerprint for stream in streams]
+    assert len(set(found)) == len(found)
+    assert make_stream(*streams[0]).fingerprint == found[0]
+
+
 # --- rows of like length --------------------------------------------------------------------------
 
 
