@@ -67,6 +67,7 @@ def test_adapt_starts_at_the_model_of_others(family, head, objective, tmp_path, 
         np.testing.assert_array_equal(found[name], theirs[name], err_msg=name)
 
 
+@pytest.mark.slow  # rows of tests/net train such models to frozen losses
 def test_adapt_learns_the_text_and_answers(tmp_path, capfd):
     """A run of eight updates, and the commands on what it becomes."""
     old = texts.ROOT / "tests" / "golden" / "run_v1"
