@@ -148,18 +148,20 @@ def test_labels_of_an_axis_do_not_overlap():
     assert all(a.x1 < b.x0 for a, b in itertools.pairwise(boxes))
 
 
-@pytest.mark.parametrize("rows", [(), ("a", "b")])
-@pytest.mark.parametrize(("level", "said"), [(60.0, "60 ↑→"), (-60.0, "-60 ↓←"), (1.5, "1.500")])
-def test_legend_names_baselines(level, said, rows):
-    """A baseline far off has an arrow, up or down, or to a side where values go to the right."""
+@pytest.mark.parametrize(
+    ("level", "up", "right"),
+    [(60.0, "60 ↑", "60 →"), (-60.0, "-60 ↓", "-60 ←"), (1.5, "1.500", "1.500")],
+)
+def test_legend_names_baselines(level, up, right):
+    """One far off has an arrow in place of a line, unless the axis is to reach it."""
     series = [Series("s", [(0.0, 1.0), (1.0, 2.0)])]
-    chart = Chart("t", series, [("unigram", level), ("", math.nan)], rows=rows, edge=True)
-    axes = draw(dataclasses.replace(chart, last=False))
-    if level != 1.5:
-        said = said.replace(said[-1 if not rows else -2], "")
-    names = [text.get_text() for text in axes.get_legend().texts]
-    assert names == ["s", f"unigram {said}"]
-    assert bool(find_lines(axes, "--")) == (level == 1.5)
+    for rows, said in (((), up), (("a", "b"), right)):
+        chart = Chart("t", series, [("unigram", level), ("", math.nan)], rows=rows, edge=True)
+        axes = draw(dataclasses.replace(chart, last=False))
+        names = [text.get_text() for text in axes.get_legend().texts]
+        assert names == ["s", f"unigram {said}"]
+        assert bool(find_lines(axes, "--")) == (level == 1.5)
+        assert level in dataclasses.replace(chart, edge=False).values
 
 
 @pytest.mark.parametrize("values", EXTREME)
