@@ -59,11 +59,7 @@ class Call:
         return pickle.loads(self.result.read_bytes())
 
 
-class UncompletedJobError(RuntimeError):
-    pass
-
-
-class FailedJobError(UncompletedJobError):
+class FailedJobError(RuntimeError):
     pass
 
 
@@ -75,7 +71,7 @@ class Job:
 
     def results(self) -> list:
         if not self._call.result.exists():
-            raise UncompletedJobError("no result")
+            raise RuntimeError("no result")
         outcome, value = self._call.outcome()
         if outcome == "error":
             raise FailedJobError(value)

@@ -18,34 +18,18 @@ from tests.variants import Tensors, save
 
 GOLDEN = Path(__file__).parent / "golden" / "families"
 SHARED = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
-ROBERTA = SHARED | {
-    "vocab_size": 20,
-    "intermediate_size": 12,
-    "max_position_embeddings": 16,
-    "type_vocab_size": 1,
-    "layer_norm_eps": 1e-5,
-}
+SIZES = {"vocab_size": 20, "intermediate_size": 12, "max_position_embeddings": 16}
+ROBERTA = SHARED | SIZES | {"type_vocab_size": 1, "layer_norm_eps": 1e-5}
 DISTILBERT = {"vocab_size": 20, "dim": 8, "n_layers": 2, "n_heads": 2, "hidden_dim": 12}
 DISTILBERT |= {"max_position_embeddings": 16}
-MODERNBERT = SHARED | {
-    "vocab_size": 20,
-    "num_hidden_layers": 4,
-    "intermediate_size": 12,
-    "max_position_embeddings": 16,
-    "local_attention": 6,
+MODERNBERT = SHARED | SIZES | {"num_hidden_layers": 4, "local_attention": 6, "pad_token_id": 19}
+MODERNBERT |= {
     "rope_parameters": {
         "full_attention": {"rope_type": "default", "rope_theta": 1600.0},
         "sliding_attention": {"rope_type": "default", "rope_theta": 100.0},
     },
-    "pad_token_id": 19,
 }
-ELECTRA = SHARED | {
-    "vocab_size": 20,
-    "embedding_size": 6,
-    "intermediate_size": 12,
-    "max_position_embeddings": 16,
-    "hidden_act": "relu",
-}
+ELECTRA = SHARED | SIZES | {"embedding_size": 6, "hidden_act": "relu"}
 NEOBERT = SHARED | {"vocab_size": 20, "intermediate_size": 14, "max_length": 16, "norm_eps": 1e-5}
 BIASES = ("attention_bias", "mlp_bias", "norm_bias", "classifier_bias")
 TAGS = {"id2label": {0: "O", 1: "B", 2: "I"}, "label2id": {"O": 0, "B": 1, "I": 2}}

@@ -245,13 +245,9 @@ def test_run_is_trained_read_scored_and_shown(tmp_path):
 def test_dry_run_returns_and_makes_nothing(tmp_path, capsys):
     tree = load_file(str(texts.config_file(tmp_path)))
     assert bert_jax.run(tree, tmp_path / "run", dry_run=True) is None
+    assert bert_jax.default_config("wettig").masking.rate == 0.4
     assert '"masking": {' in capsys.readouterr().out
     assert not (tmp_path / "run").exists()
-
-
-def test_presets_are_configs():
-    assert bert_jax.default_config().masking.rate == 0.15
-    assert bert_jax.default_config("wettig").masking.rate == 0.4
 
 
 def test_importing_the_package_loads_no_jax():

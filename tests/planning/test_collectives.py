@@ -20,10 +20,12 @@ def mesh():
 
 
 def compile_mapped(mesh, function, out, shape):
+    """Compile a function of shards, and return its one collective."""
     specs = {"in_specs": PartitionSpec("data"), "out_specs": out}
     mapped = jax.shard_map(function, mesh=mesh, check_vma=False, **specs)
     text = jax.jit(mapped).lower(jnp.ones(shape)).compile().as_text()
-    return find_collectives(text, DEVICES)
+    (found,) = find_collectives(text, DEVICES)
+    return found
 
 
 def test_collective_in_a_loop_counts_with_its_trips(mesh):
@@ -33,21 +35,22 @@ def test_collective_in_a_loop_counts_with_its_trips(mesh):
 
         return jax.lax.scan(body, jnp.zeros(100), None, length=5)[0]
 
-    (reduced,) = compile_mapped(mesh, five_times, PartitionSpec(), (8, 100))
+    reduced = compile_mapped(mesh, five_times, PartitionSpec(), (8, 100))
     assert (reduced.kind, reduced.times, reduced.bytes) == ("all-reduce", 5, 400)
     assert [array.dims for array in reduced.arrays] == [(100,)]
 
 
-@pytest.mark.parametrize(
-    ("function", "kind", "size"),
-    [
-        (lambda x: jax.lax.all_gather(x, "data"), "all-gather", 8 * 4 * 6 * 8),
-        (lambda x: jax.lax.psum_scatter(x.reshape(8, 6), "data"), "reduce-scatter", 4 * 48),
-    ],
-)
-def test_bytes_are_those_of_the_larger_side(mesh, function, kind, size):
-    (collective,) = compile_mapped(mesh, function, PartitionSpec("data"), (64, 6))
-    assert (collective.kind, collective.bytes) == (kind, size)
+def test_bytes_are_those_of_the_larger_side(mesh):
+    def gather(x):
+        return jax.lax.all_gather(x, "data")
+
+    def scatter(x):
+        return jax.lax.psum_scatter(x.reshape(8, 6), "data")
+
+    rows = ((gather, "all-gather", 8 * 4 * 6 * 8), (scatter, "reduce-scatter", 4 * 48))
+    for function, kind, size in rows:
+        found = compile_mapped(mesh, function, PartitionSpec("data"), (64, 6))
+        assert (found.kind, found.bytes) == (kind, size)
 
 
 TPU = """HloModule m, is_scheduled=true
