@@ -18,6 +18,11 @@ from tests import toy
 from tests.suites import masked
 
 PIECES = [*masked.PIECES, ",", "(", ")"]
+CAUSAL = {  # changes of a model that reads from left to right
+    "objectives__causal_lm__weight": 1,
+    "model__causal": "true",
+    "checkpoints__best": "",
+}
 
 
 @functools.cache

@@ -21,11 +21,6 @@ from tests import variants
 from tests.predictors import drawing
 
 GOLDEN = variants.GOLDEN / "huggingface"
-CAUSAL = {
-    "objectives__causal_lm__weight": 1,
-    "model__causal": "true",
-    "checkpoints__best": "",
-}
 PROMPTS = ["the cat sees", "", "cat ", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
 MOST = 8
 MODELS: dict[str, dict[str, object]] = {
@@ -57,7 +52,7 @@ QUICK = ("learned", "rotary")
 
 def make_model(name: str) -> runs.TrainedModel:
     settings = {f"model__{key}": value for key, value in MODELS[name].items()}
-    return drawing.make_model(**CAUSAL | settings)
+    return drawing.make_model(**drawing.CAUSAL | settings)
 
 
 @functools.cache

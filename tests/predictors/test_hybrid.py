@@ -1,0 +1,17 @@
+"""`predict generate` of a hybrid model: masks are filled, other texts go on."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tests.predictors import drawing
+
+
+def test_generate_hybrid_answers_in_order():
+    masked, causal = drawing.make_model(), drawing.make_model(**drawing.CAUSAL)
+    texts = ["the cat", "the [MASK] sees", "[MASK] cat .", "abc"]
+    hybrid = dataclasses.replace(masked, from_left=causal)
+    found = drawing.generate(hybrid, texts, max_tokens=4)
+    filled = drawing.generate(masked, texts[1:3])
+    begun = drawing.generate(causal, texts[::3], max_tokens=4)
+    assert found == [begun[0], *filled, begun[1]]
