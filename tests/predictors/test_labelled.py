@@ -14,7 +14,7 @@ import pytest
 
 from bert_jax import sharding
 from bert_jax.config import knobs
-from bert_jax.errors import ConfigError
+from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS, stream
@@ -159,6 +159,12 @@ def test_tag_refuses_entities_without_marks():
     model = stream.Model(run.changed(objectives={"tag": nouns}), Options(entities=True))
     with pytest.raises(ConfigError, match="NOUN, VERB mark no entities"):
         TASKS["tag"].make(model)
+
+
+@pytest.mark.parametrize("options", [["a"], ["a", "b", "a"]])
+def test_classify_needs_options_that_differ(options):
+    with pytest.raises(DataError, match="line 1: options = "):
+        ask("multiple_choice", "classify", [{"text": "the", "options": options}])
 
 
 @pytest.mark.parametrize(
