@@ -41,6 +41,11 @@ def test_pretrain_is_the_same_in_any_batch(run, usual, one_device, rows):
         np.testing.assert_allclose(values, usual[1][name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+def test_pretrain_takes_changes_of_its_own_config(run, usual, one_device):
+    found = ask(run, "pretrain", changes=(("evals.validation.rate", "0.4"),))
+    assert found["mlm_predictions"] > 2 * usual[0]["mlm_predictions"]
+
+
 def test_cross_rate_at_15_percent_is_pretrain(run, usual, monkeypatch):
     compiled = []
     make = corpus.Evaluator.__init__
