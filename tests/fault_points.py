@@ -1,8 +1,7 @@
 """Faults that strike before an update or in an evaluation: POINT:STEP:ACTION.
 
 Points are `step`, with the update's number, and `evaluation`, with that of a batch, from 0.
-Actions: kill (SIGKILL), term, usr1, raise, full (OSError "no space left"), sleep=SECONDS, and
-fill=FOLDER (takes all the space left there). A step of `*` is any step.
+Actions: kill (SIGKILL), term, raise and sleep=SECONDS. A step of `*` is any step.
 
 The package knows nothing of them: `plant` replaces functions of a module. Processes do it by
 `faulty/sitecustomize.py`, which reads BERT_JAX_FAULT.
@@ -11,7 +10,6 @@ The package knows nothing of them: `plant` replaces functions of a module. Proce
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import time
@@ -21,35 +19,28 @@ from types import ModuleType
 from typing import Any
 
 VARIABLE = "BERT_JAX_FAULT"
-SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "usr1": signal.SIGUSR1}
+FAULTY = Path(__file__).with_name("faulty")  # to be on the PYTHONPATH of a process
+SIGNALS = {"kill": signal.SIGKILL, "term": signal.SIGTERM}
 Reach = Callable[[str, int], None]
 
 
 def read_fault() -> Reach:
     """Return the fault that BERT_JAX_FAULT describes."""
     point, step, action = os.environ[VARIABLE].split(":")
+    kind, _, argument = action.partition("=")
 
     def reach(name: str, number: int) -> None:
-        if name == point and step in ("*", str(number)):
-            act(action)
+        if name != point or step not in ("*", str(number)):
+            return
+        if kind in SIGNALS:
+            os.kill(os.getpid(), SIGNALS[kind])
+        elif kind == "raise":
+            raise RuntimeError("a fault of the tests")
+        else:
+            assert kind == "sleep"
+            time.sleep(float(argument))
 
     return reach
-
-
-def act(action: str) -> None:
-    """Fail in one way."""
-    kind, _, argument = action.partition("=")
-    if kind in SIGNALS:
-        os.kill(os.getpid(), SIGNALS[kind])
-    elif kind == "raise":
-        raise RuntimeError("a fault of the tests")
-    elif kind == "full":
-        raise OSError(errno.ENOSPC, "No space left on device (injected)")
-    elif kind == "fill":
-        fill(Path(argument))
-    else:
-        assert kind == "sleep"
-        time.sleep(float(argument))
 
 
 def fill(folder: Path) -> Path:

@@ -68,15 +68,6 @@ def test_spoiled_file_is_named_and_falls_back(spoil, sound, tmp_path, capsys):
 
 
 @pytest.mark.fault(5)
-def test_read_model_falls_back_from_the_best_step(folder, capsys):
-    flip_bit(folder / "10" / "params" / "manifest.ocdbt")
-    params, meta = reading.read_model(folder)
-    assert meta["step"] == 30
-    assert list_bits(params) == list_bits(make_state(30)["params"])
-    assert capsys.readouterr().err.endswith("; falling back to step 30\n")
-
-
-@pytest.mark.fault(5)
 def test_restore_without_a_sound_step_is_an_error(folder):
     flip_bit(folder / "30" / "rest" / "manifest.ocdbt")
     state, meta, step = restore_state(folder)

@@ -9,13 +9,11 @@ import jax
 import numpy as np
 
 from bert_jax import objectives
-from bert_jax.config import costs, knobs
+from bert_jax.config import knobs
 from bert_jax.config.knobs import Config
 from bert_jax.models import gpt_bert as parts
 from bert_jax.models.encoder import Encoder, read_layers
-from bert_jax.objectives import network
 from bert_jax.system.trees import flat
-from experiments.performance.matmuls import count_matmuls
 from tests import gpt_bert, reference
 
 SHIFTED = objectives.TABLE["hybrid"].configure(knobs.Objective(shift=True))
@@ -83,18 +81,3 @@ def test_assign_buckets_does_as_the_authors_code():
         gpt_bert.config(model__position_buckets=32, model__max_positions=512).model
     )
     np.testing.assert_array_equal(found, golden()["buckets"])
-
-
-def test_flops_are_the_matmuls_but_for_buckets():
-    config = gpt_bert.config(batch_size=4)
-    net, b = network.build(config, gpt_bert.VOCAB), gpt_bert.batch()
-
-    def loss(params: Any) -> jax.Array:
-        sums = SHIFTED.loss(network.outputs(net, params, b)["hybrid"], b)
-        return sum(total for total, _ in sums.values())
-
-    counted = count_matmuls(jax.make_jaxpr(jax.grad(loss))(weights()).jaxpr)
-    flops = sum(one.flops * times for one, times in counted.items())
-    pairs, rows = 4 * gpt_bert.LENGTH**2 * gpt_bert.HEADS, 2 * gpt_bert.BUCKETS - 1
-    choice = 2 * 2 * 2 * pairs * rows * gpt_bert.LAYERS  # two scores, forwards and backwards
-    assert flops - choice == costs.flops_per_step(config, 64)

@@ -29,17 +29,6 @@ LAWS = {
 # --- the weights of the bound ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 2, 3, 10])
-def test_uniform_chances_are_the_integrals(n):
-    """Each whole number from 2 up has 1 / n, and the last has half of it.
-
-    One has what lies below it too: all rates up to 1 / n, and half of those up to 2 / n.
-    """
-    by_hand = [1.5] + [1.0] * (n - 2) + [0.5] if n > 1 else [1.0]
-    found = drawn_quotas.quota_probabilities(Masking(draw="uniform"), n)[n, 1:]
-    np.testing.assert_allclose(found, np.array(by_hand) / n, atol=1e-12)
-
-
 @pytest.mark.parametrize("name", LAWS)
 def test_bound_weights_divide_by_count_and_chance(name):
     n = 20
