@@ -48,12 +48,10 @@ def test_clock_tells_time_apart(runs, now, monkeypatch):
             now[0] += seconds
     pass_updates(one, now, 5)
     found = one.values()
-    waited = clock.WARM + 5.0
-    spent = {"compile": 52.0, "data": waited, "evaluation": 7.0, "saving": 4.0}
+    spent = {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 7.0, "saving": 4.0}
     assert pick_seconds(found) == spent
     assert (found["step_seconds"], found["data_wait"]) == (4.0, 0.25)
     tokens, flops = clock.work(CONFIG, toy.VOCAB, BATCH)
-    assert tokens == np.count_nonzero(BATCH["segment_ids"])
     assert found["tokens_per_second"] == pytest.approx(tokens / 4)
     assert found["model_flops_per_second"] == pytest.approx(runs * flops / 4)
     assert "mfu" not in found
@@ -63,37 +61,36 @@ def test_clock_tells_time_apart(runs, now, monkeypatch):
 
 
 def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):
+    """Updates after the checkpoint are as if they never were; memory is the most of any attempt."""
     first = Clock(CONFIG, toy.VOCAB)
     pass_updates(first, now, 3)
     with first.on("saving"):
         now[0] += 2
     monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 7.0})
     saved = json.loads(json.dumps(first.state()))
-    pass_updates(first, now, 5)  # after the checkpoint: as if they never were
+    pass_updates(first, now, 5)
     second = Clock(CONFIG, toy.VOCAB, saved=saved)
     pass_updates(second, now, 2)
     monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 5.0})
     found = second.values()
-    assert pick_seconds(found) | {"compile": 0} == {
-        "compile": 0,
-        "data": 5.0,
-        "saving": 2.0,
-        "evaluation": 0.0,
-    }
-    assert found["host_memory_bytes"] == 7.0, "the most of any attempt"
+    spent = {"data": 5.0, "saving": 2.0, "evaluation": 0.0}
+    assert {name: found[f"{name}_seconds"] for name in spent} == spent
+    assert found["host_memory_bytes"] == 7.0
 
 
 @pytest.mark.parametrize("examples", [1, 3])
 def test_work_counts_real_tokens_by_hand(examples):
     config = toy.config(batch_size=4, sequence_length=48)
     batch = toy.batch(4, 48, seed=1, examples=examples)
-    width, mlp, layers = config.model.hidden, config.model.mlp, config.model.layers
+    width = config.model.hidden
+    mlp = config.model.mlp
     head = width * width + width * toy.VOCAB
     products = 0.0
     for ids in batch["segment_ids"]:
         for example in range(1, examples + 1):
             n = np.count_nonzero(ids == example)
-            products += layers * (n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width)
+            layer = n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width
+            products += config.model.layers * layer
             products += config.masking.rate * n * head + width * width
     tokens, flops = clock.work(config, toy.VOCAB, batch)
     assert tokens == np.count_nonzero(batch["segment_ids"])
@@ -104,10 +101,8 @@ def test_work_counts_real_tokens_by_hand(examples):
 @pytest.mark.parametrize(
     ("kind", "rate"),
     [
-        ("NVIDIA H200", 989e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
-        ("NVIDIA A100-SXM4-80GB", 312e12),
         ("NVIDIA A10G", None),  # less than an A10
         ("NVIDIA L40", None),
         ("TPU v5 lite", 197e12),

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bert_jax import train
-from bert_jax.config import load_file, override, settle
 from bert_jax.training import runs
 from tests import fault_points, outcomes, texts
 from tests.net import golden
@@ -77,11 +76,9 @@ def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
     assert -0.05 < loss - compute_entropy() < 0.03
 
 
-def test_run_under_fsdp_resumes_its_bits(tmp_path, monkeypatch):
-    base = texts.config_file(tmp_path)
-    config = texts.configure(
-        base, parallel__fsdp=4, steps=8, checkpoints__every=4, evals__validation__every=8
-    )
+def test_run_under_fsdp_resumes_its_bits(base, tmp_path, monkeypatch):
+    short = {"steps": 8, "checkpoints__every": 4, "evals__validation__every": 8}
+    config = texts.configure(base, parallel__fsdp=4, **short)
     train.run(config, tmp_path / "whole", command=[])
 
     def stop(point: str, step: int) -> None:
@@ -94,35 +91,6 @@ def test_run_under_fsdp_resumes_its_bits(tmp_path, monkeypatch):
             train.run(config, tmp_path / "stopped", command=[])
     train.run(config, tmp_path / "stopped", command=[])
     outcomes.assert_same(tmp_path / "stopped", tmp_path / "whole", 8)
-
-
-def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
-    """Packed rows, LAMB, no pairs: with a model and text of seconds."""
-    texts.config_file(tmp_path)
-    tree = load_file("configs/fast.py:base")
-    changes = {
-        "corpus.source": "files",
-        "corpus.path": str(tmp_path / "corpus"),
-        "corpus.workers": "1",
-        "corpus.validation_fraction": "0.2",
-        "tokenizer.vocab_size": "120",
-        "model.size": "tiny",
-        "model.layers": "1",
-        "model.dtype": "float32",
-        "batch_size": "32",
-        "steps": "12",
-        "optim.warmup_steps": "4",
-        "checkpoints.every": "12",
-        "evals.validation.every": "12",
-        "logging.every": "1",
-        "logging.trackers": "",
-    }
-    for knob, value in changes.items():
-        override(tree, knob, value)
-    train.run(settle(tree)[0], tmp_path / "run", command=[])
-    losses = outcomes.logged(tmp_path / "run", "loss")
-    assert losses[-1] < losses[0] - 0.1
-    assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
 
 
 def test_run_in_bfloat16_has_the_frozen_numbers(tmp_path):

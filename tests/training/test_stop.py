@@ -16,29 +16,31 @@ from bert_jax.evaluation import corpus
 from bert_jax.training import stop
 from tests import outcomes, texts
 
-
-def configure(folder: Path) -> knobs.Config:
-    return texts.configure(
-        texts.config_file(folder),
-        steps=6,
-        checkpoints__every=100,
-        checkpoints__keep=3,
-        evals__validation__every=3,
-    )
+KNOBS = {"steps": 6, "checkpoints__every": 100, "evals__validation__every": 3}
+LOSS = "eval/validation/mlm_loss"
 
 
-def count_steps(workdir: Path) -> list[int]:
-    """Return the steps that were evaluated, in the order of the lines."""
-    return [
-        line["step"] for line in outcomes.metrics(workdir) if "eval/validation/mlm_loss" in line
-    ]
+@pytest.fixture(scope="module")
+def whole(base, tmp_path_factory) -> tuple[knobs.Config, Path]:
+    """A run that nothing stops, and its config."""
+    config = texts.configure(base, **KNOBS)
+    workdir = tmp_path_factory.mktemp("whole") / "run"
+    with texts.one_device():
+        train.run(config, workdir, command=[])
+    return config, workdir
+
+
+def read_losses(workdir: Path) -> dict[int, float]:
+    """Return the loss of each step that was evaluated."""
+    return {line["step"]: line[LOSS] for line in outcomes.metrics(workdir) if LOSS in line}
 
 
 @pytest.mark.fault(1, 2)
 @pytest.mark.parametrize(("when", "step"), [("before it", 3), ("in it", 6)])
-def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, when, step):
-    config = configure(tmp_path)
-    train.run(config, tmp_path / "whole", command=[])
+def test_stop_saves_without_the_evaluation_that_is_due(
+    whole, tmp_path, monkeypatch, one_device, when, step
+):
+    config, unstopped = whole
     calls: list[int] = []
 
     def send_signal() -> None:
@@ -64,19 +66,12 @@ def test_stop_saves_without_the_evaluation_that_is_due(tmp_path, monkeypatch, wh
         else:
             patch.setattr(stop.StopFlag, "should_stop", stop_at)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):
-            train.run(config, tmp_path / "stopped", command=[])
-    assert steps.list_steps(tmp_path / "stopped" / "checkpoints") == [step]
-    assert count_steps(tmp_path / "stopped") == [3, 6][: step // 3 - 1]
+            train.run(config, tmp_path, command=[])
+    assert steps.list_steps(tmp_path / "checkpoints") == [step]
+    assert [*read_losses(tmp_path)] == [3, 6][: step // 3 - 1]
 
-    train.run(config, tmp_path / "stopped", command=[])
-    assert count_steps(tmp_path / "stopped") == [3, 6]
-    assert outcomes.metrics(tmp_path / "stopped") == outcomes.metrics(tmp_path / "whole")
-    metrics, damaged = steps.read_metrics(tmp_path / "stopped" / "checkpoints")
+    train.run(config, tmp_path, command=[])
+    assert outcomes.metrics(tmp_path) == outcomes.metrics(unstopped)
+    metrics, damaged = steps.read_metrics(tmp_path / "checkpoints")
     assert not damaged
-    assert metrics[step] == pytest.approx(
-        next(
-            line["eval/validation/mlm_loss"]
-            for line in outcomes.metrics(tmp_path / "whole")
-            if line["step"] == step and "eval/validation/mlm_loss" in line
-        )
-    )
+    assert metrics[step] == pytest.approx(read_losses(unstopped)[step])

