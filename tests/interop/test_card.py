@@ -33,7 +33,7 @@ def test_card_of_a_pretrained_model_has_its_facts(tmp_path):
     corpus = {"source": "hub", "path": "owner/wiki:en, other/books", "revision": "v1,v2"}
     scores = '"eval/validation/mlm_loss": 4.25, "eval/validation/examples": 1200'
     line = f'{{"step": 5, {scores}, "eval/validation/undefined": null}}\n'
-    earlier = '{"step": 4, "eval/validation/mlm_loss": 9.75}\n'
+    earlier = '{"step": 4, "eval/validation/nsp_loss": 9.75}\n'
     text = describe_run(tmp_path, {"corpus": corpus}, earlier + line, repository="me/own")
     head, body = text.split("---\n", 2)[1:]
     assert head.splitlines() == [
@@ -41,6 +41,7 @@ def test_card_of_a_pretrained_model_has_its_facts(tmp_path):
         *("library_name: transformers", "license: unknown", "pipeline_tag: fill-mask"),
         *("tags:", "- bert", "- jax", "- sentence-transformers"),
     ]
+    assert "9.75" not in body
     assert body.startswith("\n# own\n\nBERT with 12 layers")
     for said in (
         "Pre-trained with bert_jax, from random parameters; step 5 of 9.",

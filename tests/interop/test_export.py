@@ -70,6 +70,8 @@ def test_find_family_passes_over_knobs_that_do_nothing():
     assert export.find_family(toy.config(**MLM | idle), toy.SPECIAL).model_type == "bert"
     trained = {"model__dropout": 0.2, "model__vocab_multiple": 8, "model__init_stddev": 0.1}
     assert export.find_family(toy.config(**trained), toy.SPECIAL).model_type == "bert"
+    seldom = EXPRESSED["modernbert"] | {"model__global_every": 9}  # of fewer layers
+    assert export.find_family(toy.config(**seldom), toy.SPECIAL).model_type == "modernbert"
 
 
 def test_find_family_refuses_heads_with_one_name():
@@ -108,15 +110,17 @@ def test_export_import_export_gives_the_same_bytes(exported, tmp_path):
 
 
 @pytest.mark.fault(7)
-def test_exported_folder_notices_a_swapped_vocabulary(exported, tmp_path):
-    folder = Path(shutil.copytree(exported, tmp_path / "m"))
-    (folder / "tokenizer.json").unlink()
-    runs.open_run(str(folder))  # vocab.txt and tokenizer_config.json say the same
-    lines = (folder / "vocab.txt").read_text().splitlines()
-    lines[-1], lines[-2] = lines[-2], lines[-1]
-    (folder / "vocab.txt").write_text("".join(f"{line}\n" for line in lines))
-    with pytest.raises(ConfigError, match="not the tokenizer"):
-        runs.open_run(str(folder))
+def test_swapped_vocabulary_is_noticed(exported, tmp_path):
+    """In an exported folder and in a run."""
+    for source, place in ((exported, "."), (RUN, "tokenizer")):
+        folder = Path(shutil.copytree(source, tmp_path / source.name))
+        (folder / place / "tokenizer.json").unlink()
+        runs.open_run(str(folder))  # vocab.txt and tokenizer_config.json say the same
+        file = folder / place / "vocab.txt"
+        *lines, last, end = file.read_text().splitlines()
+        file.write_text("".join(f"{line}\n" for line in [*lines, end, last]))
+        with pytest.raises(ConfigError, match="not the tokenizer"):
+            runs.open_run(str(folder))
 
 
 @pytest.fixture

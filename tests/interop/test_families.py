@@ -21,7 +21,10 @@ from tests import families, variants
 from tests.families import CASES
 from tests.parity import check_same, read_parameters
 
-QUICK = [("modernbert", "masked_lm"), ("electra", "pretraining"), ("neobert", "masked_lm")]
+QUICK = [
+    ("electra", "pretraining"),
+    *((f, "masked_lm") for f in ("modernbert", "neobert", "roberta")),
+]
 EVERY = [case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow) for case in CASES]
 PLAIN = "roberta", "sequence_classification"
 
