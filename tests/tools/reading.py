@@ -1,0 +1,74 @@
+"""Draw docstrings and sentences for a reading test: python tests/tools/reading.py [--seed=42]
+
+A reader who knows JAX and BERT, but not this project, reads each docstring and each sentence once.
+`clear` marks text that is understood at once, `second reading` text that needs to be read again,
+and `needs the code` text that cannot be understood without the code. `reading.csv` holds the
+verdicts of 2026-11-26 for seed 42, given before the texts that were not clear were mended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import random
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+PAGES = "*.md docs/*.md bert_jax/*.md configs/*.md experiments/**/*.md tests/**/*.md".split()
+GENERATED = {"summary.md", "KNOBS.md"}
+FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
+SET_APART = re.compile(r" *(\||#|<|!\[|$)")  # lines of tables, titles, HTML and figures
+ITEM = re.compile(r"^ *([-*]|\d+\.) ")
+SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)*\"])) +(?=[A-Z`\"*\[(])")
+
+
+def walk_docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
+    """Yield (qualified name, docstring) of a module, class or function and of all inside it."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        if docstring := ast.get_docstring(node):
+            yield name, docstring
+    for child in ast.iter_child_nodes(node):
+        inner = getattr(child, "name", "") if isinstance(child, ast.stmt) else ""
+        yield from walk_docstrings(child, f"{name}.{inner}".strip("."))
+
+
+def list_docstrings(root: Path) -> list[tuple[str, str]]:
+    """List (path:qualified name, docstring) of everything in the package, sorted."""
+    return sorted(
+        (f"{file}:{name}", docstring)
+        for file in root.rglob("*.py")
+        for name, docstring in walk_docstrings(ast.parse(file.read_text()), "")
+    )
+
+
+def split_sentences(page: str) -> list[str]:
+    """Split the paragraphs and list items of a Markdown page into sentences."""
+    texts = [""]
+    for line in FENCED.sub("", page).splitlines():
+        if SET_APART.match(line) or ITEM.match(line):
+            texts.append("")
+        if not SET_APART.match(line):
+            texts[-1] += " " + ITEM.sub("", line).strip()
+    return [sentence for text in texts if text for sentence in SENTENCE_END.split(text.strip())]
+
+
+def list_sentences() -> list[tuple[str, str]]:
+    """List (path:number, sentence) of the pages that are written by hand, sorted by path."""
+    return [
+        (f"{file}:{number}", sentence)
+        for file in sorted({file for pattern in PAGES for file in Path().glob(pattern)})
+        if file.name not in GENERATED
+        for number, sentence in enumerate(split_sentences(file.read_text()), 1)
+    ]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    for flag, default in (("--seed", 42), ("--docstrings", 100), ("--sentences", 60)):
+        parser.add_argument(flag, type=int, default=default)
+    chosen = parser.parse_args()
+    drawn = random.Random(chosen.seed).sample(list_docstrings(Path("bert_jax")), chosen.docstrings)
+    drawn += random.Random(chosen.seed).sample(list_sentences(), chosen.sentences)
+    for place, text in drawn:
+        print(f"{place}\n    {text}\n")
