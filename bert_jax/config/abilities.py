@@ -1,4 +1,4 @@
-"""Limits of the attention backends that a config reveals, before anything is prepared; no jax."""
+"""Limits of the attention backends, checked by the config alone, before jax is imported."""
 
 from __future__ import annotations
 

@@ -228,7 +228,10 @@ class Config:
 
     @property
     def as_read(self) -> Config:
-        """The config of evaluations and predictions: the objectives whose heads were trained."""
+        """The config of evaluations and predictions, where each objective is named after its head.
+
+        For example `diffusion`, which trains the head of `mlm`, becomes `mlm`.
+        """
         if tuple(self.objectives) == self.heads:
             return self
         read = [Objective(weight=o.weight, shift=o.shift) for o in self.objectives.values()]

@@ -157,7 +157,10 @@ def _pair_ends(features: Features, row: int, logits: np.ndarray, task: knobs.Tas
 
 
 def _list_tokens(features: Features, row: int, logits: np.ndarray) -> np.ndarray:
-    """Return as an answer every context token for which this row answers: float64 [A, 3]."""
+    """Return answers of one token each, for the context tokens that this row answers for.
+
+    Returns float64 [A, 3]: the score, and the characters between which the answer stands.
+    """
     characters, best = _show_context(features, row)
     return np.concatenate([logits.sum(axis=1, keepdims=True), characters], axis=1)[best]
 

@@ -78,9 +78,10 @@ def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
 
 
 def name_rules(state: State, names: Sequence[str], separators: int) -> str:
-    """Name the rules by which text is cut, without the pieces and the longest word.
+    """Name the rules by which a tokenizer cuts text.
 
-    BERT's rules have a name, and a digest tells other rules apart.
+    BERT's rules have a name of their own, and other rules are named by a digest. The vocabulary
+    and the length of the longest word are no part of the rules.
     """
     rules = {key: state[key] for key in ("normalizer", "pre_tokenizer", "added_tokens")}
     model = dict(state["model"])

@@ -45,9 +45,10 @@ def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
 def grams(
     words: np.ndarray, text: np.ndarray, most: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield n, the hash of the n-gram that begins at each word, and whether it lies in one text.
+    """Yield (n, hashes, inside) for each n from 1 to `most`.
 
-    For n from 1 to `most`; `words` has the hash of each word, `text` the number of its text.
+    `hashes` has the hash of the n-gram that begins at each word, and `inside` says whether the
+    n-gram lies in one text. `words` has the hash of each word, and `text` the number of its text.
     """
     hashes = words
     for n in range(1, most + 1):

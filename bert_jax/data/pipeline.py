@@ -213,10 +213,10 @@ class Source:
     def _fill(
         self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray, places: np.ndarray
     ) -> None:
-        """Write examples of a copy into rows of a batch, an example a row.
+        """Write examples of a copy into rows of a batch, one example in each row.
 
-        The `places` of the examples in the order of the epoch decide rates that are drawn. In
-        static copies a rate belongs to the example, and the example's number decides it.
+        If masking rates are drawn, an example draws its rate by its entry in `places`, its place
+        in the order of the epoch. With static copies it draws its rate by its number instead.
         """
         plan = self._plan(self._plan_of(copy))[examples]
         columns = np.arange(self.length, dtype=np.int64)

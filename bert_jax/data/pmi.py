@@ -185,7 +185,7 @@ class Search:
 
 
 def name(settings: knobs.Masking) -> str:
-    """Return the name of the list of these settings."""
+    """Name the list of collocations that these settings define."""
     values = (settings.pmi_words, settings.pmi_count, settings.pmi_coverage, SEARCHED)
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 

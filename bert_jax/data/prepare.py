@@ -243,7 +243,11 @@ def choose_sides(
 
 
 def _hold_out(digests: np.ndarray, fraction: float) -> np.ndarray:
-    """Tell which documents are for validation: a fixed share, but never none or all of several."""
+    """Mark the documents for validation: the share with the lowest digests, bool [N].
+
+    Documents of at least two digests are divided so that neither side is empty. No document is
+    marked if the fraction is 0, or if all documents have the same digest.
+    """
     limit = int(fraction * 2**64)
     if limit == 0 or not len(digests) or digests.min() == digests.max():
         return np.zeros(len(digests), bool)

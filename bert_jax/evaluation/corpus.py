@@ -160,7 +160,10 @@ class Evaluator:
         return self._finish(totals), arrays | {EXAMPLES: digest(self._list_examples())}
 
     def _list_examples(self) -> Iterator[bytes]:
-        """Yield what decides the masks, then the held-out rows, whatever the batch size."""
+        """Yield bytes that identify the examples: settings of the masks, then the held-out rows.
+
+        The joined bytes do not depend on the batch size.
+        """
         settings = self.settings
         masks = [settings.rate, settings.replace, settings.unit, settings.seed]
         yield json.dumps([self.vocabulary, self.count, masks]).encode()

@@ -60,8 +60,9 @@ def attend_fused(
 ) -> tuple[Array, None]:
     """Call jax's fused attention, which supports lengths, causality and windows that look back.
 
-    It does not support packed rows and windows on both sides, so a boolean mask [B, 1, L, L] holds
-    them, and then everything else. It turns a mask into a bias, and takes no window with a bias.
+    It supports neither packed rows nor windows to both sides. If a config needs them, a boolean
+    mask [B, 1, L, L] replaces lengths and windows. jax turns that mask into a bias. It accepts no
+    window next to a bias, so a model with a bias has its windows in the mask too.
     """
     window = mask.window
     bias = None if mask.bias is None else mask.bias.astype(query.dtype)

@@ -267,7 +267,7 @@ class Encoder(nn.Module):
 
 
 class Layers(NamedTuple):
-    """What an encoder went through."""
+    """The vectors and the attention of every layer, and the table of token vectors."""
 
     hidden: Array  # [layers + 1, B, L, D]: embeddings, each layer; the last as it is returned
     attention: Array  # float32 [layers, B, heads, L, L]
@@ -275,7 +275,7 @@ class Layers(NamedTuple):
 
 
 def read_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> Layers:
-    """Run an encoder for inference and return what it went through."""
+    """Run an encoder for inference; return the vectors and the attention of every layer."""
     encoder = Encoder(cfg, vocab_size, pool=False)
     encoded: Any
     encoded, captured = encoder.apply({"params": params}, batch, mutable=["intermediates"])

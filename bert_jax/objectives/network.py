@@ -61,7 +61,7 @@ class Network(nn.Module):
 
 
 def head_of(objective: str) -> str:
-    """Return the name of the head that an objective trains, which is that of its parameters."""
+    """Return the name of the head that an objective trains; its parameters have the same name."""
     return knobs.OBJECTIVES[objective].head or objective
 
 

@@ -202,7 +202,10 @@ def _reader(
 
 
 def _one_text(tokens: jax.Array, places: jax.Array) -> Batch:
-    """Return a batch with a text in each row, whose tokens stand at `places`, padding below 0."""
+    """Return a batch with one text in each row.
+
+    `places` [B, L] are the positions of the tokens in their text. Padding has a place below 0.
+    """
     real = (places >= 0).astype(jnp.int32)
     blank = jnp.zeros_like(tokens)
     return {"tokens": tokens, "type_ids": blank, "segment_ids": real, "positions": places * real}

@@ -45,9 +45,9 @@ def page(title: str, body: str, style: str = "", script: str = "") -> str:
 
 
 def write_document(path: Path, html: str, named: bool = False) -> None:
-    """Write a document in one move; a lone surrogate, which is no character, becomes a "?".
+    """Write a document in one move; replace each lone surrogate, which UTF-8 lacks, by a "?".
 
-    A path that the user `named` may be a link or a device; a run's own folder holds neither.
+    `named` says that the user named the path, which may then be a link or a device.
     """
     save = disk.write_output if named else disk.write
     save(path, html.encode(errors="replace"))
@@ -71,7 +71,7 @@ def write_section(title: str, body: str, kind: str = "", about: str = "") -> str
 
 
 def name_anchor(title: str) -> str:
-    """Name the place that links to a section lead to; controls of pages have other names."""
+    """Make the HTML id of a section from its title; no control of a page has such an id."""
     return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
 
 

@@ -87,7 +87,7 @@ class Row(NamedTuple):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The patterns of its metrics."""
+        """The patterns of the names of the suite's metrics."""
         return tuple(self.finds.split())
 
     def list_options(self, source: bool) -> set[str]:

@@ -26,10 +26,11 @@ def find_task(
     task: str | Mapping[str, Any] = "",
     config: knobs.Config | None = None,
 ) -> knobs.Config:
-    """Return a config whose task, objective and length are those of the data.
+    """Return the config to score with, whose task, objective and length fit the data.
 
-    It is the config, else the task (a row of `data/tasks.py`, or knobs by path), else the run's
-    own; with the source and the knobs of the task from the command line.
+    It is `config` if there is one. Else it is `task` over the defaults: a row of `data/tasks.py`,
+    or knobs by path. Without either it is the config of the run. The command line sets the source
+    and knobs of the task.
     """
     suite = options.suite
     name = "--suite=sst2" if suite == "task" else "--task=sst2"

@@ -14,7 +14,7 @@ def format_number(
 ) -> str:
     """Format a number of a table: two decimals for shares, else three; a dash if not finite.
 
-    Without `zero` a number next to it has as many decimals as it takes to tell.
+    Without `zero` a number that would be rounded to 0 keeps its first digit that is not 0.
     """
     if not math.isfinite(value):
         return HOLE
