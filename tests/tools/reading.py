@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-PAGES = "*.md docs/*.md bert_jax/*.md configs/*.md experiments/**/*.md tests/**/*.md".split()
+FOLDERS = (".", "docs", "bert_jax", "configs", "experiments/**", "tests/**")
 GENERATED = {"summary.md", "KNOBS.md"}
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 SET_APART = re.compile(r" *(\||#|<|!\[|$)")  # lines of tables, titles, HTML and figures
@@ -25,9 +25,10 @@ SENTENCE_END = re.compile(r"(?:(?<=[.!?])|(?<=[.!?][)*\"])) +(?=[A-Z`\"*\[(])")
 
 def walk_docstrings(node: ast.AST, name: str) -> Iterator[tuple[str, str]]:
     """Yield (qualified name, docstring) of a module, class or function and of all inside it."""
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        if docstring := ast.get_docstring(node):
-            yield name, docstring
+    documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+    docstring = ast.get_docstring(node) if isinstance(node, documented) else None
+    if docstring:
+        yield name, docstring
     for child in ast.iter_child_nodes(node):
         inner = getattr(child, "name", "") if isinstance(child, ast.stmt) else ""
         yield from walk_docstrings(child, f"{name}.{inner}".strip("."))
@@ -57,7 +58,7 @@ def list_sentences() -> list[tuple[str, str]]:
     """List (path:number, sentence) of the pages that are written by hand, sorted by path."""
     return [
         (f"{file}:{number}", sentence)
-        for file in sorted({file for pattern in PAGES for file in Path().glob(pattern)})
+        for file in sorted({file for folder in FOLDERS for file in Path().glob(f"{folder}/*.md")})
         if file.name not in GENERATED
         for number, sentence in enumerate(split_sentences(file.read_text()), 1)
     ]
