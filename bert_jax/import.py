@@ -59,7 +59,8 @@ def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
         with contextlib.closing(checkpoints):
             meta = {"config": to_dict(opened.config), **opened.meta}
             checkpoints.save(0, {"params": opened.params}, meta)
-    heads, vocabulary = list(opened.config.objectives), opened.tokenizer.size
+    heads = list(opened.config.objectives)
+    vocabulary = opened.tokenizer.size
     print(json.dumps({"output": str(output), "heads": heads, "vocabulary": vocabulary}))
 
 

@@ -230,7 +230,9 @@ def differences(
     """
     changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
-        before, after, path = old.get(key), new.get(key), f"{prefix}{key}"
+        before = old.get(key)
+        after = new.get(key)
+        path = f"{prefix}{key}"
         if isinstance(before, dict) and isinstance(after, dict):
             changes |= differences(before, after, f"{path}.")
         elif before != after:

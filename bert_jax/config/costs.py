@@ -150,7 +150,9 @@ def activation_bytes(
 
 def _count_arrays(m: knobs.Model, remat: str) -> tuple[int, int, int]:
     """Count the arrays that a layer keeps: [rows, L, D], [rows, L, F] and [rows, heads, L, L]."""
-    gate, norm, weights = m.attention_gate, m.inner_norm, m.layer_weights
+    gate = m.attention_gate
+    norm = m.inner_norm
+    weights = m.layer_weights
     relative = m.position == "relative"
     if remat == "full":
         return 1 + 3 * weights, 0, 0

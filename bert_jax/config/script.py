@@ -60,11 +60,13 @@ def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
 
 def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
     """Return the error of a user's file with its place and a hint."""
-    place, said = f"{path}{_line_in(error, file)}", f"{type(error).__name__}: {error}"
+    place = f"{path}{_line_in(error, file)}"
+    said = f"{type(error).__name__}: {error}"
     hint = "this is the file's own code; --debug shows where"
     # The message of ml_collections lists the whole config.
     if key := re.search(r'Key "(\w+)" does not exist', str(error)):
-        said, hint = f"no knob {key[1]!r}", "`bert-jax knobs` lists all of them"
+        said = f"no knob {key[1]!r}"
+        hint = "`bert-jax knobs` lists all of them"
         if close := re.search(r'Did you mean "(\w+)"', str(error)):
             hint = f"did you mean {close[1]!r}?"
     elif isinstance(error, SyntaxError):

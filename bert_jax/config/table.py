@@ -176,7 +176,8 @@ def build_section(section: Any, values: Any, place: str) -> Any:
         raise ConfigError(f"{place} must be a section, got {values!r}", "set its knobs one by one")
     built = {}
     for name, value in values.items():
-        knob, path = pick_field(section, name, place), f"{place}.{name}"
+        knob = pick_field(section, name, place)
+        path = f"{place}.{name}"
         if section is not Config or name not in list_sections():
             built[name] = check_value(knob, value, path)
         elif name in ENTRIES:

@@ -36,7 +36,8 @@ def check_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> 
     section, _, name = path.partition(".")
     if section in read or (section == "masking" and name in list_unit_knobs()):
         return
-    reason, hint = "only training reads it", f"leave it out: it reads {', '.join(read)}"
+    reason = "only training reads it"
+    hint = f"leave it out: it reads {', '.join(read)}"
     if section in ("model", "tokenizer", "objectives"):
         reason = "it is the checkpoint's own"
     elif section == "masking":

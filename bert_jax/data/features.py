@@ -185,7 +185,8 @@ class _Encoder:
 
     def encode_words(self) -> None:
         """Add the windows over each sentence, with the number and the class of each word."""
-        blank, unknown = self.tokenizer.blank, self.tokenizer.special.unk
+        blank = self.tokenizer.blank
+        unknown = self.tokenizer.special.unk
         texts: list[str] = []
         for example in self.examples:
             spelt = [f"{blank}{word}" for word in example.words]

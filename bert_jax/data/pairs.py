@@ -145,7 +145,9 @@ def _draw_pairs(
         a_end = at + 1 + (split * np.maximum(sentences - 1, 1)).astype(np.int64)
         a_length = starts[a_end] - starts[at]
         alone = sentences == 1
-        b_first, b_end, b_next = a_end, chunk_end, chunk_end
+        b_first = a_end
+        b_end = chunk_end
+        b_next = chunk_end
         if random_b:
             drawn = alone | (second < settings.random_next_probability)
             other = (place * (documents - 1)).astype(np.int64)

@@ -49,7 +49,8 @@ class Source:
         if not len(self._split.tokens):
             raise _no_documents(prepared, split)
         training = seed is None
-        self.batch_size, self.length = config.batch_size, config.sequence_length
+        self.batch_size = config.batch_size
+        self.length = config.sequence_length
         self._most = config.packing if training else 1  # examples a row
         # Rows of several examples hold whole documents. Rows of one example, as evaluations read
         # them, are filled across documents.

@@ -53,7 +53,8 @@ class Search:
     def __init__(self, prepared: Prepared, settings: knobs.Masking):
         self.split = prepared.splits["train"]
         self.tokenizer = prepared.tokenizer
-        self.most, self.often = settings.pmi_words, settings.pmi_count
+        self.most = settings.pmi_words
+        self.often = settings.pmi_count
         self.coverage = settings.pmi_coverage
         tokens = len(self.split.tokens)
         self.share = min(1.0, SEARCHED / max(tokens, 1))

@@ -61,7 +61,8 @@ class Evaluator:
             raise DataError(
                 "the validation split is empty", "raise --config.corpus.validation_fraction"
             )
-        self.settings, self.vocabulary = settings, prepared.tokenizer.hash
+        self.settings = settings
+        self.vocabulary = prepared.tokenizer.hash
         self.traced = self.at(settings.rate)
         unigram = unigram_log_probabilities(self._frequencies(prepared))
         step = _make_step(self.config, prepared, unigram)
@@ -231,7 +232,8 @@ def _make_step(
     config: knobs.Config, prepared: Prepared, unigram: np.ndarray
 ) -> Callable[[Any, Batch, StepInputs], Metrics]:
     """Build the step: sums and counts [B] of each metric, one for each row of a batch."""
-    special, vocab_size = prepared.tokenizer.special, prepared.tokenizer.size
+    special = prepared.tokenizer.special
+    vocab_size = prepared.tokenizer.size
     model = network.build(config, vocab_size)
     slots = quotas.count_slots(config.masking, config.sequence_length)
     table = objectives.configure(config.objectives)
@@ -251,7 +253,8 @@ def _make_step(
                 vocab_size=vocab_size,
                 slots=slots,
             )
-            targets, weights = masked["predict_targets"], masked["predict_weights"]
+            targets = masked["predict_targets"]
+            weights = masked["predict_weights"]
         outputs = network.outputs(model, params, masked)
         metrics: Metrics = {}
         for name, objective in table.items():

@@ -58,7 +58,8 @@ def _rank_choices(known: Known, labels: Sequence[str]) -> Found:
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for example, shares in known:
-        names, chosen = example.options or labels, int(shares.argmax())
+        names = example.options or labels
+        chosen = int(shares.argmax())
         if not example.options:
             counts[names[example.label], names[chosen]] += 1
         if chosen != example.label:
@@ -92,7 +93,8 @@ def _rank_tags(known: Known, labels: Sequence[str]) -> Found:
     names = (*labels, "")  # -1 is a word that was cut off
     of_entities, ranked = scores.is_entities(labels), []
     for example, tags in known:
-        truth, chosen = [labels[i] for i in example.label], [names[i] for i in tags]
+        truth = [labels[i] for i in example.label]
+        chosen = [names[i] for i in tags]
         counts.update(zip(truth, chosen, strict=True))
         if of_entities:
             there = set(get_entities(truth))
@@ -160,5 +162,6 @@ def _cut(text: str, most: int = TEXT) -> str:
 
 def _cut_around(text: str, start: int, length: int) -> str:
     """Cut the neighbourhood of an answer out of a text."""
-    first, last = max(0, start - AROUND), min(len(text), start + length + AROUND)
+    first = max(0, start - AROUND)
+    last = min(len(text), start + length + AROUND)
     return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"

@@ -43,7 +43,9 @@ class TaskEvaluator:
                 "check task.source and its splits",
             )
         self.kind = next(iter(config.objectives))
-        self.config, self.examples, self.mesh = config, list(examples), mesh
+        self.config = config
+        self.examples = list(examples)
+        self.mesh = mesh
         self.labels = config.objectives[self.kind].labels
         length = config.sequence_length
         self.features = features.encode_examples(
@@ -53,7 +55,8 @@ class TaskEvaluator:
             logger.info(f"{cut:,} of {len(examples):,} texts are cut to {length} tokens")
         self.size = inference.shared_rows(batch_size, mesh)
         self.special = tokenizer.special
-        model, objective = network.build(config, tokenizer.size), objectives.TABLE[self.kind]
+        model = network.build(config, tokenizer.size)
+        objective = objectives.TABLE[self.kind]
 
         def step(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
             outputs = network.outputs(model, params, batch)[self.kind]

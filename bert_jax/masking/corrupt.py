@@ -78,7 +78,9 @@ def corrupt_batch(
         weights = traced.drawn.weights[available, jnp.minimum(asked.here, available)]  # [B, S]
         masked["bound_weights"] = _spread_over_slots(weights, masked)
 
-    n_selected, n_mask, n_random = _count(hit), _count(as_mask), _count(as_random)
+    n_selected = _count(hit)
+    n_mask = _count(as_mask)
+    n_random = _count(as_random)
     ledger = {
         "masked_fraction": (n_selected, _count(eligible)),
         "mask_token_fraction": (n_mask, n_selected),

@@ -35,7 +35,9 @@ class Generate(OfText):
 
     def __init__(self, model: Model):
         super().__init__(model)
-        run, options, tokenizer = model.run, model.options, model.run.tokenizer
+        run = model.run
+        options = model.options
+        tokenizer = model.run.tokenizer
         need(
             "causal_lm" in run.config.objectives,
             f"{run.folder} has no causal_lm head: it was not trained to say what comes next",
@@ -71,9 +73,12 @@ class Generate(OfText):
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             tokens = np.full((size, length), special.pad, np.int32)
             starts = np.full(size, length, np.int32)
-            room, numbers = np.zeros(size, np.int32), np.zeros(size, np.int32)
+            room = np.zeros(size, np.int32)
+            numbers = np.zeros(size, np.int32)
             for k, i in enumerate(chosen):
-                starts[k], room[k], numbers[k] = length - len(prompts[i]), rooms[i], rows[i].number
+                starts[k] = length - len(prompts[i])
+                room[k] = rooms[i]
+                numbers[k] = rows[i].number
                 tokens[k, starts[k] :] = prompts[i]
             return self.apply(tokens, starts, room, numbers)
 
@@ -85,7 +90,8 @@ class Generate(OfText):
 
     def _find_room(self, row: Row, prompt: int) -> int:
         """Return how many tokens may follow a prompt of so many; DataError if they are too few."""
-        room, least = self.limit - prompt, self.model.options.max_tokens or 1
+        room = self.limit - prompt
+        least = self.model.options.max_tokens or 1
         if room < least:
             raise DataError(
                 f"line {row.number}: {prompt} tokens with [CLS] and {least} more, "
@@ -96,7 +102,8 @@ class Generate(OfText):
 
     def _continue(self, row: Row, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
         """Return the result of a line."""
-        tokenizer, text = self.model.run.tokenizer, row.fields["text"]
+        tokenizer = self.model.run.tokenizer
+        text = row.fields["text"]
         ended = tokenizer.special.sep in tokens
         ids = tokens[: tokens.index(tokenizer.special.sep)] if ended else tokens
         more = write_continuation(tokenizer, prompt, ids)
@@ -110,7 +117,8 @@ class Generate(OfText):
 
 def write_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
     """Return tokens as they are written behind those before them, with a blank if it needs one."""
-    text, whole = tokenizer.readable(before), tokenizer.readable([*before, *ids])
+    text = tokenizer.readable(before)
+    whole = tokenizer.readable([*before, *ids])
     return whole[len(text) :] if whole.startswith(text) else f" {tokenizer.readable(ids)}"
 
 
@@ -129,7 +137,9 @@ class Draw:
 
 def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
     """Return the rule that the options ask for; `random_places` are a use of the seed too."""
-    temperature, top_p, seed = options.temperature, options.top_p, options.seed
+    temperature = options.temperature
+    top_p = options.top_p
+    seed = options.seed
     # Outside this range, scores are not finite any more.
     need(
         not temperature or COLDEST <= temperature <= HOTTEST,
@@ -185,7 +195,8 @@ def _reader(
     """Build the function that reads a batch behind the kept keys and values of what came before."""
     cfg = devices.settle_model(cfg, train=False)
     cfg = dataclasses.replace(cfg, attention="einsum", remat="none")
-    encoder, head = Encoder(cfg, vocab_size, pool=False), MlmHead(cfg, vocab_size, everywhere=True)
+    encoder = Encoder(cfg, vocab_size, pool=False)
+    head = MlmHead(cfg, vocab_size, everywhere=True)
     never = jnp.array([special.pad, special.unk, special.cls, special.mask])
 
     def read(params: Any, batch: Batch, past: Kept | None) -> tuple[jax.Array, Kept]:

@@ -43,7 +43,8 @@ class Labelled(Predictor):
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode lines as an evaluation does; a long text may have several rows."""
-        tokenizer, examples = self.model.run.tokenizer, [self.example_of(row) for row in rows]
+        tokenizer = self.model.run.tokenizer
+        examples = [self.example_of(row) for row in rows]
         try:
             encoded = features.encode_examples(
                 examples, self.kind, tokenizer, self.task, self.limit, train=False
@@ -190,7 +191,8 @@ class Answer(Labelled):
 
     def __init__(self, model: Model):
         super().__init__(model)
-        top_k, threshold = model.options.top_k, model.options.no_answer_threshold
+        top_k = model.options.top_k
+        threshold = model.options.no_answer_threshold
         changes: dict[str, Any] = {"n_best": max(self.task.n_best, top_k or 0)}
         if threshold is not None:
             changes |= {"no_answer": True, "no_answer_threshold": threshold}

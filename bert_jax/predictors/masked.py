@@ -57,7 +57,8 @@ class FillMask(OfText):
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode each window of a text as one row of the model."""
-        encoded, tokenizer = self.ids(rows, escape=False), self.model.run.tokenizer
+        encoded = self.ids(rows, escape=False)
+        tokenizer = self.model.run.tokenizer
         pairs = enumerate(zip(rows, encoded, strict=True))
         views = [view for r, (row, ids) in pairs for view in self._list_views(r, row, ids)]
         texts = [[encoded[view.row][view.start : view.end]] for view in views]
@@ -160,7 +161,8 @@ class Unmask(OfText):
 
     def encode(self, rows: Sequence[Row]) -> Work:
         """Encode each text as one row of the model, with the masks that are to be filled."""
-        mask, steps = self.model.run.tokenizer.special.mask, self.model.options.steps
+        mask = self.model.run.tokenizer.special.mask
+        steps = self.model.options.steps
         encoded = self.ids(rows, escape=False)
         texts = [self._add_masks(row, ids) for row, ids in zip(rows, encoded, strict=True)]
         places = [[place for place, i in enumerate(ids) if i == mask] for ids in texts]
@@ -180,7 +182,8 @@ class Unmask(OfText):
 
     def _add_masks(self, row: Row, ids: list[int]) -> list[int]:
         """Return a text's ids, with masks behind them if they hold none; DataError if too many."""
-        mask, room = self.model.run.tokenizer.special.mask, self.limit - 2 - len(ids)
+        mask = self.model.run.tokenizer.special.mask
+        room = self.limit - 2 - len(ids)
         least = 0 if mask in ids else self.model.options.max_tokens or 1
         if room < least:
             masks = f" and {least} masks behind them" if least else ""
@@ -197,7 +200,8 @@ class Unmask(OfText):
         steps: list[list[dict[str, Any]]] = []
         by_round = np.argsort(revealed.rounds[: len(places)], kind="stable")
         for slot in by_round.tolist():
-            token, probability = int(revealed.tokens[slot]), float(revealed.probabilities[slot])
+            token = int(revealed.tokens[slot])
+            probability = float(revealed.probabilities[slot])
             final[places[slot]] = token
             if revealed.rounds[slot] == len(steps):
                 steps.append([])
@@ -336,7 +340,8 @@ def reveal(
             columns = jnp.take_along_axis(masks.places, chosen, axis=1)
             logits = jnp.take_along_axis(every, chosen[..., None], axis=1)
         # Each place has a key of its own, so its token does not depend on the others of a batch.
-        flat, keys = logits.reshape(-1, logits.shape[-1]), token_keys[rows, chosen].reshape(-1)
+        flat = logits.reshape(-1, logits.shape[-1])
+        keys = token_keys[rows, chosen].reshape(-1)
         token = choose(flat, keys, draw).reshape(chosen.shape)
         chance = jnp.take_along_axis(jax.nn.softmax(logits), token[..., None], axis=-1)[..., 0]
         # Of the k places only as many are used as the schedule of the row says.

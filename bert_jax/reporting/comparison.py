@@ -215,7 +215,9 @@ def _write_number(value: float | None, percent: bool = False) -> str:
 
 def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
     """Tabulate some numbers below other rows; of results the best is bold."""
-    shown, about, best = [*rows], {}, set()
+    shown = [*rows]
+    about = {}
+    best = set()
     for key in keys:
         suite, _, name = key.partition("/")
         values = [numbers.get(key) for numbers in flat.values()]
@@ -268,7 +270,8 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
         for key, value in values.items():
             found = SWEEP.fullmatch(key)
             if found and found[2] == metric:
-                rate, error = float(found[1]), 1.96 * values.get(f"{key}_error", math.nan)
+                rate = float(found[1])
+                error = 1.96 * values.get(f"{key}_error", math.nan)
                 points.append((rate, value))
                 band.append((rate, value - error, value + error))
                 rates.add(rate)

@@ -140,7 +140,8 @@ def write_ledger(run: RunRecord) -> str:
         if points := run.curves.get(f"train/{name}"):
             wish, levels = unknown, []
             if (expected := asked[name]) is not None:
-                wish, levels = number(expected, True), [("config", expected)]
+                wish = number(expected, True)
+                levels = [("config", expected)]
             values = [value for _, value in points]
             found = [number(f(values), True) for f in (statistics.fmean, min, max)]
             lines.append([text, wish, *found])
@@ -158,7 +159,8 @@ def _find_rate(masking: dict[str, Any]) -> float | None:
     """Find the share of tokens that the config selects; None if that is not one number."""
     if masking.get("phases") or masking.get("draw") not in (None, "fixed"):
         return None
-    rate, wanted = masking.get("rate"), masking.get("prediction_rate")
+    rate = masking.get("rate")
+    wanted = masking.get("prediction_rate")
     if rate and wanted and rate < wanted:
         return wanted / rates.count_views(knobs.Masking(rate=rate, prediction_rate=wanted))
     return rate

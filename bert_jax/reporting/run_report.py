@@ -73,7 +73,8 @@ def _write_title(run: RunRecord) -> str:
 def _write_subtitle(run: RunRecord) -> str:
     """Write the run's name, objectives, masking, batch and size in a line."""
     recorded = run.recorded
-    objectives, masking = find_section(recorded, "objectives"), find_section(recorded, "masking")
+    objectives = find_section(recorded, "objectives")
+    masking = find_section(recorded, "masking")
     parts = [" + ".join(WORDS.get(name, name) for name in objectives)]
     if "hybrid" in objectives:
         parts.append(f"{number(objectives['hybrid'].get('share'), True)} of examples causal")

@@ -127,7 +127,8 @@ def _write_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
     order = [name for name in labels if name in seen] + sorted(seen - {*labels})
     predicted = [*order, CUT] if any(b == CUT for _, b in counts) else order
     if len(order) <= MOST:
-        right, corner = {(name, name) for name in order}, "right class ↓<br>predicted →"
+        right = {(name, name) for name in order}
+        corner = "right class ↓<br>predicted →"
         shown = _write_matrix(counts, order, predicted, right, corner)
         boxes = _write_box(f"Confusion matrix, {what}", shown)
     else:

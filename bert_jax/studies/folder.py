@@ -288,7 +288,8 @@ class StudyFolder:
         elif self.is_busy(cell.id):
             name = "running"
         elif failure:
-            name, error = "failed", f"{failure.activity}: {failure.error}"
+            name = "failed"
+            error = f"{failure.activity}: {failure.error}"
         steps = cell.config.steps
         if cell.config.epochs is not None:  # the run itself counts them, once it knows its data
             run = files.read_json(self.cell(cell.id) / "config.json", dict[str, Any]) or {}

@@ -98,7 +98,8 @@ def find_signature(cell: Cell) -> str:
     """Return a key that cells which can train together have in common."""
     config = cell.config
     # With patience each run ends at a step of its own, and pmap splits one batch.
-    patient, pmap = config.checkpoints.patience, config.parallel.step == "pmap"
+    patient = config.checkpoints.patience
+    pmap = config.parallel.step == "pmap"
     if patient or pmap or config.parallel.distributed:
         return cell.id
     tree = {path: value for path, value in flat(to_dict(config)).items() if not is_traced(path)}

@@ -115,7 +115,8 @@ def _count_together(place: StudyFolder) -> dict[str, int]:
 
 def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
     """Return the row of a cell, as its folder has it; a metric that is missing has no key."""
-    state, trained = place.read_state(cell), place.read_trained(cell.id)
+    state = place.read_state(cell)
+    trained = place.read_trained(cell.id)
     results = {name: place.read_result(cell, name) for name in cell.evaluations}
     made = {name: result for name, result in results.items() if result is not None}
     environment = _read_environment(place.cell(cell.id))

@@ -286,7 +286,8 @@ def _fit_trend(curves: Sequence[_Curve], freedom: float, drawn: np.ndarray) -> F
     if np.linalg.matrix_rank(design) == design.shape[1]:
         weights = 1 / errors[known]
         solve = np.linalg.pinv(design * weights[:, None]) * weights
-        estimates, of_draws = solve @ vertices[known], solve @ moved[known]
+        estimates = solve @ vertices[known]
+        of_draws = solve @ moved[known]
         for name, i in places.items():
             half = quantile * _measure_spread(of_draws[i])
             found[name] = Estimate(estimates[i], estimates[i] - half, estimates[i] + half)

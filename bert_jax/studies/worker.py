@@ -88,7 +88,9 @@ class Worker:
     """The steps of a worker; `slots` are the prediction slots of its group."""
 
     def __init__(self, place: StudyFolder, slots: int, train: Train) -> None:
-        self._place, self._slots, self._train = place, slots, train
+        self._place = place
+        self._slots = slots
+        self._train = train
 
     def attempt(self, cells: Sequence[Cell], activity: str, act: Act) -> None:
         """Do something with several cells together and, if it fails, with halves of them.

@@ -100,7 +100,9 @@ def _bound_passages(
     cross-entropies is the bound on average. The draws divide 1 to n into equal parts and take one k
     from each. Its place in the part follows from the text, so single passages are unbiased too.
     """
-    rows, weights, owners = [], [], []
+    rows = []
+    weights = []
+    owners = []
     for number, one in enumerate(passages):
         count, shift = len(one.ids), texts.draw_shift(one.text)
         for draw in range(draws if count else 0):

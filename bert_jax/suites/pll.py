@@ -48,7 +48,8 @@ def _score_texts(run: runs.TrainedModel, options: Options) -> Result:
     total = math.fsum(float(tokens.sum()) for tokens in scores)
     count = sum(map(len, scores))
     suffix = "_word_l2r" if options.within_word and not scorer.causal else ""
-    likelihood, perplexity = f"pll{suffix}", f"pseudo_perplexity{suffix}"
+    likelihood = f"pll{suffix}"
+    perplexity = f"pseudo_perplexity{suffix}"
     if scorer.causal:
         likelihood, perplexity = "log_likelihood", "perplexity"
     result: Result = {

@@ -49,7 +49,9 @@ def make_evaluator(
 
 def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
-    config, foreign, changes = options.config, "foreign" in run.meta, dict(options.changes)
+    config = options.config
+    foreign = "foreign" in run.meta
+    changes = dict(options.changes)
     # A run of ours knows what a row holds; of other models only heads are known.
     rows = set() if foreign else {"pairs", "sequence_length"}
     taken = rows if config is not None else set()

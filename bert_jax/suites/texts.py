@@ -185,7 +185,9 @@ class Passage:
 
 def load_passages(run: runs.TrainedModel, options: Options) -> list[Passage]:
     """Read the passages of a source and encode them for a model."""
-    suite, most, room = options.suite, options.words or WORDS, run.longest - 2
+    suite = options.suite
+    most = options.words or WORDS
+    room = run.longest - 2
     need(
         run.tokenizer.has_words,
         f"suite {suite} masks words of a --source, and the vocabulary of {run.folder} has none",

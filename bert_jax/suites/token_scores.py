@@ -128,7 +128,8 @@ class TokenScorer:
         scored = self._find_windows([ids for ids, _ in texts], chosen)
         shown = scored.tokens.copy()
         shown[scored.places] = special.mask
-        nats, right = np.zeros(len(scored.places)), np.zeros(len(scored.places), bool)
+        nats = np.zeros(len(scored.places))
+        right = np.zeros(len(scored.places), bool)
         forward = Forward.of_head(self.run, self.head, read)
         for numbers, (values, likeliest) in self._score(forward, scored, shown, None, progress):
             nats[numbers], right[numbers] = -values, likeliest
@@ -204,7 +205,8 @@ class TokenScorer:
             places = start - 1 + columns  # [n, L]
             tokens = np.where(places < stop, shown.take(places, mode="clip"), special.pad)
             if alone is not None:
-                first, end = scored.places[rows, None], alone[rows, None]
+                first = scored.places[rows, None]
+                end = alone[rows, None]
                 tokens[(places >= first) & (places < end)] = special.mask
             tokens[:, 0] = special.cls
             if not self.causal:

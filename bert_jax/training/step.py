@@ -78,12 +78,7 @@ def make_update(
         # same numbers.
         counts = sum_over_devices(objectives.count_targets(chosen, masked))
 
-        # The key of dropout.
-        key = jax.random.key(inputs.seed, impl=devices.choose_prng(config.parallel))
-        key = jax.random.fold_in(key, state["step"])
-        if axis:
-            key = jax.random.fold_in(key, jax.lax.axis_index(axis))
-
+        key = make_dropout_key(config.parallel, inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
 
         def compute_loss(params: Any, part: Batch, key: jax.Array) -> tuple[jax.Array, Metrics]:
@@ -118,6 +113,15 @@ def make_update(
         return state, metrics
 
     return update
+
+
+def make_dropout_key(
+    settings: knobs.Parallel, seed: Any, step: jax.Array, axis: str | None
+) -> jax.Array:
+    """Make the key of an update's dropout; under pmap each device has its own."""
+    key = jax.random.key(seed, impl=devices.choose_prng(settings))
+    key = jax.random.fold_in(key, step)
+    return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
 
 def accumulate(

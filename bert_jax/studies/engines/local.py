@@ -31,7 +31,9 @@ class Local:
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
         for name in options:
             raise ConfigError(f"engine local has no option {name!r}", "it has none")
-        self._place, self._devices, self._cores = place, find_accelerators(), find_cores()
+        self._place = place
+        self._devices = find_accelerators()
+        self._cores = find_cores()
         self._jobs = jobs or (1 if self._devices else len(self._cores))
         self.most = self.parallel = self._jobs
         self._slots: dict[int, subprocess.Popen[bytes]] = {}

@@ -44,7 +44,9 @@ class Work:
     """The function of a job: a worker, which saves before submitit queues the job again."""
 
     def __init__(self, workdir: Path, group: str, folder: str) -> None:
-        self._workdir, self._group, self._folder = workdir, group, folder
+        self._workdir = workdir
+        self._group = group
+        self._folder = folder
 
     def __call__(self) -> int:
         """Run a worker in a process of the job; each process has its own log."""

@@ -38,7 +38,8 @@ def compute_findings(view: View) -> Findings:
     """Compare, fit and judge all that a study states."""
     gaps: list[list[Difference]] = []
     for comparison in view.comparisons:
-        families, base = view.families(comparison["axis"]), comparison["baseline"]
+        families = view.families(comparison["axis"])
+        base = comparison["baseline"]
         gaps.append([])
         for metric in comparison["metrics"]:
             gaps[-1] += compare.compare_families(

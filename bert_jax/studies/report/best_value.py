@@ -149,7 +149,8 @@ def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     It can if the axis has shares, and the first metric is a loss at known budgets and sizes; at
     equal FLOPs if there are several budgets of another kind.
     """
-    axis, metrics = view.axis(comparison["axis"]), comparison["metrics"]
+    axis = view.axis(comparison["axis"])
+    metrics = comparison["metrics"]
     if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metrics):
         return []
     if len(axis.values) < VALUES or not lower_is_better(metrics[0]):

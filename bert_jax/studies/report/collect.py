@@ -82,7 +82,8 @@ def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], fl
 
     If the masking rate has phases, early steps predict another number of tokens than late ones.
     """
-    per_step, masking = costs.per_step(kind, config, vocab_size), config.masking
+    per_step = costs.per_step(kind, config, vocab_size)
+    masking = config.masking
     fixed = not masking.phases or masking.prediction_rate is not None
     if kind != "predictions" or fixed:
         return lambda step: step * per_step

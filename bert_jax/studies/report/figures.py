@@ -76,7 +76,9 @@ def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value)
     lines = []
     for i, family in enumerate(families):
         name = family.name.removeprefix(part).removeprefix(", ")
-        points, whiskers, dots = [], [], []
+        points = []
+        whiskers = []
+        dots = []
         for label, runs in family.runs.items():
             mean = summarize(runs, value)
             if mean is None:
@@ -201,7 +203,9 @@ def _draw_cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
     metrics = {key for runs in family.runs.values() for run in runs for key in run.metrics}
     losses = [m for m in metrics if m.startswith(f"{evaluation}/") and m.endswith("/mlm_loss")]
     rates = sorted({key.split("/")[1] for key in losses}, key=float)
-    grid, names, whole = [], [], []
+    grid = []
+    names = []
+    whole = []
     for label, runs in family.runs.items():
         have = sum(any(key in run.metrics for key in losses) for run in runs)
         whole.append(have == len(runs))

@@ -261,7 +261,8 @@ def _write_rate(result: Result) -> str:
     if masking.draw != "fixed":
         low, high = (number(value, True) for value in rates.rate_range(masking))
         rate = f"{masking.draw}, {low} to {high}"
-    wanted, views = masking.prediction_rate, rates.count_views(masking)
+    wanted = masking.prediction_rate
+    views = rates.count_views(masking)
     if wanted is None or views == 1:
         return rate
     return f"{rate} in each of {views} views, {number(wanted, True)} in all"
