@@ -8,7 +8,7 @@ from bert_jax.system import log as _log
 __version__ = "0.2.0"
 __all__ = ["Model", "Page", "Run", "default_config", "load", "run", "score", "show"]  # of api.py
 
-_log.install()
+_log.install_log()
 
 
 def __getattr__(name: str) -> _Any:

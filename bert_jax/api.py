@@ -103,7 +103,7 @@ class Model:
 
     def _answer(self, task: str, texts: Sequence[Text], options: dict[str, Any]) -> Answers:
         from bert_jax.predictors import TASKS, stream
-        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import FIELDS, Options
 
         _check_names(task, options, [field.name for field in FIELDS])
@@ -147,18 +147,18 @@ class Model:
         are {"text", "options"}, and it gives [options].
         """
         from bert_jax.objectives import TABLE, network
-        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.labelled import Classify
         from bert_jax.predictors.options import Options
 
         asked = Asked(self.opened, Options())
         name = asked.choose(*([head] if head else self.opened.config.heads))
         size = self.opened.tokenizer.size
-        build = network.build(self.opened.config, size, only=name)
-        params = {p: self.opened.params[p] for p in network.parts(self.opened.config, name)}
+        build = network.build_network(self.opened.config, size, only=name)
+        params = {p: self.opened.params[p] for p in network.list_parts(self.opened.config, name)}
 
         def apply(params: Any, batch: dict[str, Any]) -> Any:
-            found = network.outputs(build, params, batch)[name]
+            found = network.compute_outputs(build, params, batch)[name]
             return getattr(found, "logits", found)
 
         def cut(row: np.ndarray, count: int) -> np.ndarray:
@@ -199,7 +199,7 @@ class Model:
         """Compute something of each text, in batches of one length; `cut` leaves padding out."""
         import jax
 
-        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.base import Work
         from bert_jax.predictors.options import Options
         from bert_jax.views.texts import Texts
@@ -226,7 +226,7 @@ class Model:
 
     def inspect(self, page: str, texts: Sequence[Text], **settings: Any) -> Page:
         """Make a page of `bert-jax inspect`: attention, embeddings or generation of texts."""
-        from bert_jax.predictors.base import Model as Asked
+        from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import Options
         from bert_jax.views import PAGES
 
@@ -266,7 +266,7 @@ class Run:
 
         found: dict[str, tuple[list[int], list[float]]] = {}
         path = self.workdir / records.METRICS  # an imported run has none
-        for row in records.rows(path) if path.exists() else ():
+        for row in records.read_rows(path) if path.exists() else ():
             for name, value in row.items():
                 if "/" in name and isinstance(value, (int, float)):
                     steps, values = found.setdefault(name, ([], []))
@@ -360,7 +360,7 @@ def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> No
 def _check_options(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
     """Refuse the options that the command's own parser refuses: misplaced, or out of range."""
     parser = Parser(prog=f"bert-jax {command}")
-    importlib.import_module(f"bert_jax.{command}").flags(parser)
+    importlib.import_module(f"bert_jax.{command}").add_flags(parser)
     parser.check(part, options)
 
 

@@ -19,7 +19,7 @@ EXAMPLE = "--config=configs/pretrain.py:base --config.batch_size=64"
 WARM = 3  # updates before the timed ones: the first compiles, and caches are cold
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = (
         "time the update of a config on the devices that are here, on full rows of random text"
@@ -37,7 +37,7 @@ def main(call: cli.Call) -> None:
     config = cli.read_config(args.config, call.overrides)
     if args.output is not None:
         disk.check_output(args.output)
-    allocator.retain()
+    allocator.retain_memory()
     report = run(config, args.updates)
     print(format_report(report))
     if args.output is not None:

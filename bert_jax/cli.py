@@ -1,8 +1,8 @@
 """Entry point of `bert-jax COMMAND` and `python -m bert_jax.COMMAND`, from arguments to exit code.
 
 A command is a row of COMMANDS and a module of that name, imported when it is used, with EXAMPLE,
-`flags(parser)` and `main(call)`. A user's error ends in `error: …`, a `hint: …` and an exit code.
-Any other error shows its traceback.
+`add_flags(parser)` and `main(call)`. A user's error ends in `error: …`, a `hint: …` and an exit
+code. Any other error shows its traceback.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _run_command(name: str, command: ModuleType, argv: list[str]) -> None:
     parser = Parser(
         prog=prog, description=COMMANDS[name], epilog=f"example:\n  {prog} {command.EXAMPLE}"
     )
-    command.flags(parser)
+    command.add_flags(parser)
     rest: list[str] = argv
     overrides: list[tuple[str, str]] = []
     if "--config" in parser._option_string_actions or getattr(command, "OVERRIDES", False):
@@ -243,7 +243,7 @@ def positive(text: str) -> int:
     return int(text)
 
 
-def rows(text: str) -> int:
+def row_count(text: str) -> int:
     """Read how many rows a step of an evaluation or a prediction has."""
     from bert_jax.config import knobs
 
@@ -333,7 +333,7 @@ def option_flags(
 
 def _reader(field: Field) -> Callable[[str], Any]:
     """Choose how the value of an option is read."""
-    named = {"batch_size": rows, "seed": count}
+    named = {"batch_size": row_count, "seed": count}
     if "int" in str(field.type):
         return named.get(field.name, positive)
     return float if "float" in str(field.type) else nonempty

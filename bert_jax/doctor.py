@@ -21,7 +21,7 @@ from typing import Any
 import bert_jax
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError, suggest
-from bert_jax.reporting.text_table import table
+from bert_jax.reporting.text_table import format_table
 from bert_jax.system import jsons, machine
 
 EXAMPLE = "--json"
@@ -42,7 +42,7 @@ ENVIRONMENT = {  # variable and a part of its value -> why it is trouble
 }
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.add_argument("--json", action="store_true", help="one JSON object instead of lines")
     difference = "print the differences between two presets; defaults is one too"
@@ -185,7 +185,7 @@ def compare_presets(*names: str) -> dict[str, Any]:
     from bert_jax import config
     from bert_jax.config import knobs, presets
 
-    defaults = config.flat(config.to_dict(knobs.Config()))
+    defaults = config.flatten(config.to_dict(knobs.Config()))
     known = json.loads(json.dumps(presets.PRESETS))  # with lists for tuples, as in the defaults
     known["defaults"] = {}
     abouts = presets.ABOUT | {"defaults": "The project's defaults."}
@@ -218,7 +218,7 @@ def format_comparison(report: dict[str, Any]) -> str:
             text if named else f"[{text}]" for text, named in zip(texts, knob["named"], strict=True)
         ]
         rows.append((path, *cells))
-    lines = [table(rows)]
+    lines = [format_table(rows)]
     for name, about in zip(report["presets"], report["about"], strict=True):
         lines += ["", *textwrap.wrap(f"{name}: {about}", 100, subsequent_indent="  ")]
     return "\n".join([*lines, "", "docs/presets.md lists what presets do not reproduce."])

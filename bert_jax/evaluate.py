@@ -17,7 +17,7 @@ from bert_jax.system import allocator, disk
 EXAMPLE = "--model=runs/demo --output=runs/demo/evaluation.json"
 
 
-def flags(parser: cli.Parser) -> None:
+def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     cli.checkpoint_flag(parser)
     cli.config_flag(parser)
@@ -35,7 +35,7 @@ def main(call: cli.Call) -> None:
     if spec := args.pop("config", None):
         args["config"] = cli.read_config(spec, call.overrides, args.get("source", ""))
     args["changes"] = call.overrides  # of that config, or else of the checkpoint's own
-    allocator.retain()
+    allocator.retain_memory()
     if "output" in args:
         disk.check_output(args["output"])
     run(**args)
@@ -67,7 +67,7 @@ def run(
         trained = config or opened.config
         labelled = trained.task.source or set(trained.objectives) & set(knobs.LABELLED)
         names = ["task" if labelled else "pretrain"]
-    asked = suites.build(names, config=config, changes=tuple(changes), **options)
+    asked = suites.build_suites(names, config=config, changes=tuple(changes), **options)
     suites.check_heads(opened, names)  # before the first, which may run for an hour
     metrics = {one.suite: suites.score(opened, one)[0] for one in asked}
     result = json.dumps(_without_nan(metrics), indent=2)

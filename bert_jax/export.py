@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 EXAMPLE = "--model=runs/demo --output=exported --push=me/my-bert"
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     cli.checkpoint_flag(parser)
     cli.output_flag(parser, "the folder for transformers and sentence-transformers")

@@ -20,7 +20,7 @@ from bert_jax.system import jsons
 EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     cli.checkpoint_flag(parser)
     cli.output_flag(parser, "the run")

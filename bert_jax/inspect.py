@@ -13,7 +13,7 @@ from bert_jax.system import allocator, disk, opening
 from bert_jax.system.arguments import Part
 
 if TYPE_CHECKING:
-    from bert_jax.predictors.base import OfText, Row
+    from bert_jax.predictors.base import Line, OfText
 
 EXAMPLE = "attention --model=runs/demo --input=texts.txt --output=attention.html"
 
@@ -57,7 +57,7 @@ def part(name: str) -> Part:
     return Part(page.does, "--model=runs/demo --input=texts.txt", f"{takes}\n\n{gives}")
 
 
-def flags(parser: cli.Parser) -> None:
+def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     parser.add_parts("page", {name: part(name) for name in PAGES})
     cli.checkpoint_flag(parser)
@@ -94,7 +94,7 @@ def _flags_of_embeddings(parser: cli.Parser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    allocator.retain()
+    allocator.retain_memory()
     run(**{name: value for name, value in vars(call.args).items() if value is not None})
 
 
@@ -111,7 +111,7 @@ def run(
 ) -> None:
     """Write the page and print its path; `settings` are the flags that this page alone has."""
     from bert_jax.interop import runs
-    from bert_jax.predictors.base import Model, Row
+    from bert_jax.predictors.base import AskedModel, Line
     from bert_jax.views import PAGES as VIEWS
 
     output = output or Path(f"{page}.html")
@@ -124,24 +124,24 @@ def run(
         problem = "both --text and --input" if texts else "no text to look at"
         hint = 'give one of the two: --text="The cat sat on the mat.", or --input=FILE'
         raise ConfigError(problem, hint)
-    rows = [Row(number, {"text": text}) for number, text in enumerate(texts, 1)]
+    rows = [Line(number, {"text": text}) for number, text in enumerate(texts, 1)]
     for row, pair in zip(rows, pairs, strict=False):  # a text may have none
         row.fields["text_pair"] = pair
     kind, make = VIEWS[page]
-    reader = kind(Model(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
+    reader = kind(AskedModel(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
-        rows = read(reader, input)
+        rows = read_lines(reader, input)
     html = make(reader, rows, **settings).encode(errors="replace")
     disk.write_output(output, html)
     said = f"The page is {output} ({len(html) / 1e3:,.0f} kB): open it in a browser."
     print(said if cli.for_people("") else output)
 
 
-def read(reader: OfText, file: Path) -> list[Row]:
+def read_lines(reader: OfText, file: Path) -> list[Line]:
     """Read the texts and pairs of a file, one a line; leave blank lines out."""
     from bert_jax.predictors.stream import decode_line
 
-    lines = opening.read(file, DataError, LARGEST, "check --input").split(b"\n")
+    lines = opening.read_file(file, DataError, LARGEST, "check --input").split(b"\n")
     texts = [
         (number, decode_line(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)
     ]

@@ -22,7 +22,7 @@ Written by `bert-jax knobs --markdown > configs/KNOBS.md`. `--config.masking.rat
 as does `config.masking.rate = 0.3` in a file. It is refused where its last column does not hold."""
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     names = ", ".join(table.list_sections())
     what = f"a section, or a knob such as masking.rate or rate (all); sections: {names}"

@@ -26,7 +26,7 @@ SMALLER = (
 )
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = (
         "compile the update of a config for devices that need not be here, and say whether it "

@@ -40,7 +40,7 @@ def describe_task(name: str) -> Part:
     return Part(task.does, "--model=runs/demo --input=texts.txt", f"{takes}\n\n{gives}")
 
 
-def flags(parser: cli.Parser) -> None:
+def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     parser.add_parts("task", {name: describe_task(name) for name in TASKS})
     cli.checkpoint_flag(parser)
@@ -56,7 +56,7 @@ def flags(parser: cli.Parser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    allocator.retain()
+    allocator.retain_memory()
     run(**vars(call.args))
 
 
@@ -81,17 +81,17 @@ def run(
     import tqdm
 
     from bert_jax.interop import runs
-    from bert_jax.predictors.base import Model
+    from bert_jax.predictors.base import AskedModel
     from bert_jax.predictors.stream import AHEAD, Stream, read_lines
 
     hint = "give a file of texts, or leave --input out to read standard input"
     if input is not None:
-        opening.check(input, DataError, hint)  # before the model is read
+        opening.check_file(input, DataError, hint)  # before the model is read
     typed = input is None and os.isatty(0) and sys.stderr.isatty()
     if typed:
         settings = {"on_bad_row": "skip"} | settings
     asked = options.Options(**settings)
-    stream = Stream(Model(runs.open_run(checkpoint, tokenizer=tokenizer), asked), task)
+    stream = Stream(AskedModel(runs.open_run(checkpoint, tokenizer=tokenizer), asked), task)
     stdout: Any = sys.stdout
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
         stdout.reconfigure(encoding="utf-8", errors="replace")

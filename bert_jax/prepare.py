@@ -17,7 +17,7 @@ EXAMPLE = "--config=configs/tiny.py"
 RESUMABLE = True
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     cli.config_flag(parser)
 

@@ -15,7 +15,7 @@ from bert_jax.system import disk
 EXAMPLE = "runs/demo runs/mine other.json --output=both.html"
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     folder = "folder of a run, finished or not, or a file of `evaluate --output=FILE.json`, of any "
     folder += "model; several are compared on one page, with evaluation*.json of each folder"

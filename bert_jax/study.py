@@ -56,7 +56,7 @@ ACTIONS = {
 }
 
 
-def flags(parser: cli.Parser) -> None:
+def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     parser.add_parts("action", ACTIONS)
 
@@ -116,10 +116,10 @@ def main(call: cli.Call) -> None:
 
     if args.action == "status":
         form = getattr(args, "format", "text" if args.verbose else "")
-        actions.status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
+        actions.show_status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
         return
     if args.action == "report":
-        actions.report(args.workdir)
+        actions.report_study(args.workdir)
         return
     for text in args.engine_option:
         problem = f"--engine-option {text!r} has no value"
@@ -136,9 +136,9 @@ def main(call: cli.Call) -> None:
         command=call.words,
     )
     if args.action == "sweep":
-        sweep.run(_read_sweep(call), args.workdir, given)
+        sweep.run_sweep(_read_sweep(call), args.workdir, given)
     else:
-        actions.run(args.study, args.workdir, given, call.overrides)
+        actions.run_study(args.study, args.workdir, given, call.overrides)
 
 
 def _read_sweep(call: cli.Call) -> sweep.Sweep:

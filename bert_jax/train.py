@@ -37,7 +37,7 @@ LIMITS = (
 )
 
 
-def flags(parser: ArgumentParser) -> None:
+def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = f"{parser.description}; `bert-jax knobs` lists the knobs; {LIMITS}"
     cli.config_flag(parser)
@@ -53,7 +53,7 @@ def flags(parser: ArgumentParser) -> None:
 def main(call: cli.Call) -> None:
     """Run the command line."""
     config = cli.read_config(call.args.config, call.overrides)
-    allocator.retain()  # memory that was freed is kept for the next arrays
+    allocator.retain_memory()  # memory that was freed is kept for the next arrays
     allowed = tuple(key.removeprefix("config.") for key in call.args.allow_change)
     run(
         config,

@@ -153,7 +153,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory):
 def ordinary_memory():
     """The allocator's settings belong to the process of a user's command, not to all tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("bert_jax.system.allocator.retain", lambda: "")
+        patch.setattr("bert_jax.system.allocator.retain_memory", lambda: "")
         yield
 
 

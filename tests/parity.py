@@ -96,7 +96,7 @@ def vocabulary(found) -> int:
 
 def outputs(found, batch):
     size = vocabulary(found)
-    model = network.build(found.config, size)
+    model = network.build_network(found.config, size)
     heads = jax.jit(model.apply)({"params": found.params}, batch)
     return {
         name: value[..., :size] if name in ("mlm", "causal_lm") else value
@@ -119,10 +119,10 @@ def gradients() -> tuple[float, dict[str, np.ndarray], dict[str, np.ndarray]]:
         "predict_weights": (labels >= 0).astype(np.float32),
         "labels": golden["next_sentence_label"].reshape(-1, 1).astype(np.int32),
     }
-    model = network.build(found.config, found.vocab_size, train=False)
+    model = network.build_network(found.config, found.vocab_size, train=False)
 
     def loss(params):
-        heads = network.outputs(model, params, b)
+        heads = network.compute_outputs(model, params, b)
         parts = [
             objectives.TABLE[name].loss(heads[name], b)[f"{name}_loss"] for name in ("mlm", "nsp")
         ]

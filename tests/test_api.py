@@ -85,7 +85,7 @@ def test_logits_of_a_choice_are_one_score_an_option(folder):
 def roberta() -> api.Model:
     """A random RoBERTa, whose pairs have two separators, with heads mlm and tag."""
     file = GOLDEN.parent / "bpe" / "roberta"
-    tokenizer = tokenizers.load(file)
+    tokenizer = tokenizers.load_tokenizer(file)
     shape = {"model__type_vocab": 1, "model__first_position": 2, "model__init_stddev": 0.3}
     config = toy.config(pairs="none", **shape)
     heads = {"mlm": knobs.Objective(1.0), "tag": knobs.Objective(1.0, ("O", "B", "I"))}
@@ -237,7 +237,7 @@ def test_run_is_trained_read_scored_and_shown(tmp_path):
         assert cli.execute(["evaluate", "--suite=pretrain", *words]) == 0
         assert bert_jax.score(run.load(), "pretrain") == json.loads(printed.read_text())["pretrain"]
     steps, values = run.metrics()["eval/validation/mlm_loss"]
-    last = list(records.rows(tmp_path / "run" / records.METRICS))[-1]
+    last = list(records.read_rows(tmp_path / "run" / records.METRICS))[-1]
     assert (steps[-1], values[-1]) == (4, last["eval/validation/mlm_loss"])
     assert run._repr_html_() == bert_jax.show(tmp_path / "run")._repr_html_()
 

@@ -42,7 +42,7 @@ SUMMARIES = [*CELLS, *(f"{name}/learning_rate" for name in SWEPT)]
 
 
 def study(name: str, scale: str = "cpu") -> definition.Study:
-    found, made = definition.load(f"{FOLDER / name}:{scale}")
+    found, made = definition.load_study(f"{FOLDER / name}:{scale}")
     assert found == name
     return made
 
@@ -115,7 +115,7 @@ def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
     copy_tables(name, tmp_path)
     for picture in (FOLDER / name).glob("*.png"):  # the summary links to those that are there
         (tmp_path / picture.name).touch()
-    build.write(StudyFolder(tmp_path))
+    build.write_report(StudyFolder(tmp_path))
     for file in ("summary.md", "results.csv", "differences.csv"):
         assert (tmp_path / file).read_bytes() == (FOLDER / name / file).read_bytes()
 
@@ -134,7 +134,7 @@ def test_part_of_a_study_has_cells_of_the_whole():
     made, whole = study("best_rate"), expand("best_rate")
     for only, seeds in ((["size=4 x 192"], {0, 1, 2}), (["size=2 x 64", "seed=1"], {1})):
         size = only[0].partition("=")[2]
-        part, cells = definition.select(made, whole, only)
+        part, cells = definition.select_cells(made, whole, only)
         same = {c.id for c in whole if c.labels["size"] == size and c.seed in seeds}
         assert {cell.id for cell in cells} == same
         assert [point.label for point in part.axes[0].points] == [size]
@@ -172,7 +172,7 @@ def test_figures_beside_a_table_are_drawn_from_it(tmp_path):
     """Those that lie there, and that of the answer."""
     copy_tables("schedule", tmp_path)
     (tmp_path / "cross_rate.png").touch()
-    build.write(StudyFolder(tmp_path))
+    build.write_report(StudyFolder(tmp_path))
     beside = sorted(path.name for path in tmp_path.glob("*.png"))
     assert beside == ["cross_rate.png", "schedule_validation_mlm_loss.png"]
     for name in beside:

@@ -66,7 +66,7 @@ def test_grid_goes_on_and_runs_nothing_twice(tmp_path, monkeypatch, capsys):
 
 def test_papers_grid_has_eighteen_cells_paired_by_seed():
     spec = ";".join([*grid.GRID.values(), f"{ROOT}/configs/finetune.py:mrpc,{TINY}"])
-    cells = definition.expand(definition.load(f"{FILE}:{spec}")[1])
+    cells = definition.expand(definition.load_study(f"{FILE}:{spec}")[1])
     assert len({tuple(cell.values.values()) for cell in cells}) == 18
     assert len({cell.id for cell in cells}) == 18 * 5
     assert all(cell.config.data_seed == cell.seed for cell in cells)

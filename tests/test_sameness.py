@@ -175,8 +175,8 @@ def test_study_report_refuses_text_that_was_replaced(folder, tmp_path):
     for cell in place.cells():
         for name in ("environment.json", "config.json"):
             shutil.copy(folder / "run" / name, place.cell(cell.id) / name)
-    actions.report(place.workdir)
+    actions.report_study(place.workdir)
     texts.write(folder / "corpus", seed=7)
     said = rf"was trained on other data than {folder / 'corpus'} holds now"
     with pytest.raises(ConfigError, match=said):
-        actions.report(place.workdir)
+        actions.report_study(place.workdir)

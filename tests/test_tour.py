@@ -282,10 +282,10 @@ def test_minimal_loss_and_gradient_are_the_package_s(walk):
     config = minimal.make_config()
     corpus = prepare.prepare_corpus(config, log=lambda line: None)
     tokenizer = corpus.tokenizer
-    model = network.build(config, tokenizer.size)
+    model = network.build_network(config, tokenizer.size)
 
     def compute_loss(params, batch):
-        outputs = network.outputs(model, params, batch)
+        outputs = network.compute_outputs(model, params, batch)
         total, count = TABLE["mlm"].loss(outputs["mlm"], batch)["mlm_loss"]
         return total / count
 

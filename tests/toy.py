@@ -53,7 +53,7 @@ def init(config: knobs.Config, seed: int = 0, vocab: int = VOCAB) -> Any:
     """Fresh parameters as numpy, drawn once in a process and from one program."""
     key = repr(config), seed, vocab
     if key not in PARAMETERS:
-        draw = jax.jit(lambda seed: network.init(config, vocab, seed))
+        draw = jax.jit(lambda seed: network.init_params(config, vocab, seed))
         PARAMETERS[key] = jax.device_get(draw(np.uint32(seed)))
     return jax.tree.map(np.copy, PARAMETERS[key])
 
@@ -169,7 +169,7 @@ def chosen(out: Batch) -> np.ndarray:
 @functools.partial(jax.jit, static_argnums=0)
 def run_network(net: network.Network, params: Any, batch: Batch) -> dict[str, jax.Array]:
     """Return the output of each head, compiled."""
-    return network.outputs(net, params, batch)
+    return network.compute_outputs(net, params, batch)
 
 
 replace = dataclasses.replace

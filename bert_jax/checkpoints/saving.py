@@ -188,7 +188,7 @@ def bytes_needed(state: PyTree) -> int:
 
 def check_finite(params: PyTree) -> None:
     """Refuse parameters that are not finite: they must never become the latest checkpoint."""
-    finite = trees.flat(jax.device_get(_find_finite(params)))
+    finite = trees.flatten_tree(jax.device_get(_find_finite(params)))
     bad = [name for name in finite if not finite[name]]
     if bad:
         raise DivergedError(

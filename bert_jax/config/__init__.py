@@ -95,7 +95,7 @@ def set_values(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> No
     """
     for path, value in values.items():
         put(tree, path.split("."), value)
-    knobs = {**values, **flat(dict(values))}  # a value may be a whole section
+    knobs = {**values, **flatten(dict(values))}  # a value may be a whole section
     put(tree, [TAKEN], (*tree.get(TAKEN, ()), *knobs.items()))
 
 
@@ -130,7 +130,7 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
 
 def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
     """Reset and return what the tree has for pair objectives other than `pairs`."""
-    before = flat(plain(tree))
+    before = flatten(plain(tree))
     others = {"nsp", "sop"} - {values["pairs"]}
     without = [f"objectives.{name}.weight" for name in sorted(others)]
     for path, knob in table.list_knobs().items():
@@ -210,12 +210,12 @@ def to_dict(config: Config) -> dict[str, Any]:
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
-def flat(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return {dotted path: value}; an empty section is a value."""
     values: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict) and value:
-            values |= flat(value, f"{prefix}{key}.")
+            values |= flatten(value, f"{prefix}{key}.")
         else:
             values[f"{prefix}{key}"] = value
     return values
@@ -249,7 +249,7 @@ def usual() -> dict[str, Any]:
         for field in dataclasses.fields(Objective)
         if field.name not in ("weight", "labels")
     }
-    return options | flat(to_dict(Config())) | FORMER
+    return options | flatten(to_dict(Config())) | FORMER
 
 
 def free_on_resume(path: str) -> bool:

@@ -26,7 +26,7 @@ from bert_jax.config import knobs, model_knobs
 logger = logging.getLogger(__name__)
 
 
-class Row(NamedTuple):
+class DeviceRow(NamedTuple):
     """The settings of one kind of device."""
 
     dtype: model_knobs.Dtype  # of training
@@ -37,11 +37,11 @@ class Row(NamedTuple):
     prng: str = "threefry2x32"
 
 
-TABLE: Mapping[str, Row] = {
-    "cpu": Row("float32", "einsum", False, "none", "map"),
-    "cuda": Row("bfloat16", "cudnn", False, "none", "vmap"),
-    "gpu": Row("bfloat16", "einsum", False, "none", "vmap"),  # of other makers
-    "tpu": Row("bfloat16", "splash", True, "dots", "vmap"),
+TABLE: Mapping[str, DeviceRow] = {
+    "cpu": DeviceRow("float32", "einsum", False, "none", "map"),
+    "cuda": DeviceRow("bfloat16", "cudnn", False, "none", "vmap"),
+    "gpu": DeviceRow("bfloat16", "einsum", False, "none", "vmap"),  # of other makers
+    "tpu": DeviceRow("bfloat16", "splash", True, "dots", "vmap"),
 }
 # What a compiler is told besides its defaults. A TPU's adds up all gradients and reduces them over
 # devices at once, with nothing to compute meanwhile; in parts of 1 MiB or more, all but the last
@@ -86,7 +86,7 @@ def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
         _target = before
 
 
-def find_row() -> Row:
+def find_row() -> DeviceRow:
     """Return the row of this machine's devices; the CPU's for a kind that has none."""
     return TABLE.get(find_kind(), TABLE["cpu"])
 

@@ -28,7 +28,7 @@ def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     file = Path(beside).parent / path if beside else shipped.find_config(path)
     if not beside and file != Path(path):
         logger.info(f"{path}: {file}")
-    opening.check(file, ConfigError, "the path of a FILE.py, such as configs/tiny.py")
+    opening.check_file(file, ConfigError, "the path of a FILE.py, such as configs/tiny.py")
     file = Path(os.path.realpath(file))
     if file.suffix != ".py":
         raise ConfigError(f"{path} is no Python file", f"a FILE.py that defines {function}")

@@ -88,7 +88,7 @@ class Prepared:
 def open_corpus(folder: Path) -> Prepared:
     """Open a prepared corpus; check that its files belong together and are whole."""
     manifest = read_manifest(folder)
-    tokenizer = tokenizers.load(folder)
+    tokenizer = tokenizers.load_tokenizer(folder)
     if tokenizer.hash != manifest["tokenizer"]["hash"]:
         raise DataError(f"{folder}: tokenizer.json is not the one that the text was cut by", HINT)
     splits = {name: open_split(folder / name, manifest["splits"][name]) for name in SPLITS}
@@ -183,7 +183,7 @@ def load_vocabulary(settings: knobs.Tokenizer) -> tokenizers.Tokenizer:
     """Load the vocabulary that `tokenizer.path` names."""
     path = Path(settings.path).expanduser()
     length = None if settings.kind == "bpe" else settings.max_word_length  # a preset's for words
-    return tokenizers.load(path, settings.kind, length)
+    return tokenizers.load_tokenizer(path, settings.kind, length)
 
 
 def _digest(value: Any) -> str:

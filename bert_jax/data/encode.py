@@ -180,7 +180,7 @@ def encode_part(
 @functools.lru_cache(maxsize=1)
 def load_words(vocabulary: Path) -> Words:
     """Return this process's `Words` of a saved tokenizer; the next part knows its words too."""
-    return Words(tokenizers.load(vocabulary))
+    return Words(tokenizers.load_tokenizer(vocabulary))
 
 
 class Words:

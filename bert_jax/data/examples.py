@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bert_jax.config.knobs import TEXT, Config, Task
-from bert_jax.data.rows import BadRow, Row, pick_column, read_rows
+from bert_jax.data.rows import BadRow, TableRow, pick_column, read_rows
 from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError, DataError
 
@@ -118,7 +118,7 @@ def hash_training_data(config: Config) -> str:
 
 
 def _convert_rows(
-    rows: list[Row], task: Task, split: str, convert: Callable[[Row], Any], log: Log
+    rows: list[TableRow], task: Task, split: str, convert: Callable[[TableRow], Any], log: Log
 ) -> list[Any]:
     """Convert all rows. A bad row is an error, unless the task's row of the table skips it.
 
@@ -198,7 +198,7 @@ class _Reader:
                 means = f"already means label {self.meanings[value]}"
                 raise ConfigError(f"task.values[{number}] = {value!r} {means}", "rename labels")
 
-    def has_label(self, row: Row) -> bool:
+    def has_label(self, row: TableRow) -> bool:
         """Tell whether a row has a label, and not what stands for none in test splits."""
         value = row.fields.get(pick_column(self.task.label, row.fields) or "")
         if isinstance(value, dict):  # answers
@@ -208,7 +208,7 @@ class _Reader:
         text = "" if value is None else str(value).strip()
         return text not in ("", "-1", "-1.0") or text in self.meanings
 
-    def read(self, row: Row) -> Example:
+    def read(self, row: TableRow) -> Example:
         """Return the example of a row."""
         task = self.task
         key = pick_column(task.id, row.fields)
@@ -230,17 +230,17 @@ class _Reader:
             return example
         return dataclasses.replace(example, label=self._read_label(row, example))
 
-    def _read_value(self, row: Row, name: str, knob: str) -> Any:
+    def _read_value(self, row: TableRow, name: str, knob: str) -> Any:
         column = pick_column(knob, row.fields)
         if not column:
             hint = f"set --config.task.{name} to one of: {', '.join(map(str, row.fields))[:300]}"
             raise DataError(f"{row.where}: no column {knob!r}", hint)
         return row.fields[column]
 
-    def _read_text(self, row: Row, name: str, knob: str) -> str:
+    def _read_text(self, row: TableRow, name: str, knob: str) -> str:
         return _check_text(row.where, self._read_value(row, name, knob), repr(knob))
 
-    def _read_list(self, row: Row, name: str, knob: str) -> list[Any]:
+    def _read_list(self, row: TableRow, name: str, knob: str) -> list[Any]:
         """Return a list of words or labels, which a text separates by blanks."""
         value = self._read_value(row, name, knob)
         if isinstance(value, str):
@@ -249,7 +249,7 @@ class _Reader:
             raise BadRow(row.where, f"{knob!r} is {type(value).__name__}, not a list of words")
         return value
 
-    def _read_words(self, row: Row) -> tuple[str, ...]:
+    def _read_words(self, row: TableRow) -> tuple[str, ...]:
         words = self._read_list(row, "text", self.task.text)
         if not words:
             raise BadRow(row.where, "a sentence without words")
@@ -257,7 +257,7 @@ class _Reader:
             _check_text(_locate_word(row, number), word, f"word {number}: {self.task.text!r}")
         return tuple(words)
 
-    def _read_options(self, row: Row) -> tuple[str, ...]:
+    def _read_options(self, row: TableRow) -> tuple[str, ...]:
         """Read options from a column each or from one list, without empty options at the end."""
         values = [self._read_value(row, "options", knob) for knob in self.task.options]
         if len(values) == 1 and isinstance(values[0], list):
@@ -274,7 +274,7 @@ class _Reader:
 
     # --- labels -----------------------------------------------------------------------------------
 
-    def _read_label(self, row: Row, example: Example) -> Any:
+    def _read_label(self, row: TableRow, example: Example) -> Any:
         if self.kind == "regress":
             return self._read_number(row)
         if self.kind == "span":
@@ -288,7 +288,7 @@ class _Reader:
             raise BadRow(row.where, problem, "the first is 0; or set task.values")
         return numbers if self.kind == "tag" else numbers[0]
 
-    def spell_labels(self, row: Row) -> list[str]:
+    def spell_labels(self, row: TableRow) -> list[str]:
         """Return the labels of a row, or of its words (tag), as JSON writes them."""
         knob = self.task.label
         values = [self._read_value(row, "label", knob)]
@@ -318,7 +318,7 @@ class _Reader:
             )
         return self.meanings[label]
 
-    def _read_number(self, row: Row) -> float:
+    def _read_number(self, row: TableRow) -> float:
         value = self._read_value(row, "label", self.task.label)
         try:
             number = math.nan if isinstance(value, bool) else float(value)
@@ -329,7 +329,7 @@ class _Reader:
             raise BadRow(row.where, f"{shown} is not a finite number")
         return number
 
-    def _read_answers(self, row: Row, context: str) -> tuple[Answer, ...]:
+    def _read_answers(self, row: TableRow, context: str) -> tuple[Answer, ...]:
         """Read answers as SQuAD has them, or as Hugging Face's datasets do.
 
         That is a list of {text, answer_start}, or {text: [...], answer_start: [...]}.
@@ -364,7 +364,7 @@ def _check_text(where: str, value: Any, name: str) -> str:
     return value
 
 
-def _locate_word(row: Row, number: int) -> str:
+def _locate_word(row: TableRow, number: int) -> str:
     """Return the file and line of a word."""
     return f"{row.where.rpartition(':')[0]}:{row.lines[number]}" if row.lines else row.where
 

@@ -135,7 +135,7 @@ def read_file(path: str, field: str) -> Iterator[Text]:
 @contextlib.contextmanager
 def open_packed(path: str) -> Iterator[BinaryIO]:
     """Open a file for its decompressed bytes; name the file if it turns out to be damaged."""
-    opening.check(path, DataError)
+    opening.check_file(path, DataError)
     file: Any
     if path.endswith(".gz"):
         file = gzip.GzipFile(path)
@@ -206,7 +206,7 @@ def _read_parquet(path: str, field: str) -> Iterator[Text]:
     """Yield the text of each row."""
     import pyarrow.parquet  # 200 MB of address space, which other files do not need
 
-    opening.check(path, DataError)
+    opening.check_file(path, DataError)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             names = file.schema_arrow.names

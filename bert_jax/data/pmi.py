@@ -202,7 +202,9 @@ def collocations(
         with contextlib.suppress(OSError):
             folder.mkdir(exist_ok=True)
             waiting = f"waiting for another process that looks for collocations in {folder}"
-            stack.enter_context(folder_locks.wait(file.with_suffix(".lock"), lambda: log(waiting)))
+            stack.enter_context(
+                folder_locks.wait_for_lock(file.with_suffix(".lock"), lambda: log(waiting))
+            )
         if (existing := _read(file)) is not None:
             return existing
         log(f"looking for collocations in {prepared.folder}")

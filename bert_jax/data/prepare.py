@@ -58,7 +58,7 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
         if not (final / "manifest.json").is_file():
             cache.mkdir(parents=True, exist_ok=True)
             waiting = f"waiting for another process that prepares {final}"
-            with folder_locks.wait(final.with_suffix(".lock"), lambda: log(waiting)):
+            with folder_locks.wait_for_lock(final.with_suffix(".lock"), lambda: log(waiting)):
                 if not (final / "manifest.json").is_file():
                     _prepare(config, fingerprint, final, log)
     except OSError as error:
@@ -280,7 +280,7 @@ def _learn_vocabulary(
     """Load the given vocabulary or that of an earlier start, or learn one from training text."""
     folder = work.folder / "tokenizer"
     if folder.is_dir():
-        return tokenizers.load(folder)
+        return tokenizers.load_tokenizer(folder)
     if settings.path:
         tokenizer = corpora.load_vocabulary(settings)
     else:

@@ -40,7 +40,7 @@ class BadRow(DataError):
 
 
 @dataclasses.dataclass(slots=True)
-class Row:
+class TableRow:
     """A row as its file has it."""
 
     where: str  # FILE:LINE, for messages
@@ -63,7 +63,7 @@ def pick_column(knob: str, names: Iterable[str]) -> str | None:
 # --- the files of a source ------------------------------------------------------------------------
 
 
-def read_rows(task: Task, split: str) -> list[Row]:
+def read_rows(task: Task, split: str) -> list[TableRow]:
     """Read the rows of a split; the held-out rows of a single file are for validation."""
     scheme, _, place = task.source.partition(":")
     is_single = scheme == "files" and _is_single(place)
@@ -129,7 +129,7 @@ def _list_names(split: str) -> list[str]:
     return [name + mark + rest for name in (base, *ALSO.get(base, ()))]
 
 
-def _hold_out(rows: list[Row], task: Task) -> list[bool]:
+def _hold_out(rows: list[TableRow], task: Task) -> list[bool]:
     """Tell of each row whether it is held out: the share whose texts have the lowest hashes.
 
     So rows with the same text stay together. A text that more than half of the rows have stays in
@@ -149,7 +149,7 @@ def _hold_out(rows: list[Row], task: Task) -> list[bool]:
     return [mark in held for mark in marks]
 
 
-def _hash_text(row: Row, task: Task) -> bytes:
+def _hash_text(row: TableRow, task: Task) -> bytes:
     """Hash the texts of a row, which training and validation must not share.
 
     A question with answers is hashed by its context, so questions about one context stay together.
@@ -169,7 +169,7 @@ def _hash_text(row: Row, task: Task) -> bytes:
 # --- TensorFlow Datasets --------------------------------------------------------------------------
 
 
-def _read_tfds(task: Task, name: str, split: str) -> Iterator[Row]:
+def _read_tfds(task: Task, name: str, split: str) -> Iterator[TableRow]:
     """Read rows of a TFDS data set, with the names of classes in place of their numbers."""
     info = tfds.builder(name, task.tfds_dir, "config.task.source").info
     splits = list(info.splits)
@@ -184,7 +184,7 @@ def _read_tfds(task: Task, name: str, split: str) -> Iterator[Row]:
     for number in range(len(source)):
         example = source[number].items()
         fields = {key: _make_plain(value, classes.get(key)) for key, value in example}
-        yield Row(f"tfds:{name}/{split}, example {number}", fields)
+        yield TableRow(f"tfds:{name}/{split}, example {number}", fields)
 
 
 def _make_plain(value: Any, names: list[str] | None) -> Any:
@@ -221,7 +221,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
         raise DataError(f"{path} cannot be read: {error.strerror}", "check task.source") from error
 
 
-def _read_table(path: Path, task: Task, kind: str) -> Iterator[Row]:
+def _read_table(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read rows by column name. The first line is a header if it has the needed columns."""
     records = _split_csv(path)
     if kind == "tsv":  # in which quotes have no meaning
@@ -240,9 +240,9 @@ def _read_table(path: Path, task: Task, kind: str) -> Iterator[Row]:
             if not missing:
                 continue
         if len(fields) == len(names):
-            yield Row(where, dict(zip(names, fields, strict=True)))
+            yield TableRow(where, dict(zip(names, fields, strict=True)))
         else:
-            yield Row(where, {}, problem=f"{len(fields)} columns, not {len(names)}")
+            yield TableRow(where, {}, problem=f"{len(fields)} columns, not {len(names)}")
 
 
 def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -260,18 +260,18 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
         raise DataError(f"{path}:{line}: not CSV: {error}", hint) from error
 
 
-def _read_lines_of_json(path: Path, task: Task, kind: str) -> Iterator[Row]:
+def _read_lines_of_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read one object a line."""
     for number, line in read_lines(path):
         where = f"{path}:{number}"
         try:
             if line.strip():
-                yield Row(where, jsons.parse(line, dict))
+                yield TableRow(where, jsons.parse(line, dict))
         except jsons.Malformed as error:
             raise BadRow(where, error) from error
 
 
-def _read_json(path: Path, task: Task, kind: str) -> Iterator[Row]:
+def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read an array of objects, data in the form of SQuAD, or one object a line."""
     try:
         value = jsons.parse("\n".join(line for _, line in read_lines(path)))
@@ -282,13 +282,13 @@ def _read_json(path: Path, task: Task, kind: str) -> Iterator[Row]:
     if isinstance(value, list):
         if problem := jsons.wrong(value, [dict]):
             raise DataError(f"{path}: {problem}", "repair the file")
-        return (Row(f"{path}: row {n}", fields) for n, fields in enumerate(value))
+        return (TableRow(f"{path}: row {n}", fields) for n, fields in enumerate(value))
     if isinstance(value, dict) and isinstance(value.get("data"), list):
         return _read_squad(path, value["data"])
     return _read_lines_of_json(path, task, kind)
 
 
-def _read_squad(path: Path, data: list[Any]) -> Iterator[Row]:
+def _read_squad(path: Path, data: list[Any]) -> Iterator[TableRow]:
     """Read SQuAD's questions, each with its context."""
     where = f"{path}: data"
     try:
@@ -297,12 +297,12 @@ def _read_squad(path: Path, data: list[Any]) -> Iterator[Row]:
                 where = f"{path}: data[{a}].paragraphs[{p}]"
                 for question in paragraph["qas"]:
                     fields = {**question, "context": paragraph["context"]}
-                    yield Row(f"{path}: question {question['id']}", fields)
+                    yield TableRow(f"{path}: question {question['id']}", fields)
     except (KeyError, TypeError) as error:
         raise DataError(f"{where} is not as in SQuAD: {error!r}", "repair the file") from error
 
 
-def _read_words(path: Path, task: Task, kind: str) -> Iterator[Row]:
+def _read_words(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read sentences with a word a line, and a blank line after each sentence.
 
     Columns of conll, which tabs part or else blanks, are "0", "1", … and from the last "-1", "-2",
@@ -327,7 +327,7 @@ def _read_words(path: Path, task: Task, kind: str) -> Iterator[Row]:
             words[number] = cells[:last]
         if words:
             columns = [list(column) for column in zip(*words.values(), strict=True)]
-            yield Row(f"{path}:{min(words)}", _name_columns(columns, kind), tuple(words))
+            yield TableRow(f"{path}:{min(words)}", _name_columns(columns, kind), tuple(words))
 
 
 def _name_columns(columns: list[list[str]], kind: str) -> dict[str, Any]:
@@ -344,19 +344,19 @@ def _name_columns(columns: list[list[str]], kind: str) -> dict[str, Any]:
     return fields
 
 
-def _read_parquet(path: Path, task: Task, kind: str) -> Iterator[Row]:
+def _read_parquet(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     import pyarrow.parquet  # 200 MB of address space, which other files do not need
 
     try:
         with open_packed(str(path)) as stream:
             batches = pyarrow.parquet.ParquetFile(stream).iter_batches()
             rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-            yield from (Row(f"{path}: row {n}", fields) for n, fields in enumerate(rows))
+            yield from (TableRow(f"{path}: row {n}", fields) for n, fields in enumerate(rows))
     except (OSError, pyarrow.ArrowException) as error:
         raise DataError(f"{path} cannot be read: {error}", "it may be cut short") from error
 
 
-READERS: dict[str, Callable[[Path, Task, str], Iterator[Row]]] = {
+READERS: dict[str, Callable[[Path, Task, str], Iterator[TableRow]]] = {
     "tsv": _read_table,
     "csv": _read_table,
     "jsonl": _read_lines_of_json,
@@ -368,7 +368,7 @@ READERS: dict[str, Callable[[Path, Task, str], Iterator[Row]]] = {
 SUFFIXES = {f".{name}": name for name in READERS} | {".iob2": "conll"}
 
 
-def _read_file(path: Path, task: Task) -> Iterator[Row]:
+def _read_file(path: Path, task: Task) -> Iterator[TableRow]:
     """Read the rows of a file whose format the task, or else its name says."""
     named = [SUFFIXES[end.lower()] for end in path.suffixes if end.lower() in SUFFIXES]
     kind = task.format if task.format != "auto" else "".join(named[-1:])

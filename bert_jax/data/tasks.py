@@ -24,7 +24,7 @@ class Submission(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
+class TaskRow:
     """A task of the table."""
 
     kind: str
@@ -45,7 +45,7 @@ def list_knobs(name: str) -> dict[str, Any]:
     if row is not None:
         values = {"task.name": name, "task.source": row.source_tfds}
     elif name in LABELLED:
-        row = Row(name, {}, best=METRICS[name][0])
+        row = TaskRow(name, {}, best=METRICS[name][0])
     else:
         raise ConfigError(f"no task {name!r}", f"one of: {', '.join([*TASKS, *LABELLED])}")
     values |= {f"task.{field}": value for field, value in row.task.items()}
@@ -107,7 +107,7 @@ def _glue(
     test: str = "test.tsv",
     skips_bad_rows: bool = False,
     **task: Any,
-) -> Row:
+) -> TaskRow:
     """Build the row of a GLUE task whose submission file is named after its folder.
 
     Unless `best` says otherwise, the first metric picks the best step.
@@ -115,7 +115,7 @@ def _glue(
     tests = "|".join(f"{folder}/{file}" for file in test.split("|"))
     files = _name_files(f"{folder}/train.tsv", f"{folder}/dev.tsv", tests)
     usual = {"id": NUMBERED, "label": "label", "files": files, "metrics": metrics}
-    return Row(
+    return TaskRow(
         kind="classify" if labels else "regress",
         task=usual | task,
         labels=labels,
@@ -127,7 +127,7 @@ def _glue(
     )
 
 
-def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> Row:
+def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> TaskRow:
     """Build the row of any other task from fields of the row and knobs of the task.
 
     Without a recipe and a metric for the best step, the row has those of its kind.
@@ -135,10 +135,10 @@ def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> Row:
     recipe, best = USUAL[kind]
     row = {"recipe": recipe, "best": best} | fields
     task = {name: row.pop(name) for name in fields if name in KNOBS}
-    return Row(kind, task, labels, **row)
+    return TaskRow(kind, task, labels, **row)
 
 
-TASKS: dict[str, Row] = {
+TASKS: dict[str, TaskRow] = {
     "cola": _glue(
         "cola",
         "CoLA",

@@ -239,7 +239,7 @@ def _fit_offsets(text: str, offsets: Offsets) -> Offsets:
 # --- files ----------------------------------------------------------------------------------------
 
 
-def load(path: Path, kind: str = "auto", max_word_length: int | None = None) -> Tokenizer:
+def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None = None) -> Tokenizer:
     """Read a vocabulary from a file, or from a folder with one of the files of NAMES.
 
     Args:
@@ -300,7 +300,7 @@ def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
     """Read the library's object from a vocab.json, tokenizer.json or vocab.txt."""
     if file.name == "vocab.json":
         merges = opening.inside(file.parent, file.with_name("merges.txt"), DataError)
-        opening.check(file, DataError)
+        opening.check_file(file, DataError)
         model = models.BPE.from_file(str(file), str(merges))
         return build_byte_level(model, bool(stated.get("add_prefix_space")))
     if file.suffix == ".json":
@@ -325,7 +325,7 @@ def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
 def _read_pieces(file: Path) -> list[str]:
     """Read the pieces of a vocab.txt, one a line; the line is the id."""
     try:
-        text = opening.read(file, DataError, jsons.LIMIT, CUT).decode("utf-8-sig")
+        text = opening.read_file(file, DataError, jsons.LIMIT, CUT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         problem = f"{file} is not UTF-8 at byte {error.start}"
         raise DataError(problem, "a vocab.txt holds one piece a line") from error

@@ -234,7 +234,7 @@ def _make_step(
     """Build the step: sums and counts [B] of each metric, one for each row of a batch."""
     special = prepared.tokenizer.special
     vocab_size = prepared.tokenizer.size
-    model = network.build(config, vocab_size)
+    model = network.build_network(config, vocab_size)
     slots = quotas.count_slots(config.masking, config.sequence_length)
     table = objectives.configure(config.objectives)
     causal = table.get("causal_lm")  # reads the text as it is
@@ -255,7 +255,7 @@ def _make_step(
             )
             targets = masked["predict_targets"]
             weights = masked["predict_weights"]
-        outputs = network.outputs(model, params, masked)
+        outputs = network.compute_outputs(model, params, masked)
         metrics: Metrics = {}
         for name, objective in table.items():
             single = jax.tree.map(lambda x: x[:, None], (outputs[name], masked))  # batches of one

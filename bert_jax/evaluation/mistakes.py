@@ -30,7 +30,7 @@ Known = Sequence[tuple[Example, Any]]  # examples that have a label, and what is
 Found = tuple[dict[str, Any], list[tuple[Any, dict[str, Any]]]]
 
 
-def rows(
+def list_mistakes(
     kind: str,
     examples: Sequence[Example],
     predictions: Sequence[Any],

@@ -60,10 +60,10 @@ class Samples:
         for row, sample in enumerate(self.chosen):
             batch["predict_positions"][row, : len(sample.places)] = sample.places
         self.batch = inference.place(batch, mesh)
-        one_head = network.build(config, tokenizer.size, only=head)
+        one_head = network.build_network(config, tokenizer.size, only=head)
 
         def likeliest(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:
-            logits = network.outputs(one_head, params, batch)[head]  # [B, slots, V]
+            logits = network.compute_outputs(one_head, params, batch)[head]  # [B, slots, V]
             if head == "causal_lm":  # whose logits are of every column
                 logits = jnp.take_along_axis(logits, batch["predict_positions"][..., None], axis=1)
             probabilities = jax.nn.softmax(logits, axis=-1)
@@ -87,7 +87,7 @@ class Samples:
         return rows
 
 
-def build(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
+def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
     """Build the sampler of a run; None where it wants no samples or has no head over tokens."""
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
@@ -110,7 +110,7 @@ def choose(
 ) -> list[Sample]:
     """Choose up to `count` different sentences, those of an easily read length first."""
     make = _cut_beginning if causal else _mask_words
-    drawn = list(draw(split, TRIES * count, hashing.make_key(seed, _CHOICE)))
+    drawn = list(draw_samples(split, TRIES * count, hashing.make_key(seed, _CHOICE)))
     drawn.sort(key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0))
     different = {tuple(ids): number for number, ids in reversed(drawn) if len(ids) > 1}
     chosen: dict[str, Sample] = {}
@@ -121,7 +121,7 @@ def choose(
     return list(chosen.values())
 
 
-def draw(split: Split, most: int, key: int) -> Iterator[tuple[int, list[int]]]:
+def draw_samples(split: Split, most: int, key: int) -> Iterator[tuple[int, list[int]]]:
     """Yield the numbers and tokens of up to `most` sentences, in the random order of a key."""
     total = len(split.sentence_ends)
     numbers = hashing.permute_index(np.arange(min(most, total)), total, key)

@@ -123,9 +123,9 @@ def _score_spans(
     answers = [[answer.text for answer in found] for found in truth]
     texts = [span.text for span in predictions]
     if not task.no_answer:
-        return squad.evaluate(answers, texts)
+        return squad.evaluate_squad(answers, texts)
     doubts = [span.no_answer_score - span.score for span in predictions]
-    return squad.evaluate(answers, texts, doubts, [span.best_text for span in predictions])
+    return squad.evaluate_squad(answers, texts, doubts, [span.best_text for span in predictions])
 
 
 def _score_choices(

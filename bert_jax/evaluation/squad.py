@@ -35,7 +35,7 @@ def f1(answer: str, prediction: str) -> float:
 MEASURES = {"exact": exact, "f1": f1}
 
 
-def evaluate(
+def evaluate_squad(
     answers: Sequence[Sequence[str]],
     predictions: Sequence[str],
     doubts: Sequence[float] | None = None,

@@ -22,7 +22,7 @@ from bert_jax.system import disk
 SIMILARITY = (0.0, 5.0)  # of STS-B
 
 
-def write(
+def write_submission(
     name: str,
     split: str,
     examples: Sequence[Example],
@@ -76,7 +76,7 @@ def _read_index(example: Example) -> int:
     return int(example.id)
 
 
-def _write_value(row: tasks.Row, labels: Sequence[str], prediction: Any) -> str:
+def _write_value(row: tasks.TaskRow, labels: Sequence[str], prediction: Any) -> str:
     if row.kind == "regress":
         low, high = SIMILARITY
         return f"{min(max(prediction, low), high):.3f}"

@@ -55,11 +55,11 @@ class TaskEvaluator:
             logger.info(f"{cut:,} of {len(examples):,} texts are cut to {length} tokens")
         self.size = inference.shared_rows(batch_size, mesh)
         self.special = tokenizer.special
-        model = network.build(config, tokenizer.size)
+        model = network.build_network(config, tokenizer.size)
         objective = objectives.TABLE[self.kind]
 
         def step(params: Any, batch: Batch) -> tuple[jax.Array, Metrics]:
-            outputs = network.outputs(model, params, batch)[self.kind]
+            outputs = network.compute_outputs(model, params, batch)[self.kind]
             return outputs, objective.loss(outputs, batch)
 
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))

@@ -185,7 +185,7 @@ def _state_evaluation(run: runs.TrainedModel) -> str:
     """Say what was measured at the checkpoint's own step, and how."""
     file = run.folder / "metrics.jsonl"
     metrics = {}
-    for row in records.rows(file) if file.exists() else ():
+    for row in records.read_rows(file) if file.exists() else ():
         for name, value in row.items():
             is_known = isinstance(value, (int, float))  # null is no number
             if row["step"] == run.step and name.startswith("eval/") and is_known:

@@ -179,7 +179,7 @@ def _shape_parameters(
     config: knobs.Config, names: Mapping[str, Shape], vocab_size: int, modules: Names
 ) -> dict[str, Shape]:
     """Trace the shapes of our parameters; a pooler that no head reads is added if it is there."""
-    tree = jax.eval_shape(lambda: network.init(config, vocab_size, jnp.uint32(0)))
+    tree = jax.eval_shape(lambda: network.init_params(config, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
     if f"{modules.get('encoder/pooler')}.weight" in names:
         width = config.model.hidden

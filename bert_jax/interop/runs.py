@@ -90,7 +90,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
         )
     params, meta = reading.read_model(folder / "checkpoints", step)
     tokenizer_path = folder / "tokenizer"
-    vocabulary = tokenizers.load(tokenizer_path)
+    vocabulary = tokenizers.load_tokenizer(tokenizer_path)
     if vocabulary.hash != meta["tokenizer"]:
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer step {meta['step']} was trained with", SPOILED
@@ -143,7 +143,7 @@ def open_foreign(
             f"no vocab.txt or tokenizer.json beside {path}", "name one with --tokenizer=PATH"
         )
     try:
-        vocabulary = tokenizers.load(tokenizer_path)
+        vocabulary = tokenizers.load_tokenizer(tokenizer_path)
     except DataError as error:
         raise CheckpointError(str(error), error.hint) from error
     _check_tokenizer(path, model, vocabulary, tokenizer_path)

@@ -33,7 +33,7 @@ class TensorFlowCheckpoint:
         self._variables: dict[str, str] = {}  # Hugging Face's name -> the variable
         self.shapes: dict[str, tuple[int, ...]] = {}
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # what it says on import helps nobody
-        self._tensorflow = extras.need("tensorflow", "tf1", "a TensorFlow 1 checkpoint")
+        self._tensorflow = extras.need_extra("tensorflow", "tf1", "a TensorFlow 1 checkpoint")
         try:
             self._reader = self._tensorflow.train.load_checkpoint(self._prefix)
         except self._tensorflow.errors.OpError as error:

@@ -19,7 +19,7 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
     if config.task.source:
         from bert_jax.interop.runs import read_description  # it imports jax
 
-        return tokenizers.load(read_description(config.init_from)[1]).size
+        return tokenizers.load_tokenizer(read_description(config.init_from)[1]).size
     return _count_trained(config.corpus, config.tokenizer, make)
 
 

@@ -65,19 +65,23 @@ def head_of(objective: str) -> str:
     return knobs.OBJECTIVES[objective].head or objective
 
 
-def parts(config: knobs.Config, head: str) -> tuple[str, ...]:
+def list_parts(config: knobs.Config, head: str) -> tuple[str, ...]:
     """Return the parts of the parameters of a model that one of its heads reads."""
     generator = ("generator",) if head == "mlm" and config.generator else ()
     return ("encoder", *generator, head)
 
 
-def outputs(network: Network, params: Any, batch: Batch, **rngs: jax.Array) -> dict[str, Any]:
+def compute_outputs(
+    network: Network, params: Any, batch: Batch, **rngs: jax.Array
+) -> dict[str, Any]:
     """Return the output of each head; training passes `dropout=key`."""
     outputs: Any = network.apply({"params": params}, batch, rngs=rngs)
     return outputs
 
 
-def build(config: knobs.Config, vocab_size: int, *, train: bool = False, only: str = "") -> Network:
+def build_network(
+    config: knobs.Config, vocab_size: int, *, train: bool = False, only: str = ""
+) -> Network:
     """Return the network of a config, or with one of its heads alone."""
     rows = config.objectives.items()
     heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
@@ -99,11 +103,11 @@ def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
     return jax.tree_util.tree_map_with_path(cast, encoder)
 
 
-def init(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
+def init_params(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
     """Return fresh parameters, a function of seed and config alone; jit it to place them."""
     key = jax.random.key(seed, impl="threefry2x32")
     per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
     widths = dict.fromkeys((*HOST_KEYS, "predict_positions"), 1)
     widths |= dict.fromkeys(per_token, config.sequence_length)
     batch = {key: jnp.zeros((1, width), jnp.int32) for key, width in widths.items()}
-    return build(config, vocab_size).init(key, batch)["params"]
+    return build_network(config, vocab_size).init(key, batch)["params"]

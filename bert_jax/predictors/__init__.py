@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:  # --help does not wait for jax
-    from bert_jax.predictors.base import Model, Predictor
+    from bert_jax.predictors.base import AskedModel, Predictor
 
 
 class Task(NamedTuple):
@@ -22,7 +22,7 @@ class Task(NamedTuple):
     gives: tuple[str, ...]  # lines of output
     maker: str  # FILE.NAME in this folder, of a predictor or of a function that chooses one
 
-    def make(self, model: Model) -> Predictor:
+    def make(self, model: AskedModel) -> Predictor:
         """Make the predictor of the task for a model."""
         file, _, name = self.maker.partition(".")
         predictor: Predictor = getattr(importlib.import_module(f"{__name__}.{file}"), name)(model)

@@ -18,7 +18,7 @@ from bert_jax.evaluation import inference
 from bert_jax.interop import runs
 from bert_jax.objectives import network
 from bert_jax.predictors.options import Options
-from bert_jax.reporting.text_table import table
+from bert_jax.reporting.text_table import format_table
 from bert_jax.system import jsons
 
 FIELDS = {  # keys of a JSON line; others are ignored
@@ -27,7 +27,7 @@ FIELDS = {  # keys of a JSON line; others are ignored
 }
 
 
-class Row(NamedTuple):
+class Line(NamedTuple):
     """One line: its number from 1, and its fields."""
 
     number: int
@@ -58,7 +58,7 @@ class Work:
         return outputs
 
 
-class Model:
+class AskedModel:
     """A run and the options of its predictors."""
 
     def __init__(self, run: runs.TrainedModel, options: Options):
@@ -79,17 +79,19 @@ class Model:
         encoder = network.with_rounded_kernels(config.model, params["encoder"])
         if not name:
             return jax.device_put({"encoder": encoder})
-        chosen = {part: params[part] for part in network.parts(config, name)}
+        chosen = {part: params[part] for part in network.list_parts(config, name)}
         return jax.device_put(chosen | {"encoder": encoder})
 
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
         """Compile a function of the outputs of one head, for each shape of a batch."""
-        one_head = network.build(self.run.config, self.run.tokenizer.size, only=self.choose(name))
+        one_head = network.build_network(
+            self.run.config, self.run.tokenizer.size, only=self.choose(name)
+        )
         params = self.parameters(name)
 
         @jax.jit
         def apply(params: Any, batch: Batch) -> Any:
-            return function(network.outputs(one_head, params, batch)[name])
+            return function(network.compute_outputs(one_head, params, batch)[name])
 
         return lambda batch: apply(params, batch)
 
@@ -102,7 +104,7 @@ class Predictor:
     windows: ClassVar[bool] = False  # whether it can read a long text in windows
     heading: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # shown above a result as text
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         self.model = model
         self.limit = model.limit  # tokens of a row
         if model.options.long == "windows" and not self.windows:
@@ -116,7 +118,7 @@ class Predictor:
         """The shape of a JSON line."""
         return "{" + ", ".join(f'"{key}": …' for key in self.forms[0]) + "}"
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode lines as rows of the model; DataError if one of them cannot be encoded."""
         raise NotImplementedError
 
@@ -124,7 +126,7 @@ class Predictor:
         """Write what a result says for people."""
         raise NotImplementedError
 
-    def read(self, number: int, line: str) -> Row:
+    def read(self, number: int, line: str) -> Line:
         """Parse a line: a JSON object, or plain texts; a blank line holds empty ones."""
         parse = self._json if line.lstrip().startswith("{") else self._plain
         row = parse(number, line)
@@ -136,7 +138,7 @@ class Predictor:
             )
         return row
 
-    def _plain(self, number: int, line: str) -> Row:
+    def _plain(self, number: int, line: str) -> Line:
         if not self.plain:
             raise DataError(f"line {number}: not JSON", f"for example {self.example}")
         parts = line.split("\t") if len(self.plain) > 1 else [line]
@@ -149,9 +151,9 @@ class Predictor:
                 f"line {number}: {problem}",
                 f"texts with a tab between, or JSON, for example {self.example}",
             )
-        return Row(number, dict(zip(self.plain, parts, strict=True)))
+        return Line(number, dict(zip(self.plain, parts, strict=True)))
 
-    def _json(self, number: int, line: str) -> Row:
+    def _json(self, number: int, line: str) -> Line:
         hint = f"for example {self.example}"
         try:
             stated = jsons.parse(line, dict)
@@ -169,7 +171,7 @@ class Predictor:
             raise DataError(f"line {number}: no {needs}", hint)
         if "text_pair" in fields and "text_pair" not in form:
             raise DataError(f"line {number}: a text_pair, and this task takes one text", hint)
-        return Row(number, {key: fields[key] for key in form})
+        return Line(number, {key: fields[key] for key in form})
 
 
 class OfText(Predictor):
@@ -177,12 +179,12 @@ class OfText(Predictor):
 
     apply: Callable[..., Any]  # a batch -> what the model computes for each row
 
-    def ids(self, rows: Sequence[Row], key: str = "text", escape: bool = True) -> list[list[int]]:
+    def ids(self, rows: Sequence[Line], key: str = "text", escape: bool = True) -> list[list[int]]:
         """Tokenize a field without special tokens; without `escape`, [MASK] in a text is one."""
         texts = [row.fields[key] for row in rows]
         return self.model.run.tokenizer.encode_batch(texts, escape=escape)
 
-    def fit(self, row: Row, parts: list[list[int]]) -> list[list[int]]:
+    def fit(self, row: Line, parts: list[list[int]]) -> list[list[int]]:
         """Return the texts of a row within the model's length; cut none unless told to."""
         added = self.model.run.tokenizer.special.added(len(parts))
         count, room = sum(map(len, parts)), self.limit - added
@@ -207,7 +209,7 @@ class OfText(Predictor):
         """Assemble the rows of some texts or pairs, padded."""
         return encoding.pad_rows(self.model.run.tokenizer.special, parts, length, size=size)
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode the texts of each line as one row of the model, for `apply` and `result`."""
         by_field = [self.ids(rows, key) for key in self.plain]
         parts = [list(texts) for texts in zip(*by_field, strict=True)]
@@ -222,16 +224,16 @@ class OfText(Predictor):
         cut = sum(after is not before for after, before in zip(fitted, parts, strict=True))
         return Work(self.count_tokens(fitted), compute, results, cut)
 
-    def result(self, row: Row, output: Any) -> dict[str, Any]:
+    def result(self, row: Line, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
         raise NotImplementedError
 
 
-def indented(rows: Iterable[Sequence[str]]) -> str:
+def indent_table(rows: Iterable[Sequence[str]]) -> str:
     """Align the columns of a table below a heading."""
-    return textwrap.indent(table(rows), "  ")
+    return textwrap.indent(format_table(rows), "  ")
 
 
-def percent(share: float) -> str:
+def write_percent(share: float) -> str:
     """Write a probability in a column."""
     return f"{100 * share:5.1f} %"

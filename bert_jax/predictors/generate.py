@@ -17,7 +17,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError, need
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.heads import MlmHead
-from bert_jax.predictors.base import Model, OfText, Row, Work
+from bert_jax.predictors.base import AskedModel, Line, OfText, Work
 from bert_jax.predictors.options import Options
 
 COLDEST, HOTTEST = 1e-3, 1e3  # temperatures
@@ -33,7 +33,7 @@ class Generate(OfText):
 
     heading = ()
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         run = model.run
         options = model.options
@@ -64,7 +64,7 @@ class Generate(OfText):
         )
         self.apply = lambda *prompts: go_on(params, *prompts)
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode one prompt a line; all prompts of a batch end in the same column."""
         special = self.model.run.tokenizer.special
         prompts = [[special.cls, *ids] for ids in self.ids(rows)]
@@ -88,7 +88,7 @@ class Generate(OfText):
 
         return Work(np.array([len(prompt) for prompt in prompts], np.int64), compute, results)
 
-    def _find_room(self, row: Row, prompt: int) -> int:
+    def _find_room(self, row: Line, prompt: int) -> int:
         """Return how many tokens may follow a prompt of so many; DataError if they are too few."""
         room = self.limit - prompt
         least = self.model.options.max_tokens or 1
@@ -100,7 +100,7 @@ class Generate(OfText):
             )
         return min(room, self.most)
 
-    def _continue(self, row: Row, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
+    def _continue(self, row: Line, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
         """Return the result of a line."""
         tokenizer = self.model.run.tokenizer
         text = row.fields["text"]

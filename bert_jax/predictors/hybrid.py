@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bert_jax.predictors.base import Model, OfText, Predictor, Row, Work
+from bert_jax.predictors.base import AskedModel, Line, OfText, Predictor, Work
 from bert_jax.predictors.generate import Generate
 from bert_jax.predictors.masked import Unmask
 
@@ -32,15 +32,15 @@ class GenerateHybrid(OfText):
 
     heading = ()
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         assert model.run.from_left is not None
         options = dataclasses.replace(model.options, steps=None, order="", show_steps=False)
         if not options.temperature:
             options = dataclasses.replace(options, seed=None)  # which orders nothing but rounds
-        self.predictors = (Generate(Model(model.run.from_left, options)), Unmask(model))
+        self.predictors = (Generate(AskedModel(model.run.from_left, options)), Unmask(model))
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode the lines of each kind."""
         mask = self.model.run.tokenizer.special.mask
         kinds = [int(mask in ids) for ids in self.ids(rows, escape=False)]
@@ -56,7 +56,7 @@ class GenerateHybrid(OfText):
         return self.predictors[1].text(result)
 
 
-def make_generator(model: Model) -> Predictor:
+def make_generator(model: AskedModel) -> Predictor:
     """Choose how a model generates: masked models fill masks, causal ones go from left to right.
 
     This is the one place where that is decided.

@@ -12,7 +12,7 @@ from bert_jax.data import answers, features
 from bert_jax.data.examples import Example
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation import scores
-from bert_jax.predictors.base import Model, Predictor, Row, Work, indented, percent
+from bert_jax.predictors.base import AskedModel, Line, Predictor, Work, indent_table, write_percent
 
 LABELS = 20  # listed for people
 
@@ -22,7 +22,7 @@ class Labelled(Predictor):
 
     heads: ClassVar[tuple[str, ...]]  # the model must have one of these
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         config, options = model.run.config, model.options
         self.kind = model.choose(*self.heads)
@@ -33,15 +33,15 @@ class Labelled(Predictor):
         self.limit = min(model.limit, config.sequence_length)
         self.apply = model.head(self.kind, lambda logits: logits)
 
-    def example_of(self, row: Row) -> Example:
+    def example_of(self, row: Line) -> Example:
         """Return a line as an example without a label; DataError if it cannot be one."""
         raise NotImplementedError
 
-    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the result of a line."""
         raise NotImplementedError
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode lines as an evaluation does; a long text may have several rows."""
         tokenizer = self.model.run.tokenizer
         examples = [self.example_of(row) for row in rows]
@@ -73,7 +73,7 @@ class Classify(Labelled):
 
     heads = ("classify", "regress", "choice")
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         pair = ("text", "text_pair")
         if self.kind == "choice":
@@ -83,7 +83,7 @@ class Classify(Labelled):
         else:
             self.forms = (pair, ("text",))
 
-    def example_of(self, row: Row) -> Example:
+    def example_of(self, row: Line) -> Example:
         """Return a text, a pair, or a text and its options."""
         where, fields = f"line {row.number}", row.fields
         options = tuple(fields.get("options", ()))
@@ -91,7 +91,7 @@ class Classify(Labelled):
             raise DataError(f"{where}: options = {list(options)!r}", "two or more that differ")
         return Example(where, "", fields["text"], fields.get("text_pair"), options=options)
 
-    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the number, or the likeliest label and all probabilities."""
         if self.kind == "regress":
             return {**row.fields, "value": prediction}
@@ -105,7 +105,7 @@ class Classify(Labelled):
             return f"  {result['value']:.3f}"
         best = sorted(result["probabilities"].items(), key=lambda one: -one[1])
         more = f"\n  and {len(best) - LABELS} more labels" if len(best) > LABELS else ""
-        return indented((label, percent(share)) for label, share in best[:LABELS]) + more
+        return indent_table((label, write_percent(share)) for label, share in best[:LABELS]) + more
 
 
 class Tag(Labelled):
@@ -122,7 +122,7 @@ class Tag(Labelled):
     windows = True
     heading = ("words",)
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         need(
             not model.options.entities or scores.is_entities(self.labels),
@@ -130,12 +130,12 @@ class Tag(Labelled):
             "--entities merges words labelled B-… and I-…",
         )
 
-    def example_of(self, row: Row) -> Example:
+    def example_of(self, row: Line) -> Example:
         """Return the words of a line as an example."""
         text = row.fields.get("text", "")
         return Example(f"line {row.number}", "", text=text, words=tuple(_split_words(row)))
 
-    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return a label for each word; None, not O, where the text was cut off before it."""
         words = _split_words(row)
         labels = [self.labels[tag] if tag >= 0 else None for tag in prediction]
@@ -148,13 +148,13 @@ class Tag(Labelled):
     def text(self, result: dict[str, Any]) -> str:
         """Write a table of words and labels, then the entities."""
         labels = [label or "(cut off)" for label in result["labels"]]
-        tables = [indented(zip(result["words"], labels, strict=True))]
+        tables = [indent_table(zip(result["words"], labels, strict=True))]
         if found := result.get("entities"):
-            tables += ["  entities:", indented((one["text"], one["label"]) for one in found)]
+            tables += ["  entities:", indent_table((one["text"], one["label"]) for one in found)]
         return "\n".join(tables)
 
 
-def _split_words(row: Row) -> list[str]:
+def _split_words(row: Line) -> list[str]:
     return row.fields["words"] if "words" in row.fields else row.fields["text"].split()
 
 
@@ -189,7 +189,7 @@ class Answer(Labelled):
     windows = True
     heading = ("question",)
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         top_k = model.options.top_k
         threshold = model.options.no_answer_threshold
@@ -198,11 +198,11 @@ class Answer(Labelled):
             changes |= {"no_answer": True, "no_answer_threshold": threshold}
         self.task = dataclasses.replace(self.task, **changes)
 
-    def example_of(self, row: Row) -> Example:
+    def example_of(self, row: Line) -> Example:
         """Return the question, with the context as its pair."""
         return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
 
-    def result(self, row: Row, prediction: Any) -> dict[str, Any]:
+    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the chosen answer, which a threshold may make another than the best."""
         span = (prediction.text, prediction.start, prediction.end)
         chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
@@ -213,9 +213,9 @@ class Answer(Labelled):
 
     def text(self, result: dict[str, Any]) -> str:
         """Write the answer and its place, then the further answers that were asked for."""
-        tables = [indented([_tabulate_answer(result)])]
+        tables = [indent_table([_tabulate_answer(result)])]
         if others := result.get("n_best"):
-            tables += ["  best by score:", indented(map(_tabulate_answer, others))]
+            tables += ["  best by score:", indent_table(map(_tabulate_answer, others))]
         return "\n".join(tables)
 
 
@@ -230,4 +230,4 @@ def _describe_answer(candidate: answers.Candidate) -> dict[str, Any]:
 
 def _tabulate_answer(found: dict[str, Any]) -> tuple[str, ...]:
     place = f"characters {found['start']} to {found['end']}" if found["answer"] else ""
-    return found["answer"] or "(no answer)", percent(found["score"]), place
+    return found["answer"] or "(no answer)", write_percent(found["score"]), place

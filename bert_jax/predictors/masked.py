@@ -21,7 +21,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import DataError, need
 from bert_jax.objectives import network
-from bert_jax.predictors.base import Model, OfText, Row, Work, indented, percent
+from bert_jax.predictors.base import AskedModel, Line, OfText, Work, indent_table, write_percent
 from bert_jax.predictors.generate import TOKENS, Draw, choose, describe_draw, write_continuation
 
 STRIDE = 64  # tokens that windows share, or half a window if that is less
@@ -46,7 +46,7 @@ class FillMask(OfText):
 
     windows = True
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         top_k = min(model.options.top_k or 5, model.run.tokenizer.size)
 
@@ -55,7 +55,7 @@ class FillMask(OfText):
 
         self.apply = model.head("mlm", find_best)
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode each window of a text as one row of the model."""
         encoded = self.ids(rows, escape=False)
         tokenizer = self.model.run.tokenizer
@@ -89,7 +89,7 @@ class FillMask(OfText):
         cut = sum(int(end) < len(ids) for end, ids in zip(ends, encoded, strict=True))
         return Work(self.count_tokens(texts), compute, results, cut)
 
-    def _list_views(self, number: int, row: Row, ids: list[int]) -> Iterator[View]:
+    def _list_views(self, number: int, row: Line, ids: list[int]) -> Iterator[View]:
         """Yield the windows of a text, each mask in the window with most context around it."""
         masks = np.array(ids, int) == self.model.run.tokenizer.special.mask
         room, options = self.limit - 2, self.model.options
@@ -110,11 +110,11 @@ class FillMask(OfText):
             mask = self.model.run.tokenizer.mask
             return f"  no {mask} in this text: write {mask} where a token is missing"
         rows = [
-            ("" if rank else f"mask {number}", one["token"], percent(one["probability"]))
+            ("" if rank else f"mask {number}", one["token"], write_percent(one["probability"]))
             for number, candidates in enumerate(masks, 1)
             for rank, one in enumerate(candidates)
         ]
-        return indented(rows if len(masks) > 1 else [row[1:] for row in rows])
+        return indent_table(rows if len(masks) > 1 else [row[1:] for row in rows])
 
 
 def _round_slots(places: Sequence[Sequence[int]]) -> int:
@@ -133,7 +133,7 @@ class Unmask(OfText):
     heading = ()
     windows = True  # `__init__` refuses them, with a reason of its own
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         run, options = model.run, model.options
         need(
@@ -145,21 +145,21 @@ class Unmask(OfText):
         random = options.order == "random"
         draw = describe_draw(options, random_places=random)
         tokenizer, params = run.tokenizer, model.parameters("mlm")
-        net = network.build(run.config, tokenizer.size, only="mlm")
+        net = network.build_network(run.config, tokenizer.size, only="mlm")
         allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
 
         @functools.partial(jax.jit, static_argnames="most")
         def apply(params: Any, batch: Batch, masks: Masks, most: int) -> Revealed:
             def read_logits(tokens: jax.Array, places: jax.Array) -> jax.Array:
                 partly = {**batch, "tokens": tokens, "predict_positions": places}
-                logits = network.outputs(net, params, partly)["mlm"]
+                logits = network.compute_outputs(net, params, partly)["mlm"]
                 return jnp.where(allowed, logits[..., : tokenizer.size], -jnp.inf)
 
             return reveal(read_logits, batch["tokens"], masks, most, draw, random=random)
 
         self.apply = functools.partial(apply, params)
 
-    def encode(self, rows: Sequence[Row]) -> Work:
+    def encode(self, rows: Sequence[Line]) -> Work:
         """Encode each text as one row of the model, with the masks that are to be filled."""
         mask = self.model.run.tokenizer.special.mask
         steps = self.model.options.steps
@@ -180,7 +180,7 @@ class Unmask(OfText):
 
         return Work(self.count_tokens([[ids] for ids in texts]), compute, results)
 
-    def _add_masks(self, row: Row, ids: list[int]) -> list[int]:
+    def _add_masks(self, row: Line, ids: list[int]) -> list[int]:
         """Return a text's ids, with masks behind them if they hold none; DataError if too many."""
         mask = self.model.run.tokenizer.special.mask
         room = self.limit - 2 - len(ids)
@@ -194,7 +194,7 @@ class Unmask(OfText):
             )
         return ids + [mask] * min(room, self.most) if least else ids
 
-    def _fill(self, row: Row, ids: list[int], places: list[int], revealed: Any) -> dict[str, Any]:
+    def _fill(self, row: Line, ids: list[int], places: list[int], revealed: Any) -> dict[str, Any]:
         """Return the result of a line."""
         tokenizer, final = self.model.run.tokenizer, list(ids)
         steps: list[list[dict[str, Any]]] = []
@@ -218,11 +218,11 @@ class Unmask(OfText):
     def text(self, result: dict[str, Any]) -> str:
         """Write the final text, then what each round revealed."""
         rows = [
-            ("" if place else f"round {number}", one["token"], percent(one["probability"]))
+            ("" if place else f"round {number}", one["token"], write_percent(one["probability"]))
             for number, revealed in enumerate(result.get("steps", ()), 1)
             for place, one in enumerate(revealed)
         ]
-        return "\n".join([result["text"], *([indented(rows)] if rows else [])])
+        return "\n".join([result["text"], *([indent_table(rows)] if rows else [])])
 
 
 def replace_masks(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 from bert_jax.config.knobs import LINE
 from bert_jax.errors import DataError
 from bert_jax.predictors import TASKS
-from bert_jax.predictors.base import Model, Predictor, Row
+from bert_jax.predictors.base import AskedModel, Line, Predictor
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Tally:
 class Stream:
     """A stream of lines through a predictor."""
 
-    def __init__(self, model: Model, task: str):
+    def __init__(self, model: AskedModel, task: str):
         self.predictor: Predictor = TASKS[task].make(model)
         self.options = model.options
         self.tally = Tally()
@@ -95,18 +95,18 @@ class Stream:
         if failed:
             raise failed
 
-    def _read(self, numbered: tuple[int, str | bytes]) -> Row:
+    def _read(self, numbered: tuple[int, str | bytes]) -> Line:
         number, line = numbered
         text = line if isinstance(line, str) else decode_line(number, line)
         return self.predictor.read(number, text.rstrip("\r\n"))
 
-    def _check(self, row: Row) -> Row:
+    def _check(self, row: Line) -> Line:
         self.predictor.encode([row])
         return row
 
     def _keep_good(
-        self, items: Sequence[Any], use: Callable[[Any], Row]
-    ) -> tuple[list[Row], DataError | None]:
+        self, items: Sequence[Any], use: Callable[[Any], Line]
+    ) -> tuple[list[Line], DataError | None]:
         """Use each item; warn of a bad item and leave it out, or stop there with its error."""
         kept = []
         for item in items:
@@ -120,7 +120,7 @@ class Stream:
         return kept, None
 
 
-def predict(model: Model, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def predict(model: AskedModel, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
     """Yield one result for each line, in order."""
     stream, rest = Stream(model, task), iter(lines)
     while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.batch import Batch
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.pooler import pool_examples
-from bert_jax.predictors.base import Model, OfText, Row, indented, percent
+from bert_jax.predictors.base import AskedModel, Line, OfText, indent_table, write_percent
 
 FIRST = 5  # numbers of a vector that people are shown
 
@@ -22,11 +22,11 @@ class Nsp(OfText):
     plain = ("text", "text_pair")
     forms = (("text", "text_pair"),)
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         self.apply = model.head("nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0])  # [B]
 
-    def result(self, row: Row, output: Any) -> dict[str, Any]:
+    def result(self, row: Line, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
         return {**row.fields, "is_next": float(output)}
 
@@ -34,13 +34,13 @@ class Nsp(OfText):
         """Write the probabilities that the second text follows the first, and that it does not."""
         follows = result["is_next"]
         rows = [("the second follows the first", follows), ("it does not", 1 - follows)]
-        return indented((what, percent(share)) for what, share in rows)
+        return indent_table((what, write_percent(share)) for what, share in rows)
 
 
 class Embed(OfText):
     """Results {"text", "embedding"}: the mean over the tokens, [CLS] and [SEP] too, or [CLS]'s."""
 
-    def __init__(self, model: Model):
+    def __init__(self, model: AskedModel):
         super().__init__(model)
         run, options = model.run, model.options
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
@@ -58,7 +58,7 @@ class Embed(OfText):
 
         self.apply = lambda batch: pool_texts(params, batch)
 
-    def result(self, row: Row, output: Any) -> dict[str, Any]:
+    def result(self, row: Line, output: Any) -> dict[str, Any]:
         """Return the result of a line."""
         return {"text": row.fields["text"], "embedding": [float(x) for x in output]}
 

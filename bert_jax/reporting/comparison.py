@@ -34,7 +34,7 @@ from bert_jax.reporting.metric_names import (
 from bert_jax.reporting.page import write_section
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
-from bert_jax.reporting.svg import draw
+from bert_jax.reporting.svg import draw_svg
 from bert_jax.system.durations import duration
 
 TONES = ("c1", "c2", "c3", "c4", "c5", "q0", "q4", "q6", "q8", "q9")  # of runs, in turn
@@ -291,7 +291,7 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
         last=False,
         note=note,
     )
-    return draw(chart, about=meaning(metric))
+    return draw_svg(chart, about=meaning(metric))
 
 
 # --- configs and curves ------------------------------------------------------------------------
@@ -301,7 +301,7 @@ def _write_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
     """Tabulate the knobs or facts that differ, but for usual values that some runs do not have."""
-    flat = [configs.flat(tree) for tree in trees]
+    flat = [configs.flatten(tree) for tree in trees]
     rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
         cells = [_write_knob(values, path, usual) for values in flat]

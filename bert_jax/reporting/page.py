@@ -156,14 +156,14 @@ def config_box(recorded: dict[str, Any]) -> str:
         default = configs.to_dict(configs.recorded(chosen))  # so that only choices differ
     changed = configs.differences(default, recorded)
     usual = {"model.size": knobs.Config().model.size, "pairs": knobs.Config().pairs}
-    changed |= configs.differences(usual, {name: configs.flat(chosen)[name] for name in usual})
+    changed |= configs.differences(usual, {name: configs.flatten(chosen)[name] for name in usual})
     rows = [
         [path, write_value(new), write_value(old)] for path, (old, new) in sorted(changed.items())
     ]
     shown = "<p>All knobs are at their defaults.</p>"
     if rows:
         shown = write_table(rows, ["knob", "this run", "default"], about=knob_docs(changed))
-    flat = configs.flat(recorded)
+    flat = configs.flatten(recorded)
     every = write_table(
         [[path, write_value(value)] for path, value in flat.items()], about=knob_docs(flat)
     )
@@ -185,7 +185,7 @@ def environment_box(environment: dict[str, Any]) -> str:
         return ""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
-    rows = [[path, write_value(value)] for path, value in configs.flat(environment).items()]
+    rows = [[path, write_value(value)] for path, value in configs.flatten(environment).items()]
     plain = [row for row in rows if "." not in row[0]]
     nested = [row for row in rows if "." in row[0]]
     shown = write_table(plain)

@@ -20,7 +20,7 @@ METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 
 
-def rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the lines of a file; leave broken lines out with a warning.
 
     A last line without its newline was torn by a kill, or is being written: it is left out too.
@@ -43,4 +43,4 @@ def rows(path: Path) -> Iterator[dict[str, Any]]:
 
 def read_sorted(path: Path) -> list[dict[str, Any]]:
     """Read the lines of a file by step; none if there is no file."""
-    return sorted(rows(path), key=lambda row: row["step"]) if path.exists() else []
+    return sorted(read_rows(path), key=lambda row: row["step"]) if path.exists() else []

@@ -19,7 +19,7 @@ from bert_jax.reporting.page import (
     write_table,
 )
 from bert_jax.reporting.run_record import RunRecord, find_section
-from bert_jax.reporting.svg import draw
+from bert_jax.reporting.svg import draw_svg
 from bert_jax.system.durations import duration
 
 LEDGER = {  # metric -> name; the first two are shares of eligible tokens, the others of selected
@@ -55,7 +55,7 @@ def draw_metric(
         y = axis_title(f"{objective}_{name}", pretty(name))
     log = name != "learning_rate"  # a schedule is read on a linear axis
     chart = Chart(title or pretty(name), series, percent=is_share(name), log=log, y=y, **options)
-    return draw(chart, about=meaning(name))
+    return draw_svg(chart, about=meaning(name))
 
 
 def list_learned(runs: Iterable[RunRecord]) -> list[str]:

@@ -24,7 +24,7 @@ BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
 COLOURS = {value: f"var(--{name})" for name, value in LIGHT.items()}
 
 
-def draw(figure: Figure, about: str = "") -> str:
+def draw_svg(figure: Figure, about: str = "") -> str:
     """Draw a `<figure>` of a page; empty if there are no values.
 
     A chart of one value is a line of text. `about` says what the title means.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def table(rows: Iterable[Sequence[str]]) -> str:
+def format_table(rows: Iterable[Sequence[str]]) -> str:
     """Align columns, each as wide as its longest cell."""
     rows = [list(map(str, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

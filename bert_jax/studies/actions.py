@@ -72,26 +72,26 @@ class Named:
     beside: Path  # may have tables of finished cells
 
 
-def run(
+def run_study(
     spec: str | None, workdir: Path, flags: Flags, overrides: Sequence[tuple[str, str]] = ()
 ) -> None:
     """Run the missing cells of a study file."""
     if spec is None:
         raise ConfigError("no study given", "name one, such as experiments/masking_rate")
     folder_locks.check_place(workdir)
-    name, study = definition.load(spec, overrides)
+    name, study = definition.load_study(spec, overrides)
     folder = shipped.find_study(spec.partition(":")[0]).parent
-    launch(Named(study, name, spec, folder), workdir, flags)
+    launch_study(Named(study, name, spec, folder), workdir, flags)
 
 
-def launch(named: Named, workdir: Path, flags: Flags) -> None:
+def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     """Expand a study, run every missing cell, and write the report; raise if cells are left."""
     folder_locks.check_place(workdir)
-    engines.check(flags.engine)
+    engines.check_engine(flags.engine)
     size = None if flags.dry_run else functools.partial(vocabulary_size, make=True)
     cells = definition.expand(named.study, size)
     validation.warn_of_warmup(*(cell.config for cell in cells))
-    study, cells = definition.select(named.study, cells, flags.only)
+    study, cells = definition.select_cells(named.study, cells, flags.only)
     named = dataclasses.replace(named, study=study)
     place = StudyFolder(Path(workdir))
     _check_same(place, named, cells)
@@ -102,17 +102,17 @@ def launch(named: Named, workdir: Path, flags: Flags) -> None:
     if flags.dry_run:
         parallel = flags.jobs or 1
         if flags.engine == "local":
-            parallel = engines.make("local", place, flags.jobs, flags.options).parallel
+            parallel = engines.make_engine("local", place, flags.jobs, flags.options).parallel
         groups = find_groups(place, missing, flags.fuse, parallel)
         pace = progress.look(place).pace if place.study.exists() else 0.0
         cost = plan.describe_cost(groups, parallel, flags.flops_per_second, pace)
         print(plan.describe_plan(named.name, cells, groups, notes, cost))
         return
     trackers.check_trackers({name for cell in missing for name in cell.config.logging.trackers})
-    with folder_locks.hold(place.workdir, LOCK):
-        engine = engines.make(flags.engine, place, flags.jobs, flags.options)
+    with folder_locks.hold_lock(place.workdir, LOCK):
+        engine = engines.make_engine(flags.engine, place, flags.jobs, flags.options)
         _check_processes(cells, engine.processes)
-        reuse.take(place, finished)
+        reuse.take_cells(place, finished)
         taken = results.find_taken(place, cells)
         missing = [cell for cell in _find_missing(place, cells) if cell.id not in taken]
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
@@ -141,7 +141,7 @@ def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
     return [cell for cell in cells if place.read_state(cell).name not in progress.FINAL]
 
 
-def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
+def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
     """Print counts, the time left, and the running and failed cells; with `verbose` all cells."""
     place = _open_study(workdir)
     now = progress.look(place)
@@ -152,7 +152,7 @@ def status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> No
         print(now.write_lines(place, verbose))
 
 
-def report(workdir: Path) -> None:
+def report_study(workdir: Path) -> None:
     """Write the tables, the figures, the summary and the page; print the path of the page.
 
     In a folder of tables without cells, such as that of a committed study, the tables stay.
@@ -161,7 +161,7 @@ def report(workdir: Path) -> None:
 
     place = _open_study(workdir)
     sameness.check_data(place, results.gather_cells(place))
-    print(build.write(place), place.report, sep="\n")
+    print(build.write_report(place), place.report, sep="\n")
 
 
 # --- what is told before cells run ----------------------------------------------------------------
@@ -249,7 +249,7 @@ def _write_report(place: StudyFolder) -> str:
     try:
         from bert_jax.studies.report import build
 
-        return build.write(place)
+        return build.write_report(place)
     except Exception as error:  # the cells go on, and `study report` shows the whole error
         if disk.is_full(error):
             raise disk.full(place.workdir, what="the report") from error

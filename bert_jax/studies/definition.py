@@ -44,7 +44,7 @@ from bert_jax.studies.spec import (
 
 __all__ = ["Axis", "Budget", "Cell", "Claimed", "Comparison", "Finetune", "Point", "Study", "Suite"]
 __all__ += ["axis", "variants", "zipped"]
-__all__ += ["check", "expand", "identity", "load", "select"]
+__all__ += ["check_study", "expand", "identity", "load_study", "select_cells"]
 
 BUDGETS = ("steps", "tokens", "predictions", "flops")
 LONG = 2**31  # steps, until the budget determines them
@@ -56,7 +56,7 @@ logger = logging.getLogger(__name__)
 # --- loading --------------------------------------------------------------------------------------
 
 
-def load(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Study]:
+def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[str, Study]:
     """Load the study `FOLDER[:ARGUMENT]` or `NAME[:ARGUMENT]`; return its name and the study.
 
     Args:
@@ -117,7 +117,7 @@ def expand(study: Study, find_size: Callable[[knobs.Config], int] | None = None)
       find_size: returns the real vocabulary size of a config, which a budget of FLOPs needs; by
         default only for vocabularies that are given or prepared.
     """
-    check(study)
+    check_study(study)
     records = measures.record_evaluations(study)
     cells: dict[str, Cell] = {}
     idle: dict[str, Idle] | None = None  # knobs of the base that do nothing in any cell
@@ -200,7 +200,7 @@ def _write_place(labels: Mapping[str, str]) -> str:
 # --- validation -----------------------------------------------------------------------------------
 
 
-def check(study: Study) -> None:
+def check_study(study: Study) -> None:
     """Refuse an invalid study before any cell is made."""
     _check_distinct("an axis", [factor.name for factor in study.factors])
     owners: dict[str, str] = {}
@@ -259,7 +259,9 @@ def _overlap(path: str, other: str) -> bool:
 # --- parts ----------------------------------------------------------------------------------------
 
 
-def select(study: Study, cells: Sequence[Cell], only: Sequence[str]) -> tuple[Study, list[Cell]]:
+def select_cells(
+    study: Study, cells: Sequence[Cell], only: Sequence[str]
+) -> tuple[Study, list[Cell]]:
     """Return a part of a study, and its cells, which have the names that they have in the whole.
 
     Args:

@@ -28,7 +28,7 @@ def read_json(path: Path, kind: type[T], damaged: str = "the cell's folder") -> 
     if not os.path.lexists(path):
         return None
     hint = f"restore it, or remove {damaged}: {AGAIN}"
-    content = opening.read(path, DataError, LIMIT, hint)
+    content = opening.read_file(path, DataError, LIMIT, hint)
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from bert_jax.config import flat, recorded, to_dict, usual
+from bert_jax.config import flatten, recorded, to_dict, usual
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.reporting.records import METRICS
@@ -308,7 +308,7 @@ def _list_knobs(config: Config) -> dict[str, Any]:
     """
     return {
         path: value
-        for path, value in flat(to_dict(config)).items()
+        for path, value in flatten(to_dict(config)).items()
         if path.startswith(NAMED) or usual().get(path, ...) != value
     }
 

@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from bert_jax.config import flat, is_traced, to_dict
+from bert_jax.config import flatten, is_traced, to_dict
 from bert_jax.config.costs import own_slots
 from bert_jax.errors import need
 from bert_jax.masking import rates
@@ -102,7 +102,7 @@ def find_signature(cell: Cell) -> str:
     pmap = config.parallel.step == "pmap"
     if patient or pmap or config.parallel.distributed:
         return cell.id
-    tree = {path: value for path, value in flat(to_dict(config)).items() if not is_traced(path)}
+    tree = {path: value for path, value in flatten(to_dict(config)).items() if not is_traced(path)}
     tree["drawn"] = config.masking.draw != "fixed"
     tree["views"] = rates.count_views(config.masking)
     return json.dumps([tree, cell.fork], sort_keys=True)

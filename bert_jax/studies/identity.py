@@ -36,7 +36,7 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
     if not config.masked:
         usual = usual | {"masking.rounding": masking.rounding}
     named = {}
-    for knob, value in configs.flat(configs.to_dict(config)).items():
+    for knob, value in configs.flatten(configs.to_dict(config)).items():
         # With patience, evaluations end training: their settings decide when.
         ends = config.checkpoints.patience and knob.startswith("evals.validation.")
         counts = knob in COUNT or (ends and not knob.endswith(".batch_size"))

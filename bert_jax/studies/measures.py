@@ -96,7 +96,7 @@ def check_evaluations(study: Study) -> None:
 
 def _check_options(suite: Suite) -> None:
     """Refuse what a suite does not read or a study cannot set, and values of another type."""
-    suites.build([suite.name], **dict(suite.ask))
+    suites.build_suites([suite.name], **dict(suite.ask))
     asked = [name for name, row in suites.SUITES.items() if row.metrics]
     check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
     kinds = {field.name: type(field.default) for field in dataclasses.fields(suites.Options)}

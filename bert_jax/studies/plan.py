@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bert_jax.reporting.text_table import table
+from bert_jax.reporting.text_table import format_table
 from bert_jax.studies import trunks
 from bert_jax.studies.groups import Group
 from bert_jax.studies.spec import Cell
@@ -70,7 +70,7 @@ def _list_cells(cells: Sequence[Cell], groups: Sequence[Group]) -> str:
         group = group_of.get(cell.id, "finished")
         line = [cell.id, *cell.labels.values(), str(cell.seed), *length, group]
         lines.append(line + [cell.trunk] * branched)
-    return table(lines)
+    return format_table(lines)
 
 
 def _list_groups(groups: Sequence[Group]) -> str:
@@ -78,4 +78,4 @@ def _list_groups(groups: Sequence[Group]) -> str:
     lines = [("group", "runs", "slots", "empty")]
     for group in groups:
         lines.append((group.id, str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"))
-    return table(lines)
+    return format_table(lines)

@@ -178,7 +178,7 @@ def _name_hardware(machine: Mapping[str, Any]) -> str:
 def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> list[dict[str, Any]]:
     """Return the lines of a cell's metrics; before the fork of a branch, those of its trunk."""
     path = place.cell(cell.id) / records.METRICS
-    own = [*records.rows(path)] if path.exists() else []
+    own = [*records.read_rows(path)] if path.exists() else []
     trunk = known.get(cell.trunk.rpartition("@")[0])
     if not (own and "branch_from" in own[0] and trunk):
         return own

@@ -60,7 +60,7 @@ def list_sources(finished: Mapping[str, Path]) -> list[str]:
     return sorted({str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()})
 
 
-def take(place: StudyFolder, finished: Mapping[str, Path]) -> None:
+def take_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
     """Copy cells, each completely or not at all, and add the rows of those without folders."""
     rows: dict[Path, set[str]] = {}
     for cell, source in finished.items():

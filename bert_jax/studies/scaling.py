@@ -33,7 +33,7 @@ FAR = 8.0  # standard errors at which a drawn vertex is cut: a flat parabola's m
 ONE_SIGMA = (15.865525, 84.134475)  # percentiles, one standard deviation from the median
 
 
-class Run(NamedTuple):
+class ScaledRun(NamedTuple):
     """A run's place in the study, and its loss."""
 
     size: float
@@ -70,7 +70,7 @@ class Fitted(NamedTuple):
     over_size: Estimate
 
 
-def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
+def fit(runs: Sequence[ScaledRun], draws: int = DRAWS, seed: int = 0) -> Fitted:
     """Fit the best value at every size and budget, and its trend over both."""
     curves = _fit_curves(runs)
     noise = _estimate_noise(runs, curves)
@@ -78,7 +78,7 @@ def fit(runs: Sequence[Run], draws: int = DRAWS, seed: int = 0) -> Fitted:
 
 
 def fit_at_equal(
-    runs: Sequence[Run], costs: Sequence[float], draws: int = DRAWS, seed: int = 0
+    runs: Sequence[ScaledRun], costs: Sequence[float], draws: int = DRAWS, seed: int = 0
 ) -> Fitted:
     """Fit the best values where all values have cost the same, and their trend over that cost.
 
@@ -98,7 +98,9 @@ def fit_at_equal(
     return _fit_trend(_fit_curves(read), noise.freedom, noise.draw(draws, seed) @ weights.T)
 
 
-def read_at_equal(runs: Sequence[Run], costs: Sequence[float]) -> tuple[list[Run], np.ndarray]:
+def read_at_equal(
+    runs: Sequence[ScaledRun], costs: Sequence[float]
+) -> tuple[list[ScaledRun], np.ndarray]:
     """Read the losses of each size where all values have cost the same, between their budgets.
 
     There are as many such costs as budgets, spread evenly in the logarithm over what all values of
@@ -107,7 +109,7 @@ def read_at_equal(runs: Sequence[Run], costs: Sequence[float]) -> tuple[list[Run
     Returns:
       Runs whose budget is the cost, and weights [read, runs] that take the runs' losses to theirs.
     """
-    read: list[Run] = []
+    read: list[ScaledRun] = []
     weights: list[np.ndarray] = []
     for rows in _group_rows(runs, "size"):
         budgets = {runs[i].budget for i in rows}
@@ -124,7 +126,7 @@ def read_at_equal(runs: Sequence[Run], costs: Sequence[float]) -> tuple[list[Run
                 weight = np.zeros(len(runs))
                 weight[path] = weigh_between([costs[i] for i in path], cost)
                 loss = float(weight[path] @ [runs[i].loss for i in path])
-                read.append(Run(runs[rows[0]].size, cost, value, seed, loss))
+                read.append(ScaledRun(runs[rows[0]].size, cost, value, seed, loss))
                 weights.append(weight)
     return read, np.array(weights).reshape(len(read), len(runs))
 
@@ -168,7 +170,7 @@ class _Curve(NamedTuple):
             return np.where(curvature > 0, -slope / (2 * np.abs(curvature)), downhill)
 
 
-def _group_rows(runs: Sequence[Run], *names: str) -> list[np.ndarray]:
+def _group_rows(runs: Sequence[ScaledRun], *names: str) -> list[np.ndarray]:
     """Group the indices of runs by some of their fields, in the order of these."""
     groups = defaultdict(list)
     for index, run in enumerate(runs):
@@ -176,11 +178,11 @@ def _group_rows(runs: Sequence[Run], *names: str) -> list[np.ndarray]:
     return [np.array(rows) for _, rows in sorted(groups.items())]
 
 
-def _fit_curves(runs: Sequence[Run]) -> list[_Curve]:
+def _fit_curves(runs: Sequence[ScaledRun]) -> list[_Curve]:
     return [_fit_curve(runs, rows) for rows in _group_rows(runs, "size", "budget")]
 
 
-def _fit_curve(runs: Sequence[Run], rows: np.ndarray) -> _Curve:
+def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
     """Fit a parabola with an intercept for each seed, to what differs within seeds."""
     own = [runs[i] for i in rows]
     tried = sorted({run.value for run in own})
@@ -229,7 +231,7 @@ class _Noise(NamedTuple):
         return self.deviation * noise
 
 
-def _estimate_noise(runs: Sequence[Run], curves: Sequence[_Curve]) -> _Noise:
+def _estimate_noise(runs: Sequence[ScaledRun], curves: Sequence[_Curve]) -> _Noise:
     """Estimate the noise from the residuals of the curves of all sizes and budgets."""
     freedom = sum(curve.freedom for curve in curves)
     if freedom < 1:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from bert_jax import config as configs
 from bert_jax.config import knobs, table
 from bert_jax.errors import need
-from bert_jax.studies.actions import SWEEP, Flags, Named, launch
+from bert_jax.studies.actions import SWEEP, Flags, Named, launch_study
 from bert_jax.studies.measures import READING
 from bert_jax.studies.spec import Axis, Budget, Comparison, Study, Suite, axis
 
@@ -24,10 +24,10 @@ class Sweep(NamedTuple):
     budget: Budget | None  # of every cell; None: the steps of the config
 
 
-def run(sweep: Sweep, workdir: Path, flags: Flags) -> None:
+def run_sweep(sweep: Sweep, workdir: Path, flags: Flags) -> None:
     """Run the missing cells of a sweep, whose name is that of its workdir."""
     named = Named(make_study(sweep), workdir.resolve().name, f"{SWEEP}{sweep.config}", workdir)
-    launch(named, workdir, flags)
+    launch_study(named, workdir, flags)
 
 
 def make_study(sweep: Sweep) -> Study:

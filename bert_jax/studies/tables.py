@@ -142,7 +142,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """Read the rows of a table; none if there is no file."""
     if not os.path.lexists(path):
         return []
-    text = opening.read(path, DataError, files.LIMIT, RESTORE)
+    text = opening.read_file(path, DataError, files.LIMIT, RESTORE)
     with _naming_damage(path, UnicodeDecodeError, csv.Error):
         return [*csv.DictReader(io.StringIO(text.decode("utf-8")), restval="")]
 
@@ -165,7 +165,7 @@ class Examples:
         self._names: dict[str, list[str]] = defaultdict(list)  # by CELL/EVALUATION
         if os.path.lexists(self._path):
             with _naming_damage(self._path, *DAMAGE):
-                packed = opening.read(self._path, DataError, MOST, RESTORE)
+                packed = opening.read_file(self._path, DataError, MOST, RESTORE)
                 self._arrays = np.load(io.BytesIO(packed))
                 for name in [*self._arrays]:
                     self._names["/".join(name.split("/", 2)[:2])].append(name)

@@ -237,10 +237,10 @@ class Worker:
             run = runs.open_run(str(self._find_last(cell)))
             # The evaluations of the present study, which may have been edited since training.
             run = run.changed(evals=cell.config.evals)
-            (options,) = suites.build([settings["name"]], **dict(settings["ask"]))
+            (options,) = suites.build_suites([settings["name"]], **dict(settings["ask"]))
             metrics, each = suites.score(run, options)
             seconds = time.monotonic() - began
-            self._place.write_result(cell, name, flat(metrics), seconds, each)
+            self._place.write_result(cell, name, flatten_metrics(metrics), seconds, each)
 
     def _find_last(self, cell: Cell) -> Path:
         trained = self._place.read_trained(cell.id)
@@ -297,18 +297,18 @@ def read_last_evaluation(folder: Path) -> dict[str, float]:
     from bert_jax.reporting import records
 
     last: dict[str, float] = {}
-    for row in records.rows(folder / records.METRICS):
+    for row in records.read_rows(folder / records.METRICS):
         named = [name for name in row if name.startswith(EVALUATED)]
         last = {name.removeprefix(EVALUATED): row[name] for name in named} or last
     return last
 
 
-def flat(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
+def flatten_metrics(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
     """Return the numbers of a nested result by their path."""
     out: dict[str, float] = {}
     for key, value in metrics.items():
         path = f"{prefix}{key}"
-        out |= flat(value, f"{path}/") if isinstance(value, dict) else {path: value}
+        out |= flatten_metrics(value, f"{path}/") if isinstance(value, dict) else {path: value}
     return out
 
 
@@ -337,7 +337,7 @@ def main(workdir: Path, group: str, train: Train) -> int:
     for number in STOPS:  # until the training loop installs its own handlers
         signal.signal(number, _interrupt)
     try:
-        allocator.retain()
+        allocator.retain_memory()
         place = StudyFolder(workdir)
         _keep_programs(place)
         listed = place.read_group(group).cells

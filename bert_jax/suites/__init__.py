@@ -77,7 +77,7 @@ class Options:
     task: str = option("", "sts, probe: a row of bert_jax/data/tasks.py", "NAME")
 
 
-class Row(NamedTuple):
+class SuiteRow(NamedTuple):
     """A suite as it is known before it runs."""
 
     reads: str  # names of options; +NAME is read only with a source, -NAME only without one
@@ -103,58 +103,58 @@ OF_UNITS = "nats_per_word* nats_per_character* words characters"  # of a source
 CORPUS = "-config -changes source"  # of a suite that reads a corpus, or else a source
 LABELLED = "changes source limit split"
 
-SUITES: dict[str, Row] = {
-    "pretrain": Row("config changes", "*"),
-    "nsp": Row(
+SUITES: dict[str, SuiteRow] = {
+    "pretrain": SuiteRow("config changes", "*"),
+    "nsp": SuiteRow(
         "config changes source +limit +split",
         "nsp_loss nsp_accuracy nsp_accuracy_low nsp_accuracy_high majority_accuracy examples",
         head="nsp",
     ),
-    "cross_rate": Row(
+    "cross_rate": SuiteRow(
         f"{CORPUS} +limit +words",
         "0.*/mlm_loss 0.*/mlm_accuracy 0.*/mlm_predictions 0.*/unigram_loss 0.*/unigram_accuracy "
         "0.*/word_accuracy 0.*/unknown_words 0.*/nats_per_word* 0.*/nats_per_character* 0.*/words "
         "0.*/characters",
         head="mlm",
     ),
-    "nelbo": Row(
+    "nelbo": SuiteRow(
         f"{CORPUS} +limit +words draws",
         "nats_per_token perplexity standard_error tokens examples draws left_to_right/* "
         f"{OF_UNITS} unknown_words",
     ),
-    "pll": Row(
+    "pll": SuiteRow(
         f"{CORPUS} limit within_word",
         "pseudo_perplexity* pll* perplexity log_likelihood texts tokens left_to_right/* "
         f"{OF_UNITS}",
     ),
-    "blimp": Row(
+    "blimp": SuiteRow(
         "source limit within_word",
         "accuracy* pairs ties field/* term/* paradigm/* left_to_right/*",
     ),
-    "babylm": Row(
+    "babylm": SuiteRow(
         "source limit",
         "macro_average */accuracy */spearman */examples */ties */split/* */UID/* */field/* "
         "*/linguistics_term/* */context_type/* */context_contrast/* */target_contrast/* reading/* "
         "left_to_right/*",
     ),
-    "sts": Row(f"config {LABELLED} task", "*/spearman */pearson pairs"),
-    "probe": Row(
+    "sts": SuiteRow(f"config {LABELLED} task", "*/spearman */pearson pairs"),
+    "probe": SuiteRow(
         f"config {LABELLED} task",
         " ".join(
             f"majority/{name} embeddings/*/{name} layer_*/{name}" for name in OF_LABELS.split()
         )
         + " train scored",
     ),
-    "task": Row(f"config {LABELLED} submission", f"{OF_LABELS} {OF_TASKS}"),
-    "glue": Row(f"{LABELLED} submission", file="task"),
-    **{n: Row(f"{LABELLED} submission", head=t.kind, file="task") for n, t in TASKS.items()},
+    "task": SuiteRow(f"config {LABELLED} submission", f"{OF_LABELS} {OF_TASKS}"),
+    "glue": SuiteRow(f"{LABELLED} submission", file="task"),
+    **{n: SuiteRow(f"{LABELLED} submission", head=t.kind, file="task") for n, t in TASKS.items()},
 }
 
 
 # --- running --------------------------------------------------------------------------------------
 
 
-def build(names: Sequence[str], **options: Any) -> list[Options]:
+def build_suites(names: Sequence[str], **options: Any) -> list[Options]:
     """Build the options of several suites; refuse an option that none of the suites reads."""
     rows = [find_row(name) for name in names]
     source = bool(options.get("source"))
@@ -176,7 +176,7 @@ def build(names: Sequence[str], **options: Any) -> list[Options]:
     ]
 
 
-def find_row(name: str) -> Row:
+def find_row(name: str) -> SuiteRow:
     """Find the row of a suite; refuse a name that is not in the table."""
     if name not in SUITES:
         raise ConfigError(f"no suite {name!r}", suggest(name, SUITES))
@@ -197,7 +197,7 @@ def evaluate(
     """Score a run on a suite; `config` names another corpus, masks or sizes than the run's own."""
     if config is not None:
         config = changed(config, options.get("changes", ()))
-    return score(run, build([suite], config=config, **options)[0])[0]
+    return score(run, build_suites([suite], config=config, **options)[0])[0]
 
 
 def check_heads(run: runs.TrainedModel, names: Sequence[str]) -> None:

@@ -51,7 +51,7 @@ class Item(NamedTuple):
     ratio: float = 0.0  # wug: the share of people who prefer the first
 
 
-class Task(NamedTuple):
+class BabylmTask(NamedTuple):
     """A row of TASKS: the folders of a task, and how its rows are read."""
 
     folders: tuple[str, ...]  # of full_eval and of fast_eval
@@ -102,13 +102,15 @@ def _read_comps(where: str, row: dict[str, Any], stem: str) -> Item:
 
 
 TASKS = {
-    "blimp": Task(("blimp_filtered", "blimp_fast"), _read_blimp),
-    "supplement": Task(("supplement_filtered", "supplement_fast"), _read_supplement),
-    "ewok": Task(("ewok_filtered", "ewok_fast"), _read_ewok),
-    "entity_tracking": Task(("entity_tracking", "entity_tracking_fast"), _read_entity_tracking),
-    "wug_adj": Task(("wug_adj_nominalization",), _read_wug),
-    "wug_past": Task(("wug_past_tense",), _read_wug),
-    "comps": Task(("comps",), _read_comps),
+    "blimp": BabylmTask(("blimp_filtered", "blimp_fast"), _read_blimp),
+    "supplement": BabylmTask(("supplement_filtered", "supplement_fast"), _read_supplement),
+    "ewok": BabylmTask(("ewok_filtered", "ewok_fast"), _read_ewok),
+    "entity_tracking": BabylmTask(
+        ("entity_tracking", "entity_tracking_fast"), _read_entity_tracking
+    ),
+    "wug_adj": BabylmTask(("wug_adj_nominalization",), _read_wug),
+    "wug_past": BabylmTask(("wug_past_tense",), _read_wug),
+    "comps": BabylmTask(("comps",), _read_comps),
 }
 FOLDERS = {name: task.folders for name, task in TASKS.items()} | {"reading": ("reading",)}
 
@@ -135,14 +137,14 @@ def _score_tasks(run: runs.TrainedModel, options: Options) -> Result:
         for name, folder in folders.items()
         if name in TASKS
     }
-    words = reading.load(folders["reading"], options.limit) if "reading" in folders else []
+    words = reading.load_words(folders["reading"], options.limit) if "reading" in folders else []
     results: dict[str, Result] = {}
     for name, rows in items.items():
         totals = score_options(scorer, [row.choice for row in rows], f"babylm, {name}")
         summarize = _correlate_ratios if TASKS[name].read is _read_wug else _average_credits
         results[name] = summarize(rows, totals)
     if words:
-        results["reading"] = reading.evaluate(scorer, words)
+        results["reading"] = reading.evaluate_words(scorer, words)
     scores = [result[key] for result in results.values() for key in SCORES if key in result]
     return {"macro_average": float(np.mean(scores)), **results}
 

@@ -47,11 +47,11 @@ class Forward:
         cls, run: runs.TrainedModel, head: str, function: Callable[[Any, Batch], Any]
     ) -> Forward:
         """Compute a function of the outputs of one head, and of the batch."""
-        one_head = network.build(run.config, run.tokenizer.size, only=head)
-        params = {part: run.params[part] for part in network.parts(run.config, head)}
+        one_head = network.build_network(run.config, run.tokenizer.size, only=head)
+        params = {part: run.params[part] for part in network.list_parts(run.config, head)}
 
         def step(params: Any, batch: Batch) -> Any:
-            return function(network.outputs(one_head, params, batch)[head], batch)
+            return function(network.compute_outputs(one_head, params, batch)[head], batch)
 
         return cls(step, params)
 
@@ -80,7 +80,7 @@ class Forward:
         return inference.run(compute, plan, progress, cost=lambda one: one.length * len(one.rows))
 
 
-def embed(
+def embed_texts(
     run: runs.TrainedModel,
     lengths: np.ndarray,
     make: Make,

@@ -101,7 +101,9 @@ def kind_of(config: knobs.Config) -> str:
     return next(iter(config.objectives))
 
 
-def load(config: knobs.Config, split: str, limit: int = 0, *, known: bool = False) -> list[Example]:
+def load_examples(
+    config: knobs.Config, split: str, limit: int = 0, *, known: bool = False
+) -> list[Example]:
     """Load the first `limit` examples of a split, or of its `known` ones, which have a label."""
     kind = kind_of(config)
     labels = config.objectives[kind].labels
@@ -109,7 +111,7 @@ def load(config: knobs.Config, split: str, limit: int = 0, *, known: bool = Fals
     return [one for one in found if one.label is not None or not known][: limit or None]
 
 
-def encode(
+def encode_examples(
     run: runs.TrainedModel, config: knobs.Config, known: Sequence[Example], what: str
 ) -> features.Features:
     """Encode examples for a task; log how many of `what` are cut."""

@@ -40,7 +40,9 @@ def _score_file(run: runs.TrainedModel, options: Options) -> Result:
     """Score a file with the columns text, text_pair and label, as a task of two classes."""
     config = labelled.find_task(run, options, PAIRS, config=options.config)
     split = labelled.main_split(config, options)
-    pairs = labelled.load(labelled.take_whole(config, split), split, options.limit, known=True)
+    pairs = labelled.load_examples(
+        labelled.take_whole(config, split), split, options.limit, known=True
+    )
     kind = labelled.kind_of(config)
     if not pairs or kind != "classify" or len(config.objectives[kind].labels) != 2:
         raise DataError(

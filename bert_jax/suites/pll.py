@@ -95,4 +95,4 @@ def _draw_sentences(run: runs.TrainedModel, options: Options) -> list[list[int]]
     logger.info(
         f"pll: {count:,} of {total:,} sentences of the validation split, the same ones each time"
     )
-    return [ids for _, ids in samples.draw(split, count, hashing.make_key(_ORDER))]
+    return [ids for _, ids in samples.draw_samples(split, count, hashing.make_key(_ORDER))]

@@ -18,7 +18,7 @@ from bert_jax.evaluation import scores
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Options, Result, labelled
 from bert_jax.suites.base import Progress
-from bert_jax.suites.forward import embed
+from bert_jax.suites.forward import embed_texts
 from bert_jax.system import log
 
 KINDS = ("classify", "regress", "tag")
@@ -92,7 +92,7 @@ def _settle_task(config: knobs.Config, options: Options) -> knobs.Config:
 
 def _load_known(config: knobs.Config, split: str, limit: int) -> list[Example]:
     """Load the labelled examples of a split, up to the limit."""
-    known = labelled.load(config, split, limit, known=True)
+    known = labelled.load_examples(config, split, limit, known=True)
     if not known:
         raise DataError(
             f"{config.task.source}: split {split} has no labels", "name another with --split"
@@ -108,12 +108,12 @@ def _embed_split(
     known: Sequence[Example],
 ) -> Split:
     """Encode the examples of a split, and compute the vectors of their labelled items."""
-    encoded = labelled.encode(run, config, known, f"texts of {split}")
+    encoded = labelled.encode_examples(run, config, known, f"texts of {split}")
     words = None
     targets = np.array([example.label for example in known])
     if labelled.kind_of(config) == "tag":
         words, targets = _find_words(encoded, known)
-    vectors = embed(
+    vectors = embed_texts(
         run,
         encoded.lengths,
         labelled.make_rows(run, encoded),

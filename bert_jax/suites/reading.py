@@ -50,7 +50,7 @@ class Word(NamedTuple):
     numbers: dict[str, float]  # NUMBERS; NaN where missing
 
 
-def load(folder: Path, limit: int = 0) -> list[Word]:
+def load_words(folder: Path, limit: int = 0) -> list[Word]:
     """Read the words of the pipeline's file, the first `limit`."""
     path = folder / FILE
     words = []
@@ -80,7 +80,7 @@ def _read_word(where: str, row: dict[str, Any]) -> Word:
     return Word((context, row["word"]), before, numbers)
 
 
-def evaluate(scorer: TokenScorer, words: Sequence[Word]) -> Result:
+def evaluate_words(scorer: TokenScorer, words: Sequence[Word]) -> Result:
     """Return the scores of eye tracking and of self-paced reading."""
     asked = [pair for word in words for pair in (word.read, word.before) if pair]
     found = compute_surprisals(scorer, asked)

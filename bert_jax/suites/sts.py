@@ -15,7 +15,7 @@ from bert_jax.interop import runs
 from bert_jax.models.pooler import POOLINGS
 from bert_jax.suites import Detailed, Options, Result, labelled
 from bert_jax.suites.base import Progress
-from bert_jax.suites.forward import embed
+from bert_jax.suites.forward import embed_texts
 from bert_jax.system import log
 
 
@@ -31,7 +31,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
         "--config=configs/finetune.py:stsb",
     )
     split = labelled.main_split(config, options)
-    pairs = labelled.load(labelled.take_whole(config, split), split, options.limit)
+    pairs = labelled.load_examples(labelled.take_whole(config, split), split, options.limit)
     need(
         all(pair.pair is not None for pair in pairs),
         "suite sts compares two texts",
@@ -69,5 +69,5 @@ def _embed_texts(
         return encoding.pad_rows(run.tokenizer.special, parts, length, size=size)
 
     lengths = np.array([len(ids) + 2 for ids in rows], np.int64)
-    found = embed(run, lengths, make, options.batch_size, Progress("sts: tokens"))
+    found = embed_texts(run, lengths, make, options.batch_size, Progress("sts: tokens"))
     return {pooling: vectors[0].astype(np.float64) for pooling, vectors in found.items()}

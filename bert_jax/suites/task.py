@@ -77,14 +77,16 @@ def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) 
     for name, split in _choose_splits(config, options).items():
         trained = options.source in ("", run.config.task.source)
         data = config if trained else labelled.take_whole(config, split)
-        held_out = labelled.load(data, split, options.limit)
+        held_out = labelled.load_examples(data, split, options.limit)
         scorer = task_evaluator.TaskEvaluator(config, run.tokenizer, held_out, size, mesh)
         scores, predictions = scorer.evaluate(params, Progress(f"{split}: batches"))
         if options.submission:
             labels = config.objectives[kind].labels
             folder = Path(options.submission)
             task = config.task.name
-            written = submission.write(task, split, held_out, predictions, labels, folder)
+            written = submission.write_submission(
+                task, split, held_out, predictions, labels, folder
+            )
             log.line("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
             log.line(f"{split}: no labels, so there is nothing to score")

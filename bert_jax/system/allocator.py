@@ -20,7 +20,7 @@ def find_obstacle() -> str:
     return ""
 
 
-def retain() -> str:
+def retain_memory() -> str:
     """Make glibc keep freed memory; return '', or why it does not.
 
     Each step frees and takes the same large buffers. By default glibc maps them anew, and the

@@ -13,7 +13,7 @@ from bert_jax.errors import ConfigError
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-def need(package: str, extra: str, what: str) -> ModuleType:
+def need_extra(package: str, extra: str, what: str) -> ModuleType:
     """Import an optional package, or raise an error that says how to install it."""
     try:
         return importlib.import_module(package)

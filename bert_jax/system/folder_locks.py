@@ -45,7 +45,7 @@ def check_writable(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def hold(folder: Path, name: str = NAME) -> Iterator[None]:
+def hold_lock(folder: Path, name: str = NAME) -> Iterator[None]:
     """Lock a folder until the block ends; raise a ConfigError that names its present holder."""
     check_writable(folder)
     path = Path(folder) / name
@@ -69,7 +69,7 @@ def hold(folder: Path, name: str = NAME) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def wait(path: Path, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
+def wait_for_lock(path: Path, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
     """Lock a file until the block ends; if another process holds it, call `tell` and wait."""
     lock = _make_lock(path)
     try:

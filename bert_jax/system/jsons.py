@@ -44,7 +44,7 @@ def read(
     limit: int = LIMIT,
 ) -> Any:
     """Read the JSON of a file; raise `kind` if it cannot be read or does not fit."""
-    data = opening.read(path, kind, limit, hint)
+    data = opening.read_file(path, kind, limit, hint)
     try:
         return parse(data, schema)
     except Malformed as error:

@@ -33,7 +33,7 @@ def line(text: str) -> None:
     logging.getLogger("bert_jax").log(level, text.removeprefix(prefix))
 
 
-def install() -> None:
+def install_log() -> None:
     """Install the handler, unless a program has already set one."""
     logger = logging.getLogger("bert_jax")
     if logger.handlers:

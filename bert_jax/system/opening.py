@@ -13,7 +13,7 @@ HINT = "give the path of a file that you may read"
 STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # gs://bucket, which pathlib makes gs:/bucket
 
 
-def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
+def check_file(path: Path | str, kind: type[UserError], hint: str = "") -> None:
     """Refuse a path that is no file, for libraries that open by name."""
     file = Path(path)
     if not file.exists():
@@ -25,14 +25,14 @@ def check(path: Path | str, kind: type[UserError], hint: str = "") -> None:
 
 def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
     """Open a file for reading its bytes."""
-    check(path, kind, hint)
+    check_file(path, kind, hint)
     try:
         return open(path, "rb")
     except OSError as error:
         raise kind(f"{path} cannot be read: {error.strerror}", hint or HINT) from error
 
 
-def read(path: Path | str, kind: type[UserError], limit: int, hint: str = "") -> bytes:
+def read_file(path: Path | str, kind: type[UserError], limit: int, hint: str = "") -> bytes:
     """Read the bytes of a file that has at most `limit` of them."""
     with regular(path, kind, hint) as file:
         size = os.fstat(file.fileno()).st_size
@@ -48,7 +48,7 @@ def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
     Any other link would let whoever packed the folder choose which of the user's files is read. A
     hub snapshot consists of links to ../../blobs/HASH.
     """
-    check(file, kind)
+    check_file(file, kind)
     home = root.resolve()
     blobs = [parent.parent / "blobs" for parent in home.parents if parent.name == "snapshots"]
     target = file.resolve()

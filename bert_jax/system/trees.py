@@ -14,12 +14,12 @@ def name_of(path: tuple) -> str:
     return "/".join(str(part) for part in parts if part is not None)
 
 
-def names(tree: Any) -> Any:
+def list_names(tree: Any) -> Any:
     """Replace each leaf of a tree by its name."""
     return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
 
 
-def flat(tree: Any) -> dict[str, Any]:
+def flatten_tree(tree: Any) -> dict[str, Any]:
     """Map the names of leaves to the leaves."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
 

@@ -24,7 +24,7 @@ from bert_jax.checkpoints import reading
 from bert_jax.config import (
     costs,
     differences,
-    flat,
+    flatten,
     free_on_resume,
     is_traced,
     knobs,
@@ -148,7 +148,7 @@ def _list_fixed(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs by path that neither a step input nor a fingerprint stands for."""
     return {
         path: value
-        for path, value in flat(to_dict(config)).items()
+        for path, value in flatten(to_dict(config)).items()
         if path not in (*PLACES, *LENGTHS, "branch_from")
         and not is_traced(path)
         and not free_on_resume(path)

@@ -129,7 +129,7 @@ def _gather_text(config: knobs.Config) -> TrainingData:
         if "hybrid" in config.objectives:
             causal = corpus.Evaluator(hybrid.read_causally(config), prepared, settings, mesh)
         if name == "validation":
-            sample = samples.build(config.as_read, prepared, mesh)
+            sample = samples.build_samples(config.as_read, prepared, mesh)
 
         def evaluate(params: Any) -> Any:
             params = diffusion.forbid_mask_token(config, params, prepared.tokenizer.special.mask)
@@ -223,7 +223,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
 
         def evaluate(params: Any) -> Any:
             metrics, predictions = scorer.evaluate(params)
-            return metrics, mistakes.rows(kind, held[name], predictions, labels, most)
+            return metrics, mistakes.list_mistakes(kind, held[name], predictions, labels, most)
 
         return evaluate
 
@@ -255,7 +255,7 @@ def load_vocabulary(config: knobs.Config) -> Tokenizer:
     """Load the tokenizer of a task: the one the config names, or that of the model in init_from."""
     if config.tokenizer.path:
         return corpora.load_vocabulary(config.tokenizer)
-    return tokenizers.load(runs.read_description(config.init_from)[1])
+    return tokenizers.load_tokenizer(runs.read_description(config.init_from)[1])
 
 
 def with_labels(config: knobs.Config) -> knobs.Config:

@@ -17,7 +17,7 @@ import optax
 
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.system.trees import names
+from bert_jax.system.trees import list_names
 
 LAYER = re.compile(r"(?:^|/)layer_(\d+)/")
 BELOW = re.compile(r"/embeddings/|encoder/(projection|relative_positions)/")  # below all layers
@@ -60,7 +60,7 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
 
 def find_matches(params: Any, knob: str, pattern: str) -> Any:
     """Return a tree of bools: whether a pattern, which must match something, matches the name."""
-    named = names(params)
+    named = list_names(params)
     mask = jax.tree.map(lambda name: bool(pattern) and bool(re.search(pattern, name)), named)
     if pattern and not any(jax.tree.leaves(mask)):
         _refuse_pattern(knob, pattern, "no parameter", named)
@@ -77,7 +77,7 @@ def find_frozen(params: Any, pattern: str) -> Any:
     """Return a tree of bools: whether a parameter stays as it is; some must not."""
     mask = find_matches(params, "freeze", pattern)
     if all(jax.tree.leaves(mask)):
-        _refuse_pattern("freeze", pattern, "every parameter", names(params))
+        _refuse_pattern("freeze", pattern, "every parameter", list_names(params))
     return mask
 
 
@@ -95,7 +95,7 @@ def share_rates(params: Any, decay: float) -> Any:
     With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings
     and their projection, and relative positions, decay ** (n + 1).
     """
-    named = names(params)
+    named = list_names(params)
     matches = [LAYER.search(name) for name in jax.tree.leaves(named)]
     layers = 1 + max(int(match[1]) for match in matches if match)
 
@@ -110,7 +110,7 @@ def share_rates(params: Any, decay: float) -> Any:
 # --- optimizers -----------------------------------------------------------------------------------
 
 
-def clip(grads: Any, limit: float) -> tuple[Any, jax.Array]:
+def clip_gradient(grads: Any, limit: float) -> tuple[Any, jax.Array]:
     """Scale a gradient to a global norm of at most `limit` (0: never); return it and its old norm.
 
     The norm is not finite if any number of the gradient is not.

@@ -132,7 +132,7 @@ class Run:
                 "devices": [f"{len(devices)} x {devices[0].device_kind}"],
                 "processes": jax.process_count(),
             },
-            "parameters": sum(leaf.size for leaf in trees.flat(params).values()),
+            "parameters": sum(leaf.size for leaf in trees.flatten_tree(params).values()),
             "corpus": self._data.fingerprint,
             "vocabulary": self._data.tokenizer.size,
             "tokenizer": self._data.tokenizer.hash,

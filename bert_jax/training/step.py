@@ -32,7 +32,7 @@ Update = Callable[[State, Batch, StepInputs], tuple[State, Metrics]]
 
 def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     """Initialise the state of one run from the seed and the config."""
-    params = network.init(config, vocab_size, seed)
+    params = network.init_params(config, vocab_size, seed)
     zero = jnp.zeros((), jnp.int32)
     return {
         "params": params,
@@ -55,7 +55,7 @@ def make_update(
       axis: the name of the mapped axis under pmap, over which sums run.
       slots: prediction slots of a row, where runs with higher masking rates take the same update.
     """
-    model = network.build(config, vocab_size, train=True)
+    model = network.build_network(config, vocab_size, train=True)
     chosen = objectives.configure(config.objectives)
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     mask = functools.partial(
@@ -86,7 +86,7 @@ def make_update(
             params = jax.tree.map(
                 lambda p, fixed: jax.lax.stop_gradient(p) if fixed else p, params, frozen
             )
-            outputs = network.outputs(model, params, part, dropout=key)
+            outputs = network.compute_outputs(model, params, part, dropout=key)
             metrics: Metrics = {}
             for name, objective in chosen.items():
                 metrics |= objective.loss(outputs[name], part)
@@ -100,7 +100,9 @@ def make_update(
             return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
 
         grads, metrics = sum_over_devices(
-            accumulate(compute_loss, state["params"], masked, key, config.optim.accumulation)
+            accumulate_gradients(
+                compute_loss, state["params"], masked, key, config.optim.accumulation
+            )
         )
         state, norm = apply_gradient(config.optim, state, grads, inputs)
         one = jnp.ones(())
@@ -124,7 +126,7 @@ def make_dropout_key(
     return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
 
 
-def accumulate(
+def accumulate_gradients(
     compute_loss: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
 ) -> tuple[Any, Metrics]:
     """Sum gradients and metrics over `parts` microbatches, computed one after the other."""
@@ -156,7 +158,7 @@ def apply_gradient(
     A gradient that is not finite leaves parameters and moments as they were, and is counted. The
     host ends the run after too many of them in a row.
     """
-    grads, norm = optim.clip(grads, settings.clip_norm)
+    grads, norm = optim.clip_gradient(grads, settings.clip_norm)
     optimizer = optim.build_optimizer(settings, state["params"], inputs.weight_decay)
     direction, moments = optimizer.update(grads, state["optimizer"], state["params"])
     params = jax.tree.map(lambda p, d: p - inputs.learning_rate * d, state["params"], direction)

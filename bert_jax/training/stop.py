@@ -25,7 +25,7 @@ def run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None]:
         refused: ConfigError | None = None
         if jax.process_index() == 0:
             try:
-                locks.enter_context(folder_locks.hold(Path(workdir), name))
+                locks.enter_context(folder_locks.hold_lock(Path(workdir), name))
             except ConfigError as error:
                 refused = error
         if jax.process_count() > 1 and not multihost_utils.broadcast_one_to_all(

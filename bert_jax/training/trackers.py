@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import flat
+from bert_jax.config import flatten
 from bert_jax.config.run_knobs import TRACKERS
 from bert_jax.errors import first_line
 from bert_jax.system import disk, extras
@@ -114,7 +114,7 @@ class MLflow:
             experiment = mlflow.set_experiment(name).experiment_id
             made = self._client.create_run(experiment, run_name=workdir.resolve().name)
             self.run = made.info.run_id
-            for knob, value in flat(dict(config)).items():
+            for knob, value in flatten(dict(config)).items():
                 self._client.log_param(self.run, knob, str(value)[:500], synchronous=False)
         self._client.update_run(self.run, status="RUNNING")
         logger.info(f"mlflow: run {self.run}, {mlflow.get_tracking_uri()}")
@@ -136,7 +136,7 @@ CLASSES: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases
 def check_trackers(names: Iterable[str]) -> None:
     """Refuse trackers whose package is missing, before anything is prepared."""
     for name in names:
-        extras.need(TRACKERS[name], name, f"tracker {name}")
+        extras.need_extra(TRACKERS[name], name, f"tracker {name}")
 
 
 class Trackers:

@@ -77,9 +77,9 @@ class Writer:
             return
         path = workdir / records.METRICS
         self._samples = workdir / records.SAMPLES
-        truncate(path, 0 if branches else start)
+        truncate_metrics(path, 0 if branches else start)
         if self._samples.exists():
-            truncate(self._samples, start)
+            truncate_metrics(self._samples, start)
         names = config.logging.trackers
         self._trackers = trackers.Trackers(names, workdir, start, to_dict(config))
         self._file = path.open("a", encoding="utf-8")
@@ -182,11 +182,11 @@ class Writer:
         return f"  {tqdm.format_interval(pace * (self._total - step))} left"
 
 
-def truncate(path: Path, step: int) -> None:
+def truncate_metrics(path: Path, step: int) -> None:
     """Drop the lines after `step` and a torn last line, atomically; at step 0 all lines."""
     kept = []
     if step > 0 and path.exists():
-        kept = [line for line in records.rows(path) if line["step"] <= step]
+        kept = [line for line in records.read_rows(path) if line["step"] <= step]
     disk.write(path, "".join(json.dumps(line) + "\n" for line in kept))
 
 

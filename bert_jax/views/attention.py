@@ -17,7 +17,7 @@ from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.models.encoder import read_layers
-from bert_jax.predictors.base import Row
+from bert_jax.predictors.base import Line
 from bert_jax.views import document
 from bert_jax.views.document import cut_text, make_visible
 from bert_jax.views.texts import Texts
@@ -27,7 +27,7 @@ SEVERAL = 8  # texts side by side
 TITLE = 200  # characters of a text above its figures
 
 
-def make_attention_page(texts: Texts, rows: Sequence[Row]) -> str:
+def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
     """Build the document for rows of one text or pair each."""
     run = texts.model.run
     if not rows or len(rows) > SEVERAL:

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax.errors import ConfigError
 from bert_jax.interop.runs import TrainedModel
-from bert_jax.predictors.base import OfText, Row
+from bert_jax.predictors.base import Line, OfText
 from bert_jax.reporting import page as pages
 from bert_jax.views import document, vectors
 from bert_jax.views.document import cut_text
@@ -49,7 +49,7 @@ class MapView(NamedTuple):
 
 def make_embeddings_page(
     reader: OfText,
-    rows: Sequence[Row],
+    rows: Sequence[Line],
     layer: str = "last",
     pooling: str = "",
     points: str = "texts",

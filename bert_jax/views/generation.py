@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.predictors.base import Model, OfText, Row
+from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.masked import Unmask
 from bert_jax.predictors.options import Options
 from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
-from bert_jax.reporting.svg import draw
+from bert_jax.reporting.svg import draw_svg
 from bert_jax.views import document
 from bert_jax.views.document import cut_text, make_visible
 
@@ -23,7 +23,7 @@ SEVERAL = 5  # texts side by side, as many as there are colours
 TITLE = 200  # characters of a text above its tokens
 
 
-def make_generation_page(reader: OfText, rows: Sequence[Row], **settings: Any) -> str:
+def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) -> str:
     """Build the document for texts that are filled as `predict generate` fills them.
 
     `settings` are fields of `predictors.options.Options`.
@@ -37,11 +37,11 @@ def make_generation_page(reader: OfText, rows: Sequence[Row], **settings: Any) -
         )
     reader.model.choose("mlm")
     options = dataclasses.replace(reader.model.options, **settings, show_steps=True)
-    predictor = Unmask(Model(run, options))
+    predictor = Unmask(AskedModel(run, options))
     results = list(predictor.encode(rows).answer(options.batch_size))
     texts = [_collect_text(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
-    drawn = draw(_describe_chart(texts)) if most > 1 else ""
+    drawn = draw_svg(_describe_chart(texts)) if most > 1 else ""
     return document.write_page(
         __file__,
         "Generation",
@@ -53,7 +53,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Row], **settings: Any) -
     )
 
 
-def _collect_text(row: Row, result: dict[str, Any]) -> dict[str, Any]:
+def _collect_text(row: Line, result: dict[str, Any]) -> dict[str, Any]:
     """Collect what the page holds of a text: its tokens, and the choices of each round."""
     steps: list[list[dict[str, Any]]] = []
     for revealed in result["steps"]:

@@ -13,7 +13,7 @@ from bert_jax.models.positions import make_sinusoids
 from bert_jax.reporting import page
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.svg import draw
+from bert_jax.reporting.svg import draw_svg
 from bert_jax.views.vectors import scale_to_unit
 
 POSITIONS = 512  # rows of the position table, at most
@@ -52,7 +52,7 @@ def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
         last=False,
         note=f"In {BINS} equal stretches. Shortest: {ends[0]}. Longest: {ends[1]}.",
     )
-    return draw(chart)
+    return draw_svg(chart)
 
 
 def _draw_positions(run: TrainedModel) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bert_jax.errors import DataError
-from bert_jax.predictors.base import OfText, Row
+from bert_jax.predictors.base import Line, OfText
 from bert_jax.system import jsons
 
 
@@ -14,12 +14,12 @@ class Texts(OfText):
 
     forms = (("text", "text_pair"), ("text",))
 
-    def read(self, number: int, line: str) -> Row:
+    def read(self, number: int, line: str) -> Line:
         """Read a line; one with a tab is a pair."""
         self.plain = ("text", "text_pair") if "\t" in line else ("text",)
         return super().read(number, line)
 
-    def parts(self, rows: Sequence[Row]) -> tuple[list[list[list[int]]], list[bool]]:
+    def parts(self, rows: Sequence[Line]) -> tuple[list[list[list[int]]], list[bool]]:
         """Encode the texts of each row without special tokens; tell which rows were cut."""
         for row in rows:
             if blank := next((key for key, text in row.fields.items() if not text.strip()), None):
@@ -35,7 +35,7 @@ class Labelled(OfText):
 
     example = '{"text": "Paris is the capital of France.", "label": "travel"}'
 
-    def _json(self, number: int, line: str) -> Row:
+    def _json(self, number: int, line: str) -> Line:
         row, stated = super()._json(number, line), jsons.parse(line, dict)
         if problem := jsons.wrong(stated, {"label": jsons.Maybe(str | int)}):
             raise DataError(f"line {number}: {problem}", f"for example {self.example}")

@@ -14,7 +14,7 @@ from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.models.encoder import read_layers
-from bert_jax.predictors.base import OfText, Row, Work
+from bert_jax.predictors.base import Line, OfText, Work
 
 MOST = 2000  # points on a page
 ROWS = 16  # texts per batch
@@ -39,7 +39,7 @@ class Points:
 Spans = list[tuple[int, int]]  # half-open ranges of the positions of a text
 
 
-def make_points(reader: OfText, rows: Sequence[Row], words: bool = False) -> Points:
+def make_points(reader: OfText, rows: Sequence[Line], words: bool = False) -> Points:
     """Compute the vectors of texts by each pooling, or of words as the mean of their pieces."""
     tokenizer = reader.model.run.tokenizer
     texts = [row.fields["text"] for row in rows]

@@ -142,7 +142,7 @@ def texts(data: Path) -> None:
     rows = [json.loads(line) for line in lines if line]
     different = 0
     for name in ("uncased", "cased", "chinese", "multilingual_cased"):
-        tokenizer = tokenizers.load(data / "vocab" / f"bert_base_{name}_vocab.txt")
+        tokenizer = tokenizers.load_tokenizer(data / "vocab" / f"bert_base_{name}_vocab.txt")
         encoded = tokenizer.encode_batch([r["text"] for r in rows])
         different += sum(ids != r[name] for ids, r in zip(encoded, rows, strict=True))
     check = f"ids of {len(rows)} texts under four vocabularies"

@@ -29,7 +29,7 @@ from bert_jax import cli
 from bert_jax import config as configs
 from bert_jax.config import costs, knobs
 from bert_jax.errors import ConfigError, UserError
-from bert_jax.reporting.text_table import table
+from bert_jax.reporting.text_table import format_table
 from bert_jax.system import disk, machine
 
 SIZE = "4x256"  # a model that two cores can measure in minutes
@@ -280,7 +280,7 @@ def format_rows(rows: Sequence[dict[str, Any]], unit: str) -> str:
         rate = f"{row[f'{unit}_per_second']:,.0f}"
         quartiles = f"{low:.2f} to {high:.2f}"
         lines.append((row["variant"], *numbers, quartiles, rate, f"{row['page_faults']:,.0f}"))
-    return table(lines)
+    return format_table(lines)
 
 
 def main(argv: Sequence[str]) -> None:

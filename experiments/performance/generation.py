@@ -54,7 +54,7 @@ def config_of(size: str) -> Config:
 def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[], Any]]:
     """Build the functions that are timed, by name and length."""
     vocab_size = config.tokenizer.vocab_size
-    params = jax.jit(lambda seed: network.init(config, vocab_size, seed))(np.uint32(0))
+    params = jax.jit(lambda seed: network.init_params(config, vocab_size, seed))(np.uint32(0))
     endless = SPECIAL._replace(sep=-1)
     draw = np.random.default_rng(0)
 

@@ -236,7 +236,9 @@ def forward(config: dict[str, Any]) -> Ready:
     """Compute the hidden vectors of a batch, without heads."""
     resolved = recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
-    params = jax.jit(lambda seed: network.init(resolved, vocab_size, seed))(np.uint32(0))["encoder"]
+    params = jax.jit(lambda seed: network.init_params(resolved, vocab_size, seed))(np.uint32(0))[
+        "encoder"
+    ]
     params = network.with_rounded_kernels(resolved.model, params)  # as in `predict`
     encoder = Encoder(resolved.model, vocab_size, pool=False)
     batch = jax.device_put(make_text(resolved))

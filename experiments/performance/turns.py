@@ -184,7 +184,7 @@ def serve() -> None:
     if spec["keeps_memory"]:
         from bert_jax.system import allocator  # needs the standard library only
 
-        allocator.retain()
+        allocator.retain_memory()
     began = time.perf_counter()
     ready: Ready = getattr(importlib.import_module(spec["module"]), spec["function"])(
         **spec["arguments"]

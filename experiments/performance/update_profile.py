@@ -89,7 +89,7 @@ if __name__ == "__main__":
     parser.add_argument("--updates", type=int, default=10)
     parser.add_argument("--top", type=int, default=12)
     args = parser.parse_args()
-    allocator.retain()
+    allocator.retain_memory()
     clock, spent, parts, dtype = measure(args.size, args.updates)
     cores = machine.cores()
     sums: Counter[str] = Counter()

@@ -24,7 +24,7 @@ VOCABULARY = 30_522
 
 def main(size: str) -> None:
     """Save a state twice, and print what each save takes."""
-    allocator.retain()
+    allocator.retain_memory()
     tree = configs.default()
     tree.model.size = size
     config, random = configs.resolve(tree), np.random.default_rng(0)

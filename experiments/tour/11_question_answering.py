@@ -49,8 +49,8 @@ def draw(run: walk.runs.TrainedModel, context: str, answer: dict, folder: Path) 
     question = run.tokenizer.encode_batch([QUESTION])[0]
     ids, offsets = run.tokenizer.encode_with_offsets([context])[0]
     batch = pad_rows(run.tokenizer.special, [[question, ids]], len(question) + len(ids) + 3)
-    model = network.build(run.config, run.tokenizer.size)
-    heads = jax.jit(lambda batch: network.outputs(model, run.params, batch))(batch)
+    model = network.build_network(run.config, run.tokenizer.size)
+    heads = jax.jit(lambda batch: network.compute_outputs(model, run.params, batch))(batch)
     logits = np.asarray(heads["span"])[0]  # [L, 2]
     chances = np.exp(logits) / np.exp(logits).sum(0)
     names = [context[a:b] for a, b in offsets]

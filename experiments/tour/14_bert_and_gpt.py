@@ -33,8 +33,10 @@ def both_sides(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
 def left_side(run: walk.runs.TrainedModel, sentence: str) -> list[float]:
     """Return the probability that GPT gives each word after the words before it."""
     batch, _ = walk.batch_of(run, sentence)
-    model = network.build(run.config, run.tokenizer.size)
-    logits = jax.jit(lambda batch: network.outputs(model, run.params, batch)["causal_lm"])(batch)
+    model = network.build_network(run.config, run.tokenizer.size)
+    logits = jax.jit(lambda batch: network.compute_outputs(model, run.params, batch)["causal_lm"])(
+        batch
+    )
     chances = np.asarray(jax.nn.softmax(logits[0]))
     return [float(chances[i, batch["tokens"][0, i + 1]]) for i in range(len(sentence.split()))]
 

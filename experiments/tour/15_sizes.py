@@ -39,7 +39,9 @@ def count(size: str) -> dict[str, int]:
     tree = load_file(f"{configs / 'preset.py'}:google_2018,{size}")
     tree.model.vocab_multiple = 1  # no padding of the table, as published
     config = resolve(tree)
-    shapes = jax.eval_shape(lambda seed: network.init(config, VOCABULARY, seed), np.uint32(0))
+    shapes = jax.eval_shape(
+        lambda seed: network.init_params(config, VOCABULARY, seed), np.uint32(0)
+    )
     counts = dict.fromkeys(PARTS, 0)
     for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
         counts[part("/" + "/".join(key.key for key in path))] += math.prod(leaf.shape)

@@ -32,7 +32,7 @@ from bert_jax.data.encoding import pad_rows
 from bert_jax.interop import runs
 from bert_jax.models.encoder import Layers, read_layers
 from bert_jax.objectives import network
-from bert_jax.predictors.base import Model
+from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
 from bert_jax.predictors.stream import predict
 
@@ -81,7 +81,7 @@ def trained(name: str, folder: Path, *changes: tuple[str, str]) -> runs.TrainedM
 
 def untrained(config: knobs.Config, vocab_size: int) -> Any:
     """Initialise the parameters of a config, by seed 0."""
-    init = jax.jit(lambda seed: network.init(config, vocab_size, seed))
+    init = jax.jit(lambda seed: network.init_params(config, vocab_size, seed))
     return jax.device_get(init(np.uint32(0)))
 
 
@@ -98,7 +98,7 @@ def ask(
 ) -> list[dict[str, Any]]:
     """Return the answers of `bert-jax predict TASK` to texts or objects."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    return list(predict(Model(run, Options(**options)), task, texts))
+    return list(predict(AskedModel(run, Options(**options)), task, texts))
 
 
 def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:

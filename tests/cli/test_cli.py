@@ -45,7 +45,7 @@ def calls(monkeypatch) -> Calls:
 
     for name in ("train", "evaluate", "predict"):
         replace(name)
-    monkeypatch.setattr(allocator, "retain", lambda: seen.append(("retain", (), {})))
+    monkeypatch.setattr(allocator, "retain_memory", lambda: seen.append(("retain", (), {})))
     return seen
 
 
@@ -54,7 +54,7 @@ def fail_with(monkeypatch, error: BaseException, command: str = "doctor") -> Non
         raise error
 
     monkeypatch.setattr(f"bert_jax.{command}.run", run)
-    monkeypatch.setattr(allocator, "retain", lambda: "")
+    monkeypatch.setattr(allocator, "retain_memory", lambda: "")
 
 
 def read_failure(capsys, argv: list[str]) -> tuple[int, str, str]:
@@ -191,7 +191,7 @@ def test_help_shows_an_example_that_parses(capsys, name):
     example = capsys.readouterr().out.partition("example:\n")[2].split()
     assert example[:2] == ["bert-jax", name]
     parser = cli.Parser(prog=name)
-    importlib.import_module(f"bert_jax.{name}").flags(parser)
+    importlib.import_module(f"bert_jax.{name}").add_flags(parser)
     parser.strict(cli.split_overrides(example[2:])[0])
 
 

@@ -7,7 +7,7 @@ import pytest
 from bert_jax import cli, inspect, predict, study
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
-from bert_jax.predictors.base import Model, OfText
+from bert_jax.predictors.base import AskedModel, OfText
 from bert_jax.predictors.options import Options
 from bert_jax.studies import actions
 from bert_jax.views import PAGES
@@ -30,7 +30,7 @@ def calls(monkeypatch):
         monkeypatch.setattr(module, "run", lambda **settings: seen.append(settings))
     for name in ("run", "status", "report"):
         monkeypatch.setattr(actions, name, lambda *_, **settings: seen.append(settings))
-    monkeypatch.setattr("bert_jax.studies.sweep.run", lambda *_: seen.append({}))
+    monkeypatch.setattr("bert_jax.studies.sweep.run_sweep", lambda *_: seen.append({}))
     return seen
 
 
@@ -45,7 +45,7 @@ def test_help_of_a_part_shows_an_example_that_runs(command, part, capsys, calls)
 
 @pytest.mark.parametrize("page", inspect.PAGES)
 def test_lines_that_a_page_shows_are_read(page):
-    reader = PAGES[page][0](Model(runs.open_run(str(MODEL)), Options()))
+    reader = PAGES[page][0](AskedModel(runs.open_run(str(MODEL)), Options()))
     assert isinstance(reader, OfText)
     for line in inspect.PAGES[page].takes:
         assert all(reader.read(1, line.replace("<tab>", "\t")).fields.values())

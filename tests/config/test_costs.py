@@ -11,7 +11,7 @@ import pytest
 from bert_jax.config import costs
 from bert_jax.models.encoder import pad_vocabulary
 from bert_jax.objectives import network
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from tests import toy
 from tests.families import MODERN, NEO
 from tests.flops import count_flops
@@ -29,7 +29,9 @@ MODELS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", MODELS)
 def test_layer_matrices_are_those_of_parameters(name):
     config = toy.config(pairs="none", **MODELS[name])
-    shapes = flat(jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0))))
+    shapes = flatten_tree(
+        jax.eval_shape(lambda: network.init_params(config, toy.VOCAB, np.uint32(0)))
+    )
     layer = {n: x for n, x in shapes.items() if n.startswith("encoder/layer_0/")}
     sizes = [x.size for n, x in layer.items() if not n.endswith(("bias", "scale"))]
     assert costs.count_layer_matrices(config.model) == sum(sizes)

@@ -12,7 +12,7 @@ import pytest
 from bert_jax import config
 from bert_jax.config import knobs
 from bert_jax.config.presets import PRESETS
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from bert_jax.training import optim
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
@@ -36,7 +36,7 @@ def test_every_preset_trains(name):
     settings = small(name, **{"masking.unit": "word"} if name == "google_head" else {})
     state = jax.jit(lambda seed: init_state(settings, toy.VOCAB, seed))(np.uint32(0))
     update = jax.jit(make_update(settings, toy.SPECIAL, toy.VOCAB))
-    before = flat(state["params"])
+    before = flatten_tree(state["params"])
     for index in range(2):
         b = toy.batch(8, 24, seed=index, longest_unit=4 if settings.masking.unit == "word" else 1)
         if settings.pairs == "none":
@@ -44,7 +44,7 @@ def test_every_preset_trains(name):
         state, metrics = update(state, b, compute_inputs(settings, index))
         assert math.isfinite(metrics["loss"][0])
         assert ("nsp_loss" in metrics) == (settings.pairs == "nsp")
-    after = flat(state["params"])
+    after = flatten_tree(state["params"])
     assert all(np.isfinite(leaf).all() for leaf in after.values())
     for key in before:
         assert (np.asarray(before[key]) != np.asarray(after[key])).any(), key
@@ -83,5 +83,7 @@ def test_decay_of_mosaic_leaves_out_the_peak_rate(step):
     }
     tx = optim.build_optimizer(settings.optim, params, settings.optim.weight_decay)
     direction, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
-    for key, p in flat(params).items():
-        np.testing.assert_allclose(rate * flat(direction)[key], p * 1e-5 * rate / 5e-4, rtol=1e-5)
+    for key, p in flatten_tree(params).items():
+        np.testing.assert_allclose(
+            rate * flatten_tree(direction)[key], p * 1e-5 * rate / 5e-4, rtol=1e-5
+        )

@@ -22,7 +22,7 @@ def make_tokenizer() -> tokenizer.Tokenizer:
         file = Path(folder) / "vocab.txt"
         pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *PIECES]
         file.write_text("".join(f"{piece}\n" for piece in pieces))
-        return tokenizer.load(file)
+        return tokenizer.load_tokenizer(file)
 
 
 TOKENIZER = make_tokenizer()

@@ -23,8 +23,8 @@ BUILDERS = {
     "uncased": lambda pieces: tokenizers.Tokenizer(build_wordpiece(pieces)),
     "cased": lambda pieces: tokenizers.Tokenizer(build_wordpiece(pieces, lowercase=False)),
     "reactions": reactions.build_tokenizer,
-    "roberta": lambda _: tokenizers.load(GOLDEN / "roberta"),
-    "modernbert": lambda _: tokenizers.load(GOLDEN / "modernbert"),
+    "roberta": lambda _: tokenizers.load_tokenizer(GOLDEN / "roberta"),
+    "modernbert": lambda _: tokenizers.load_tokenizer(GOLDEN / "modernbert"),
 }
 
 

@@ -21,7 +21,9 @@ def test_join_rows_puts_two_separators_between():
 
 
 def test_pad_rows_equals_hugging_face_on_pairs(copies):
-    found = tokenizer.load(copies / "vocab" / "bert_base_uncased_vocab.txt", max_word_length=100)
+    found = tokenizer.load_tokenizer(
+        copies / "vocab" / "bert_base_uncased_vocab.txt", max_word_length=100
+    )
     file = copies / "golden_tokenization" / "bert_uncased_pairs.jsonl"
     pairs = [json.loads(line) for line in file.read_text(encoding="utf-8").split("\n") if line]
     assert len(pairs) == 90

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bert_jax.batch import Batch
 from bert_jax.data import packing
 from bert_jax.data.pipeline import Source
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from tests import toy
 from tests.corpora import source
 from tests.updates import advance
@@ -146,7 +146,7 @@ def test_packed_rows_have_the_same_loss_and_gradients(model):
     for key in other:
         assert one[key] == pytest.approx(other[key], rel=1e-5, abs=1e-7), key
     assert one["examples_per_row"] == 3
-    first, second = (flat(toy.find_moments(state).mu) for state in (state1, state2))
+    first, second = (flatten_tree(toy.find_moments(state).mu) for state in (state1, state2))
     for key in first:  # first moments: sums of gradients
         a, b = np.asarray(first[key]), np.asarray(second[key])
         np.testing.assert_allclose(b, a, atol=1e-5 * max(np.abs(a).max(), 1e-3), err_msg=key)

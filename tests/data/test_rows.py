@@ -18,12 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config.knobs import Task
-from bert_jax.data.rows import Row, read_rows
+from bert_jax.data.rows import TableRow, read_rows
 from bert_jax.errors import DataError
 from tests.data.small import write
 
 
-def read(path: Path | str, split: str = "train", **task) -> list[Row]:
+def read(path: Path | str, split: str = "train", **task) -> list[TableRow]:
     source = str(path) if str(path).startswith("files:") else f"files:train={path}"
     return read_rows(Task(source=source, **task), split)
 

@@ -35,7 +35,7 @@ VOCAB = [*SPECIALS, *"[]().,!'", *WORDS]
 
 @functools.cache
 def golden(kind: str) -> Tokenizer:
-    return tokenizer.load(GOLDEN / kind)
+    return tokenizer.load_tokenizer(GOLDEN / kind)
 
 
 def small(**options: Any) -> Tokenizer:
@@ -58,11 +58,11 @@ def test_load_gives_ids_of_google_and_hugging_face(copies, name, lowercase):
     rows = [json.loads(line) for line in lines.split("\n") if line]
     texts = [row["text"] for row in rows]
     file = copies / "vocab" / f"bert_base_{name}_vocab.txt"
-    google = tokenizer.load(file)
+    google = tokenizer.load_tokenizer(file)
     assert len(rows) == 247
     assert google.encode_batch(texts) == [row[name] for row in rows]
     assert google.lowercase == lowercase
-    theirs = tokenizer.load(file, max_word_length=100)
+    theirs = tokenizer.load_tokenizer(file, max_word_length=100)
     wanted = [row.get("hf_differs", row)[name] for row in rows]
     assert theirs.encode_batch(texts, escape=False) == wanted
     assert google.encode_batch(texts) != wanted  # they differ in three texts
@@ -129,7 +129,7 @@ def test_save_and_load_give_the_same_tokenizer(tmp_path, kind):
     assert {file.name for file in tmp_path.iterdir()} == {*names}
     texts = [row["text"] for row in ROWS]
     for file in (tmp_path, tmp_path / "tokenizer.json"):
-        again = tokenizer.load(file)
+        again = tokenizer.load_tokenizer(file)
         assert (again.hash, again.vocab, again.special) == (found.hash, found.vocab, found.special)
         assert again.encode_batch(texts, escape=False) == found.encode_batch(texts, escape=False)
     stated = json.loads((tmp_path / "tokenizer_config.json").read_text())
@@ -138,19 +138,19 @@ def test_save_and_load_give_the_same_tokenizer(tmp_path, kind):
     assert ("token_type_ids" in stated["model_input_names"]) == (kind not in KINDS)
     (tmp_path / "tokenizer.json").unlink()
     if kind != "modernbert":  # whose other added tokens only tokenizer.json names
-        assert tokenizer.load(tmp_path).encode_batch(texts) == found.encode_batch(texts)
+        assert tokenizer.load_tokenizer(tmp_path).encode_batch(texts) == found.encode_batch(texts)
 
 
 def test_load_takes_case_and_length_from_files(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join([*VOCAB, "The", "Mask"]), encoding="utf-8")
-    bare = tokenizer.load(tmp_path)
+    bare = tokenizer.load_tokenizer(tmp_path)
     assert (bare.lowercase, bare.max_word_length) == (False, 200)
-    assert tokenizer.load(tmp_path, max_word_length=8).max_word_length == 8
+    assert tokenizer.load_tokenizer(tmp_path, max_word_length=8).max_word_length == 8
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": true}')
-    stated = tokenizer.load(tmp_path)
+    stated = tokenizer.load_tokenizer(tmp_path)
     assert (stated.lowercase, stated.max_word_length) == (True, 100)  # Hugging Face's length
     (tmp_path / "tokenizer_config.json").write_text('{"max_input_chars_per_word": 55}')
-    assert tokenizer.load(tmp_path / "vocab.txt").max_word_length == 55
+    assert tokenizer.load_tokenizer(tmp_path / "vocab.txt").max_word_length == 55
 
 
 def test_load_reads_unigram_as_the_library_does(tmp_path):
@@ -160,14 +160,14 @@ def test_load_reads_unigram_as_the_library_does(tmp_path):
     engine.normalizer = normalizers.Lowercase()
     engine.pre_tokenizer = pre_tokenizers.Metaspace()
     engine.save(str(tmp_path / "tokenizer.json"))
-    found = tokenizer.load(tmp_path)
+    found = tokenizer.load_tokenizer(tmp_path)
     assert (found.kind, found.lowercase, found.special) == ("unigram", True, (0, 1, 2, 3, 4))
     assert pieces(found, "The an") == ["▁the", "▁a", "n"] == engine.encode("The an").tokens
     assert found.continuation.tolist() == [False] * 7 + [True, False, True]
     words = encode.Words(found).encode([" the an", " an"], np.ones(2, bool))
     assert words[0].tolist() == [i for ids in found.encode_batch(["the an", "an"]) for i in ids]
     found.save(tmp_path / "saved")
-    assert tokenizer.load(tmp_path / "saved").hash == found.hash
+    assert tokenizer.load_tokenizer(tmp_path / "saved").hash == found.hash
 
 
 # --- byte-level BPE -------------------------------------------------------------------------------
@@ -239,4 +239,4 @@ def test_load_refuses_broken_files(tmp_path, name, content, says):
     """Others are in tests/net/transcripts/prepare.txt."""
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=says):
-        tokenizer.load(tmp_path)
+        tokenizer.load_tokenizer(tmp_path)

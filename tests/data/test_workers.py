@@ -20,7 +20,7 @@ def test_run_calls_gives_results_and_errors():
     with pytest.raises(ZeroDivisionError):
         list(run_calls(2, operator.truediv, [(1, 0), (1, 0)]))
     with pytest.raises(DataError, match="no tokenizer at") as told:
-        list(run_calls(2, tokenizer.load, [(Path("/nonexistent"),)] * 2))
+        list(run_calls(2, tokenizer.load_tokenizer, [(Path("/nonexistent"),)] * 2))
     assert told.value.hint
 
 

@@ -17,7 +17,7 @@ def example(label, **parts) -> Example:
 
 def record(kind, examples, predictions, labels=(), most=12):
     """Return the row of an evaluation, which JSON can hold."""
-    (row,) = mistakes.rows(kind, examples, predictions, labels, most)
+    (row,) = mistakes.list_mistakes(kind, examples, predictions, labels, most)
     assert json.loads(json.dumps(row, allow_nan=False)) == row
     return row
 
@@ -42,8 +42,8 @@ def test_mistakes_rank_by_the_right_class():
     assert rest == [("yes", 0.3), ("maybe", 0.3)]  # equal ones by place
     first = record("classify", texts, made, labels, most=1)
     assert first == row | {"mistakes": row["mistakes"][:1]}
-    assert mistakes.rows("classify", texts, made, labels, 0) == []
-    assert mistakes.rows("classify", [example(None)], made[:1], labels, 12) == []
+    assert mistakes.list_mistakes("classify", texts, made, labels, 0) == []
+    assert mistakes.list_mistakes("classify", [example(None)], made[:1], labels, 12) == []
 
 
 def test_mistakes_write_nan_as_null():

@@ -77,10 +77,10 @@ def test_choose_prefers_what_is_easily_read(prepared):
 
 def test_build_makes_none_of_no_sentences(base, prepared):
     mesh = sharding.make_mesh(knobs.Parallel())
-    assert samples.build(configure(base, logging__samples=0), prepared, mesh) is None
+    assert samples.build_samples(configure(base, logging__samples=0), prepared, mesh) is None
     # Nothing is left of a word beside its mask.
     words = cut_sentences(prepared, 1)
-    assert samples.build(configure(base, logging__samples=12), words, mesh) is None
+    assert samples.build_samples(configure(base, logging__samples=12), words, mesh) is None
 
 
 @pytest.mark.parametrize(("room", "masks"), [(30, {1, 2}), (5, {1})])
@@ -138,7 +138,7 @@ def check_predictions(
 @functools.cache
 def forward(cfg: knobs.Model, vocab_size: int, head: str) -> Any:
     net = network.Network(cfg, vocab_size, ((head, 0),))
-    return jax.jit(lambda params, batch: network.outputs(net, params, batch)[head])
+    return jax.jit(lambda params, batch: network.compute_outputs(net, params, batch)[head])
 
 
 @pytest.mark.parametrize("changes", [{}, CAUSAL], ids=["masked", "causal"])
@@ -147,7 +147,7 @@ def test_samples_predict_each_sentence_alone(base, prepared, changes):
     config = configure(base, **changes, logging__samples=12, model__init_stddev=0.3)
     params = toy.init(config, vocab=prepared.tokenizer.size)
     with texts.one_device() if changes else contextlib.nullcontext():
-        found = samples.build(config, prepared, sharding.make_mesh(config.parallel))
+        found = samples.build_samples(config, prepared, sharding.make_mesh(config.parallel))
     assert found is not None
     assert len(found.batch["tokens"]) == (12 if changes else 16)
     rows = found(params)

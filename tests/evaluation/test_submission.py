@@ -41,7 +41,9 @@ def test_submission_spells_classes_as_the_server(name, split, tmp_path):
     chosen = np.random.default_rng(len(name)).integers(0, len(labels), 30)
     made = [np.eye(len(labels))[i] for i in chosen[::-1]]
     folder = tmp_path / "new" / "folder"
-    (path,) = submission.write(name, split, examples(*range(29, -1, -1)), made, labels, folder)
+    (path,) = submission.write_submission(
+        name, split, examples(*range(29, -1, -1)), made, labels, folder
+    )
     assert path == folder / file
     header, *rows = path.read_text().split("\n")
     assert header == "index\tprediction"
@@ -50,7 +52,7 @@ def test_submission_spells_classes_as_the_server(name, split, tmp_path):
 
 def test_submission_clips_numbers_to_the_scale(tmp_path):
     made = [-0.3, 5.01, 2.34567, 0.0]
-    (path,) = submission.write("stsb", "test", examples(0, 1, 2, 3), made, (), tmp_path)
+    (path,) = submission.write_submission("stsb", "test", examples(0, 1, 2, 3), made, (), tmp_path)
     assert path.name == "STS-B.tsv"
     assert path.read_text() == "index\tprediction\n0\t0.000\n1\t5.000\n2\t2.346\n3\t0.000\n"
 
@@ -63,12 +65,14 @@ def test_submission_of_answers_goes_by_id(tmp_path):
     made = [span("Zürich", 4.0, 1.0), span("", 1.0, 3.0), span("x", 2.0, 2.0)]
     made += [span("", -9e5, 9e5), span("y", 9e5, -9e5)]
     ids = ["56be", "q-2", "3", "4", "5"]
-    (path,) = submission.write("squad", "test", examples(*ids), made, (), tmp_path)
+    (path,) = submission.write_submission("squad", "test", examples(*ids), made, (), tmp_path)
     assert path.name == "predictions.json"
     answers = {"56be": "Zürich", "q-2": "", "3": "x", "4": "", "5": "y"}
     assert json.loads(path.read_text(encoding="utf-8")) == answers
     assert not (tmp_path / "na_prob.json").exists()
-    texts, doubts = submission.write("squad2", "validation", examples(*ids), made, (), tmp_path)
+    texts, doubts = submission.write_submission(
+        "squad2", "validation", examples(*ids), made, (), tmp_path
+    )
     assert json.loads(texts.read_text(encoding="utf-8")) == answers
     assert doubts.name == "na_prob.json"
     expected = [1 / (1 + np.exp(3)), 1 / (1 + np.exp(-2)), 0.5, 1.0, 0.0]
@@ -92,5 +96,7 @@ def test_submission_knows_every_server():
 )
 def test_submission_refuses_what_no_server_takes(name, split, labels, id, said, tmp_path):
     with pytest.raises(ConfigError, match=said):
-        submission.write(name, split, examples(id), [np.ones(2)], labels, tmp_path / "out")
+        submission.write_submission(
+            name, split, examples(id), [np.ones(2)], labels, tmp_path / "out"
+        )
     assert not (tmp_path / "out").exists()

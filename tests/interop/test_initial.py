@@ -21,10 +21,10 @@ def test_head_over_labels_begins_as_a_like_mlm_head(monkeypatch, tmp_path):
     """As in transformers, where ModernBERT's classes call both `head`."""
     pieces = [*tokenizers.SPECIALS, *map(str, range(toy.VOCAB - 5))]
     (tmp_path / "vocab.txt").write_text("".join(f"{piece}\n" for piece in pieces))
-    tokenizer = tokenizers.load(tmp_path / "vocab.txt")
+    tokenizer = tokenizers.load_tokenizer(tmp_path / "vocab.txt")
 
     def params(config):
-        tree = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
+        tree = jax.eval_shape(lambda: network.init_params(config, toy.VOCAB, np.uint32(0)))
         count = itertools.count()
         return jax.tree.map(lambda x: jnp.full(x.shape, float(next(count))), tree)
 

@@ -106,7 +106,7 @@ def test_untied_output_reads_its_own_matrix(family, tmp_path):
     bias = tensors[f"{names['mlm']}.bias"].astype(np.float64)
     golden = families.outputs(family, "masked_lm")["logits"].astype(np.float64)
     expected = (golden - bias) @ np.linalg.pinv(tokens).T @ matrix.T + bias
-    net = network.build(run.config, 20)
+    net = network.build_network(run.config, 20)
     found = jax.jit(net.apply)({"params": run.params}, family_batch(family, "masked_lm"))["mlm"]
     real = families.batch(family, "masked_lm")["attention_mask"] > 0
     assert distance(found[real][:, :20], expected[real]) < 1e-5

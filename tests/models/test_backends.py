@@ -277,8 +277,10 @@ def test_program_for_a_gpu_calls_cudnn(packed, monkeypatch):
     monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: "cudnn")
     config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
     b, _ = toy.mask(toy.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
-    params, built = toy.init(config), network.build(config, toy.VOCAB)
-    loss = jax.jit(jax.grad(lambda p: jnp.sum(jnp.sin(network.outputs(built, p, b)["mlm"]))))
+    params, built = toy.init(config), network.build_network(config, toy.VOCAB)
+    loss = jax.jit(
+        jax.grad(lambda p: jnp.sum(jnp.sin(network.compute_outputs(built, p, b)["mlm"])))
+    )
     program = loss.trace(params).lower(lowering_platforms=("cuda",)).as_text()
     kernel = "__cudnn$fmhaScaleBiasSoftmax" if packed else "__cudnn$fmhaSoftmax"
     assert f"{kernel}(" in program

@@ -32,7 +32,7 @@ def prepare(seed: int = 0, rows: int = 6, **overrides: object) -> tuple[Any, Any
 
 def compute(config: Any, params: Any, b: Any, train: bool = False, **rngs: Any) -> Any:
     """Outputs of all heads."""
-    net = network.build(config, toy.VOCAB, train=train)
+    net = network.build_network(config, toy.VOCAB, train=train)
     return jax.jit(net.apply)({"params": params}, b, rngs=rngs)
 
 
@@ -159,7 +159,7 @@ def differentiate_loss(**overrides: object) -> list[Any]:
     """Return gradients at the parameters of the model without the overrides."""
     _, b, params = prepare(model__position="relative")
     config = toy.config(**overrides, model__position="relative")
-    net = network.build(config, toy.VOCAB, train=True)
+    net = network.build_network(config, toy.VOCAB, train=True)
 
     def loss(params: Any) -> Any:
         outputs = net.apply({"params": params}, b, rngs={"dropout": jax.random.key(0)})
@@ -211,11 +211,11 @@ def trace_loss(**overrides: object):
     """Return the config, the loss of parameters, and shapes of parameters and a masked batch."""
     config = toy.config(**overrides)
     b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
-    params = jax.eval_shape(lambda: network.init(config, toy.VOCAB, np.uint32(0)))
-    model = network.build(config, toy.VOCAB)
+    params = jax.eval_shape(lambda: network.init_params(config, toy.VOCAB, np.uint32(0)))
+    model = network.build_network(config, toy.VOCAB)
 
     def loss(params):
-        return sum(jnp.sum(jnp.sin(x)) for x in network.outputs(model, params, b).values())
+        return sum(jnp.sum(jnp.sin(x)) for x in network.compute_outputs(model, params, b).values())
 
     return config, loss, params, b
 
@@ -240,6 +240,6 @@ def test_compute_type_is_for_vectors_and_not_logits(dtype):
     encoder = Encoder(config.model, toy.VOCAB)
     encoded = jax.eval_shape(lambda p: encoder.apply({"params": p}, b), params["encoder"])
     assert encoded.hidden.dtype == dtype
-    net = network.build(config, toy.VOCAB)
-    logits = jax.eval_shape(lambda p: network.outputs(net, p, b), params)
+    net = network.build_network(config, toy.VOCAB)
+    logits = jax.eval_shape(lambda p: network.compute_outputs(net, p, b), params)
     assert {x.dtype for x in logits.values()} == {jnp.dtype("float32")}

@@ -13,7 +13,7 @@ from bert_jax.config import knobs
 from bert_jax.config.knobs import Config
 from bert_jax.models import gpt_bert as parts
 from bert_jax.models.encoder import Encoder, read_layers
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from tests import gpt_bert, reference
 
 SHIFTED = objectives.TABLE["hybrid"].configure(knobs.Objective(shift=True))
@@ -65,7 +65,7 @@ def test_outputs_and_gradients_are_the_authors():
     far["logits"] /= np.abs(theirs["logits"][real]).max()
     far["loss"] = abs(ours["loss"] - theirs["loss"]) / theirs["loss"]
     named = {k.removeprefix("gradient/"): v for k, v in theirs.items() if "/" in k}
-    expected, found = flat(gpt_bert.to_ours(named)), flat(gradients)
+    expected, found = flatten_tree(gpt_bert.to_ours(named)), flatten_tree(gradients)
     assert expected.keys() == found.keys()
     for name, gradient in expected.items():
         mine = np.asarray(found[name])

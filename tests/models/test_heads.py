@@ -16,7 +16,9 @@ from tests import toy
 def test_padding_of_the_table_is_never_predicted():
     config = toy.config()
     b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
-    logits = jax.jit(network.build(config, toy.VOCAB).apply)({"params": toy.init(config)}, b)["mlm"]
+    logits = jax.jit(network.build_network(config, toy.VOCAB).apply)(
+        {"params": toy.init(config)}, b
+    )["mlm"]
     assert logits.shape[-1] == 64
     assert (np.asarray(jax.nn.softmax(logits))[..., toy.VOCAB :] == 0).all()
 
@@ -24,7 +26,7 @@ def test_padding_of_the_table_is_never_predicted():
 def test_logits_are_finer_than_the_compute_type():
     config = toy.config(model__dtype="bfloat16")
     b, _ = toy.mask(toy.batch(4, 24), config.masking, slots=8)
-    found = jax.jit(network.build(config, toy.VOCAB).apply)({"params": toy.init(config)}, b)
+    found = jax.jit(network.build_network(config, toy.VOCAB).apply)({"params": toy.init(config)}, b)
     for name, logits in found.items():
         values = np.asarray(logits)[..., : toy.VOCAB]
         assert (values != values.astype(jnp.bfloat16).astype(np.float32)).mean() > 0.9, name
@@ -42,7 +44,7 @@ def test_dropout_stands_before_heads_of_tasks():
     params = toy.init(config)
     b = toy.batch(6, 24)
     plain, noisy = (
-        jax.jit(network.build(config, toy.VOCAB, train=train).apply)(
+        jax.jit(network.build_network(config, toy.VOCAB, train=train).apply)(
             {"params": params}, b, rngs={"dropout": jax.random.key(0)}
         )
         for train in (False, True)

@@ -52,7 +52,7 @@ def score_plainly(run: runs.TrainedModel, ids: list[int]) -> list[float]:
     """Return the log-probability of each token given what precedes it, one forward pass each."""
     room = LONGEST - 1
     found = []
-    net = network.build(run.config, run.tokenizer.size)
+    net = network.build_network(run.config, run.tokenizer.size)
     for at, token in enumerate(ids):
         start = 0
         while at >= start + room:  # the first window that reaches it

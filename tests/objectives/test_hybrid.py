@@ -45,7 +45,7 @@ def make_inputs(share: float, seed: int = 0):
 
 def read_logits(settings: knobs.Config, params, b) -> np.ndarray:
     """Return the only output of a network."""
-    (logits,) = toy.run_network(network.build(settings, toy.VOCAB), params, b).values()
+    (logits,) = toy.run_network(network.build_network(settings, toy.VOCAB), params, b).values()
     return np.asarray(logits)
 
 

@@ -15,7 +15,7 @@ import scipy.stats
 from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.objectives import network, replaced
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from tests import reference, toy
 
 LENGTH = 24
@@ -125,13 +125,16 @@ def computed():
     """A small model with narrow embeddings, a corrupted batch of two examples a row, and ours."""
     settings = config(model__init_stddev=0.2, model__embedding=24)
     masked = corrupted(settings, toy.batch(3, LENGTH, seed=1, examples=2))
-    model, table = network.build(settings, toy.VOCAB), objectives.configure(settings.objectives)
+    model, table = (
+        network.build_network(settings, toy.VOCAB),
+        objectives.configure(settings.objectives),
+    )
     params = toy.init(settings)
 
     @jax.jit
     def compute(params):
         def losses(params):
-            outputs = network.outputs(model, params, masked)
+            outputs = network.compute_outputs(model, params, masked)
             found = {n: one.loss(outputs[n], masked)[f"{n}_loss"] for n, one in table.items()}
             return {n: total / count for n, (total, count) in found.items()}, outputs["replaced"]
 
@@ -195,12 +198,14 @@ def test_generator_learns_only_from_mlm(computed):
     *_, (_, grads, _) = computed
 
     def list_learning(name: str) -> set[str]:
-        return {leaf for leaf, x in flat(grads[name]).items() if np.abs(x).max() > 0}
+        return {leaf for leaf, x in flatten_tree(grads[name]).items() if np.abs(x).max() > 0}
 
     of_mlm, of_replaced = list_learning("mlm"), list_learning("replaced")
-    silent = set(flat(grads["mlm"])) - of_mlm - of_replaced
+    silent = set(flatten_tree(grads["mlm"])) - of_mlm - of_replaced
     assert all(leaf.endswith("attention/key/bias") for leaf in silent)
     assert {leaf.partition("/")[0] for leaf in of_mlm} == {"encoder", "generator", "mlm"}
     assert {leaf.partition("/")[0] for leaf in of_replaced} == {"encoder", "replaced"}
-    embeddings = {leaf for leaf in flat(grads["mlm"]) if leaf.startswith("encoder/embeddings/")}
+    embeddings = {
+        leaf for leaf in flatten_tree(grads["mlm"]) if leaf.startswith("encoder/embeddings/")
+    }
     assert {leaf for leaf in of_mlm if leaf.startswith("encoder/")} == embeddings

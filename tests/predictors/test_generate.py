@@ -58,7 +58,7 @@ def make_model(name: str) -> runs.TrainedModel:
 @functools.cache
 def logits_of(cfg: knobs.Model) -> Any:
     net = network.Network(cfg, drawing.tokenizer().size, (("causal_lm", 0),))
-    return jax.jit(lambda params, batch: network.outputs(net, params, batch)["causal_lm"])
+    return jax.jit(lambda params, batch: network.compute_outputs(net, params, batch)["causal_lm"])
 
 
 def generate_plainly(

@@ -142,7 +142,7 @@ def unmask(texts: list[str], max_tokens: int | None = MOST, **options: Any) -> l
 def compiled() -> Any:
     run = drawing.make_model()
     net = network.Network(run.config.model, run.tokenizer.size, (("mlm", 0),))
-    return jax.jit(lambda params, batch: network.outputs(net, params, batch)["mlm"])
+    return jax.jit(lambda params, batch: network.compute_outputs(net, params, batch)["mlm"])
 
 
 def read_chances(ids: list[int]) -> tuple[np.ndarray, np.ndarray]:

@@ -13,7 +13,7 @@ from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
-from bert_jax.predictors.base import Model, Predictor
+from bert_jax.predictors.base import AskedModel, Predictor
 from bert_jax.predictors.generate import Generate
 from bert_jax.predictors.labelled import Answer, Classify, Tag
 from bert_jax.predictors.masked import FillMask, Unmask
@@ -32,7 +32,7 @@ MODEL = GOLDEN / "pretraining"
 def make_predictor(task: str, name: str) -> Predictor:
     """The predictor of a task for a golden model."""
     run = runs.open_run(str(GOLDEN / name), tokenizer=str(MODEL / "vocab.txt"))
-    return TASKS[task].make(Model(run, Options()))
+    return TASKS[task].make(AskedModel(run, Options()))
 
 
 @pytest.mark.parametrize(

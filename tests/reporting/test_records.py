@@ -15,7 +15,7 @@ def test_broken_lines_are_left_out_with_a_warning(tmp_path, capsys):
     broken = ['{"step": "x"}', '{"time": 3}', "[]", "3", '{"step": 2', "[" * 100_000]
     file = tmp_path / records.METRICS
     file.write_text("\n".join([*map(json.dumps, good), *broken, '{"step": 9, "tr']))
-    assert list(records.rows(file)) == good
+    assert list(records.read_rows(file)) == good
     error = capsys.readouterr().err
     assert error.startswith(f"warning: {file}:3: ")
     assert error.endswith("6 left out\n")

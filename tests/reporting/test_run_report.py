@@ -176,7 +176,7 @@ def test_run_says_how_far_it_is(tmp_path):
     for patience, state in ((1, "ended early"), (2, "stopped")):
         a_run(tmp_path, steps=1000, checkpoints={"best": "mlm_loss", "patience": patience})
         assert f"600 of 1,000, {state}" in show(tmp_path)[1]
-    with folder_locks.hold(tmp_path):
+    with folder_locks.hold_lock(tmp_path):
         assert "600 of 1,000, training now" in show(tmp_path)[1]
     source, text = show(a_run(tmp_path, {}))
     assert "no measurements yet" in text

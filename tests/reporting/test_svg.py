@@ -17,13 +17,13 @@ from tests.reporting.kinds import EMPTY, FIGURES, HEAT, LINE, ROWS
 
 def read(figure):
     """The readings of a figure on a page, and its picture."""
-    element = ElementTree.fromstring(svg.draw(figure))
+    element = ElementTree.fromstring(svg.draw_svg(figure))
     return json.loads(element.get("data-readings")), element.find(".//{*}svg")
 
 
 @pytest.mark.parametrize("empty", EMPTY)
 def test_figure_without_values_is_empty(empty):
-    assert svg.draw(empty) == ""
+    assert svg.draw_svg(empty) == ""
 
 
 def test_every_mark_says_its_exact_value():
@@ -57,17 +57,19 @@ def test_labels_of_users_are_inert():
     heat = dataclasses.replace(HEAT, title=label, rows=[label, "b"], columns=["a", label])
     rows = Chart(label, [Series(label, points)], rows=[label, label], note=label)
     for figure in (chart, heat, rows):
-        drawn = svg.draw(figure)
+        drawn = svg.draw_svg(figure)
         assert "<script" not in drawn
         text = "".join(ElementTree.fromstring(drawn).itertext())
         assert "font-family: x; #2467b3 0.12345" in text
 
 
 def test_figures_share_no_names_of_parts():
-    assert svg.draw(LINE) == svg.draw(LINE)
-    assert not re.search("#[0-9a-f]{6}", "".join(map(svg.draw, FIGURES))), "colours of the theme"
+    assert svg.draw_svg(LINE) == svg.draw_svg(LINE)
+    assert not re.search("#[0-9a-f]{6}", "".join(map(svg.draw_svg, FIGURES))), (
+        "colours of the theme"
+    )
     figures = (LINE, dataclasses.replace(LINE, title="u"), ROWS)
-    names = [{*re.findall(r'\bid="([^"]+)"', svg.draw(figure))} for figure in figures]
+    names = [{*re.findall(r'\bid="([^"]+)"', svg.draw_svg(figure))} for figure in figures]
     assert all(names)
     assert not names[0] & (names[1] | names[2])
 
@@ -85,6 +87,6 @@ def test_figures_share_no_names_of_parts():
     ],
 )
 def test_chart_of_one_value_is_a_line_of_text(series, text):
-    element = ElementTree.fromstring(svg.draw(Chart("t", [series])))
+    element = ElementTree.fromstring(svg.draw_svg(Chart("t", [series])))
     assert element.tag == ("p" if text else "figure")
     assert "".join(element.itertext()) == text or not text

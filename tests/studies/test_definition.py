@@ -29,7 +29,7 @@ from bert_jax.studies.definition import (
     axis,
     expand,
     identity,
-    load,
+    load_study,
     variants,
     zipped,
 )
@@ -74,7 +74,7 @@ def test_expand_gives_variants_and_seeds_to_a_copy():
 @pytest.mark.fault(25)
 def test_identity_counts_only_what_is_trained():
     config = expand(make_study())[0].config
-    leaves = configs.flat(configs.to_dict(config))
+    leaves = configs.flatten(configs.to_dict(config))
     free = {
         path
         for path in leaves
@@ -195,15 +195,15 @@ def test_load_takes_a_scale_and_knobs_that_no_point_sets(tmp_path):
     (studies / "scales.py").write_text('SIZES = {"cpu": "tiny"}\n')
     (studies / "much" / "study.py").write_text(FILE.format(folder=studies.name))
     for ending, size in (("", "tiny"), (":mini", "mini"), ("/study.py:mini", "mini")):
-        name, made = load(f"{studies / 'much'}{ending}")
+        name, made = load_study(f"{studies / 'much'}{ending}")
         assert (name, made.base.model.size) == ("much", size)
     changes = [("optim.learning_rate", "3e-4"), ("masking.unit", "span")]
-    _, made = load(str(studies / "much"), changes)
+    _, made = load_study(str(studies / "much"), changes)
     assert {cell.config.optim.learning_rate for cell in expand(made)} == {3e-4}
     assert [cell.config.masking.unit for cell in expand(made)] == ["word", "span"] * 2
     for knob, why in (("pairs", "'arm' varies it"), ("seed", "the study's")):
         with pytest.raises(ConfigError, match=why):
-            load(str(studies / "much"), [(knob, "1")])
+            load_study(str(studies / "much"), [(knob, "1")])
 
 
 # --- what is refused ------------------------------------------------------------------------------
@@ -294,5 +294,5 @@ def test_launch_refuses_missing_data(base, evaluation, error, tmp_path):
     named = actions.Named(study, "x", "x", tmp_path)
     for dry_run in (True, False):
         with pytest.raises(error, match="/nowhere"):
-            actions.launch(named, tmp_path / "w", actions.Flags(dry_run=dry_run))
+            actions.launch_study(named, tmp_path / "w", actions.Flags(dry_run=dry_run))
     assert not (tmp_path / "w").exists()

@@ -182,7 +182,7 @@ def test_report_has_all_files_and_again_alike(tmp_path):
     only = Comparison("masking.rate", "15 %", (LOSS,))
     study = masking_rate(rates=(0.15, 0.4), sizes=ONE_SIZE, seeds=(0, 1), comparisons=(only,))
     place = build_view(tmp_path, study).place
-    assert html.escape(build.write(place).splitlines()[0]) in place.report.read_text()
+    assert html.escape(build.write_report(place).splitlines()[0]) in place.report.read_text()
 
     def read_files() -> dict[str, bytes]:
         paths = [place.report, place.csv, place.summary, *place.figures.iterdir()]
@@ -192,7 +192,7 @@ def test_report_has_all_files_and_again_alike(tmp_path):
     for name in ("masking.rate_validation_mlm_loss", "cross_rate_2x64", "masking.rate_curves_2x64"):
         assert {f"{name}.{kind}" for kind in ("png", "svg", "pdf")} <= first.keys()
     assert "](figures/masking.rate_validation_mlm_loss.png)" in place.summary.read_text()
-    build.write(place)
+    build.write_report(place)
     assert read_files() == first
 
 

@@ -80,7 +80,7 @@ def test_state_follows_from_the_files(place, cells):
     assert (place.read_state(cell).step, place.read_state(cell).seconds) == (7, 3.5)
     place.write_failure(cell.id, "training", "ValueError: no")
     assert (read_name(), place.read_state(cell).error) == ("failed", "training: ValueError: no")
-    with folder_locks.hold(place.cell(cell.id), WORK):
+    with folder_locks.hold_lock(place.cell(cell.id), WORK):
         assert read_name() == "running"
     place.clear_failure(cell.id, "evaluation validation")
     assert read_name() == "failed"

@@ -114,7 +114,7 @@ MAY_DIFFER = {  # with another value than that of ONE
 
 
 def test_signature_ignores_traced_knobs_only():
-    leaves = configs.flat(configs.to_dict(ONE.config))
+    leaves = configs.flatten(configs.to_dict(ONE.config))
 
     def sign(path: str, value: object) -> str:
         config = toy.with_leaf(ONE.config, path.split("."), value)

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from bert_jax.studies import results
-from bert_jax.studies.definition import expand, load
+from bert_jax.studies.definition import expand, load_study
 from bert_jax.studies.folder import StudyFolder
 from tests import outcomes, texts
 
@@ -126,7 +126,7 @@ def test_kills_of_any_process_change_nothing(tmp_path):
     kill_at_random(study, broken)
 
     assert read_metrics(broken) == read_metrics(whole)
-    cells = expand(load(study)[1])
+    cells = expand(load_study(study)[1])
     assert [cell.fork for cell in cells] == [0, 24] * 2
     for cell in cells:
         ours, theirs = (StudyFolder(workdir).cell(cell.id) for workdir in (broken, whole))

@@ -50,7 +50,7 @@ class Bench:
             axes=(axis("masking.rate", self.rates),),
             evaluations={name: Suite("pretrain") for name in self.evaluations},
         )
-        actions.launch(Named(study, "toy", "toy", self.folder), self.workdir, Flags(**flags))
+        actions.launch_study(Named(study, "toy", "toy", self.folder), self.workdir, Flags(**flags))
 
     def start(self, groups: Sequence[str]) -> Iterator[str]:
         yield from groups
@@ -126,7 +126,7 @@ def bench(tmp_path, monkeypatch) -> Iterator[Bench]:
     bench = Bench(tmp_path)
     monkeypatch.setattr(launch, "LOOK", 0.0)
     monkeypatch.setattr(launch, "PAUSE", 0.0)
-    monkeypatch.setattr(engines, "make", lambda *_: bench)
+    monkeypatch.setattr(engines, "make_engine", lambda *_: bench)
 
     def run_suite(self: Any, name: str, cells: Sequence[Cell]) -> None:
         for cell in cells:
@@ -185,12 +185,12 @@ def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
     with pytest.raises(IncompleteError, match=re.escape(message)):
         bench.run(fuse="2")
     capfd.readouterr()
-    actions.status(bench.workdir, as_json=True)
+    actions.show_status(bench.workdir, as_json=True)
     told = json.loads(capfd.readouterr().out)
     assert (told["counts"]["done"], told["counts"]["failed"], told["seconds_left"]) == (2, 2, 0.0)
     failed = [cell for cell in told["cells"] if cell["state"] == "failed"]
     assert {cell["labels"]["masking.rate"] for cell in failed} == {"40 %"}
-    actions.status(bench.workdir)
+    actions.show_status(bench.workdir)
     assert capfd.readouterr().out.count(message) == 2
     if behaviour == "kill":  # the next launch tries its cells one by one
         bench.behaviour["40 %"] = "fail"

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, logit
 
 from bert_jax.errors import ConfigError
-from bert_jax.studies.scaling import Run, fit, fit_at_equal, read_at_equal
+from bert_jax.studies.scaling import ScaledRun, fit, fit_at_equal, read_at_equal
 
 SIZES, BUDGETS, SEEDS = (1e5, 4e5, 1.6e6), (1.5e6, 3e6, 6e6, 12e6), (0, 1, 2)
 VALUES = (0.1, 0.15, 0.2, 0.3, 0.4, 0.6)
@@ -29,7 +29,7 @@ def planted(
     values=VALUES,
     sizes=SIZES,
     seeds=SEEDS,
-) -> list[Run]:
+) -> list[ScaledRun]:
     """Return runs of a study whose best values are known; runs of a trunk share part of it."""
     rng = np.random.default_rng(seed)
     runs = []
@@ -40,7 +40,7 @@ def planted(
             own += math.sqrt(1 - correlation) * rng.standard_normal()
             away = logit(value) - best(size, budget)
             loss = 5 - 0.1 * math.log(budget) + 0.02 * number + 0.05 * away**2 + noise * own
-            runs.append(Run(size, budget, value, number, loss))
+            runs.append(ScaledRun(size, budget, value, number, loss))
     return runs
 
 
@@ -133,7 +133,7 @@ def test_fit_has_no_best_value_without_a_minimum():
 @pytest.mark.parametrize("values", [(0.15, 0.3, 1.0), (0.15, 0.4), (0.15, 0.3, 0.6)])
 def test_fit_refuses_runs_that_make_no_curve(values):
     """A share of 1 has no logit, two points make no parabola, and three leave no error."""
-    runs = [Run(1e5, 1e6, value, 0, 5.0) for value in values]
+    runs = [ScaledRun(1e5, 1e6, value, 0, 5.0) for value in values]
     with pytest.raises(ConfigError, match=r"parabola|no more than the curves"):
         fit(runs)
 
@@ -141,10 +141,10 @@ def test_fit_refuses_runs_that_make_no_curve(values):
 def test_read_at_equal_reads_lines_in_the_log_exactly():
     """Whatever a value makes its runs cost; sizes and seeds are each read by themselves."""
 
-    def cost(run: Run) -> float:
+    def cost(run: ScaledRun) -> float:
         return run.size * run.budget * (1 + run.value)
 
-    def loss(run: Run, at: float) -> float:
+    def loss(run: ScaledRun, at: float) -> float:
         return 9 - (0.1 + 0.05 * run.value) * math.log(at) + 0.3 * run.seed - 1e-7 * run.size
 
     runs = [run._replace(loss=loss(run, cost(run))) for run in planted(0.0)]
@@ -184,7 +184,7 @@ def test_fit_at_equal_intervals_hold_a_fixed_best():
                 costs.append(budget * (1 + value))
                 loss = 5 - 0.1 * math.log(costs[-1]) + 0.05 * (logit(value) - logit(0.3)) ** 2
                 loss += 0.01 * math.sqrt(0.5) * (trunk + rng.standard_normal())
-                runs.append(Run(1e5, budget, value, number, loss))
+                runs.append(ScaledRun(1e5, budget, value, number, loss))
         found = fit_at_equal(runs, costs, draws=300, seed=seed)
         held += found.over_budget.low <= 0 <= found.over_budget.high
     assert held >= 90

@@ -53,7 +53,7 @@ def take(whole: StudyFolder, cells: list[Cell], *others: StudyFolder) -> dict[st
     """Take cells as a launch does; the workdir then lists these cells alone."""
     folders = [other.workdir for other in others]
     finished = reuse.find_finished(whole, cells, folders, whole.workdir / "nowhere")
-    reuse.take(whole, finished)
+    reuse.take_cells(whole, finished)
     whole.write_study({"name": "x", "evaluations": record_evaluations(define())}, cells)
     return finished
 
@@ -82,9 +82,9 @@ def test_tables_have_all_that_cells_have(place, kept):
 
 @pytest.mark.slow
 def test_report_of_tables_equals_that_of_the_cells(place, tmp_path):
-    actions.report(place.workdir)
+    actions.report_study(place.workdir)
     kept = copy_tables(place, tmp_path / "kept")
-    actions.report(kept.workdir)
+    actions.report_study(kept.workdir)
     for name in ("report.html", *NAMES):
         assert (kept.workdir / name).read_bytes() == (place.workdir / name).read_bytes(), name
     assert kept.summary.read_text() == place.summary.read_text().replace("](figures/", "](")
@@ -197,4 +197,4 @@ def test_cells_of_different_texts_are_refused(place):
         data = {"corpus": "a" if number else "b", "tokenizer": "t"}
         path.write_text(json.dumps(json.loads(path.read_text()) | data))
     with pytest.raises(ConfigError, match="were trained on different data"):
-        actions.report(place.workdir)
+        actions.report_study(place.workdir)

@@ -213,7 +213,7 @@ def test_cell_that_kills_its_process_is_tried_last(bare, tmp_path):
 @pytest.mark.fault(9)
 def test_cells_in_other_hands_are_left_to_them(study, tmp_path):
     place, cells = prepare(tmp_path, study)
-    with folder_locks.hold(place.cell(cells[1].id), "work.lock"):
+    with folder_locks.hold_lock(place.cell(cells[1].id), "work.lock"):
         assert place.read_state(cells[1]).name == "running"
         with pytest.raises(Stopped, match="another run uses"):
             worker.work(place, "g", train)

@@ -72,4 +72,4 @@ def build_view(
 
 def compose(view: View) -> list[Block]:
     """Compose the report of a study."""
-    return document.compose(view, answers.compute_findings(view))
+    return document.compose_report(view, answers.compute_findings(view))

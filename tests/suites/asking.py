@@ -17,7 +17,7 @@ def ask(run: runs.TrainedModel, suite: str, **asked: Any) -> dict[str, Any]:
     """Score a run on a suite; each metric that it finds fits a pattern of the suite's row."""
     found = suites.evaluate(run, suite, **asked)
     known = suites.SUITES[suite].metrics or ("*",)
-    names = [*worker.flat(found)]
+    names = [*worker.flatten_metrics(found)]
     assert [name for name in names if not any(fnmatch.fnmatchcase(name, p) for p in known)] == []
     return found
 

@@ -39,7 +39,7 @@ def write_vocabulary(folder: Path, pieces: Sequence[str] = PIECES) -> Path:
 
 def make_model(vocabulary: Path, longest: int = LONGEST, **changes: object) -> runs.TrainedModel:
     """A model of random weights, as somebody else's."""
-    tokenizer = tokenizers.load(vocabulary)
+    tokenizer = tokenizers.load_tokenizer(vocabulary)
     shape = {"model__init_stddev": 0.3, "model__layers": 1, "model__max_positions": longest}
     config = toy.config(**(shape | {"sequence_length": longest} | changes))
     params = toy.init(config, vocab=tokenizer.size)
@@ -60,14 +60,14 @@ def read_logits(run: runs.TrainedModel, rows: Sequence[Sequence[int]], longest: 
         batch["tokens"][number, : len(row)] = row
         batch["positions"][number, : len(row)] = range(len(row))
         batch["segment_ids"][number, : len(row)] = 1
-    net = network.build(run.config, run.tokenizer.size, only="mlm")
+    net = network.build_network(run.config, run.tokenizer.size, only="mlm")
     params = {name: run.params[name] for name in ("encoder", "mlm")}
     return np.asarray(_apply(net, params, batch), np.float64)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _apply(net: network.Network, params: dict, batch: dict) -> jax.Array:
-    return network.outputs(net, params, batch)["mlm"]
+    return network.compute_outputs(net, params, batch)["mlm"]
 
 
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:

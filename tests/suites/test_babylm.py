@@ -148,7 +148,7 @@ def test_reading_load_names_a_damaged_row(tmp_path, old, new, said):
     text = (DATA / "reading" / reading.FILE).read_text()
     (tmp_path / reading.FILE).write_text(text.replace(old, new, 1))
     with pytest.raises(DataError, match=rf"data\.csv:2: {said}"):
-        reading.load(tmp_path)
+        reading.load_words(tmp_path)
 
 
 def test_babylm_refuses_a_source_without_tasks(tmp_path):

@@ -28,7 +28,7 @@ def test_blimp_equals_a_plain_loop(masked, tmp_path):
     named = {"UID": "one", "field": "syntax", "linguistics_term": "order"}
     (tmp_path / "one.jsonl").write_text(make_lines(pairs[:13], **named))
     (tmp_path / "two.jsonl").write_text(make_lines(pairs[13:]))
-    (options,) = suites.build(["blimp"], source=f"files:{tmp_path}")
+    (options,) = suites.build_suites(["blimp"], source=f"files:{tmp_path}")
     found, arrays = suites.score(masked, options)
     right = [(score[a] > score[b]) + 0.5 * (score[a] == score[b]) for a, b in pairs]
     share = {"one": np.mean(right[:13]), "two": np.mean(right[13:])}
@@ -40,7 +40,7 @@ def test_blimp_equals_a_plain_loop(masked, tmp_path):
     assert found["paradigm"] == pytest.approx(share)
     assert found["field"] == {"syntax": pytest.approx(share["one"])}
     assert found["term"] == {"order": pytest.approx(share["one"])}
-    (options,) = suites.build(["blimp"], source=f"files:{tmp_path}", limit=3, batch_size=5)
+    (options,) = suites.build_suites(["blimp"], source=f"files:{tmp_path}", limit=3, batch_size=5)
     of_few = suites.score(masked, options)[1]
     assert of_few["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
     assert of_few["examples"].tobytes() != arrays["examples"].tobytes()

@@ -39,7 +39,7 @@ def read_rows(monkeypatch) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def load(run: runs.TrainedModel, source: str) -> list[texts.Passage]:
-    (asked,) = suites.build(["cross_rate"], source=source, words=WORDS)
+    (asked,) = suites.build_suites(["cross_rate"], source=source, words=WORDS)
     return texts.load_passages(run, asked)
 
 
@@ -68,7 +68,7 @@ def test_cross_rate_of_a_source_equals_a_plain_loop(models, source):
     found = load(run, source)
     rows = [(one.ids, one.choose_masked(rate)[one.words]) for rate in RATES for one in found]
     plain = iter(plainly_masked(run, rows, 96))
-    (asked,) = suites.build(["cross_rate"], source=source, words=WORDS)
+    (asked,) = suites.build_suites(["cross_rate"], source=source, words=WORDS)
     result, arrays = suites.score(run, asked)
     for rate in RATES:
         sums = []
@@ -105,7 +105,7 @@ def test_examples_of_two_vocabularies_are_paired(models, source, read_rows):
     for suite, prefix in (("cross_rate", "0.4/"), ("nelbo", "")):
         found = {}
         for name, limit in (("whole", 4), ("letters", 4), ("whole", 3)):
-            (asked,) = suites.build([suite], source=source, words=WORDS, limit=limit)
+            (asked,) = suites.build_suites([suite], source=source, words=WORDS, limit=limit)
             found[name, limit] = suites.score(models[name], asked)[1]
         whole, letters = found["whole", 4], found["letters", 4]
         assert whole[EXAMPLES].tobytes() == letters[EXAMPLES].tobytes()

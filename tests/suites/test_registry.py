@@ -21,7 +21,7 @@ def test_row_has_a_file_and_known_options():
 
 
 def test_build_gives_each_suite_what_it_reads():
-    pll, sts = suites.build(["pll", "sts"], source="files:x", limit=3, within_word=True)
+    pll, sts = suites.build_suites(["pll", "sts"], source="files:x", limit=3, within_word=True)
     assert (pll.suite, pll.limit, pll.within_word) == ("pll", 3, True)
     assert (sts.suite, sts.limit, sts.within_word) == ("sts", 3, False)
 
@@ -41,5 +41,5 @@ CHANGES = {"source": "files:x", "changes": (("corpus.path", "x"),)}
 )
 def test_build_refuses_options_that_do_nothing(suite, asked, said):
     with pytest.raises(ConfigError) as refused:
-        suites.build([suite], **asked)
+        suites.build_suites([suite], **asked)
     assert str(refused.value) == said

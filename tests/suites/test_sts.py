@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model
+from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
 from tests.suites.asking import ask, write_pairs
 
@@ -21,7 +21,7 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
     told = dataclasses.replace(run, meta={"sentence": stated})
     found = ask(told, "sts", source=f"files:{file}", batch_size=7)
     for pooling in ("mean", "cls"):
-        model = Model(run, Options(pooling=pooling, normalize=True))
+        model = AskedModel(run, Options(pooling=pooling, normalize=True))
         sides = [stream.predict(model, "embed", [pair[side] for pair in pairs]) for side in (0, 1)]
         a, b = (np.array([one["embedding"] for one in side]) for side in sides)
         cosines = (a * b).sum(-1).round(6)  # equal texts are a tie

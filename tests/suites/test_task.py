@@ -14,7 +14,7 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model
+from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
 from tests import tasks, texts
 from tests.net.rows import MODELS
@@ -53,7 +53,7 @@ def with_head(run: runs.TrainedModel, head: dict[str, np.ndarray]) -> runs.Train
 
 def predict_shares(run: runs.TrainedModel, rows: list[tuple[str, int]]) -> np.ndarray:
     """The probability of the second class [N], as `predict` has it."""
-    found = stream.predict(Model(run, Options()), "classify", [text for text, _ in rows])
+    found = stream.predict(AskedModel(run, Options()), "classify", [text for text, _ in rows])
     return np.array([[*one["probabilities"].values()][1] for one in found])
 
 

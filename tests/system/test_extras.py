@@ -22,7 +22,7 @@ def test_command_installs_the_extra_of_this_checkout(monkeypatch, tmp_path):
 
 
 def test_need_imports_or_says_how_to_install():
-    assert extras.need("json", "x", "it") is __import__("json")
+    assert extras.need_extra("json", "x", "it") is __import__("json")
     with pytest.raises(ConfigError, match="it needs the package no_such_package") as caught:
-        extras.need("no_such_package", "x", "it")
+        extras.need_extra("no_such_package", "x", "it")
     assert "[x]" in caught.value.hint

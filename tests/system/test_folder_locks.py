@@ -37,7 +37,7 @@ def test_hold_names_the_holder_and_frees_the_dead(tmp_path):
     assert holder.stdout.readline() == "held\n"
     try:
         assert folder_locks.held(tmp_path)
-        with pytest.raises(ConfigError) as error, folder_locks.hold(tmp_path):
+        with pytest.raises(ConfigError) as error, folder_locks.hold_lock(tmp_path):
             pass
         for said in (str(tmp_path), f"pid {holder.pid},", socket.gethostname(), "started 20"):
             assert said in str(error.value)
@@ -45,26 +45,26 @@ def test_hold_names_the_holder_and_frees_the_dead(tmp_path):
     finally:
         holder.kill()
         holder.wait()
-    with folder_locks.hold(tmp_path):
+    with folder_locks.hold_lock(tmp_path):
         pass
     holder.communicate()  # waits for the worker
 
 
 def test_hold_is_free_after_its_block_or_an_error(tmp_path):
     for _ in range(2):
-        with pytest.raises(KeyError), folder_locks.hold(tmp_path):
+        with pytest.raises(KeyError), folder_locks.hold_lock(tmp_path):
             raise KeyError
-    with folder_locks.hold(tmp_path):
+    with folder_locks.hold_lock(tmp_path):
         assert f'"pid": {os.getpid()}' in (tmp_path / folder_locks.NAME).read_text()
         (tmp_path / folder_locks.NAME).write_text("")
-        with pytest.raises(ConfigError, match="not yet said"), folder_locks.hold(tmp_path):
+        with pytest.raises(ConfigError, match="not yet said"), folder_locks.hold_lock(tmp_path):
             pass
 
 
 def test_held_disturbs_nobody(tmp_path):
     assert not folder_locks.held(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
-    with folder_locks.hold(tmp_path):
+    with folder_locks.hold_lock(tmp_path):
         assert folder_locks.held(tmp_path)
         assert not folder_locks.held(tmp_path, "another.lock")
     assert not folder_locks.held(tmp_path)
@@ -74,10 +74,10 @@ def test_wait_tells_once_and_goes_on(tmp_path):
     file, events = tmp_path / "x.lock", []
 
     def second() -> None:
-        with folder_locks.wait(file, lambda: events.append("waits")):
+        with folder_locks.wait_for_lock(file, lambda: events.append("waits")):
             events.append("second")
 
-    with folder_locks.wait(file, lambda: events.append("never")):
+    with folder_locks.wait_for_lock(file, lambda: events.append("never")):
         thread = threading.Thread(target=second)
         thread.start()
         while "waits" not in events:

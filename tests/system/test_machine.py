@@ -13,7 +13,7 @@ import pytest
 from bert_jax.config import knobs
 from bert_jax.data import corpus
 from bert_jax.system import machine
-from bert_jax.system.allocator import retain  # before tests are kept from it
+from bert_jax.system.allocator import retain_memory  # before tests are kept from it
 from bert_jax.system.durations import duration
 
 
@@ -64,7 +64,7 @@ def test_retain_keeps_memory_unless_told_otherwise(monkeypatch):
     assert default > 10 * max(retained, 1)
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     said = "$MALLOC_ARENA_MAX is set, and is left as it is"
-    assert machine.machine()["allocator"] == retain() == said
+    assert machine.machine()["allocator"] == retain_memory() == said
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ def test_check_refuses_what_is_no_file(tmp_path, kind, said):
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    for call in (opening.check, opening.regular):
+    for call in (opening.check_file, opening.regular):
         with pytest.raises(CheckpointError, match=f"{path} {said}") as caught:
             call(path, CheckpointError)
         assert caught.value.hint
@@ -29,9 +29,9 @@ def test_check_refuses_what_is_no_file(tmp_path, kind, said):
 def test_read_follows_links_up_to_a_limit(tmp_path):
     (tmp_path / "file").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("file")
-    assert opening.read(tmp_path / "link", DataError, 5) == b"12345"
+    assert opening.read_file(tmp_path / "link", DataError, 5) == b"12345"
     with pytest.raises(DataError, match="has 5 bytes, and at most 4 are read"):
-        opening.read(tmp_path / "file", DataError, 4)
+        opening.read_file(tmp_path / "file", DataError, 4)
 
 
 @pytest.mark.fault(18)

@@ -113,7 +113,9 @@ def test_features_train_only_a_head_on_the_last_layers(folder, trained, tmp_path
         "epochs": "None",
     }
     train.run(classify(folder, **settings), tmp_path / "w", command=[])
-    ours, theirs = (trees.flat(runs.open_run(str(w)).params) for w in (tmp_path / "w", trained))
+    ours, theirs = (
+        trees.flatten_tree(runs.open_run(str(w)).params) for w in (tmp_path / "w", trained)
+    )
     assert ours["classify/logits/kernel"].shape == (2 * 32, 3)
     for name, value in ours.items():
         if name.startswith("encoder/"):

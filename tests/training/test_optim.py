@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from bert_jax.training import optim
 
 SHAPES: dict[str, Any] = {
@@ -111,16 +111,16 @@ def test_optimizer_equals_its_written_out_algorithm(name, changes):
     params["encoder"]["embeddings"]["norm"]["bias"] *= 0  # LAMB's ratio of a zero tensor is 1
     gradients = [make_tree(1 + i, 10.0 ** (i % 5 - 3)) for i in range(10)]
     rates = [1e-2 / (1 + i) for i in range(10)]
-    ours = flat(run_ours(settings, params, gradients, rates, settings.weight_decay))
+    ours = flatten_tree(run_ours(settings, params, gradients, rates, settings.weight_decay))
     numbers = settings.b1, settings.b2, settings.epsilon, settings.weight_decay
-    for key, value in flat(params).items():
-        history = [flat(g)[key].astype(np.float64) for g in gradients]
+    for key, value in flatten_tree(params).items():
+        history = [flatten_tree(g)[key].astype(np.float64) for g in gradients]
         expected = STATEMENTS[name](key, value.astype(np.float64), history, rates, *numbers)
         np.testing.assert_allclose(ours[key], expected, rtol=1e-6, atol=1e-6, err_msg=key)
 
 
 def test_decay_spares_biases_and_norms():
-    mask = flat(optim.find_decayed(make_tree(0), knobs.Optim().no_decay))
+    mask = flatten_tree(optim.find_decayed(make_tree(0), knobs.Optim().no_decay))
     assert {name for name, decays in mask.items() if not decays} == UNDECAYED
     assert all(jax.tree.leaves(optim.find_decayed(make_tree(0), "")))
 
@@ -141,12 +141,12 @@ def test_patterns_that_mean_nothing_are_refused(changes, said):
 
 # --- clipping -------------------------------------------------------------------------------------
 
-CLIP = jax.jit(optim.clip, static_argnums=1)
+CLIP = jax.jit(optim.clip_gradient, static_argnums=1)
 
 
 @given(st.sampled_from([0, 1e-3, 1.0, 30.0]), st.floats(1e-3, 1e3), st.integers(0, 2**31))
 def test_clip_scales_the_gradient_to_the_norm(limit, scale, seed):
-    grads = flat(make_tree(seed, scale))
+    grads = flatten_tree(make_tree(seed, scale))
     clipped, norm = CLIP(grads, limit)
     true_norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in grads.values()))
     np.testing.assert_allclose(norm, true_norm, rtol=1e-5)
@@ -213,7 +213,7 @@ def find_direction(**settings: Any) -> dict[str, np.ndarray]:
     """Return the direction of one update, by name."""
     params, grads = make_tree(0), make_tree(1)
     optimizer = optim.build_optimizer(knobs.Optim(**settings), params, 0.01)
-    return flat(optimizer.update(grads, optimizer.init(params), params)[0])
+    return flatten_tree(optimizer.update(grads, optimizer.init(params), params)[0])
 
 
 def test_layer_decay_halves_from_layer_to_layer():
@@ -227,7 +227,7 @@ def test_layer_decay_halves_from_layer_to_layer():
 def test_layer_decay_counts_a_projection_as_embeddings():
     x = np.zeros((3, 2), np.float32)
     encoder = {"embeddings": {"token": x}, "projection": {"kernel": x}, "layer_2": {"kernel": x}}
-    found = flat(optim.share_rates({"encoder": encoder, "mlm": {"bias": x}}, 0.5))
+    found = flatten_tree(optim.share_rates({"encoder": encoder, "mlm": {"bias": x}}, 0.5))
     assert [*found.values()] == [0.0625, 0.5, 0.0625, 1.0]
 
 

@@ -16,7 +16,7 @@ import pytest
 from bert_jax.config import knobs, load_file, resolve
 from bert_jax.masking import rates
 from bert_jax.objectives.base import cross_entropy
-from bert_jax.system.trees import flat
+from bert_jax.system.trees import flatten_tree
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import texts, toy
 from tests.updates import advance, build_program, make_batches
@@ -129,7 +129,9 @@ def test_learning_rate_and_decay_act_as_they_say():
     jax.tree.map(np.testing.assert_array_equal, fresh["params"], still["params"])
     _, plain = advance(make_config(optim__weight_decay=0), data, devices=1)
     _, decayed = advance(make_config(optim__weight_decay=0.5), data, devices=1)
-    old, one, other = (flat(state["params"]["encoder"]) for state in (fresh, plain, decayed))
+    old, one, other = (
+        flatten_tree(state["params"]["encoder"]) for state in (fresh, plain, decayed)
+    )
     kernel, bias = "layer_0/mlp/up/kernel", "layer_0/mlp/up/bias"
     expected = 1e-3 * 0.5 * old[kernel]
     np.testing.assert_allclose(one[kernel] - other[kernel], expected, atol=1e-7)

@@ -105,11 +105,11 @@ def start(trained: Path, base: Path, **changes: Any) -> tuple[dict, dict, dict]:
     """Return a fresh run's parameters, those it starts with, and those of the trained run."""
     config = configure(base, init_from=str(trained), **changes)
     place = config.tokenizer.path or trained / "tokenizer"
-    tokenizer = tokenizers.load(Path(place))
+    tokenizer = tokenizers.load_tokenizer(Path(place))
     fresh = jax.device_put(toy.init(config, 5, tokenizer.size))
     found = initial.start_from(config, fresh, tokenizer)
     old = runs.open_run(str(trained)).params
-    return trees.flat(fresh), trees.flat(found), trees.flat(old)
+    return trees.flatten_tree(fresh), trees.flatten_tree(found), trees.flatten_tree(old)
 
 
 def test_start_takes_the_parameters_of_a_run(base, trained):

@@ -75,7 +75,7 @@ def test_truncate_keeps_the_lines_up_to_the_step(tmp_path_factory, steps, step, 
     torn = json.dumps({"step": 0, "time": 99})[:cut][:-1].encode()
     torn += noise.replace(b"\n", b"").replace(b"\r", b"")
     path.write_bytes("".join(line + "\n" for line in whole).encode() + torn)
-    writer.truncate(path, step)
+    writer.truncate_metrics(path, step)
     expected = [line for line, s in zip(whole, steps, strict=True) if s <= step]
     assert [json.dumps(json.loads(line)) for line in path.read_text().splitlines()] == expected
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from bert_jax import cli
 from bert_jax.interop import runs
-from bert_jax.predictors.base import Model, Row
+from bert_jax.predictors.base import AskedModel, Line
 from bert_jax.predictors.options import Options
 from bert_jax.views import PAGES
 
@@ -33,8 +33,8 @@ def make_page(
 ) -> str:
     """Make a page of texts, as `inspect` makes it."""
     kind, make = PAGES[name]
-    rows = [Row(number, dict(one)) for number, one in enumerate(fields, 1)]
-    return make(kind(Model(run, Options(long=long))), rows, **flags)
+    rows = [Line(number, dict(one)) for number, one in enumerate(fields, 1)]
+    return make(kind(AskedModel(run, Options(long=long))), rows, **flags)
 
 
 def read_data(page: str) -> dict[str, Any]:

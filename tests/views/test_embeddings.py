@@ -14,7 +14,7 @@ from matplotlib import image
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model, OfText, Row
+from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
 from bert_jax.views.tables import write_tables
@@ -32,8 +32,8 @@ def run() -> runs.TrainedModel:
 
 
 def make_points(run: runs.TrainedModel, texts: list[str], words: bool = False) -> vectors.Points:
-    rows = [Row(i, {"text": text}) for i, text in enumerate(texts, 1)]
-    return vectors.make_points(OfText(Model(run, Options())), rows, words)
+    rows = [Line(i, {"text": text}) for i, text in enumerate(texts, 1)]
+    return vectors.make_points(OfText(AskedModel(run, Options())), rows, words)
 
 
 def make(run: runs.TrainedModel, texts: list[str], **options) -> str:
@@ -45,7 +45,7 @@ def make(run: runs.TrainedModel, texts: list[str], **options) -> str:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_last_layer_is_what_predict_embed_writes(run, pooling):
-    theirs = list(stream.predict(Model(run, Options(pooling=pooling)), "embed", TEXTS))
+    theirs = list(stream.predict(AskedModel(run, Options(pooling=pooling)), "embed", TEXTS))
     points = make_points(run, TEXTS)
     mine = points.vectors[-1, points.poolings.index(pooling)]
     np.testing.assert_allclose(mine, [row["embedding"] for row in theirs], atol=2e-6)
@@ -144,7 +144,7 @@ def test_words_are_told_apart_by_their_texts(run):
 
 
 def test_labels_of_json_lines_are_on_the_page(run):
-    reader = Labelled(Model(run, Options()))
+    reader = Labelled(AskedModel(run, Options()))
     lines = ['{"text": "the cat", "label": "x"}', '{"text": "a dog", "label": 3}', "mat"]
     read = [reader.read(n, line) for n, line in enumerate(lines, 1)]
     assert read_data(embeddings.make_embeddings_page(reader, read))["labels"] == ["x", "3", None]

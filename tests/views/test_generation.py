@@ -10,7 +10,7 @@ import pytest
 
 from bert_jax.interop import runs
 from bert_jax.predictors import stream
-from bert_jax.predictors.base import Model
+from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
 from tests.views.making import make_page, open_golden, read_data, run_inspect
 
@@ -30,7 +30,7 @@ def make(run: runs.TrainedModel, texts: list[str], **settings: Any) -> str:
 def test_page_and_its_tables_have_what_predict_writes(golden):
     drawn = make(golden, TEXTS, **DRAWN)
     texts = read_data(drawn)["texts"]
-    model = Model(golden, Options(**DRAWN, show_steps=True))
+    model = AskedModel(golden, Options(**DRAWN, show_steps=True))
     for row, text in zip(stream.predict(model, "generate", TEXTS), texts, strict=True):
         assert (text["final"], text["tokens"]) == (row["text"], row["tokens"])
         for ours, theirs in zip(text["steps"], row["steps"], strict=True):

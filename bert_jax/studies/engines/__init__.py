@@ -21,12 +21,12 @@ TABLE: dict[str, Callable[..., Engine]] = {
 }
 
 
-def check(name: str) -> None:
+def check_engine(name: str) -> None:
     """Refuse an unknown engine."""
     need(name in TABLE, f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
 
 
-def make(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> Engine:
+def make_engine(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> Engine:
     """Make an engine by its name.
 
     Args:
@@ -35,5 +35,5 @@ def make(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -
       jobs: groups to run at the same time; 0: as many as suit the engine.
       options: settings of the engine, from `--engine-option`.
     """
-    check(name)
+    check_engine(name)
     return TABLE[name](place, jobs, options)

@@ -32,7 +32,7 @@ class Ray:
     processes = 1
 
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
-        self._ray = ray = extras.need("ray", "ray", "engine ray")
+        self._ray = ray = extras.need_extra("ray", "ray", "engine ray")
         self._place = place
         settings = dict(options)
         address = settings.pop("address", None)

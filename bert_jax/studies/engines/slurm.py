@@ -82,7 +82,7 @@ class Slurm:
     most = sys.maxsize
 
     def __init__(self, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> None:
-        submitit = extras.need("submitit", "slurm", "engine slurm")
+        submitit = extras.need_extra("submitit", "slurm", "engine slurm")
         self._submitit = submitit
         self._place = place
         parameters = {name: _read_value(text) for name, text in options.items()}

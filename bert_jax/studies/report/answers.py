@@ -74,7 +74,7 @@ def _tabulate_grid(heat: Heat) -> str:
     rows = [[f"{heat.y} by {heat.x}", *heat.columns]]
     for label, values in zip(heat.rows, heat.values, strict=True):
         rows.append([label, *(format_number(value, heat.percent) for value in values)])
-    return text_table.table(rows)
+    return text_table.format_table(rows)
 
 
 def find_leader(

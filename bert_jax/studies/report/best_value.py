@@ -20,7 +20,7 @@ from bert_jax.studies.report.collect import Axis
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large, name_file
-from bert_jax.studies.scaling import Estimate, Fitted, Optimum, Run
+from bert_jax.studies.scaling import Estimate, Fitted, Optimum, ScaledRun
 from bert_jax.studies.spec import BUDGET
 
 KINDS = {"steps": "steps", "tokens": "tokens", "predictions": "predictions", "flops": "FLOPs"}
@@ -177,7 +177,7 @@ def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     return found
 
 
-def _fit_runs(costs: Mapping[Run, float], read_between: bool) -> Fitted:
+def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
     """Fit the runs of sizes and budgets with enough values."""
     tried: dict[tuple[float, float], set[float]] = {}
     for run in costs:
@@ -188,12 +188,14 @@ def _fit_runs(costs: Mapping[Run, float], read_between: bool) -> Fitted:
     return scaling.fit(runs)
 
 
-def _find_runs(view: View, axis: Axis, metric: str) -> tuple[dict[Run, float], dict[float, str]]:
+def _find_runs(
+    view: View, axis: Axis, metric: str
+) -> tuple[dict[ScaledRun, float], dict[float, str]]:
     """Find the runs with their FLOPs, and the names of the sizes.
 
     There are none if sizes are alike and something else is not.
     """
-    costs: dict[Run, float] = {}
+    costs: dict[ScaledRun, float] = {}
     names: dict[float, str] = {}
     amount = (view.study.get("budget") or {}).get("amount") or 1
     for result in view.results:
@@ -207,7 +209,7 @@ def _find_runs(view: View, axis: Axis, metric: str) -> tuple[dict[Run, float], d
         values = result.entry.values
         budget = values.get(BUDGET) or (amount if isinstance(amount, (int, float)) else amount[0])
         value = float(values[axis.name] or 0)
-        run = Run(float(size), float(budget), value, result.entry.seed, loss)
+        run = ScaledRun(float(size), float(budget), value, result.entry.seed, loss)
         costs[run] = result.spent("flops")
     return costs, names
 

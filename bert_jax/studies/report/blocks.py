@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from bert_jax.reporting import page
 from bert_jax.reporting.figures import Figure
-from bert_jax.reporting.svg import draw
+from bert_jax.reporting.svg import draw_svg
 
 
 class Bold(str):
@@ -187,7 +187,7 @@ def _render_part(block: Block, depth: int, shown: set[str]) -> str:
         case Table():
             return _render_table(block)
         case Figures(figures):
-            drawn = [draw(figure) for name, figure in figures.items() if name not in shown]
+            drawn = [draw_svg(figure) for name, figure in figures.items() if name not in shown]
             shown.update(figures)
             return page.wrap_body("".join(drawn), "charts")
         case Html(html):

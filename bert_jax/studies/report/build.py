@@ -16,14 +16,14 @@ from bert_jax.studies import files, results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import answers
 from bert_jax.studies.report.blocks import find_figures, render_html, render_markdown
-from bert_jax.studies.report.document import compose
+from bert_jax.studies.report.document import compose_report
 from bert_jax.studies.report.result_tables import write_differences
 from bert_jax.studies.report.view import View
 
 STYLE = read_asset(__file__, ".css")
 
 
-def write(place: StudyFolder) -> str:
+def write_report(place: StudyFolder) -> str:
     """Write a study's figures, tables, summary.md and, last, report.html; return what to print.
 
     In a folder of tables without cells, the figure of the answer is drawn, and those that lie there
@@ -31,7 +31,7 @@ def write(place: StudyFolder) -> str:
     """
     view = View(place, place.read_study(), results.read_results(place))
     found = answers.compute_findings(view)
-    blocks = compose(view, found)
+    blocks = compose_report(view, found)
     drawn = find_figures(blocks)
     folder, names = place.figures, set(drawn)
     kinds: Collection[str] = figure_files.KINDS

@@ -42,7 +42,7 @@ from bert_jax.system.durations import duration
 METHODS = "docs/statistics.md"
 
 
-def compose(view: View, found: Findings) -> list[Block]:
+def compose_report(view: View, found: Findings) -> list[Block]:
     """Compose the report of a study in its present state."""
     compared = [
         Comparison(view, spec, gaps)

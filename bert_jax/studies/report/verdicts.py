@@ -18,7 +18,7 @@ from bert_jax.studies.report.blocks import Block, Bullets, Paragraph, Section
 from bert_jax.studies.report.collect import name_place
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.published import CLAIMS
-from bert_jax.studies.report.view import View, find_labels
+from bert_jax.studies.report.view import View, find_point_labels
 from bert_jax.studies.report.wording import format_amount, format_interval, join_names
 from bert_jax.studies.spec import Claimed
 
@@ -79,11 +79,11 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
     families = {}
     for family in view.families(claimed.axis):
         if {claimed.point, claimed.baseline} <= family.runs.keys():
-            labels = find_labels(family)
+            labels = find_point_labels(family)
             families[tuple(labels[axis.name] for axis in view.axes)] = family
     asked = (claimed.baseline, claimed.metric, view.family_count)
     for family in families.values():
-        labels = dict(find_labels(family))
+        labels = dict(find_point_labels(family))
         if claimed.more_at is None:
             compared = compare.compare_families(view.place, [family], *asked)
         else:
@@ -91,7 +91,7 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
             there = [
                 other
                 for other in families.values()
-                if find_labels(other) | {claimed.axis: ""}
+                if find_point_labels(other) | {claimed.axis: ""}
                 == labels | {axis: elsewhere, claimed.axis: ""}
             ]
             if labels[axis] != point or not there:

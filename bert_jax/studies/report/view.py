@@ -91,7 +91,7 @@ class View:
             divided: dict[str, list[Family]] = {}
             for name, families in panels.items():
                 for family in families:
-                    point = other.qualify(find_labels(family)[other.name])
+                    point = other.qualify(find_point_labels(family)[other.name])
                     part = f"{name}, {point}" if name else point
                     divided.setdefault(part, []).append(family)
             panels = divided
@@ -113,7 +113,7 @@ class View:
         return is_share(metric) and all(within)
 
 
-def find_labels(family: Family) -> dict[str, str]:
+def find_point_labels(family: Family) -> dict[str, str]:
     """Find the labels of the first run of a family."""
     return next(iter(family.runs.values()))[0].entry.labels
 
