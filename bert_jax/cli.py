@@ -308,10 +308,11 @@ def for_people(form: str) -> bool:
 def option_flags(
     parser: Parser, fields: Iterable[Field], renamed: Mapping[str, str] | None = None
 ) -> None:
-    """Add the flag of each field that `arguments.option` declared; left out where it is not given.
+    """Add a flag for each field that `arguments.option` declared.
 
-    A flag that some parts of a command have is added to these, under the help it has there. With
-    `renamed` it is added to these parts only, under other names.
+    A flag that is not given sets no attribute. A field may have a help text for each part of the
+    command; then only these parts have the flag. `renamed` maps the parts of the fields to parts of
+    this command, and other parts are left out.
     """
     for field in fields:
         does = field.metadata["does"]

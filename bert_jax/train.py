@@ -1,6 +1,6 @@
 """`bert-jax train`: prepare if needed, train, evaluate; the same command resumes.
 
-`main` reads the command line, `run` checks the config, and `train` is THE loop: pre-training,
+`main` reads the command line, `run` checks the config, and `train` is the one loop: pre-training,
 fine-tuning and the runs of a study all go through it. Its lines mostly call two objects:
 
 - `Runs` (training/runs.py): the runs that train together, each with a workdir of its own. They
@@ -104,13 +104,13 @@ def train(
     command: Sequence[str] = (),
     on_diverged: Callable[[Path, DivergedError], None] = lambda workdir, error: None,
 ) -> bool:
-    """Train runs in one program to their last step, from the last one that all of them have saved.
+    """Train all jobs in one compiled program; resume from the last step that every job has saved.
 
     Args:
-      jobs: a config and a workdir for each run; the configs differ in step inputs alone, the
-        numbers an update takes (`batch.StepInputs`).
-      slots: prediction slots of a row (`batch.py`), where other runs of the same study need more;
-        0: as many as these runs need.
+      jobs: a config and a workdir for each run. The configs differ only in step inputs, which are
+        the traced numbers of an update (`batch.StepInputs`).
+      slots: the least number of prediction slots of a row (`batch.py`), because other runs of the
+        study need so many. 0 is as many as these runs need.
       allow_change: knobs that may differ from those of an earlier attempt.
       command: the command line, to be recorded in environment.json.
       on_diverged: called with the workdir and the error of a run that diverged; its folder stays as

@@ -1,4 +1,4 @@
-"""Checkpoints are read: verified first, the parameters with or without the other arrays."""
+"""Read checkpoints: verify files first, then read the parameters alone or the whole state."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
 def read_state(
     folder: Path, like: dict[str, PyTree], step: int | None = None
 ) -> tuple[dict[str, PyTree], Meta, int] | None:
-    """Read the newest sound state, or the state of `step`, placed as in `like`; meta and step.
+    """Read the newest sound state, or the state of `step`, placed as in `like`.
 
-    None means that there is no step.
+    Returns (state, meta, step), or None if there is no step.
     """
     chosen = choose_together(folder, step)
     if chosen is None:

@@ -1,4 +1,4 @@
-"""Checkpoints are saved: Orbax writes them in the background and deletes what is not kept.
+"""Save checkpoints: Orbax writes them in the background and deletes those that are not kept.
 
 Orbax writes a step into a temporary folder and renames it last. The manifest is written just before
 that, so every folder with the name of a step is whole, whenever the process is killed.
@@ -176,7 +176,7 @@ class Manager(ocp.CheckpointManager):
     """
 
     def reached_preemption(self, step: int) -> bool:
-        """Tell Orbax that there is none."""
+        """Tell Orbax that no preemption has come."""
         return False
 
 

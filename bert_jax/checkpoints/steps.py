@@ -133,10 +133,10 @@ def list_metrics(run: Path) -> list[tuple[int, float | None]]:
 def choose_step(
     folder: Path, step: int | None, groups: tuple[str, ...], best_first: bool = False
 ) -> int | None:
-    """Choose the newest sound step, the best, or `step`; verify the groups of files only.
+    """Choose the newest sound step, the best sound step, or `step`; verify only these groups.
 
-    A damaged step costs a warning, and the next one is tried. None means that there is no step; it
-    is an error if all steps, or `step`, are damaged.
+    If a step is damaged, a warning is logged and the next step is tried. If all steps are damaged,
+    or `step` is, that is an error. None means that there is no step.
     """
     folder = folder.absolute()
     candidates = list_steps(folder)[::-1]

@@ -113,10 +113,10 @@ def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]
 
 
 def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Set knobs by path; reset the knobs that they replace, unless those are set here too.
+    """Set knobs by path; reset the knobs that they replace, unless `values` sets those too.
 
     Returns:
-      The settings of a pair objective that `pairs` takes away, by path: they are reset.
+      The former values, by path, of knobs that are reset because `pairs` excludes their objective.
     """
     for path, value in values.items():
         section = path.rpartition(".")[0]
@@ -129,7 +129,7 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
 
 
 def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Reset and return what the tree has for pair objectives other than `pairs`."""
+    """Reset knobs of pair objectives other than `pairs`; return their values before, by path."""
     before = flatten(plain(tree))
     others = {"nsp", "sop"} - {values["pairs"]}
     without = [f"objectives.{name}.weight" for name in sorted(others)]
@@ -242,7 +242,10 @@ def differences(
 
 @functools.cache
 def usual() -> dict[str, Any]:
-    """Return the values that names of runs leave out, so that a knob added later renames none."""
+    """Return the usual value of each knob by path, which the name of a run leaves out.
+
+    So a knob that is added later does not rename the runs that have its usual value.
+    """
     options = {  # of the objectives that the default config does not have
         f"objectives.{name}.{field.name}": field.default
         for name in OBJECTIVES

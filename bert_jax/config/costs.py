@@ -70,7 +70,7 @@ def count_flops(
 def count_pairs(model: knobs.Model, sizes: np.ndarray, causal: float = 0.0) -> float:
     """Count the pairs that may attend in examples of these sizes, on average over layers.
 
-    A share of the examples is `causal` in a model that is not.
+    `causal` is the share of examples that a bidirectional model reads from left to right.
     """
     layers = model.shape[0]
     n, window = sizes.astype(np.float64), model.window

@@ -60,7 +60,7 @@ _target: tuple[str, Sequence[Any]] | None = None  # of trace_for; else what this
 
 
 def find_kind() -> str:
-    """Return the kind of the devices that code is traced for: a key of TABLE, or another."""
+    """Return the kind of the devices that code is traced for; TABLE may have no row for it."""
     if _target:
         return _target[0]
     kind = jax.default_backend()

@@ -1,4 +1,4 @@
-"""Running a user's Python file, such as a config or a study: its errors are reported as its own."""
+"""Running a user's Python file, such as a config or a study: errors name the file and line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Run `get_config(arg)` of `FILE.py[:arg]` or of a name; `beside=__file__`: from that file."""
+    """Run `get_config(arg)` of `FILE.py[:arg]` or of a shipped config's name.
+
+    With `beside=__file__` the path is relative to the folder of that file.
+    """
     path, _, arg = spec.partition(":")
     file = Path(beside).parent / path if beside else shipped.find_config(path)
     if not beside and file != Path(path):

@@ -115,7 +115,7 @@ def read_section(section: Any) -> dict[str, Knob]:
 
 @functools.cache
 def list_sections() -> Mapping[str, type]:
-    """Return the dataclass of each section of a config; of named entries, that of one entry."""
+    """Return the dataclass of each section of a config, or of one entry if entries have names."""
     fields = read_section(Config)
     kinds = {name: ENTRIES.get(name, one.kind) for name, one in fields.items()}
     return {n: k for n, k in kinds.items() if isinstance(k, type) and dataclasses.is_dataclass(k)}

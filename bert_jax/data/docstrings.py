@@ -79,7 +79,7 @@ def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
 
 
 def _find_docstrings(module: ast.Module) -> Iterator[str]:
-    """Yield docstrings in source order, with those that numpy gives to its C code."""
+    """Yield docstrings in source order, calls of numpy's `add_newdoc` for C code included."""
     waiting: list[ast.AST] = [module]
     while waiting:
         match node := waiting.pop():

@@ -149,10 +149,10 @@ def _convert_rows(
 
 
 def _drop_misplaced(examples: list[Example], split: str, log: Log) -> list[Example]:
-    """Leave questions whose answers are not where their file says out of training.
+    """Drop training questions that have no answer at the place that the file states.
 
-    google's reader does so too. In other splits they are scored, which takes only the answer's
-    text.
+    google's reader does so too. Other splits keep such questions, because scoring compares only
+    texts.
     """
     lost = [one for one in examples if one.label and all(a.problem for a in one.label)]
     if not lost:
@@ -199,7 +199,7 @@ class _Reader:
                 raise ConfigError(f"task.values[{number}] = {value!r} {means}", "rename labels")
 
     def has_label(self, row: TableRow) -> bool:
-        """Tell whether a row has a label, and not what stands for none in test splits."""
+        """Tell whether a row has a label, and not a placeholder such as -1, as test splits have."""
         value = row.fields.get(pick_column(self.task.label, row.fields) or "")
         if isinstance(value, dict):  # answers
             value = value.get("text")

@@ -68,7 +68,7 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
 
 
 def _kind_of(path: Path) -> str | None:
-    """Return how a file is read, by its name; None if it is not."""
+    """Return the kind of a file by the ending of its name; None if no source reads such a file."""
     name = path.name.lower()
     for packed in PACKED:
         name = name.removesuffix(packed)

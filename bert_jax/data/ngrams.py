@@ -61,8 +61,8 @@ def longest(
 ) -> np.ndarray:
     """Return the words of the longest collocation that begins at each word: int32 [W].
 
-    A word at which none begins has 1. `tokens` [T] are those of texts one after the other, without
-    special tokens; words begin at `starts` [T] and texts at `first` [T].
+    If no collocation begins at a word, its number is 1. `tokens` [T] has texts one after the other,
+    without special tokens. Words begin at `starts` [T], and texts at `first` [T].
     """
     begins = np.flatnonzero(starts)
     words = word_hashes(tokens, begins)

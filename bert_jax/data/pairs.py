@@ -129,7 +129,7 @@ def _draw_pairs(
     least = 1 if random_b else 2
 
     def reach(sentence: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Return one past the sentence at which text from `sentence` on reaches so many tokens."""
+        """Return the end of the shortest text from `sentence` on with at least `tokens` tokens."""
         return np.searchsorted(ends, starts[sentence] + tokens) + 1
 
     rounds = []

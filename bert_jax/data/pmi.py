@@ -104,7 +104,10 @@ class Search:
         return Block(word_hashes(tokens, begins), np.cumsum(edge))
 
     def _count(self, n: int) -> None:
-        """Count the frequent n-grams; only those whose parts of n - 1 words are frequent can be."""
+        """Count the frequent n-grams.
+
+        An n-gram is counted only if both of its parts of n - 1 words are frequent.
+        """
         total = 0
         frequent = [np.zeros(0, np.uint64)]
         counts = [np.zeros(0, np.int64)]

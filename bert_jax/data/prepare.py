@@ -257,7 +257,7 @@ def _hold_out(digests: np.ndarray, fraction: float) -> np.ndarray:
 
 
 def _check_text(settings: knobs.Corpus, facts: dict[str, Any], sides: np.ndarray) -> None:
-    """Refuse a corpus without documents, and one of which a model would learn U+FFFD."""
+    """Refuse a corpus without documents, and a corpus with many lines that are not UTF-8."""
     if (sides == DROPPED).all():
         name = f"{settings.source} {settings.path}".rstrip()
         hint = f"check config.corpus.path; read: {facts['empty']} empty documents"

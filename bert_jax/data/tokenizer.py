@@ -7,8 +7,8 @@ tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
 The library cuts texts into pieces. This module adds which ids have the five roles of `Special`,
 which pieces continue a word, a digest of the vocabulary, and readable text.
 
-Read are a tokenizer.json, a vocab.txt (WordPiece), and a vocab.json with its merges.txt (byte-level
-BPE). A tokenizer_config.json beside them names the special tokens.
+`load` reads a tokenizer.json, a vocab.txt (WordPiece), or a vocab.json with its merges.txt
+(byte-level BPE). A tokenizer_config.json next to them names the special tokens.
 """
 
 from __future__ import annotations

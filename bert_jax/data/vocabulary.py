@@ -1,4 +1,4 @@
-"""Train a vocabulary that depends on the texts alone: not on their order, threads or process."""
+"""Train a vocabulary that depends only on the texts, not on their order, threads or process."""
 
 from __future__ import annotations
 

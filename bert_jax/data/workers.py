@@ -57,7 +57,7 @@ def run_calls(
 
 @contextlib.contextmanager
 def _hiding_main() -> Iterator[None]:
-    """Let new processes see an empty main module: they would import it, and with it jax."""
+    """Show new processes an empty main module, because they would import the real one and jax."""
     main = sys.modules["__main__"]
     environment = dict(os.environ)
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -71,7 +71,7 @@ def _hiding_main() -> Iterator[None]:
 
 
 def _begin(parent: int) -> None:
-    """Prepare a worker: it ends with its parent, which alone hears Ctrl-C and owns the output."""
+    """Prepare a worker: it ends with its parent; only the parent handles Ctrl-C and prints."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()

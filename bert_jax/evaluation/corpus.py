@@ -71,8 +71,8 @@ class Evaluator:
     def _frequencies(self, prepared: Prepared) -> np.ndarray:
         """Return how often each token is a target in training [V].
 
-        Text has no [SEP]. Where it is a target too, its frequency beside text is taken from the
-        first held-out examples.
+        Counts of the training text have no [SEP]. If [SEP] is a target too, its frequency per token
+        is measured on the first held-out examples.
         """
         counts = prepared.unigrams
         objective = self.config.objectives.get("causal_lm")
@@ -104,7 +104,7 @@ class Evaluator:
     def draws(self, count: int) -> list[StepInputs]:
         """Return inputs under which an example is masked at `count` rates, spread from 0 to 1.
 
-        Each has masks of its own; their rates have the same distance from one to the next.
+        The inputs differ in their masks. Their draws u for an example lie 1 / count apart.
         """
         drawn = drawn_quotas.make_drawn(self.config.masking, self.config.sequence_length, 1.0)
         # On the devices, or the weights of the bound would cross to them with every batch.
@@ -146,8 +146,8 @@ class Evaluator:
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Return the metrics of the whole split, and METRIC.sum and METRIC.count of its examples.
 
-        These arrays are float64 [N], in the examples' order, and added over several masks. Beside
-        them stands a digest of all that decides what a model reads and what it has to predict.
+        The arrays are float64 [N] in the order of the examples, and are added over several masks. A
+        further array is a digest of the examples and of the settings that mask them.
         """
         totals = Totals()
         parts: dict[str, list[np.ndarray]] = collections.defaultdict(list)
@@ -212,9 +212,10 @@ class Evaluator:
 
 
 def both(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[str, Any]:
-    """Join the metrics of a hybrid model, read in two ways; the second has a unigram of its own.
+    """Join the metrics of a hybrid model as a masked and as a causal model.
 
-    Arrays by example keep the digest of the masked examples.
+    The causal unigram baseline gets the prefix `causal_lm_`. If both have a key, such as the digest
+    of the examples, the value of the masked model stays.
     """
     renamed = {f"causal_lm_{k}" if k.startswith("unigram") else k: v for k, v in causal.items()}
     return {**renamed, **masked}

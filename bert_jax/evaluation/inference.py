@@ -63,9 +63,9 @@ def by_shape(
 ) -> list[Planned]:
     """Plan batches of rows that share one rounded length, the longest first.
 
-    This suits many short rows, such as sentences of some ten tokens: each length has a batch size
-    of its own, as many rows as hold so many tokens. The size is rounded up to what the devices of
-    `mesh` can share.
+    This suits many short rows, such as sentences of some ten tokens. By default a length has a
+    batch size of `tokens` divided by the length, or less if it has few rows. Every batch size is
+    rounded up to a multiple of the devices that split the rows.
     """
     longest = int(lengths.max(initial=0))
     shapes = np.array([round_length(n, FINEST) for n in range(longest + 1)])[lengths]

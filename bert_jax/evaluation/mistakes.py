@@ -1,4 +1,4 @@
-"""What a fine-tuned model gets wrong: how often each class is taken for which, and worst mistakes.
+"""What a fine-tuned model gets wrong: the confusions of its classes, and its worst mistakes.
 
 An evaluation of a task leaves one row of this in samples.jsonl. Long texts are cut, so that the row
 is small whatever the data. What is counted by kind of task:

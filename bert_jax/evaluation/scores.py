@@ -45,8 +45,8 @@ def score(
 ) -> dict[str, float]:
     """Score predictions of `answers.decode_outputs`; leave out examples without a label.
 
-    The metrics are those of `knobs.METRICS[kind]` that apply to the task, and of these the ones in
-    `task.metrics`, if it names any.
+    The metrics are `knobs.METRICS[kind]`, as far as they apply to the task. If `task.metrics`
+    names some, only these are returned.
     """
     pairs = zip(examples, predictions, strict=True)
     labelled = [(example, output) for example, output in pairs if example.label is not None]

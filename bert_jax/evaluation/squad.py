@@ -44,15 +44,15 @@ def evaluate_squad(
     """Score predicted texts by SQuAD's rules.
 
     Args:
-      answers: right texts of each question; none means that it has no answer.
+      answers: right texts of each question; an empty list means that it has no answer.
       predictions: a text for each question; an empty one means no answer.
       doubts: for each question, a number that rises with the evidence for no answer.
       kept: the text for each question where a threshold allows an answer; default: predictions.
 
     Returns:
-      exact and f1; with doubts also those of the questions with and without an answer, and the best
-      scores that a threshold on the doubts would give: best_exact, best_f1 and their thresholds. No
-      answer is given where the doubt is greater than the threshold.
+      exact and f1. With doubts also exact and f1 of the questions with and without an answer, and
+      the best scores that a threshold on the doubts would give: best_exact, best_f1 and their
+      thresholds. A doubt above the threshold means no answer.
     """
     golds = [[text for text in texts if normalize(text)] or [""] for texts in answers]
     has_answer = np.array([bool(texts) for texts in answers], bool)  # [N]

@@ -90,7 +90,10 @@ def _check_fit(
 
 
 def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) -> Flat:
-    """Leave out heads over other classes: with as many classes they would fit and be wrong."""
+    """Leave out heads whose classes differ from ours by name.
+
+    With equally many classes such a head would fit, and its outputs would mean other classes.
+    """
     for head in ours.objectives.keys() & theirs.objectives.keys():
         labels = theirs.objectives[head].labels
         if ours.objectives[head].labels != labels and not all(map(UNNAMED.fullmatch, labels)):

@@ -32,7 +32,7 @@ MOST = 6  # names in a message
 
 
 class Part(NamedTuple):
-    """A module there that holds several of ours, and which of them is meant."""
+    """A module of theirs that fuses several of our modules, and the part that is one of ours."""
 
     module: str
     part: int = 0  # the matrix and the bias are cut along their outputs

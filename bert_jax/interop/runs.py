@@ -109,7 +109,7 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
 
 
 def read_description(path: str) -> tuple[knobs.Config, Path]:
-    """Read a model's config and tokenizer path; of a run of ours without parameters or devices."""
+    """Read a model's config and tokenizer path; a run of ours is not opened for that."""
     folder = Path(path)
     if is_step(folder):
         folder = folder.parent.parent
@@ -186,7 +186,7 @@ def _check_tokenizer(
     vocabulary: tokenizers.Tokenizer,
     tokenizer_path: Path,
 ) -> None:
-    """Refuse a tokenizer that is not the model's, as far as the model says what its own is."""
+    """Refuse a tokenizer that contradicts what the model's files say of the tokenizer."""
     if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer {path} was exported with", SPOILED

@@ -49,7 +49,7 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_length(
     folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length"
 ) -> int | None:
-    """Read the most tokens of a text; None if it states none, or one beyond all models."""
+    """Read the most tokens of a text; None if no limit is stated, or a limit beyond all models."""
     stated = _read_if_there(folder / name).get(key)
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
 

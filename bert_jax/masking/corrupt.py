@@ -268,7 +268,8 @@ def _count_all_views(
 ) -> jax.Array:
     """Count the tokens that all views of the examples select together, in their last views.
 
-    They are counted apart from the slices: the ledger tells by them if the slices are disjoint.
+    The count does not use the slices of the views, so that the ledger can check that these are
+    disjoint.
     """
     high = jnp.minimum(asked.selected, available)
     together = selection.select_slice(units, jnp.zeros_like(high), high).taken
@@ -279,7 +280,11 @@ def _count_all_views(
 def _count_by_decile(
     drawn: Drawn, asked: Asked, lengths: jax.Array, selected: jax.Array, available: jax.Array
 ) -> Metrics:
-    """Count for each tenth of u the tokens selected of all, and the tokens asked of the mean."""
+    """Count tokens for each tenth of u, as two pairs of ledger sums.
+
+    `masked_decile_N` is (selected, available tokens), and `asked_decile_N` is (quotas, the mean
+    quotas that the distribution gives).
+    """
     assert asked.u is not None
     decile = (asked.u // jnp.uint32(-(-(2**32) // DECILES))).astype(jnp.int32)  # [B, S]
     expected = drawn.expected[decile, lengths]

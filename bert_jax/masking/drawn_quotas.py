@@ -23,7 +23,7 @@ _PER_DECILE = 2048  # draws by which a decile's counts are computed
 
 
 class Drawn(NamedTuple):
-    """A law as the program takes it: traced, so that runs of different laws share a program."""
+    """The tables of a law of rates, traced so that runs of different laws share a program."""
 
     rates: Any  # float32 [CELLS, 3], the rate where a cell begins, in two parts; its rise
     expected: Any  # float32 [DECILES, L + 1], mean quota of an example, by its length
@@ -54,7 +54,7 @@ def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
     """Return tokens times rate in two parts, float32; the first part has no rounding error.
 
     `cells` are rows of `Drawn.rates`, and `within` is the place of an example in its cell, from 0
-    to 1. It serves numpy and jax: what the ledger expects is rounded as what the program selects.
+    to 1. numpy and jax both call it, so that the ledger and the program round in the same way.
     """
     high, low, rise = (cells[..., part] for part in range(3))
     return tokens * high, tokens * low + tokens * (within * rise)
@@ -149,5 +149,5 @@ def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> n
 
 
 def covers_quotas(settings: knobs.Masking, length: int) -> bool:
-    """Tell whether every quota from 1 to `length` occurs; then all of fewer tokens occur too."""
+    """Tell whether every quota from 1 to `length` occurs; if so, shorter texts have all theirs."""
     return settings.draw != "fixed" and bool((_find_chances(settings, length) > 0).all())

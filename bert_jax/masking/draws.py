@@ -47,7 +47,7 @@ def spread_evenly(
     """Return the number u by which an example draws its rate, times 2**32, uint32 [B, S].
 
     The u of consecutive examples of an epoch lie `spread` apart, so every window of the stream has
-    nearly its share of each rate. Another draw has another `spread` and another `which`.
+    nearly its share of each rate. A second, independent draw needs another `spread` and `which`.
     """
     shifts = jax.vmap(jax.vmap(lambda copy: draw_shift(seed, copy, which)))(batch["copies"])
     return batch["places"].astype(jnp.uint32) * jnp.uint32(spread) + shifts

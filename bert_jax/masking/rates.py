@@ -53,7 +53,7 @@ def law_table(settings: knobs.Masking) -> np.ndarray:
 
 
 class Course(NamedTuple):
-    """How a rate goes from the begin to the end of a phase, as a function of the share done."""
+    """The shape in which a rate changes during a phase, by the share of the phase that is done."""
 
     at: Callable[[float], float]  # from 0 (the rate before) to 1 (the rate of the phase)
     mean: Callable[[float], float]  # of `at`, from 0 to this share

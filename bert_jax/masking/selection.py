@@ -100,9 +100,9 @@ def select_skipping(units: Units, quota: jax.Array, among: jax.Array) -> Selecti
 
     The original does this with words, in a loop over the row: at a quota of 3, units of sizes 2 3 1
     give the first and the third. Here all units are tried at once, and units that can never fit are
-    struck out, until the rest fits. Before the first unit that overflows all is right, and no later
-    unit finds more room than it did. The room at that point falls with every round. So there are at
-    most as many rounds as the largest unit present has tokens: two if all units are tokens.
+    struck out, until the rest fits. All units before the first overflow are decided correctly, and
+    no later unit finds more room. That room falls with every round. So there are at most as many
+    rounds as the largest unit present has tokens: two if all units are tokens.
     """
     quota = jnp.minimum(quota, _reduce(jnp.sum, jnp.where(among, units.size, 0), units, 0))
 

@@ -142,7 +142,7 @@ TABLE: Mapping[str, Attend] = {
 
 
 def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = False) -> str:
-    """Choose the backend of a forward pass over rows of a length; `capture` shows attention.
+    """Choose the backend of a forward pass over rows of a length; `capture` returns attention.
 
     auto is the backend that this kind of device prefers, or einsum if that backend cannot do what
     the pass asks for. A named backend is binding only in training: a model trained with it must
@@ -177,7 +177,7 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
 
 
 def settle_for_vmap(cfg: Model) -> Model:
-    """Return the model settings of runs that train under one vmap, which cudnn cannot.
+    """Return the model settings of runs that train under one vmap: never the backend cudnn.
 
     jax 0.10 gives cudnn the rows of all runs and, silently, the mask of one run.
     """

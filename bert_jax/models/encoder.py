@@ -122,8 +122,8 @@ class Attention(nn.Module):
     def join_past(self, key: Array, value: Array) -> tuple[Array, Array]:
         """Return the keys and values with those of earlier tokens before them.
 
-        A causal model that continues a text need not read it again. It keeps what it computed of
-        its tokens in the collection `kept`, and is given that back as the collection `past`.
+        So a causal model that continues a text need not read it again. It sows keys and values in
+        the collection `kept`. The next call reads them from the collection `past`.
         """
         self.sow("kept", "pair", (key, value))
         if not self.has_variable("past", "pair"):
@@ -211,7 +211,7 @@ class Encoder(nn.Module):
     def __call__(
         self, batch: Batch, embeddings: Encoded | None = None, embed_only: bool = False
     ) -> Encoded:
-        """Encode a batch, or only embed it; an encoder may be given the embeddings of another."""
+        """Encode a batch, or only embed it; `embeddings` of another encoder replace its own."""
         cfg = devices.settle_model(self.cfg, train=self.train)
         if embeddings is None:
             x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)

@@ -108,7 +108,7 @@ def add_distances(
 
 
 def gate_attention(cfg: knobs.Model, x: Array, context: Array) -> Array:
-    """Multiply what attention has summed by the gelu of a dense layer of what it reads."""
+    """Multiply attention's output by gelu(dense(x)), where x is the input of attention."""
     gate = Dense(cfg, context.shape[2:], name="gate")(x)
     return context * recomputed(gelu, cfg)(gate)
 

@@ -31,9 +31,9 @@ def average_tokens(x: Array, batch: Batch) -> Array:
 
 
 def take_token(x: Array, batch: Batch, causal: bool) -> Array:
-    """Return the vector of each example's [CLS] [B, S, D]; of its last token if causal.
+    """Return the vector of each example's [CLS], or of its last token if causal: [B, S, D].
 
-    The [CLS] of a causal model sees only itself.
+    In a causal model [CLS] sees no other token.
     """
     columns = batch["cls_positions"]  # [B, S]
     if causal:

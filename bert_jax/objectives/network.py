@@ -46,7 +46,7 @@ class Network(nn.Module):
     def _heads(
         self, cfg: knobs.Model, encoded: Encoded, batch: Batch, of_generator: bool = False
     ) -> dict[str, Any]:
-        """Return the outputs of the heads that read an encoder: the generator, or the other."""
+        """Return the outputs of the heads of the main encoder, or of the generator."""
         if self.shift:
             places = jnp.maximum(batch["predict_positions"] - 1, 0)
             batch = {**batch, "predict_positions": places}
@@ -93,7 +93,7 @@ def build_network(
 def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
     """Return an encoder's parameters for inference, its kernels rounded to the compute type.
 
-    Outputs do not change: without it each call would round them again.
+    Outputs do not change, because each call would round the kernels anyway.
     """
     factors = jnp.dtype(KINDS[devices.settle_model(cfg, train=False).dtype].factors)
 

@@ -2,9 +2,9 @@
 
 Tokens are replaced by the random ones of `masking.replace`, or by a generator. The generator is a
 narrower encoder over the same embeddings (`Config.generator`), which `mlm` trains. It fills the
-prediction slots with tokens drawn from its softmax (Clark et al., 2020). A token
-drawn that is the original is an original, and no gradient passes through the draw. Where [MASK] is
-left in the text, that place is not judged.
+prediction slots with tokens drawn from its softmax (Clark et al., 2020). A drawn token that equals
+the original counts as an original. No gradient passes through the draw. Places where the text keeps
+a [MASK] are not judged.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Replaced(Objective):
         return {**masked, "judged": judged.astype(jnp.float32)}, ledger
 
     def loss(self, outputs: Detected, batch: Batch) -> Metrics:
-        """Return the loss, and how often answers are right: of all, of yes, of the replaced."""
+        """Return the loss, the accuracy, precision and recall, and the share of replaced tokens."""
         logits, replaced = outputs
         judged = batch["judged"]
         losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
@@ -126,8 +126,8 @@ def fill_slots(batch: Batch, logits: jax.Array) -> Batch:
 def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
     """Return the token [B, K] at which each distribution function passes a random number.
 
-    First the block of the vocabulary is found, by the sums of its blocks, and then the token in it:
-    so little is summed up one after the other.
+    The cumulative sum runs over the sums of blocks of the vocabulary, and then over the tokens of
+    one block. So both cumulative sums are short.
 
     Args:
       logits: [B, K, V].
@@ -150,6 +150,6 @@ def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
 
 
 def _find_first_beyond(ends: jax.Array, at: jax.Array) -> jax.Array:
-    """Return the index of the first of the ends that lies beyond a number; the last at most."""
+    """Return the index of the first end above a number, or of the last end if none is above it."""
     index = jnp.sum(ends <= at[..., None], axis=-1, dtype=jnp.int32)
     return jnp.minimum(index, ends.shape[-1] - 1)

@@ -53,7 +53,8 @@ def count_moved_rows(
 def _join_parts(dims: Dims, parts: int, sizes: list[int]) -> Dims:
     """Find the shape of a scattered array, of which a device gets one of `parts`.
 
-    An axis whose whole length is a size of the model was cut; else the rows were.
+    The cut axis is the last axis whose whole length is a size of the model. Without such an axis
+    the rows were cut.
     """
     for axis, size in reversed([*enumerate(dims)]):
         if parts > 1 and size * parts in sizes:

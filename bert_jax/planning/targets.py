@@ -94,7 +94,7 @@ class Target:
 
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
-        """Have all code that asks for devices meanwhile be told these."""
+        """Show the devices of this target to all code inside the block that asks for devices."""
         from bert_jax.config import devices
 
         with devices.trace_for(self.chip.kind, self.devices):

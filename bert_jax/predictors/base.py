@@ -180,7 +180,7 @@ class OfText(Predictor):
     apply: Callable[..., Any]  # a batch -> what the model computes for each row
 
     def ids(self, rows: Sequence[Line], key: str = "text", escape: bool = True) -> list[list[int]]:
-        """Tokenize a field without special tokens; without `escape`, [MASK] in a text is one."""
+        """Tokenize a field without adding special tokens; with escape=False, [MASK] is one too."""
         texts = [row.fields[key] for row in rows]
         return self.model.run.tokenizer.encode_batch(texts, escape=escape)
 

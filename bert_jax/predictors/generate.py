@@ -116,7 +116,7 @@ class Generate(OfText):
 
 
 def write_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
-    """Return tokens as they are written behind those before them, with a blank if it needs one."""
+    """Write the tokens that continue a text, with a blank in front if they need a blank."""
     text = tokenizer.readable(before)
     whole = tokenizer.readable([*before, *ids])
     return whole[len(text) :] if whole.startswith(text) else f" {tokenizer.readable(ids)}"
@@ -136,7 +136,10 @@ class Draw:
 
 
 def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
-    """Return the rule that the options ask for; `random_places` are a use of the seed too."""
+    """Return the rule that the options ask for; refuse options that nothing uses.
+
+    With `random_places` the seed has a use even at temperature 0.
+    """
     temperature = options.temperature
     top_p = options.top_p
     seed = options.seed
@@ -192,7 +195,7 @@ Continue = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array
 def _reader(
     cfg: knobs.Model, vocab_size: int, special: Special
 ) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
-    """Build the function that reads a batch behind the kept keys and values of what came before."""
+    """Build the function that reads a batch, given the keys and values of the tokens before it."""
     cfg = devices.settle_model(cfg, train=False)
     cfg = dataclasses.replace(cfg, attention="einsum", remat="none")
     encoder = Encoder(cfg, vocab_size, pool=False)
@@ -227,10 +230,11 @@ def continuations(
 ) -> Continue:
     """Build the function that continues prompts by tokens [B, most]; the caller compiles it.
 
-    It takes the parameters; tokens [B, P], each row with its padding first; starts [B], the column
-    where a row begins; rooms [B], how many tokens may follow; numbers [B], which the draws follow
-    from. A prompt is read at once, then each token by itself, beside the kept keys and values of
-    those before it. Behind its end a row has [SEP]; when all have ended, nothing more is computed.
+    The function takes the parameters and four arrays. tokens [B, P] has the padding of each row
+    first, and starts [B] the column where the text begins. rooms [B] says how many tokens may
+    follow, and numbers [B] seeds the draws of a row. The prompt is read at once. Then each token is
+    read by itself, next to the kept keys and values of earlier tokens. After its end a row has
+    [SEP]. When all rows have ended, nothing more is computed.
     """
     read = _reader(cfg, vocab_size, special)
 

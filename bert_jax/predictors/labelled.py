@@ -203,7 +203,7 @@ class Answer(Labelled):
         return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
 
     def result(self, row: Line, prediction: Any) -> dict[str, Any]:
-        """Return the chosen answer, which a threshold may make another than the best."""
+        """Return the chosen answer; because of a threshold it may differ from the best answer."""
         span = (prediction.text, prediction.start, prediction.end)
         chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
         result = {"question": row.fields["question"], **_describe_answer(chosen)}

@@ -1,9 +1,9 @@
 """Tasks of the MLM head: `fill-mask`, and `generate` of a masked model, by filling masks in rounds.
 
-How many masks a round reveals is exact. Which ones is decided before their tokens are: random ones,
-as the bound of masked diffusion averages over, or those whose likeliest token the model is surest
-of. So one mask a round draws texts as often as the model's conditionals say, in either order. The
-tokens of one round do not know of each other.
+The number of masks that a round reveals is exact. The masks of a round are chosen before their
+tokens: at random, as in the bound of masked diffusion, or by the probability of the likeliest
+token. So one mask per round samples from the model's conditionals, in either order. The tokens of
+one round are drawn independently.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def schedule_rounds(masks: int, steps: int | None) -> np.ndarray:
 
 
 class Revealed(NamedTuple):
-    """What became of the masks of B rows; spare slots hold what nobody reads."""
+    """The tokens that fill the masks of B rows, by slot; nothing reads the spare slots."""
 
     tokens: jax.Array  # int32 [B, K]
     rounds: jax.Array  # int32 [B, K], from 0; -1 in spare slots
@@ -314,10 +314,10 @@ def reveal(
     Args:
       read_logits: a function from tokens [B, L] and columns [B, k] to the logits there [B, k, V].
       tokens: [B, L], with [MASK] wherever there is something to fill.
-      masks: where that is, and how many of them each round reveals.
-      most: of a round.
+      masks: the places of the [MASK], and how many of them each round reveals.
+      most: the largest number of masks that a round reveals.
       draw: the rule by which tokens are chosen.
-      random: whether the places of a round are random ones, or those that the model is surest of.
+      random: choose the places of a round at random, not by the model's largest probabilities.
     """
     (size, slots), length = masks.places.shape, tokens.shape[1]
     rows = jnp.arange(size)[:, None]

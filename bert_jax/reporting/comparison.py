@@ -119,7 +119,8 @@ def find_evaluations(path: Path) -> list[Path]:
 def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
     """Read files of `evaluate --output`; return what each model scored, by the path that names it.
 
-    FOLDER/evaluation*.json are of the model in the folder, a file of another name is a model's own.
+    The scores in FOLDER/evaluation*.json belong to the model FOLDER. A file of another name stands
+    for a model of that name.
     """
     hint = "give a file that `bert-jax evaluate --output=FILE.json` wrote"
     scores: dict[Path, Scores] = {}
@@ -214,7 +215,7 @@ def _write_number(value: float | None, percent: bool = False) -> str:
 
 
 def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
-    """Tabulate some numbers below other rows; of results the best is bold."""
+    """Tabulate some numbers below other rows; the best value of a result is bold."""
     shown = [*rows]
     about = {}
     best = set()

@@ -76,7 +76,10 @@ def is_result(name: str) -> bool:
 
 
 def baselines(name: str) -> tuple[list[str], str]:
-    """List the metrics of which the first that is there is a metric's baseline; and its words."""
+    """List the possible baselines of a metric, and the words for a baseline.
+
+    The baseline is the first metric of the list that was logged.
+    """
     row = find_metric(name)
     if row.ending != name or not row.baseline:
         return [], ""

@@ -2,8 +2,8 @@
 
 A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
 resumes), then flat names. A number that is not finite is null. A line of samples.jsonl has `step`,
-and a sentence with its predictions: `text`, `answers`, `predictions`; that of a task has counts and
-mistakes (evaluation/mistakes.py says which).
+and a sentence with its predictions: `text`, `answers`, `predictions`. If the run trains on a task,
+a line has counts and mistakes instead, which evaluation/mistakes.py describes.
 """
 
 from __future__ import annotations

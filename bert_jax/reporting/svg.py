@@ -51,7 +51,7 @@ def _has_one_value(chart: Chart) -> bool:
 
 
 def _describe_value(chart: Chart) -> str:
-    """Write the one value of a chart, how often it is there, and of what it is."""
+    """Write the only value of a chart, at how many points it stands, and the names of its lines."""
     lines = [line for line in chart.series if line.points]
     count = sum(len(line.points) for line in lines)
     names = [line.name for line in lines if line.name]

@@ -187,7 +187,7 @@ def _write_notes(
 
 
 def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> list[str]:
-    """Return the power for the claims that the cells can judge, by runs that there are."""
+    """Describe the power for the claims that the cells can test, by the spread of finished runs."""
     from bert_jax.studies.report import compare, power  # scipy takes a while to load
 
     study = named.study

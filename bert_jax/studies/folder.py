@@ -143,7 +143,7 @@ class StudyFolder:
         return files.read_json(self.study, dict[str, Any], "it") or {}
 
     def write_study(self, study: Mapping[str, Any], cells: Sequence[Cell]) -> None:
-        """Replace study.json: of the cells, the config of the first and what differs from it."""
+        """Replace study.json: the first cell's config, and the differences of each cell from it."""
         base = _list_knobs(cells[0].config)
         listed = {cell.id: _write_cell(cell, base) for cell in cells}
         self.cells_folder.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,8 @@
 """Run the groups of a study on an engine and log the progress.
 
-Each group is started once. One that fails, or is killed, leaves its error in its cells, and the
-same command tries it again. A group waits while another process holds its cells, or while the cells
-that it goes on from have not come so far. If the disk is full, all running workers are asked to
+Each group is started once. A group that fails, or is killed, leaves its error in its cells, and the
+same command tries it again. A group waits while another process holds its cells, or until its
+trunks have saved the step at which it begins. If the disk is full, all running workers are asked to
 stop.
 """
 

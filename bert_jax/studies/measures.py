@@ -46,7 +46,7 @@ def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
 def select_evaluations(
     records: Records, config: knobs.Config, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the evaluations of a cell: those of its budget whose head its model has."""
+    """Return the evaluations of a cell: its budget asks for them, and its model has their head."""
     chosen = {}
     for name, record in records.items():
         head = suites.SUITES[record["name"]].head if record["kind"] == "suite" else ""
@@ -71,7 +71,7 @@ def describe_left_out(cells: Sequence[Cell], records: Records) -> list[str]:
 
 
 def check_evaluations(study: Study) -> None:
-    """Refuse evaluations that cannot be made, before any cell is."""
+    """Refuse evaluations that cannot be made, before any cell is made."""
     budget = study.budget
     amounts = budget.amounts if budget and isinstance(budget.amount, tuple) else ()
     hint = f"the amounts that vary are {', '.join(f'{each:g}' for each in amounts) or 'none'}"

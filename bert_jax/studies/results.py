@@ -23,7 +23,7 @@ LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of mo
 def read_results(place: StudyFolder) -> list[Result]:
     """Return every cell of a study from its tables, which are first written from the cells.
 
-    A folder of tables without cells is read as it is; a cell that it lacks is one that waits.
+    A folder of tables without cells is read as it is. A cell that the tables lack is still to do.
     """
     cells = place.cells()
     if place.cells_folder.exists():
@@ -60,8 +60,8 @@ def _add_missing(
 def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
     """Return the cells that the tables taken have finished and that were not trained here.
 
-    Training may have begun here. An evaluation that was edited since has no result in the tables,
-    and its cell is to be made here.
+    Training may have begun here. If an evaluation was edited since, the tables lack its result, and
+    the cell must be made here.
     """
     rows = tables.read_tables(place.taken, cells, find_begin(place))
     return {
@@ -152,7 +152,7 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
 
 
 def _find_data(place: StudyFolder, cell: Cell) -> dict[str, list[str]]:
-    """Return the fingerprints of the data of a cell, by "", and of its fine-tunings."""
+    """Return the fingerprints of the data of a cell, under "", and of each fine-tuning by name."""
     runs = {"": place.cell(cell.id)}
     runs |= {name: place.finetune(cell.id, name) for name in cell.evaluations}
     read = {name: _read_environment(run) for name, run in runs.items()}

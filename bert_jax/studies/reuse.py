@@ -2,8 +2,8 @@
 
 Most ablation studies contain the run at BERT's own settings, for example. From the workdir of
 another study a cell is copied with its checkpoint, and evaluations that only this study has are
-made afterwards. Tables have no checkpoint: of them a cell is taken only if it has the results of
-all evaluations, as they are defined now.
+made afterwards. Tables have no checkpoint. So a cell is taken from tables only if they have the
+results of all evaluations, as they are defined now.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ both. Where the curve has no minimum there is no best value.
 Intervals (95 %) come from a parametric bootstrap: noise of the residuals' pooled variance is drawn
 onto the fitted curves, which are fitted again. As that variance is itself an estimate, the spread
 of the draws is multiplied by Student's quantile. Runs of one size, value and seed at several
-budgets may share a trunk: their noise is as correlated as the residuals, and has less freedom.
+budgets may share a trunk. Their noise is as correlated as the residuals, with fewer degrees of
+freedom.
 """
 
 from __future__ import annotations
@@ -82,8 +83,8 @@ def fit_at_equal(
 ) -> Fitted:
     """Fit the best values where all values have cost the same, and their trend over that cost.
 
-    Losses are read between budgets (`read_at_equal`). Their noise is that of the runs they are read
-    from, as the fit by budget finds it.
+    Losses are interpolated between budgets (`read_at_equal`). Their noise follows from the noise of
+    the runs, as the fit by budget estimates it.
 
     Args:
       runs: at several budgets each.

@@ -66,7 +66,7 @@ def save_tables(
 
 
 def read_tables(folder: Path, cells: Iterable[Cell], begun: str = "") -> dict[str, Result]:
-    """Read those of some cells that the tables of a folder have; {} if there are none."""
+    """Read the results of the cells that the tables of a folder have; {} without tables."""
     rows = {row.get("cell", ""): row for row in read_csv(folder / ROWS)}
     histories = _read_histories(folder / CURVES) if rows else {}
     found = {}

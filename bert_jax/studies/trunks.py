@@ -1,9 +1,9 @@
 """Trunks: the updates that several cells have in common, made once.
 
-Under `optim.schedule=wsd` no update before the decay depends on the length of the run. So of cells
-that differ in length or decay alone, each goes on from the next shorter one, at the step where that
-one begins to decay (`training/branch.py`): the first makes all its updates, each other one its own
-last ones.
+Under `optim.schedule=wsd` no update before the decay depends on the length of the run. So cells
+that differ only in length or decay share updates (`training/branch.py`). The shortest cell makes
+all its updates. Each longer cell goes on from the next shorter cell, at the step where that cell
+begins to decay.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def count_flops(cell: Cell, step: int) -> float:
 
 
 def described(cells: Sequence[Cell]) -> str:
-    """Return the share of the updates that are made once for several cells; empty if none are."""
+    """Describe how many updates are saved by sharing; empty if no cell continues another."""
     branches = [cell for cell in cells if cell.trunk]
     if not branches:
         return ""

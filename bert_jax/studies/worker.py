@@ -8,7 +8,7 @@ its inputs are in the workdir. Whatever fails is noted in the folders of its cel
 If `parallel.distributed` is set, an engine starts several workers for a group of one cell, each
 with its number in JAX_PROCESS_ID. Each starts a child process, and these train the cell together;
 then worker 0 evaluates it, as the worker of any other cell does. The children are needed because a
-process that has joined others cannot evaluate alone. Of them only process 0 writes.
+process that has joined others cannot evaluate alone. Among the children only process 0 writes.
 """
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ class Worker:
     def attempt(self, cells: Sequence[Cell], activity: str, act: Act) -> None:
         """Do something with several cells together and, if it fails, with halves of them.
 
-        So what a device cannot hold trains in parts, and the cell that fails is found, and the
-        others go on. Cells of an earlier failure are tried alone at once, because one of them may
+        So cells that do not fit on a device together train in parts. If one cell fails by itself,
+        the others go on. Cells that failed before are tried one at a time, because one of them may
         have killed the process.
         """
         paths = {cell.id: self._place.cell(cell.id) / "error.json" for cell in cells}
@@ -157,9 +157,9 @@ class Worker:
         return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 
     def find_branch(self, cell: Cell) -> Config:
-        """Return the config that a cell trains: a branch of its trunk, once that has come so far.
+        """Return the config that a cell trains: a branch, if its trunk has saved the fork.
 
-        What has begun goes on as it began.
+        A cell that has begun goes on as it began, as a branch or from step 0.
         """
         trunk, _, step = cell.trunk.rpartition("@")
         branches = bool(trunk) and self._place.saved(trunk, cell.fork) is not None
@@ -313,7 +313,7 @@ def flatten_metrics(metrics: dict[str, Any], prefix: str = "") -> dict[str, floa
 
 
 def _writes() -> bool:
-    """Tell whether this process writes files of the study: of joined ones only the first does."""
+    """Tell whether this process writes files of the study: of joined processes, only process 0."""
     if CHILD not in os.environ:
         return True
     import jax
@@ -360,7 +360,7 @@ def main(workdir: Path, group: str, train: Train) -> int:
 
 
 def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) -> int:
-    """Train a cell in a child process with those of other workers; evaluate it in worker 0."""
+    """Train a cell in a child process, with the children of other workers; evaluate in worker 0."""
     if CHILD in os.environ:
         from bert_jax.training import processes
 

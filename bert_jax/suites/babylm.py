@@ -3,7 +3,8 @@
     bert-jax evaluate --model=RUN --suite=babylm --source=evaluation_data/full_eval
 
 The rules are those of github.com/babylm/evaluation-pipeline-2025 at bf55c11. For these tasks
-babylm-org/babylm-eval (2026) at 45fe2c1 has the same code. `reading.py` has those of reading times.
+babylm-org/babylm-eval (2026) at 45fe2c1 has the same code. `reading.py` has the rules of reading
+times.
 
 - An option is scored by its tokens' log-probabilities. If options continue a context, only the
   tokens of the continuation count.

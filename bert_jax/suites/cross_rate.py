@@ -32,9 +32,9 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
 def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return MLM loss and accuracy at many masking rates; of a source also by word and character.
 
-    The masks of a lower rate are part of those of a higher one. On a corpus, those at the rate of
-    the pre-training evaluation are its masks, and the unigram baseline stands beside. For a source
-    the metrics of each passage are returned too, as `RATE/METRIC`.
+    The masks of a lower rate are part of the masks of a higher rate. On a corpus, the masks at the
+    rate of the pre-training evaluation are the masks of that evaluation, and the unigram baseline
+    is returned too. For a source the metrics of each passage are returned too, as `RATE/METRIC`.
     """
     return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})
 

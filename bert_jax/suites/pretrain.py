@@ -98,8 +98,8 @@ def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Co
 def prepare_text(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Prepared:
     """Return the corpus of a config in the model's vocabulary.
 
-    It is the one that the model was trained on, unless another is named: by any
-    `--config.corpus.KNOB`, or by a `--config` with other knobs of the corpus.
+    By default this is the corpus that the model was trained on. Any `--config.corpus.KNOB`, or a
+    `--config` with other knobs of the corpus, names another.
     """
     named = any(path.startswith("corpus.") for path, _ in options.changes)
     wanted, own = (

@@ -234,7 +234,7 @@ class TokenScorer:
 
 
 def _split(values: np.ndarray, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Split values into as many for each text as it has scored tokens."""
+    """Split values into one array for each text, which has a value for each scored token."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64).tolist()
     return [values[end - len(part) : end] for part, end in zip(parts, ends, strict=True)]
 

@@ -107,5 +107,5 @@ def describe_holder(path: Path) -> str:
 
 
 def _make_lock(path: Path) -> FileLock:
-    """Make a lock that never falls back to one that outlives its holder."""
+    """Make a lock that the system frees with its process, never a lock file that stays behind."""
     return FileLock(path, thread_local=False, fallback_to_soft=False)

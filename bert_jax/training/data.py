@@ -52,7 +52,7 @@ class TrainingData:
     evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
     def distinct(self) -> float:
-        """Return the number of examples that have masks of their own, of which each view has."""
+        """Count the distinct maskings, over copies, views and examples; infinite without copies."""
         copies = self.config.masking.dupe_factor
         if not copies:
             return math.inf
@@ -252,7 +252,7 @@ def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
 
 
 def load_vocabulary(config: knobs.Config) -> Tokenizer:
-    """Load the tokenizer of a task: the one the config names, or that of the model in init_from."""
+    """Load the tokenizer of a task: `tokenizer.path`, else the tokenizer of `init_from`."""
     if config.tokenizer.path:
         return corpora.load_vocabulary(config.tokenizer)
     return tokenizers.load_tokenizer(runs.read_description(config.init_from)[1])

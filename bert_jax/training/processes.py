@@ -41,7 +41,7 @@ def start_processes(settings: knobs.Parallel) -> None:
 
 
 def _choose_devices() -> list[int] | None:
-    """Return the devices of its node that this process takes: [] for all, None as jax sees fit.
+    """Choose the devices of its node that this process takes: [] is all, None is jax's choice.
 
     Under SLURM and MPI jax gives a process one GPU, even where it is alone on its node.
     """

@@ -80,9 +80,9 @@ class StopFlag(signals.Handler):
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Have a stop signal raise Interrupted meanwhile; not in a run of several processes.
+        """Have a stop signal raise Interrupted inside the block, unless several processes train.
 
-        There all processes have to stop at the same step, and ask for it after each step.
+        Several processes have to stop at the same step, so they only read the flag after each step.
         """
         self._interrupts = not self._distributed
         try:

@@ -145,7 +145,7 @@ class Writer:
 
     @contextlib.contextmanager
     def _disk_errors(self, file: Path | None = None) -> Iterator[None]:
-        """Turn an error of writing a file, metrics.jsonl by default, into one of the user."""
+        """Turn an error of writing a file, by default metrics.jsonl, into the user's error."""
         try:
             yield
         except OSError as error:

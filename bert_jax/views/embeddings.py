@@ -145,7 +145,7 @@ def _compute_view(
 
 
 def _write_places(shown: Points) -> list[str]:
-    """Write the number of each text; of words that, and which word of the text it is."""
+    """Write the number of each text; for a word, the numbers of its text and of the word in it."""
     if shown.poolings == vectors.POOLINGS:
         return [str(row + 1) for row in shown.rows]
     first = np.searchsorted(shown.rows, shown.rows)  # the text's first word

@@ -12,6 +12,7 @@ import argparse
 import ast
 import random
 import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -72,4 +73,4 @@ if __name__ == "__main__":
     drawn = random.Random(chosen.seed).sample(list_docstrings(Path("bert_jax")), chosen.docstrings)
     drawn += random.Random(chosen.seed).sample(list_sentences(), chosen.sentences)
     for place, text in drawn:
-        print(f"{place}\n    {text}\n")
+        print(f"{place}\n{textwrap.indent(text, '    ')}\n")

@@ -109,7 +109,10 @@ def _list_kinds(layers: int, every: int) -> list[str]:
 
 
 def _read_windows(stated: Stated) -> tuple[int, int]:
-    """Read the window, and every how many layers there is none; 0, 0 is no window at all."""
+    """Read (window, n): tokens to either side, in all layers but every n-th.
+
+    (0, 0) means that no layer has a window, and n = 0 that all layers have one.
+    """
     layers = stated["num_hidden_layers"]
     kinds = stated.get("layer_types")
     if kinds is None:  # transformers 4
@@ -133,7 +136,7 @@ def _read_windows(stated: Stated) -> tuple[int, int]:
 
 
 def _read_rotary_base(stated: Stated, kind: str) -> Any:
-    """Read the base of the rotary positions of a kind of layers; null is none of its own."""
+    """Read the rotary base of a kind of layers; None means the base of the other layers."""
     own = (stated.get("rope_parameters") or {}).get(kind) or {}
     if own.get("rope_type", "default") != "default" or set(own) - {"rope_type", "rope_theta"}:
         raise ConfigError(

@@ -24,7 +24,7 @@ NOTICE = signal.SIGUSR2
 
 
 class Engine(Protocol):
-    """The interface of an engine: it runs workers, and handles of its own stand for them."""
+    """The interface of an engine, which runs workers and returns a handle for each worker."""
 
     parallel: int  # workers at the same time, as far as is known
     most: int  # workers that may be started before another one has ended
@@ -46,7 +46,7 @@ class Engine(Protocol):
 def start_process(
     command: Sequence[str], variables: Mapping[str, str], **settings: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a process that saves and ends when the one that started it dies."""
+    """Start a process that is asked to save and end when this process dies."""
     if shutil.which("setpriv"):
         command = ["setpriv", "--pdeathsig", NOTICE.name.removeprefix("SIG"), *command]
     return subprocess.Popen(command, env={**os.environ, **variables}, **settings)

@@ -67,7 +67,7 @@ class Local:
         return f"{jobs} on {count} {unit}{'s' if count > 1 else ''}"
 
     def _choose_devices(self, slot: int) -> dict[str, str]:
-        """Return variables that give a process its own GPUs, or its part of the memory of one."""
+        """Return the variables that give a process some GPUs, or a part of a GPU's memory."""
         if self._jobs == 1 or not find_gpus():
             return {}
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share_out(self._devices, self._jobs, slot))}

@@ -82,8 +82,8 @@ def find_leader(
 ) -> str | None:
     """Find the best point: by its difference from the baseline in pairs, else by its mean.
 
-    A mean over other seeds than those of other points is shifted by them; a paired difference is
-    not.
+    If points have different seeds, their means differ by the effects of the seeds. A paired
+    difference is free of these effects.
     """
     own = [gap for gap in gaps if (gap.metric, gap.family) == (metric, family.name)]
     known = {gap.point: gap.mean for gap in own if gap.pairs}

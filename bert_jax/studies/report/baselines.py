@@ -18,7 +18,7 @@ LISTED = 6  # points of a warning, at most; more are counted
 
 
 def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
-    """Return the words of a metric's baseline, and its level for every cell that has both."""
+    """Return the words of a metric's baseline, and the baseline's value for each cell with both."""
     evaluation, _, name = metric.partition("/")
     keys, words = baselines(name)
     with_metric = [result for result in view.results if metric in result.metrics]
@@ -60,7 +60,7 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
 
 
 def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
-    """Tell whether the interval of some runs includes the baseline, or lies behind it."""
+    """Tell whether the interval of some runs includes the baseline, or is worse as a whole."""
     sign = 1 if lower_is_better(metric) else -1
     gaps = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
     mean = summarize_values(gaps)

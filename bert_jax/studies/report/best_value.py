@@ -146,8 +146,9 @@ class Best:
 def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     """Fit the best values of a comparison's axis: by the study's budget, and at equal FLOPs.
 
-    It can if the axis has shares, and the first metric is a loss at known budgets and sizes; at
-    equal FLOPs if there are several budgets of another kind.
+    Without a fit the list is empty. A fit needs an axis of shares, enough values, and a first
+    metric that is better when lower. The fit at equal FLOPs also needs several budgets of another
+    kind.
     """
     axis = view.axis(comparison["axis"])
     metrics = comparison["metrics"]
@@ -193,7 +194,7 @@ def _find_runs(
 ) -> tuple[dict[ScaledRun, float], dict[float, str]]:
     """Find the runs with their FLOPs, and the names of the sizes.
 
-    There are none if sizes are alike and something else is not.
+    There are none if runs of one size differ on an axis other than `axis` and the budget.
     """
     costs: dict[ScaledRun, float] = {}
     names: dict[float, str] = {}
@@ -241,7 +242,7 @@ def _write_optimum(optimum: Optimum, axis: Axis) -> str:
 
 
 def _write_factor(exponent: Estimate) -> Text:
-    """Write the factor of the odds with each doubling; bold if it is not 1."""
+    """Write the factor of the odds with each doubling; bold if its interval excludes 1."""
     if not math.isfinite(exponent.estimate):
         return HOLE
     factor, low, high = (2.0**value for value in exponent)

@@ -114,7 +114,7 @@ def _render_spans(text: Text, style: Callable[[str], str]) -> str:
 def render_markdown(
     blocks: Iterable[Block], find_picture: FindPicture = lambda name: None, level: int = 2
 ) -> str:
-    """Render blocks as Markdown; `level` is that of the heading of a section."""
+    """Render blocks as Markdown; `level` is the level of a section's heading."""
     parts = [_render_block(block, find_picture, level) for block in blocks]
     return "\n\n".join(filter(None, parts))
 

@@ -118,7 +118,7 @@ class Axis:
         return f"{self.words} ({unit})" if unit else self.words
 
     def qualify(self, label: str) -> str:
-        """Write a label to stand next to labels of other axes: a number says which knob it is."""
+        """Write a label for use next to labels of other axes; a number follows the axis' name."""
         return f"{self.words} {label}" if self.numeric else label
 
 

@@ -92,9 +92,9 @@ def compare_gains(
 ) -> list[Difference]:
     """Compare what each point gains over the baseline in one family with its gain in another.
 
-    The values are those of the first family minus those of the second, seed by seed, so that their
-    spread is that of such pairs. Errors over examples are added as if they were independent, which
-    is a little too much for the same examples.
+    The values of the second family are subtracted from the values of the first, seed by seed. So
+    the spread is the spread of these pairs. Errors over examples are added as if they were
+    independent, which overstates them a little if the examples are the same.
     """
     resampled = _resample_cells(place, sides, metric)
     points = [point for point in sides[0].runs if point in sides[1].runs]

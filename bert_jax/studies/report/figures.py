@@ -281,7 +281,7 @@ def _find_mean(runs: Sequence[Result], metric: str) -> float:
 
 
 def find_whole_mean(runs: Sequence[Result], metric: str) -> float:
-    """Find the mean if every seed has the metric; a mean of some would be read as that of all."""
+    """Find the mean over seeds; NaN if a seed lacks the metric, as a mean of some would mislead."""
     return _find_mean(runs, metric) if all(metric in run.metrics for run in runs) else math.nan
 
 

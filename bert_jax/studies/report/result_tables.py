@@ -105,7 +105,7 @@ class Comparison(NamedTuple):
     def tabulate_gaps(self, metrics: Sequence[str]) -> list[Table]:
         """Tabulate differences below the means of the baseline.
 
-        Without an interval they only repeat the means, which stand alone then.
+        Differences without an interval only repeat the means. Then the table has only the means.
         """
         if not any(gap.tested for gap in self.gaps):
             return self.tabulate_means(metrics)

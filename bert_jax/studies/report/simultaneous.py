@@ -7,9 +7,9 @@ noise (the pooled spread), so three seeds of six points give ten degrees of free
 quantile is that of the largest of correlated t values (Dunnett, 1955): all intervals of a family
 hold together. With several families the level is divided among them (Bonferroni).
 
-Unequal spreads have two remedies. A difference whose own pairs lie further apart than the pooled
-spread says has its own spread. In a family whose spreads differ more than chance allows (tests of
-Bartlett and Cochran), each difference has the t interval of its own pairs.
+Unequal spreads have two remedies. If the pairs of a difference vary more than the pooled spread
+says, that difference uses the spread of its pairs. In a family whose spreads differ more than
+chance allows (tests of Bartlett and Cochran), each difference has the t interval of its own pairs.
 
 docs/statistics.md says how often the intervals hold in simulations; the tests repeat these.
 """
@@ -151,7 +151,7 @@ def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Layout(NamedTuple):
-    """What follows from which runs of a family are there."""
+    """Constants of the fit, which depend only on which runs of a family exist."""
 
     maker: np.ndarray  # [runs, runs], takes the known values to their residuals
     freedom: int  # of the pooled spread

@@ -80,7 +80,8 @@ class View:
     def panels(self, axis: str) -> dict[str, list[Family]]:
         """Divide the families of an axis among figures that have a colour for each.
 
-        If one figure has too few, each point of the first other axis has its own, and so on.
+        If one figure has too few colours, each point of the first other axis has a figure, and so
+        on with further axes.
         """
         panels = {"": self.families(axis)}
         others = [one for one in self.axes if one.name != axis and len(one.labels) > 1]
