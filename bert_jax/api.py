@@ -5,8 +5,8 @@
     model = bert_jax.load("runs/demo")
     model.fill_mask(["The name of the [MASK] to be read."])
 
-Everything is computed by what the commands call, in batches of texts of about the same length, and
-equals their output.
+Models call the same code as the commands, so results equal the output of the commands. Texts of
+about the same length are computed in one batch.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Run:
         return {name: (np.array(steps), np.array(v)) for name, (steps, v) in found.items()}
 
     def report(self) -> Page:
-        """Make the run's report as it is now; the run may still train."""
+        """Make the run's report in its present state; the run may still train."""
         from bert_jax.checkpoints import steps
         from bert_jax.reporting import run_record, run_report
 
@@ -305,7 +305,7 @@ def default_config(preset: str = "") -> Any:
 
 
 def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
-    """Train a config (a ConfigDict or a Config) in a folder, from where that is; return the run.
+    """Train a config (a ConfigDict or a Config) in a folder, or go on there; return the run.
 
     `options` are passed to `train.run`. A dry run prints the plan, makes no run and returns None.
     """

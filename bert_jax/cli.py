@@ -165,7 +165,7 @@ def _explain(error: Exception) -> UserError | None:
 
 
 def _discard_output() -> None:
-    """Send what is left to be printed nowhere: Python would fail to print it at the end."""
+    """Discard buffered output, because Python would fail to print it at the end."""
     with contextlib.suppress(OSError):  # a stream that a program put there has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -301,7 +301,7 @@ def format_flag(parser: Parser, part: str = "") -> None:
 
 
 def for_people(form: str) -> bool:
-    """Tell whether to print text for people: as --format says, else where that is a terminal."""
+    """Tell whether to print text for people: as --format says, by default only on a terminal."""
     return form == "text" if form else sys.stdout.isatty()
 
 

@@ -33,7 +33,7 @@ SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 
 
 class Checkpoints:
-    """The checkpoints of one run: the `keep` latest, the best by the lowest metric, and those `at`.
+    """The checkpoints of one run: the `keep` latest, the best by its metric, and the steps `at`.
 
     Only the process that holds the lock of the run may save and restore: both delete what a killed
     process left behind.

@@ -58,7 +58,7 @@ class Idle(NamedTuple):
 
 
 def _reads_task(c: Config, scheme: str) -> bool:
-    """Tell whether the task's source is of a scheme, or not named yet."""
+    """Tell whether the task's source has a scheme such as `tfds:`, or is not named yet."""
     return not c.task.source or c.task.source.startswith(scheme)
 
 

@@ -126,8 +126,8 @@ def activation_bytes(
 ) -> int:
     """Estimate the bytes of activations when the backward pass of `rows` rows begins.
 
-    These are what all layers have kept and the arrays of the head. The numbers are those of XLA for
-    a CPU, which keeps more than other compilers. `bert-jax plan` asks the compiler itself.
+    They are the arrays that all layers keep, and the arrays of the head. The estimate follows XLA
+    on a CPU, which keeps more than other compilers. `bert-jax plan` asks the compiler itself.
 
     Args:
       config: its compute type, remat and scan are those of the device.

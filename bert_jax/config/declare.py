@@ -32,7 +32,7 @@ class Traits:
 
     Attributes:
       when: the conditions under which the knob acts; `conditions.py` lists their forms.
-      traced: the knob is a number that enters the compiled program, or only the host reads it.
+      traced: a change compiles nothing anew, as the knob is a traced number or read by the host.
       free: a resumed run may change the knob.
       idle: a value that is accepted without the condition, because it means the same.
       same_as: path of a knob whose value is accepted without the condition.

@@ -51,7 +51,7 @@ def _derive_objectives(c: Config) -> dict[str, Objective]:
     """Return the objectives that are trained, with their weights.
 
     A pair objective needs the labels of its `pairs`, and an objective of OF_TOKENS replaces `mlm`.
-    An objective that is left out so may have no weight.
+    An objective that is left out for these reasons must not have a weight.
     """
     others = [name for name in OF_TOKENS if name in c.objectives]
     beside = "a model learns tokens by one of them: leave the other out"

@@ -5,8 +5,8 @@ third of the time where the processor supports it, and must be set by name. Drop
 everywhere, so that runs under vmap draw the bits of single runs. The rows of accelerators follow
 what their compilers make of BERT-base (experiments/scale/README.md); none was measured.
 
-A TPU has 15.75 GiB and compiles one layer. Its loop carries copies from the forward to the backward
-pass, and dots keeps these to results of matmuls. A GPU has room for all that the backward pass
+A TPU has 15.75 GiB and compiles one layer. Its loop copies arrays from the forward to the backward
+pass, and remat=dots copies only results of matmuls. A GPU has room for all that the backward pass
 reads. A loop would write and read arrays that fusions of unrolled layers pass on: a third of all
 traffic. A batch that does not fit a GPU needs model.scan=true besides model.remat.
 """

@@ -56,7 +56,7 @@ def _find_by_path(path: str, own: Mapping[str, Path]) -> Path | None:
 
 
 def _suggest_name(path: str, own: Mapping[str, Path], what: str) -> str:
-    """Name the nearest spelling of what the project has, and all its names."""
+    """Write a hint: the project's file with the nearest name or path, and all names."""
     written = [str(file.relative_to(ROOT)) for file in own.values()]
     close = difflib.get_close_matches(path, [*own, *written], n=1, cutoff=0.6)
     meant = f"did you mean {close[0]!r}? else " if close else ""

@@ -187,8 +187,8 @@ class Words:
     """Encodes sentences word by word, and each word only once: 8 times as fast as the library.
 
     Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by
-    itself. So the ids are those of whole sentences. Byte-level BPE looks at the space before a word
-    and at no other, so there a word is known with its space.
+    itself. So the ids equal the ids of whole sentences. Byte-level BPE looks only at the space
+    before a word, so there a word is stored with its space.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):

@@ -192,7 +192,7 @@ class Source:
     def _fill_epoch(
         self, batch: Batch, targets: np.ndarray, epoch: int, places: np.ndarray
     ) -> None:
-        """Write what stands at places of an epoch's order into target rows of a batch."""
+        """Write the rows at some places of an epoch's order into target rows of a batch."""
         copy = epoch % self._copies if self._copies else epoch
         plan = self._plan_of(copy)
         if self._most == 1:

@@ -192,7 +192,8 @@ def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, f
     """Tell whether lines are sentences, and the share of lines that split into several.
 
     The share is measured on evenly spaced items. It is small for lm1b and google's sample text, and
-    large for prose in paragraphs. It is None if it decides nothing.
+    large for prose in paragraphs. It is None if it is not measured, because a knob or the
+    vocabulary decides.
     """
     settings = config.corpus
     if settings.sentences != "auto":
@@ -277,7 +278,7 @@ def _check_text(settings: knobs.Corpus, facts: dict[str, Any], sides: np.ndarray
 def _learn_vocabulary(
     work: _Work, settings: knobs.Tokenizer, parts: dict[str, np.ndarray]
 ) -> tokenizers.Tokenizer:
-    """Load the given vocabulary or that of an earlier start, or learn one from training text."""
+    """Load the given vocabulary or the vocabulary of an earlier start, or train one from text."""
     folder = work.folder / "tokenizer"
     if folder.is_dir():
         return tokenizers.load_tokenizer(folder)

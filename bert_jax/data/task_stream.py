@@ -99,7 +99,7 @@ class TaskStream:
         return hashing.permute_index(places, self.examples_per_epoch, key)
 
     def _choose_alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
-        """Return rows of like length, for one of the whole batches, which start at `begin`."""
+        """Return the rows of like length that one of the full batches from `begin` on has."""
         key = hashing.make_key(self._seed, _BATCHES, epoch)
         drawn = int(hashing.permute_index(np.array([batch]), batches, key)[0])
         windows = -(-batches // WINDOW)

@@ -130,7 +130,7 @@ def _glue(
 def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> TaskRow:
     """Build the row of any other task from fields of the row and knobs of the task.
 
-    Without a recipe and a metric for the best step, the row has those of its kind.
+    By default the row has the recipe of its kind, and its kind's metric for the best step.
     """
     recipe, best = USUAL[kind]
     row = {"recipe": recipe, "best": best} | fields

@@ -123,7 +123,7 @@ class Tokenizer:
     def words(self, counts: np.ndarray, documents: int) -> int:
         """Return the number of words in documents, given the count of each token [V].
 
-        A word of WordPiece has a letter or a digit. Other words are what stands between blanks.
+        With WordPiece a word has a letter or a digit. Else a word is what stands between blanks.
         """
         begins = ~self.continuation
         if self.kind == "wordpiece":

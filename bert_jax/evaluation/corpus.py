@@ -36,8 +36,9 @@ class Evaluator:
     """An evaluation that is compiled once and called with parameters as often as needed.
 
     The result does not depend on the batch size or the devices: masks come from the evaluation seed
-    and the example, rows that fill up the last batch count nothing, and sums are divided once. So
-    that models compare, masks do not depend on how they were trained: quotas round to the nearest.
+    and the example, rows that fill up the last batch count nothing, and sums are divided once.
+    Masks do not depend on the training of a model either, so that models compare. Quotas are
+    rounded to the nearest number.
     """
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):

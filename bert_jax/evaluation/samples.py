@@ -131,7 +131,7 @@ def draw_samples(split: Split, most: int, key: int) -> Iterator[tuple[int, list[
 
 
 def _mask_words(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
-    """Mask one or two words that are one token; any tokens of a sentence without such words."""
+    """Mask one or two words of a single token each; any tokens if a sentence has no such word."""
     count = 2 if len(ids) >= TWO else 1
     # A token is a whole word if neither it nor the next one continues a word.
     parts = [*(tokenizer.continuation[token] for token in ids), False]

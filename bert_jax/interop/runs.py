@@ -40,7 +40,7 @@ class TrainedModel:
     from_left: TrainedModel | None = None  # a hybrid model, as it reads causal examples
 
     def changed(self, **sections: Any) -> TrainedModel:
-        """Replace sections of the model's config, in whichever way it is read."""
+        """Replace sections of the model's config, also of its config as a left-to-right model."""
         config = dataclasses.replace(self.config, **sections)
         from_left = self.from_left and self.from_left.changed(**sections)
         return dataclasses.replace(self, config=config, from_left=from_left)

@@ -153,7 +153,7 @@ def _ask_quotas(
 
 
 def _look_up(table: Quotas, *at: jax.Array) -> Quotas:
-    """Return the quotas of examples [B, S] that stand at these places of a table."""
+    """Look up the quotas of examples [B, S] in a table, at indices such as their lengths."""
     return Quotas(jnp.asarray(table.whole)[at], jnp.asarray(table.chance)[at])
 
 

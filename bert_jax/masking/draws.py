@@ -1,4 +1,4 @@
-"""Random words of masking, each a function of the seed and of what is drawn for.
+"""Random words of masking: pure functions of the seed and of an example or a token.
 
 A word is drawn from a counter, never from a state: from (seed, copy, example, position) for a
 token. So a mask is the same in any batch, on any device and in any resume. The generator is always

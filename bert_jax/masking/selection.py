@@ -170,7 +170,7 @@ def _draw_times(scores: jax.Array) -> jax.Array:
 def _make_table() -> np.ndarray:
     """Return where each cell begins and its rise in a step, float32 [CELLS, 2]; it never falls.
 
-    The last cell, which has no end, rises to the mean of what it stands for.
+    The last cell is unbounded. Its rise gives it the mean of the values that it stands for.
     """
     edges = -np.log1p(-np.arange(CELLS) / CELLS)
     edges = np.append(edges, edges[-1] + 2).astype(np.float32)

@@ -28,7 +28,7 @@ from bert_jax.models.matmul import KINDS, matmul
 class RelativePositions(nn.Module):
     """Vectors of the buckets of distances [buckets, D], which every layer has in common.
 
-    Their norm keeps its parameters if the others have none, as in LTG-BERT.
+    The norm of these vectors always has parameters, even if other norms have none, as in LTG-BERT.
     """
 
     cfg: knobs.Model

@@ -61,7 +61,8 @@ def scan_layers(
 def _stack(cfg: knobs.Model, path: tuple[Any, ...], *leaves: Array) -> Array:
     """Stack a parameter of all layers; on an accelerator, round a kernel first as matmuls would.
 
-    The copy is then half as large. A CPU's gradients of kernels have more digits than kernels.
+    The rounded copy is half as large. A CPU keeps float32, because there the gradients of kernels
+    are more precise than the compute type.
     """
     stacked = jnp.stack(leaves)
     if path[-1].key == "kernel" and devices.find_kind() != "cpu":

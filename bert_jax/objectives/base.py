@@ -51,7 +51,7 @@ class Objective:
         return corrupt_batch(batch, traced, **rules)
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Count the targets by which the loss is divided; no parameter matters.
+        """Count the targets by which the loss is divided; the count depends on no parameter.
 
         A loss in parts has a number for each part. Each `<part>_loss` is trained.
         """

@@ -41,7 +41,7 @@ class Diffusion(Objective):
         return {self.name: jnp.sum(batch["unit_ids"] >= 0, dtype=jnp.float32)}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return diffusion_loss, of a token, and the accuracy of the predictions."""
+        """Return diffusion_loss per token, and the accuracy of the predictions."""
         if not self.gamma:
             return super().loss(outputs, batch)
         # What stands in a slot's place is [MASK], which is no token of the text.

@@ -1,4 +1,4 @@
-"""Count how many examples the activations hold that collectives move: 0 means none moves."""
+"""Count the examples of the activations that collectives move; 0: no activation moves."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def _list_results(match: re.Match[str]) -> tuple[Array, ...]:
 
 
 def _count_group(line: str) -> int:
-    """Count the devices that a collective is among; 0 if its line does not say."""
+    """Count the devices in each group of a collective; 0 if its line does not say."""
     listed = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
     if listed:
         return listed[1].count(",") + 1

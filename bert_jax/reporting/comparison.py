@@ -301,7 +301,7 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
 def _write_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
-    """Tabulate the knobs or facts that differ, but for usual values that some runs do not have."""
+    """Tabulate the knobs or facts that differ; a missing knob counts as its usual value."""
     flat = [configs.flatten(tree) for tree in trees]
     rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):

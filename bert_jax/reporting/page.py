@@ -1,6 +1,6 @@
 """Building blocks of report pages: a document whole in one file for offline reading, and its parts.
 
-They lie beside this module as page.html, page.css and page.js. All text is escaped here.
+The template, style and script are page.html, page.css and page.js. All text is escaped here.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ def _write_matrix(
     right: Collection[tuple[str, str]],
     corner: str,
 ) -> str:
-    """Write how often each column was predicted for each row; `right` are the pairs that are."""
+    """Write how often each column was predicted for each row; `right` lists the correct pairs."""
     head = "".join(f"<th class=n>{escape(name)}</th>" for name in columns)
     lines = f"<tr><th>{corner}</th>{head}<th class=n>all</th></tr>"
     for a in rows:

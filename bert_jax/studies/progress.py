@@ -50,7 +50,7 @@ class Progress:
     def estimate_seconds(self, parallel: int = 0) -> float | None:
         """Estimate the time left; None if nothing was measured.
 
-        `parallel` is the number of workers, by default that of the groups that run now.
+        `parallel` is the number of workers, by default the number of groups that run now.
         """
         running = {self.groups.get(c.entry.id) for c in self.cells if c.state.name == "running"}
         left = [cell for cell in self.unfinished if cell.state.name != "failed"]

@@ -47,7 +47,7 @@ def gather_cells(place: StudyFolder) -> list[Result]:
 def _add_missing(
     place: StudyFolder, cells: Iterable[Cell], known: Mapping[str, Result]
 ) -> list[Result]:
-    """Return the results of cells: those that are known, the others from their folders."""
+    """Return the result of each cell: a known result, else the result in the cell's folder."""
     begun, sizes = find_begin(place), _count_together(place)
 
     def read_cell(cell: Cell) -> Result:
@@ -108,7 +108,7 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
 
 
 def _count_together(place: StudyFolder) -> dict[str, int]:
-    """Return how many cells share the time of the training of each."""
+    """Count, for each cell, the cells that trained in its group and share its training time."""
     groups = place.groups().values()
     return {cell: len(group.cells) for group in groups for cell in group.cells}
 

@@ -108,7 +108,8 @@ def read_at_equal(
     the size reach. Runs that lack a budget of their size are left out, and sizes with no such cost.
 
     Returns:
-      Runs whose budget is the cost, and weights [read, runs] that take the runs' losses to theirs.
+      Runs whose budget is the cost, and weights [read, runs]: each loss read is a weighted sum of
+      the losses of `runs`.
     """
     read: list[ScaledRun] = []
     weights: list[np.ndarray] = []
@@ -184,7 +185,7 @@ def _fit_curves(runs: Sequence[ScaledRun]) -> list[_Curve]:
 
 
 def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
-    """Fit a parabola with an intercept for each seed, to what differs within seeds."""
+    """Fit a parabola with one intercept per seed, by least squares within seeds."""
     own = [runs[i] for i in rows]
     tried = sorted({run.value for run in own})
     if len(tried) < 3 or not 0 < tried[0] < tried[-1] < 1:

@@ -72,7 +72,7 @@ class Finetune:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A comparison of the points of an axis with one of them, by metrics EVALUATION/METRIC."""
+    """A comparison of the points of an axis with a baseline point, by metrics EVALUATION/METRIC."""
 
     axis: str
     baseline: str

@@ -135,7 +135,7 @@ class Worker:
     # --- training ---------------------------------------------------------------------------------
 
     def split_by_step(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-        """Yield cells that share a saved step, or begin at one: together they repeat no work."""
+        """Yield groups of cells that can go on from the same step, so that no work is repeated."""
         saved = {cell.id: self.list_saved(cell) for cell in cells}
         forks = {cell.id: self.find_branch(cell).trunk[1] for cell in cells}
         left = [*cells]

@@ -90,7 +90,7 @@ def _count_words(
     found: tuple[np.ndarray, np.ndarray],
     unknown: int,
 ) -> dict[str, float]:
-    """Add up what a model found out about the masked words of a passage."""
+    """Sum the nats and count the right tokens and words, over the masked words of a passage."""
     nats, right = found
     words = passage.words[masked]  # of each masked token
     return {

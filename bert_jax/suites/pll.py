@@ -28,8 +28,8 @@ _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 def score(run: runs.TrainedModel, options: Options) -> Detailed:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
 
-    For a causal model these are the log-likelihood and the perplexity; for a hybrid one, too, as
-    `left_to_right`.
+    For a causal model these are the log-likelihood and the perplexity. A hybrid model has these
+    too, as `left_to_right`.
     """
     check_within_word(run, options.within_word)
     return score_both_ways(run, lambda run: (_score_texts(run, options), {}))

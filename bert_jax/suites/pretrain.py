@@ -1,4 +1,4 @@
-"""Suite `pretrain`, the validation split as training scores it, and what reads such a corpus."""
+"""Suite `pretrain`, which scores the validation split as training does; other suites import it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
 
 
 def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:
-    """Drop the objective of the pairs if other pairs replace them, which its head cannot score."""
+    """Drop the pair objective if the config has other pairs, which its head cannot score."""
     if changes.get("pairs", config.pairs) == config.pairs:
         return config
     kept = {name: row for name, row in config.objectives.items() if name != config.pairs}

@@ -96,7 +96,7 @@ def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) 
 
 
 def _check_data(run: runs.TrainedModel) -> None:
-    """Refuse to score a run on its own task if the data changed since it was trained on them."""
+    """Refuse to score a run on its own task if the data changed since its training."""
     saved = run.meta.get("corpus")
     if saved is None:
         return

@@ -1,4 +1,4 @@
-"""Users' paths: one that cannot be read ends in the caller's kind of error, with a hint."""
+"""Opening users' paths: if a path cannot be read, the caller's kind of error has a hint."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def check_trunk(config: knobs.Config) -> None:
 
 
 def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], run: Path) -> None:
-    """Refuse a trunk that is not what the run would be up to the fork, by the first difference."""
+    """Refuse a trunk whose updates up to the fork are not the run's; name the first difference."""
     step = config.trunk[1]
     found = reading.read_meta(run / "checkpoints", step)
     assert found is not None

@@ -1,4 +1,4 @@
-"""The processes of a run on several hosts: how they join, and what the loss of one becomes."""
+"""The processes of a run on several hosts: joining them, and the error if one is lost."""
 
 from __future__ import annotations
 

@@ -125,7 +125,7 @@ class MLflow:
         self._mlflow.log_metrics(named, step=step, run_id=self.run, synchronous=False)
 
     def close(self, finished: bool) -> None:
-        """Send everything; tell whether the run came to its end."""
+        """Send everything; mark the run as FINISHED, or as KILLED if training did not end."""
         self._mlflow.flush_async_logging()
         self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
 

@@ -1,4 +1,4 @@
-"""ModernBERT, and Ettin's encoders, which are of the same family.
+"""ModernBERT, and Ettin's encoders, which have the same architecture.
 
 Rotary positions of two bases, a window in all layers but every n-th, norms before all blocks but
 the first, a gated feed-forward, no biases. Queries, keys and values are one matrix, and so are the

@@ -98,7 +98,7 @@ def find_leader(
 def _name_best_point(view: View) -> str:
     """Name the best point of the study among those that have every seed, over all axes.
 
-    If no point is shown to be better than the metric's baseline, none is called best.
+    No point is called best if none is shown to be better than the metric's baseline.
     """
     comparison = view.comparisons[0]
     metric = next((m for m in comparison["metrics"] if m in view.metrics), "")

@@ -1,4 +1,4 @@
-"""Differences of points from a baseline: same other axes, same seed, same evaluation examples.
+"""Differences from a baseline in one axis, with equal other axes, seed and evaluation examples.
 
 A family is one metric of all points that share the other axes. Its intervals are simultaneous over
 seeds (`simultaneous.py`), and the level is divided among all families of the study. Where single

@@ -22,7 +22,7 @@ Rows = list[dict[str, str]]
 
 
 class Plan(NamedTuple):
-    """What the power of a study follows from before it has run."""
+    """The sizes on which the power of a study depends, known before it has run."""
 
     seeds: int
     families: int
