@@ -109,7 +109,7 @@ def run(
     long: str = "refuse",
     **settings: Any,
 ) -> None:
-    """Write the page and print its path; `settings` are the flags that this page alone has."""
+    """Write the page and print its path; `settings` are the flags that only this page has."""
     from bert_jax.interop import runs
     from bert_jax.predictors.base import AskedModel, Line
     from bert_jax.views import PAGES as VIEWS

@@ -120,7 +120,7 @@ def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
 
 
 def sort_best_first(metrics: Metrics) -> list[int]:
-    """Sort steps: the lowest metric first, then steps without a metric; of equals the latest."""
+    """Sort steps: the lowest metric first, then steps without a metric; latest of equals first."""
     return sorted(metrics, key=lambda step: (metrics[step] is None, metrics[step] or 0.0, -step))
 
 

@@ -178,7 +178,7 @@ def list_unit_knobs() -> list[str]:
 
 
 def list_conditions(path: str) -> list[Condition]:
-    """Return the conditions of a knob: those of its section, and its own."""
+    """Return the conditions of a knob: the conditions of its section, then further ones."""
     texts = read_section(Config)[path.partition(".")[0]].traits.when
     if "." in path:
         texts += find_knob(path).traits.when
@@ -191,8 +191,8 @@ def list_conditions(path: str) -> list[Condition]:
 def find_idle(written: Config, resolved: Config, defaults: Mapping[str, Any]) -> list[Idle]:
     """Return the knobs that differ from their defaults where they do nothing.
 
-    `resolved` is the config that the user has `written` with dependent values filled in. Values by
-    path in `defaults` are those of a preset, a task or a model, and count as defaults.
+    `resolved` is the config that the user has `written` with dependent values filled in. `defaults`
+    has the values of a preset, a task or a model by path, which count as defaults.
     """
     found = []
     for path, value in list_values(written):

@@ -68,7 +68,7 @@ def find_kind() -> str:
 
 
 def list_all() -> Sequence[Any]:
-    """Return all devices that code is traced for, those of other processes included."""
+    """Return all devices that code is traced for, also the devices of other processes."""
     return (_target and _target[1]) or jax.devices()
 
 
@@ -87,7 +87,7 @@ def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
 
 
 def find_row() -> DeviceRow:
-    """Return the row of this machine's devices; the CPU's for a kind that has none."""
+    """Return the row of this machine's devices, or the CPU's row for a kind without a row."""
     return TABLE.get(find_kind(), TABLE["cpu"])
 
 

@@ -204,7 +204,7 @@ class Words:
         self.sizes = np.zeros(0, np.int64)  # of each word
 
     def encode(self, sentences: list[str], begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of sentences, one after the other, and the number of each sentence's ids.
+        """Return the ids of all sentences in one array, and the number of each sentence's ids.
 
         Args:
           sentences: with the blanks before them.

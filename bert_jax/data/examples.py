@@ -183,7 +183,7 @@ def _check_varied(examples: list[Example], kind: str) -> None:
 
 
 class _Reader:
-    """Reads the examples of an objective from rows, and names file and line of what is wrong."""
+    """Reads the examples of an objective from rows; errors name the file and line."""
 
     def __init__(self, task: Task, kind: str, labels: tuple[str, ...]):
         self.task = task

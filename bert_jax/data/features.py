@@ -140,7 +140,7 @@ def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
 
 
 class _Encoder:
-    """Encodes examples to rows, and counts those that lose text."""
+    """Encodes examples to rows, and counts the examples that lose text."""
 
     def __init__(
         self,

@@ -155,7 +155,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
 
 
 def convert_text(value: Any, field: str, where: str, names: str = "") -> str:
-    """Return the text of a row's field; refuse what is no text, and name the fields there are."""
+    """Return the text of a row's field; refuse other values, and name the fields that exist."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, list) and all(isinstance(line, str) for line in value):

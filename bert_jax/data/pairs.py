@@ -65,7 +65,7 @@ ROW = np.dtype(
 
 
 def is_paired(mode: str) -> bool:
-    """Return whether examples are pairs, which are drawn anew for each copy."""
+    """Return whether examples are pairs; each copy draws other pairs."""
     return mode in ("nsp", "sop")
 
 

@@ -95,7 +95,7 @@ class Source:
 
     @functools.cached_property
     def examples_per_epoch(self) -> int:
-        """Count the examples that an epoch reads: those of the first epoch's plan."""
+        """Count the examples that an epoch reads: the examples of the first epoch's plan."""
         return len(self._plan(0))
 
     @functools.cached_property

@@ -223,8 +223,8 @@ def choose_sides(
       settings: whether to drop copies, and the share of documents for validation.
 
     Returns:
-      The side of each text [R], whether a document begins with it among those that are kept [R],
-      and counts of what is dropped.
+      The side of each text [R], whether a document begins with the text among the texts that are
+      kept [R], and counts of dropped texts.
     """
     kept = np.flatnonzero(records["sentences"] > 0)
     counts = {"documents": len(records), "empty": len(records) - len(kept), "duplicates": 0}
@@ -333,7 +333,7 @@ def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray])
 def _join(
     result: Path, encoded: list[Path], split: str, tokenizer: tokenizers.Tokenizer
 ) -> dict[str, Any]:
-    """Write the arrays of a split from the files of its parts, and return what is in them."""
+    """Write the arrays of a split from the files of its parts, and return their facts."""
     folder = result / split
     folder.mkdir(exist_ok=True)
     kind = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32

@@ -89,7 +89,7 @@ class Evaluator:
     def at(self, rate: float) -> StepInputs:
         """Return the inputs that mask at a rate.
 
-        The rate must not be above that of the settings, which decides how many slots there are.
+        The rate must not exceed the rate of the settings, which decides the number of slots.
         """
         selected = quotas.selection_quotas(self.config.masking, rate, self.config.sequence_length)
         return StepInputs(
@@ -103,9 +103,9 @@ class Evaluator:
         )
 
     def draws(self, count: int) -> list[StepInputs]:
-        """Return inputs under which an example is masked at `count` rates, spread from 0 to 1.
+        """Return `count` step inputs that mask an example at rates spread from 0 to 1.
 
-        The inputs differ in their masks. Their draws u for an example lie 1 / count apart.
+        Each of the inputs has other masks. Their draws u for an example lie 1 / count apart.
         """
         drawn = drawn_quotas.make_drawn(self.config.masking, self.config.sequence_length, 1.0)
         # On the devices, or the weights of the bound would cross to them with every batch.

@@ -108,7 +108,7 @@ def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Sampl
 def choose(
     split: Split, tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
-    """Choose up to `count` different sentences, those of an easily read length first."""
+    """Choose up to `count` different sentences, preferring sentences of easily read lengths."""
     make = _cut_beginning if causal else _mask_words
     drawn = list(draw_samples(split, TRIES * count, hashing.make_key(seed, _CHOICE)))
     drawn.sort(key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0))

@@ -83,8 +83,8 @@ def _find_threshold(
 ) -> dict[str, float]:
     """Find the best threshold on the doubts and its score.
 
-    Starting from no answers at all, one question after the other is answered, the least doubtful
-    first.
+    At first no question is answered. Then questions are answered one by one, the least doubtful
+    first, and the best score of all these states counts.
     """
     order = np.argsort(doubts, kind="stable")
     gains = np.where(has_answer, scores, -np.array([bool(text) for text in texts], float))[order]

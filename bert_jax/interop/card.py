@@ -73,7 +73,7 @@ def write_card(
     licence: str = "",
     repository: str = "",
 ) -> str:
-    """Write the card from what the run knows of itself, and nothing else.
+    """Write the card from facts that the run has recorded, and nothing else.
 
     Args:
       run: the model.

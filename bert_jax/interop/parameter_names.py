@@ -58,7 +58,7 @@ def find_theirs(names: Names, ours: str) -> tuple[Part, str]:
 
 
 def count_layers(names: Names, tensors: Iterable[str]) -> int:
-    """Count the layers of which a file has tensors."""
+    """Count the layers whose tensors a file has."""
     down = names["encoder/layer_{}/mlp/down"]
     assert isinstance(down, str)
     before = re.escape(down.partition("{}")[0])

@@ -1,7 +1,7 @@
 """Quotas: how many tokens of an example are selected, and how many slots their predictions need.
 
 A quota is the product of the rate and the number of tokens, rounded, and at least 1. The tables are
-made in float64 on the host, where numpy alone is needed: planning many runs needs no jax.
+made in float64 on the host, which needs only numpy: planning many runs needs no jax.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection
 
 
 def select_slice(units: Units, low: jax.Array, high: jax.Array) -> Selection:
-    """Select what the quotas `high` [B, S] select fairly and the quotas `low` [B, S] do not."""
+    """Select the units that the quotas `high` [B, S] select fairly and the quotas `low` do not."""
     every = units.size > 0
     below = select_fairly(units, low, every).taken
     up_to = select_fairly(units, high, every).taken

@@ -120,7 +120,7 @@ class Attention(nn.Module):
         return Dense(cfg, (x.shape[-1],), axes=2, name="out")(context)
 
     def join_past(self, key: Array, value: Array) -> tuple[Array, Array]:
-        """Return the keys and values with those of earlier tokens before them.
+        """Return the keys and values, preceded by the keys and values of earlier tokens.
 
         So a causal model that continues a text need not read it again. It sows keys and values in
         the collection `kept`. The next call reads them from the collection `past`.

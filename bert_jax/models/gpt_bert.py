@@ -123,7 +123,7 @@ def norm_attention(cfg: knobs.Model, context: Array) -> Array:
 
 
 class LayerWeights(nn.Module):
-    """Weights of all outputs so far in what the next block reads; embeddings are the first output.
+    """Weights of the sum that a block reads: over the embeddings and all outputs before the block.
 
     A block is the attention or the feed-forward of a layer, so n layers have 2 n sums. Sum k, from
     0, has k + 2 weights, all of them in one array. A fresh sum is its latest output.

@@ -1,6 +1,6 @@
 """Heads, which turn the encoder's vectors into the outputs that objectives read.
 
-A head is called with (Encoded, Batch). Heads over labels are those of the paper's fine-tuning: one
+A head is called with (Encoded, Batch). Heads over labels follow the paper's fine-tuning: one
 dense layer on the pooled [CLS] vector or on every token. With pooler=transform they also have the
 layers that the MLM head has before its table.
 """

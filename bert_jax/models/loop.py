@@ -26,7 +26,7 @@ POLICIES = {"dots": _is_product, "full": None}
 
 
 def recompute_layers(block: type[nn.Module], cfg: knobs.Model) -> Any:
-    """Return the class of a layer whose backward pass computes again what the config says.
+    """Return the class of a layer that recomputes in the backward pass what the config says.
 
     A layer with weights of all outputs is two halves, and each is computed again.
     """

@@ -1,9 +1,9 @@
 """Matrix products whose factors have one type and whose result has another.
 
 Sums of bfloat16 factors are kept in float32. An accelerator computes a product and its gradients by
-plain `dot_general`. On a CPU the gradients are written out, because those that jax derives multiply
-a transposed left factor. A CPU is slow at that, and does it in float32 whatever the type. A
-function with gradients of its own has no `jax.jvp`, so accelerators do without.
+plain `dot_general`. On a CPU the gradients are written out, because the gradients that jax derives
+multiply a transposed left factor. A CPU is slow at that, and does it in float32 whatever the type.
+A function with gradients of its own has no `jax.jvp`, so accelerators do without.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ def head_of(objective: str) -> str:
 
 
 def list_parts(config: knobs.Config, head: str) -> tuple[str, ...]:
-    """Return the parts of the parameters of a model that one of its heads reads."""
+    """Return the parts of a model's parameters that one head reads, with the head."""
     generator = ("generator",) if head == "mlm" and config.generator else ()
     return ("encoder", *generator, head)
 
@@ -104,7 +104,7 @@ def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
 
 
 def init_params(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
-    """Return fresh parameters, a function of seed and config alone; jit it to place them."""
+    """Return fresh parameters, a function of only seed and config; jit it to place them."""
     key = jax.random.key(seed, impl="threefry2x32")
     per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
     widths = dict.fromkeys((*HOST_KEYS, "predict_positions"), 1)

@@ -16,8 +16,8 @@ def find_masked_words(batch: Batch) -> Targets:
     """Return the true token of each prediction slot [B, K]; a spare slot weighs 0.
 
     Google's code divides a loss by count + 1e-5. For 20 predictions that changes the loss by 5e-7
-    of itself, and the loss of a batch would depend on how the batch is split. So the count alone is
-    used here.
+    of itself, and the loss of a batch would depend on how the batch is split. So only the
+    count is used here.
     """
     return batch["predict_targets"], batch["predict_weights"]
 

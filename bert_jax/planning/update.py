@@ -157,7 +157,7 @@ def _find_kernel(text: str, asked: str) -> str:
 
 
 def _count_shares(plan: Plan) -> int:
-    """Count the equal shares that a batch is split into: a batch has a multiple of them as rows."""
+    """Count the equal shares of a batch, whose rows are a multiple of this number."""
     split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
     return math.lcm(split, rates.count_views(plan.config.masking))
 

@@ -125,9 +125,10 @@ def _round_slots(places: Sequence[Sequence[int]]) -> int:
 class Unmask(OfText):
     """Results {"text"}, and if steps are asked for "tokens" and "steps".
 
-    A text without [MASK] gets masks behind it. "tokens" are those of the final text; "steps" lists
-    for each round what it revealed, {"place", "token", "probability"}: a place among the tokens,
-    from 0, and the probability that the model gave the token, before temperature, top-k and top-p.
+    A text without [MASK] gets masks behind it. "tokens" are the tokens of the final text; "steps"
+    lists for each round what it revealed, {"place", "token", "probability"}: a place among the
+    tokens, from 0, and the probability that the model gave the token, before temperature, top-k and
+    top-p.
     """
 
     heading = ()

@@ -242,7 +242,7 @@ def find_best(values: Sequence[float | None], name: str) -> int | None:
 
 
 def _is_ranked(flat: Flat, key: str) -> bool:
-    """Tell whether models compare by a number: a result, no count, on the same text."""
+    """Tell whether a number can rank models: it is a result, no count, and on the same text."""
     metric = key.rpartition("/")[2]
     values = [values[key] for values in flat.values() if key in values]
     if all(isinstance(value, int) for value in values) or not is_result(metric):

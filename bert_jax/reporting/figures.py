@@ -134,6 +134,6 @@ def clean_texts(value: Any) -> Any:
 
 
 def is_constant(values: Iterable[float]) -> bool:
-    """Tell whether values, of which there are some, differ by no more than rounding."""
+    """Tell whether values, at least one, differ by no more than rounding."""
     known = list(values)
     return max(known) - min(known) <= STILL * max(map(abs, known))

@@ -153,7 +153,7 @@ def _write_pace(run: RunRecord) -> str:
 
 
 def _explain_served(run: RunRecord) -> str:
-    """Say by what the step that is served was chosen, and from which."""
+    """Say by which metric the served step was chosen, and from which steps."""
     if len(run.kept) == 1:
         return "the only one kept"
     steps = " and ".join(f"{step:,}" for step, _ in sorted(run.kept))

@@ -39,7 +39,7 @@ Counts = Counter[tuple[str, str]]  # right class and predicted class -> how ofte
 def write_predictions(run: RunRecord) -> str:
     """Show what the model expects in each sentence, the right tokens, and earlier best guesses.
 
-    They are those at the step that is served, if it has any, else the latest.
+    The predictions are from the step that is served, or the latest if that step has none.
     """
     rows = records.read_sorted(run.folder / records.SAMPLES)
     if any(row["step"] == run.served for row in rows):

@@ -319,7 +319,7 @@ def _check_processes(cells: Sequence[Cell], count: int) -> None:
 
 
 def _check_sources(named: Named, cells: Sequence[Cell]) -> None:
-    """Refuse cells to train or evaluate whose data is not here; name the scale that needs none."""
+    """Refuse cells to train or evaluate whose data is not here; name a scale that needs no data."""
     try:
         measures.check_sources(named.study, cells)
     except DataError as error:

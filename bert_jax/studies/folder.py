@@ -302,7 +302,7 @@ class StudyFolder:
 
 
 def _list_knobs(config: Config) -> dict[str, Any]:
-    """Return the knobs of a config by path, without those that have their usual value.
+    """Return the knobs of a config by path, without knobs that have their usual value.
 
     So a study stays readable when a knob is removed that it never set, or gets another default.
     """
@@ -344,7 +344,7 @@ def _read_cell(name: str, study: Mapping[str, Any]) -> Cell:
 
 @functools.lru_cache(maxsize=4096)
 def _read_config(text: str) -> Config:
-    """Read a config from knobs by path; the cells of a study are read again and again."""
+    """Read a config from knobs by path, with a cache because cells are read again and again."""
     tree: dict[str, Any] = {}
     for path, value in json.loads(text).items():
         *sections, knob = path.split(".")

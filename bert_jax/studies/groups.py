@@ -1,8 +1,8 @@
 """Divide cells into groups that train in one program.
 
-Cells that differ in traced numbers only may share a program (`training/program.py`). All its runs
-have the prediction slots of the highest masking rate among them, which the other runs pay for and
-leave empty. So cells are sorted by their slots and cut into neighbours.
+Cells that differ in traced numbers only may share a program (`training/program.py`). All runs of a
+program have as many prediction slots as the highest masking rate needs. Runs of lower rates compute
+these slots too, and leave some empty. So cells are sorted by their slots and cut into neighbours.
 
 Groups are planned once. A cell that belongs to a group stays in it, so that an interruption or
 another engine does not change its numbers. Cells that an edited study adds make new groups.

@@ -90,7 +90,7 @@ class Launcher(signals.Handler):
         return False
 
     def _end_groups(self) -> None:
-        """Take groups whose workers have ended from those that run."""
+        """Remove the groups whose workers have ended from the running groups."""
         for group, worker in [*self._running]:
             code = self._engine.poll(worker)
             if code is None:

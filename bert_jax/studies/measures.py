@@ -46,7 +46,7 @@ def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
 def select_evaluations(
     records: Records, config: knobs.Config, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the evaluations of a cell: its budget asks for them, and its model has their head."""
+    """Return the evaluations of a cell: listed for its budget, with a head that its model has."""
     chosen = {}
     for name, record in records.items():
         head = suites.SUITES[record["name"]].head if record["kind"] == "suite" else ""
@@ -95,7 +95,7 @@ def check_evaluations(study: Study) -> None:
 
 
 def _check_options(suite: Suite) -> None:
-    """Refuse what a suite does not read or a study cannot set, and values of another type."""
+    """Refuse options that a suite never reads or a study cannot set, and values of wrong types."""
     suites.build_suites([suite.name], **dict(suite.ask))
     asked = [name for name, row in suites.SUITES.items() if row.metrics]
     check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
@@ -153,7 +153,7 @@ def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> l
 def check_sources(study: Study, cells: Sequence[Cell]) -> None:
     """Refuse cells whose local text, vocabulary or labelled data does not exist.
 
-    Data that is not on this machine, such as that of TFDS, is not checked.
+    Data that is not on this machine, such as data of TFDS, is not checked.
     """
     trained = [cell.config for cell in cells]
     for config in {(c.corpus, c.tokenizer.path, c.task.source): c for c in trained}.values():

@@ -80,7 +80,7 @@ def find_begin(place: StudyFolder) -> str:
 
 
 def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
-    """Write the tables of cells, finished or not; those that were taken keep their rows."""
+    """Write the tables of cells, finished or not; cells that were taken keep their rows."""
     taken = find_taken(place, cells)
     rows: dict[str, tables.Row] = {
         row["cell"]: row for row in tables.read_csv(place.taken / tables.ROWS)
@@ -176,7 +176,7 @@ def _name_hardware(machine: Mapping[str, Any]) -> str:
 
 
 def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> list[dict[str, Any]]:
-    """Return the lines of a cell's metrics; before the fork of a branch, those of its trunk."""
+    """Return the lines of a cell's metrics; for a branch, its trunk's lines before the fork too."""
     path = place.cell(cell.id) / records.METRICS
     own = [*records.read_rows(path)] if path.exists() else []
     trunk = known.get(cell.trunk.rpartition("@")[0])

@@ -25,7 +25,7 @@ class Sweep(NamedTuple):
 
 
 def run_sweep(sweep: Sweep, workdir: Path, flags: Flags) -> None:
-    """Run the missing cells of a sweep, whose name is that of its workdir."""
+    """Run the missing cells of a sweep, which is named after its workdir."""
     named = Named(make_study(sweep), workdir.resolve().name, f"{SWEEP}{sweep.config}", workdir)
     launch_study(named, workdir, flags)
 

@@ -36,7 +36,7 @@ Detailed = tuple[Result, "dict[str, np.ndarray]"]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of a suite; those that it does not read have their defaults."""
+    """The options of a suite; options that it does not read have their defaults."""
 
     suite: str  # name of the row
     config: knobs.Config | None = None  # of --config

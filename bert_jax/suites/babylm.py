@@ -2,7 +2,7 @@
 
     bert-jax evaluate --model=RUN --suite=babylm --source=evaluation_data/full_eval
 
-The rules are those of github.com/babylm/evaluation-pipeline-2025 at bf55c11. For these tasks
+The rules come from github.com/babylm/evaluation-pipeline-2025 at bf55c11. For these tasks
 babylm-org/babylm-eval (2026) at 45fe2c1 has the same code. `reading.py` has the rules of reading
 times.
 
@@ -203,7 +203,7 @@ def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Res
 
 
 def _correlate_ratios(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
-    """Return Spearman's correlation of the model's preferences with those of people.
+    """Return Spearman's correlation of the model's preferences with people's preferences.
 
     Probabilities are float32 as in the pipeline, where the surest ones are equal in rank.
     """

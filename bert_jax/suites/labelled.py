@@ -83,7 +83,7 @@ def find_frozen_task(run: runs.TrainedModel, options: Options, usual: str = "") 
 
 
 def main_split(config: knobs.Config, options: Options) -> str:
-    """Return the split to score: --split, else that of the task's evaluation."""
+    """Return the split to score: --split, else the split of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 
 

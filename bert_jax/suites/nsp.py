@@ -1,4 +1,4 @@
-"""Suite `nsp`: next sentence prediction, on the pairs of a corpus or on those of a file."""
+"""Suite `nsp`: next sentence prediction, on the pairs of a corpus or of a file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Reading times: how much better they are predicted with a model's surprisal than without it.
 
-The rules are those of the BabyLM evaluation pipeline, after de Varda et al. (2023). A word's
+The rules come from the BabyLM evaluation pipeline, after de Varda et al. (2023). A word's
 surprisal is minus the sum of the log-probabilities of its pieces, from left to right. A masked
 model reads the text before a piece, then three [MASK], and predicts at the first (Samuel, 2024). A
 causal model reads that text as its vocabulary frames it, so that [SEP] is the last it sees. As in

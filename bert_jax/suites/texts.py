@@ -2,7 +2,7 @@
 
 A passage is whole sentences of one document, together at most so many words. A word is what stands
 between white space, but each Chinese character is a word, as to BERT's tokenizer. Which words are
-masked, and so what else the model reads, follows from the text alone. A vocabulary only decides how
+masked, and so what else the model reads, follows only from the text. A vocabulary only decides how
 many tokens a word has: the tokens that hold its characters, and in vocabularies where a token
 begins with a blank, that blank. A sentence of more words is cut.
 """

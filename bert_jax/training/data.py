@@ -86,7 +86,7 @@ def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
 
 
 def _convert_epochs(config: knobs.Config, rows: int) -> knobs.Config:
-    """Convert what the config has in epochs of `rows` rows to steps."""
+    """Convert the values of a config that count epochs, of `rows` rows each, to steps."""
 
     def steps(epochs: float | None, default: int) -> int:
         if epochs is None:
@@ -232,7 +232,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
 
 
 def _check_metrics(config: knobs.Config, kind: str) -> None:
-    """Refuse metrics that no evaluation of these classes reports, to rank steps by or to list."""
+    """Refuse metrics, for ranking or listing, that no evaluation with these classes reports."""
     reported = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
     requested = {"checkpoints.best": config.checkpoints.best or "loss"}
     requested |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}

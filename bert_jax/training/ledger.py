@@ -1,7 +1,7 @@
 """The ledger of realised masks: sums over all updates, checked against the config.
 
-A run stops if its masks are not what the config says. Each check states a promise as a sum that the
-updates made, the sum that the config makes of them, and how far chance may move it.
+A run stops if its masks deviate from the config. Each check holds a sum over the updates against
+the sum that the config predicts, and against the largest difference that chance explains.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
 
 
 def find_matches(params: Any, knob: str, pattern: str) -> Any:
-    """Return a tree of bools: whether a pattern, which must match something, matches the name."""
+    """Return a tree of bools: whether a pattern matches the name; it must match some name."""
     named = list_names(params)
     mask = jax.tree.map(lambda name: bool(pattern) and bool(re.search(pattern, name)), named)
     if pattern and not any(jax.tree.leaves(mask)):

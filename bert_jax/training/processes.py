@@ -18,8 +18,8 @@ HEARTBEAT = 60  # seconds without a heartbeat after which a process is lost, and
 def start_processes(settings: knobs.Parallel) -> None:
     """Join the other processes of a run.
 
-    They are those of a cluster that JAX detects, or of JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES
-    and JAX_PROCESS_ID.
+    JAX finds the processes of a cluster that it detects. Otherwise JAX_COORDINATOR_ADDRESS,
+    JAX_NUM_PROCESSES and JAX_PROCESS_ID define them.
     """
     if not settings.distributed or jax.distributed.is_initialized():
         return

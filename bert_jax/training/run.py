@@ -1,7 +1,7 @@
 """One run while it trains: how it resumes, its step inputs, and the record of what it learned.
 
 Runs that differ only in step inputs train together, in one program and on one batch (`runs.py`).
-Each keeps a folder of its own, the same that it would have made alone.
+Each run keeps a folder, the same folder that it would have made without the others.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Run:
     def record_update(
         self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, step: int
     ) -> None:
-        """Add the metrics of an update; refuse those of a run that diverged."""
+        """Add the metrics of an update; refuse the metrics of a run that diverged."""
         self._check_learned(int(metrics["skipped_in_row"][0]), ids, step)
         if self.config.masked:
             rate = rates.rate_at(self.config.masking, find_index(step), self.config.steps)

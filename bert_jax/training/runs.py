@@ -87,7 +87,7 @@ class Runs:
     def restore_or_init(
         self, allow_change: tuple[str, ...] = (), command: Sequence[str] = ()
     ) -> tuple[State, int]:
-        """Return the state of all runs at the last step that all of them have saved, and the step.
+        """Return the state of all runs at the last step that every run has saved, and that step.
 
         Where nothing is saved, the state is initialised and the step is 0, or the fork of branches.
         """
@@ -144,7 +144,7 @@ class Runs:
         return [run.compute_inputs(step) for run in self._runs]
 
     def record_update(self, step: int, metrics: Metrics, batch: Batch) -> None:
-        """Settle the update before this one, and keep the metrics of this one on the device.
+        """Record the metrics of the previous update; keep the metrics of this update on the device.
 
         While the host takes in the metrics of one update, the device computes the next.
         """

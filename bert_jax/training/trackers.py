@@ -170,7 +170,7 @@ class Trackers:
 
     @contextlib.contextmanager
     def _warn_of_failure(self, name: str) -> Iterator[None]:
-        """Warn of what a library raises, of whichever kind, and leave its tracker out from now."""
+        """Warn of any error that a library raises, and leave its tracker out from now on."""
         try:
             yield
         except Exception as error:  # no tracker may end a run, whatever its library raises

@@ -54,7 +54,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
 
 
 def _collect_text(row: Line, result: dict[str, Any]) -> dict[str, Any]:
-    """Collect what the page holds of a text: its tokens, and the choices of each round."""
+    """Collect the data of a text for the page: its tokens, and the choices of each round."""
     steps: list[list[dict[str, Any]]] = []
     for revealed in result["steps"]:
         steps.append([])

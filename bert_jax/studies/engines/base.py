@@ -61,7 +61,7 @@ def start_worker(
       workdir: the workdir of the study.
       group: the group to work on.
       log: the file that its output is added to.
-      variables: environment variables that it has besides those of this process.
+      variables: environment variables of the worker, added to those of this process.
       cores: the cores it may use; none: all.
     """
     command = [*WORKER, f"--workdir={workdir.resolve()}", f"--group={group}"]

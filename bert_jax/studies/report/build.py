@@ -26,8 +26,8 @@ STYLE = read_asset(__file__, ".css")
 def write_report(place: StudyFolder) -> str:
     """Write a study's figures, tables, summary.md and, last, report.html; return what to print.
 
-    In a folder of tables without cells, the figure of the answer is drawn, and those that lie there
-    are drawn again; the first time all of them.
+    In a folder of tables without cells, only the figure of the answer and the figures that exist
+    are drawn. If none exists, all figures are drawn.
     """
     view = View(place, place.read_study(), results.read_results(place))
     found = answers.compute_findings(view)

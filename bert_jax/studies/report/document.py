@@ -205,7 +205,7 @@ def _list_notes(view: View) -> list[Block]:
 
 
 def write_command(recorded: Sequence[str] | str, name: str) -> str:
-    """Write the command of a study with folders under runs/ instead of those of its machine."""
+    """Write the command of a study, with folders under runs/ in place of its machine's folders."""
     if isinstance(recorded, str):
         return recorded
     kept: list[str] = []

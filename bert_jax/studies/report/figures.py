@@ -111,7 +111,7 @@ def _note_seeds(families: Sequence[Family], value: Value) -> str:
 
 
 def choose_loss(results: Sequence[Result]) -> str:
-    """Choose the loss to draw: that of the pre-training evaluation if there is one."""
+    """Choose the loss to draw: if possible, the loss of the pre-training evaluation."""
     known = dict.fromkeys(name for result in results for name in result.history.evaluations)
     losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
     return next(losses, "")

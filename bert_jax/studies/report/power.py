@@ -82,8 +82,8 @@ def read_rows(table: Path) -> Rows:
 def find_spread(rows: Rows, metric: str, axis: str) -> float:
     """Find the pooled standard deviation of a cell about its point and its seed; 0 if unknown.
 
-    Points are those of `axis`. In a table without it they are those of the last axis but the
-    budget.
+    Points are the points of `axis`. If the table lacks that axis, they are the points of the last
+    axis other than the budget.
     """
     if not rows or not {metric, "seed", "state"} <= rows[0].keys():
         return 0.0

@@ -4,8 +4,8 @@
 
 Each value is a point's mean plus a seed's effect plus noise. All points share one estimate of the
 noise (the pooled spread), so three seeds of six points give ten degrees of freedom and not two. The
-quantile is that of the largest of correlated t values (Dunnett, 1955): all intervals of a family
-hold together. With several families the level is divided among them (Bonferroni).
+quantile is the quantile of the largest of correlated t values (Dunnett, 1955): all intervals of a
+family hold together. With several families the level is divided among them (Bonferroni).
 
 Unequal spreads have two remedies. If the pairs of a difference vary more than the pooled spread
 says, that difference uses the spread of its pairs. In a family whose spreads differ more than

@@ -1,4 +1,4 @@
-"""Verdicts on published claims: what the runs of a study say of a difference stated beforehand.
+"""Verdicts on published claims: tests of differences that a study states beforehand.
 
 A claim is replicated if the simultaneous interval of its difference lies on the claimed side. It is
 not replicated if the interval excludes that side. Otherwise the study is underpowered for it. A
