@@ -18,8 +18,8 @@ HEARTBEAT = 60  # seconds without a heartbeat after which a process is lost, and
 def start_processes(settings: knobs.Parallel) -> None:
     """Join the other processes of a run.
 
-    JAX finds the processes of a cluster that it detects. Otherwise JAX_COORDINATOR_ADDRESS,
-    JAX_NUM_PROCESSES and JAX_PROCESS_ID define them.
+    JAX_COORDINATOR_ADDRESS, JAX_NUM_PROCESSES and JAX_PROCESS_ID define them. Without these
+    variables JAX detects the cluster that it runs in.
     """
     if not settings.distributed or jax.distributed.is_initialized():
         return
