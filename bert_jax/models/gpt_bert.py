@@ -68,7 +68,7 @@ def add_distances(
     distance_key: Array,
     mask: AttentionMask,
 ) -> tuple[Array, AttentionMask]:
-    """Add the scores of distances to the bias of a mask; scale the queries for a sum of three.
+    """Add scores of distances to a mask's bias; scale queries for a sum of three scores.
 
     A query is compared with the key of the distance, and a key with the query of the distance.
 

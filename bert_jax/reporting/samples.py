@@ -92,7 +92,7 @@ def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
 
 
 def write_outcomes(run: RunRecord) -> str:
-    """Write what a task's validation got right and wrong at the step served, else at the last."""
+    """Write what a task's validation got right and wrong, at the served step or else the last."""
     rows = records.read_sorted(run.folder / records.SAMPLES)
     if not rows:
         return ""

@@ -215,7 +215,7 @@ def load_passages(run: runs.TrainedModel, options: Options) -> list[Passage]:
 
 
 def digest_passages(passages: Sequence[Passage], *settings: object) -> np.ndarray:
-    """Digest what decides which words a model reads and predicts: no vocabulary does."""
+    """Digest what decides the words read and masked: texts, settings and seed, no vocabulary."""
     texts = (f"{len(one.text)}:{one.text}".encode() for one in passages)
     return digest([repr((SEED, *settings)).encode(), *texts])
 

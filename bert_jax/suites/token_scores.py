@@ -158,7 +158,7 @@ class TokenScorer:
         return Scored(tokens, scored, windows)
 
     def _find_masked_ends(self, scored: Scored) -> np.ndarray:
-        """Find for each scored token, masked alone, the place before which its mask ends."""
+        """Find where each scored token's mask ends: after the token, or after its word."""
         ends = scored.places + 1
         if self.within_word:
             starts = np.flatnonzero(~self.tokenizer.continuation[scored.tokens])  # of words

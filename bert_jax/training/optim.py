@@ -74,7 +74,7 @@ def find_decayed(params: Any, no_decay: str) -> Any:
 
 
 def find_frozen(params: Any, pattern: str) -> Any:
-    """Return a tree of bools: whether a parameter stays as it is; some must not."""
+    """Return a tree of bools: whether a parameter is frozen; refuse to freeze every parameter."""
     mask = find_matches(params, "freeze", pattern)
     if all(jax.tree.leaves(mask)):
         _refuse_pattern("freeze", pattern, "every parameter", list_names(params))

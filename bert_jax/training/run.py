@@ -74,7 +74,7 @@ class Run:
     # --- resume -----------------------------------------------------------------------------------
 
     def check_resume(self, allowed: tuple[str, ...]) -> bool:
-        """Refuse to continue the folder of another run; tell whether there is one to continue."""
+        """Tell whether there is a checkpoint to continue; refuse the checkpoint of another run."""
         latest = reading.read_meta(self.checkpoints.folder)
         if latest is None:
             return False

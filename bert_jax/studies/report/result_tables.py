@@ -138,7 +138,7 @@ class Comparison(NamedTuple):
     def _write_rows(
         self, labels: Sequence[str], columns: Columns, write: Callable[[str, Family, str], Text]
     ) -> list[list[Text]]:
-        """Write the rows of some points, without points that no column has."""
+        """Write a row for each point; leave out points that have no value in any column."""
         rows: list[list[Text]] = []
         for label in labels:
             cells = [write(metric, family, label) for metric, family in columns]
