@@ -157,6 +157,15 @@ def ordinary_memory():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_reports():
+    """Training writes a page without figures, which take a third of the time of a short run."""
+    from tests import texts
+
+    with texts.short_reports():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_folder():
     """A test that leaves its process in another folder fails itself, not one that comes later."""

@@ -83,11 +83,11 @@ assert suites.find_row("yours").head == "classify"
     ),
     Addition(
         "suites/__init__.py SUITES",
-        '"mine": Row("source limit", "answer"),',
+        '"mine": SuiteRow("source limit", "answer"),',
         """
 assert suites.evaluate(None, "mine", limit=21) == {"answer": 42}
-from bert_jax.studies.definition import Study, Suite, check
-check(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))
+from bert_jax.studies.definition import Study, Suite, check_study
+check_study(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))
 """,
         ("suites/mine.py", SUITE),
     ),
@@ -112,7 +112,7 @@ assert cli.execute(train + [f"--config.{knob}" for knob in knobs]) == 0
         '"mine": lambda place, jobs, options: "made",',
         """
 from bert_jax.studies import engines
-assert engines.make("mine", None, 0, {}) == "made"
+assert engines.make_engine("mine", None, 0, {}) == "made"
 """,
     ),
     Addition(

@@ -1,7 +1,7 @@
 """The tasks of `bert-jax predict`: one row of TASKS each, which serves command, help and Python.
 
 A row says what the task does, shows its lines, and names what makes a predictor from a
-`base.Model`. The predictor decides how a line is read and what the model computes for it: see
+`base.AskedModel`. The predictor decides how a line is read and what the model computes for it: see
 `base.Predictor`. The flags of a task are the options that `options.py` describes for it.
 """
 

@@ -7,7 +7,7 @@ A suite is a row of SUITES and a file of its name, which is imported when the su
 To add a suite, write its file, then its row here. An option is a field of `Options`, and with that
 a flag of `evaluate` and a setting of a study's `Suite`; the row says which options a suite reads.
 
-    (options,) = suites.build(["blimp"], source="files:blimp", limit=100)
+    (options,) = suites.build_suites(["blimp"], source="files:blimp", limit=100)
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
 """
 

@@ -28,7 +28,7 @@ def calls(monkeypatch):
     seen: list = []
     for module in (predict, inspect):
         monkeypatch.setattr(module, "run", lambda **settings: seen.append(settings))
-    for name in ("run", "status", "report"):
+    for name in ("run_study", "show_status", "report_study"):
         monkeypatch.setattr(actions, name, lambda *_, **settings: seen.append(settings))
     monkeypatch.setattr("bert_jax.studies.sweep.run_sweep", lambda *_: seen.append({}))
     return seen

@@ -41,7 +41,7 @@ def make_model(**changes: object) -> runs.TrainedModel:
 
 def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:
     """What `predict generate` answers."""
-    made = stream.Model(run, Options(**options))
+    made = stream.AskedModel(run, Options(**options))
     return list(stream.predict(made, "generate", texts))
 
 

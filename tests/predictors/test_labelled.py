@@ -36,7 +36,7 @@ def open_golden(name: str) -> runs.TrainedModel:
 
 @functools.cache
 def make_stream(name: str, task: str, options: Options) -> stream.Stream:
-    return stream.Stream(stream.Model(open_golden(name), options), task)
+    return stream.Stream(stream.AskedModel(open_golden(name), options), task)
 
 
 def ask(name: str, task: str, rows: list[Any], **options: Any) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ def test_labelled_answers_as_an_evaluation(name):
     """On eight devices there and one here."""
     run, rows, (task, label) = open_golden(name), make_rows(name), LABELS[name]
     mesh = sharding.make_mesh(knobs.Parallel())
-    predictor: Any = TASKS[task].make(stream.Model(run, Options()))
+    predictor: Any = TASKS[task].make(stream.AskedModel(run, Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
     examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
     scored = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, 8, mesh)
@@ -156,7 +156,7 @@ def test_find_entities_reads_marks():
 def test_tag_refuses_entities_without_marks():
     run = open_golden("token_classification")
     nouns = dataclasses.replace(run.config.objectives["tag"], labels=("NOUN", "VERB"))
-    model = stream.Model(run.changed(objectives={"tag": nouns}), Options(entities=True))
+    model = stream.AskedModel(run.changed(objectives={"tag": nouns}), Options(entities=True))
     with pytest.raises(ConfigError, match="NOUN, VERB mark no entities"):
         TASKS["tag"].make(model)
 

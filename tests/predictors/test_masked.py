@@ -279,13 +279,13 @@ def test_fill_mask_sees_most_around_each_mask():
     words = [w for i in range(30) for w in ("the", "cat", "sat", "big")[: 2 + i % 3]]
     words[5::9] = ["[MASK]"] * len(words[5::9])
     options = Options(top_k=2, long="windows", stride=12, batch_size=3)
-    (found,) = stream.predict(stream.Model(run, options), "fill-mask", [" ".join(words)])
+    (found,) = stream.predict(stream.AskedModel(run, options), "fill-mask", [" ".join(words)])
     (ids,) = run.tokenizer.encode_batch([" ".join(words)], escape=False)
     room = run.config.sequence_length - 2
     assert len(ids) > 2 * room
     spans = cut_windows(len(ids), room, 12, "overlap")
     best = choose_windows(spans, len(ids))
-    alone = stream.Stream(stream.Model(run, Options(top_k=2, batch_size=1)), "fill-mask")
+    alone = stream.Stream(stream.AskedModel(run, Options(top_k=2, batch_size=1)), "fill-mask")
     at = [place for place, token in enumerate(ids) if token == MASK]
     assert len({int(best[place]) for place in at}) > 2
     for place, answer in zip(at, found["masks"], strict=True):

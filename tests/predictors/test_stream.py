@@ -34,7 +34,7 @@ def golden() -> runs.TrainedModel:
 
 
 def make_stream(golden, task: str = "embed", **options) -> predictions.Stream:
-    return predictions.Stream(predictions.Model(golden, Options(**options)), task)
+    return predictions.Stream(predictions.AskedModel(golden, Options(**options)), task)
 
 
 # --- reading --------------------------------------------------------------------------------------

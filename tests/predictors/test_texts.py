@@ -35,7 +35,7 @@ def test_embed_pools_nothing_but_real_tokens(pooling, normalize):
     run = runs.open_run(str(MODEL))
     lines = ["the big red dog ran to the mat and sat on it.", "[MASK]"]
     options = Options(pooling=pooling, normalize=normalize)
-    found = list(stream.predict(stream.Model(run, options), "embed", lines))
+    found = list(stream.predict(stream.AskedModel(run, options), "embed", lines))
     for line, row in zip(lines, found, strict=True):
         hidden = encode_alone(run, line)
         expected = hidden.mean(0) if pooling == "mean" else hidden[0]

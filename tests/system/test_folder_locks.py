@@ -19,7 +19,7 @@ HOLD = """
 import os, sys, time
 from pathlib import Path
 from bert_jax.system import folder_locks
-with folder_locks.hold(Path(sys.argv[1])):
+with folder_locks.hold_lock(Path(sys.argv[1])):
     if os.fork() == 0:  # a worker that outlives its parent
         time.sleep(3)
         os._exit(0)

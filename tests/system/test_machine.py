@@ -55,7 +55,7 @@ print(last)
 def test_retain_keeps_memory_unless_told_otherwise(monkeypatch):
     plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     last = {}
-    for call in ("allocator.find_obstacle()", "allocator.retain()"):
+    for call in ("allocator.find_obstacle()", "allocator.retain_memory()"):
         command = [sys.executable, "-c", FAULTS.format(call=call)]
         done = subprocess.run(command, env=plain, capture_output=True, text=True, check=True)
         last[call] = int(done.stdout)

@@ -65,6 +65,7 @@ def test_texts_that_are_cut_are_counted_aloud(folder, capfd):
     assert 0 < int(cut.group(1)) < 38
 
 
+@pytest.mark.slow
 def test_finetuning_stops_and_resumes_with_its_misses(folder, tmp_path, monkeypatch, one_device):
     """Bitwise, with dropout, and with what is known of the best step and the misses since."""
     config = classify(

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import train
-from bert_jax.training import runs
-from tests import fault_points, outcomes, texts
+from tests import outcomes, texts
 from tests.net import golden
 from tests.net.rows import LOOSE
 from tests.net.train_rows import train as train_rows
@@ -76,23 +75,7 @@ def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
     assert -0.05 < loss - compute_entropy() < 0.03
 
 
-def test_run_under_fsdp_resumes_its_bits(base, tmp_path, monkeypatch):
-    short = {"steps": 8, "checkpoints__every": 4, "evals__validation__every": 8}
-    config = texts.configure(base, parallel__fsdp=4, **short)
-    train.run(config, tmp_path / "whole", command=[])
-
-    def stop(point: str, step: int) -> None:
-        if step == 6:
-            raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        fault_points.plant(runs, stop, patch.setattr)
-        with pytest.raises(KeyboardInterrupt):
-            train.run(config, tmp_path / "stopped", command=[])
-    train.run(config, tmp_path / "stopped", command=[])
-    outcomes.assert_same(tmp_path / "stopped", tmp_path / "whole", 8)
-
-
+@pytest.mark.slow
 def test_run_in_bfloat16_has_the_frozen_numbers(tmp_path):
     """With the compiler flags of a user: those of the tests round bfloat16 otherwise."""
     write_folder(tmp_path / "rows")

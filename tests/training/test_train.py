@@ -17,6 +17,7 @@ from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DivergedError
 from bert_jax.interop import initial, runs
 from bert_jax.masking import quotas
+from bert_jax.reporting import run_report
 from bert_jax.system import trees
 from bert_jax.training import run as running
 from bert_jax.training.step import compute_inputs
@@ -32,7 +33,8 @@ LOGGED = """loss mlm_loss nsp_loss mlm_accuracy nsp_accuracy masked_fraction mas
 def trained(base, tmp_path_factory) -> Path:
     """Train for 30 steps: evaluated and saved at 10, 20 and 30."""
     workdir = tmp_path_factory.mktemp("run")
-    with texts.one_device():
+    with texts.one_device(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("bert_jax.training.runs.run_report", run_report)  # writes the whole page
         train.run(configure(base), workdir, command=["bert-jax", "train"])
     return workdir
 
@@ -55,7 +57,8 @@ def test_train_writes_what_the_contract_names(trained):
     assert [*losses] == [10, 20, 30]
     for name in ("nsp_accuracy", "unigram_loss", "majority_accuracy"):
         assert f"eval/validation/{name}" in evaluations[-1]
-    for file in ("report.html", "tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
+    assert "<svg" in (trained / "report.html").read_text()
+    for file in ("tokenizer/vocab.txt", "tokenizer/tokenizer.json"):
         assert (trained / file).stat().st_size > 0, file
     assert resolve(json.loads((trained / "config.json").read_text())).steps == 30
     environment = json.loads((trained / "environment.json").read_text())
