@@ -1,4 +1,4 @@
-"""Runs from the config to the last step: what they learn, and that they resume as they were."""
+"""Runs from the config to the last step: what they learn."""
 
 from __future__ import annotations
 
