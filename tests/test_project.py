@@ -53,17 +53,6 @@ def test_recipes_name_files_that_exist():
     assert [name for name in missing if not any(PACKAGE.rglob(name))] == []
 
 
-def test_rooms_name_their_tests():
-    rows = re.findall(r"^\| (`[^|]*) \| (`[^|]*`) \|$", RECIPES, re.MULTILINE)
-    rooms, tests = (
-        {name for row in rows if "/" not in row[0] for name in re.findall(r"\w+", row[column])}
-        for column in (0, 1)
-    )
-    assert rooms == {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
-    there = {path.name for path in (ROOT / "tests").rglob("test_*.py")}
-    assert {f"test_{test}.py" for test in tests} - there == set()
-
-
 def test_glossary_is_short_and_names_what_is_there():
     terms, answers = (PACKAGE / "GLOSSARY.md").read_text().split("## Where")
     rows = re.findall(r"^\| \*\*(.+)", terms, re.M)

@@ -1,5 +1,9 @@
 """What transformers makes of small random models of other families: tests/golden/families/.
 
+`FAMILY.json` has config.json by head. `FAMILY.npz` has by HEAD/NAME what transformers returns, with
+`gradient/PARAMETER` of the sum of all outputs times fixed factors. `tests/families.py` draws each
+weight at random, with a hash of the weight's name as the seed.
+
 Made on 2026-11-23 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a
 CPU. To make again, in an environment that has these (the tests need none of them):
 

@@ -1,6 +1,10 @@
 """Small random models of every head, saved by transformers, and what they return:
 tests/golden/huggingface/.
 
+A folder of `save_pretrained` has every bias and LayerNorm random. `outputs.npz` has the inputs
+(rows of 12, 9 and 4 tokens, padded to 12) and every output under transformers' name. `pretraining`
+also has `gradients.npz`: labels, the loss and its gradient by every parameter.
+
 Made on 2026-11-21 with Python 3.11, torch 2.13.0, transformers 5.23.0, numpy 2.4.6, in fp32 on a
 CPU. To make again, in an environment that has these (the tests need none of them):
 

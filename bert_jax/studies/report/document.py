@@ -75,10 +75,7 @@ def _add_detail(title: str, *blocks: Block) -> Section:
 
 
 def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison]) -> list[Block]:
-    """Answer in at most 60 words, with warnings, one figure, and the best points.
-
-    A comparison of one panel has all its differences in the table of its own section.
-    """
+    """Answer in at most 60 words, with warnings, one figure, and the best points."""
     if not view.metrics:
         none = Paragraph("No answer yet: no cell has results.", lead=True)
         return [none, Bullets(answers.list_warnings(view), warning=True)]
@@ -89,7 +86,7 @@ def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison])
         Paragraph(" ".join(answers.list_leads(view, found)), lead=True),
         Bullets(list(dict.fromkeys(warned)), warning=True),
         Figures(_choose_figure(view, found, compared)),
-        *(block for one in compared if not _is_one_panel(one) for block in one.tabulate_best()),
+        *(block for one in compared for block in one.tabulate_best()),
         Paragraph(
             ("Brackets are simultaneous 95 % intervals, bold is significant: ", Code(METHODS))
         ),
