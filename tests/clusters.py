@@ -34,7 +34,7 @@ from pathlib import Path
 function, arguments = pickle.loads(Path({place!r}, "call").read_bytes())
 try:
     answer = "success", function(*arguments)
-except Exception as error:
+except Exception as error:  # of any kind: a scheduler reports it, and the caller decides
     answer = "error", repr(error)
 Path({place!r}, "draft").write_bytes(pickle.dumps(answer))
 Path({place!r}, "draft").rename(Path({place!r}, "result"))

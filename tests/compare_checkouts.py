@@ -24,6 +24,7 @@ import csv
 import json
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -102,7 +103,7 @@ class Side:
         environment = make_environment(self.folder, True, job.devices, **own)
         try:
             results = run_commands(self.folder, commands, environment, [train] * job.kill)
-        except Exception as error:
+        except (subprocess.SubprocessError, OSError) as error:
             return time.perf_counter() - began, f"{self.folder.name}: {error}"
         failed = [
             f"{self.folder.name}: exit code {result.code}: {' '.join(words)}\n{result.stderr}"

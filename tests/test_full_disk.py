@@ -135,12 +135,18 @@ def test_save_that_fills_the_disk_is_one_error(place, mount):
     made = saving.Checkpoints(folder / "checkpoints", keep=3, keep_best=False)
     made.save(1, state, {})
     made.wait()
-    finish = made.close if place == "arrays" else made.wait
+
+    def save() -> None:
+        made.save(2, state, {})
+        if place == "arrays":
+            made.close()
+        else:
+            made.wait()
+
     with pytest.MonkeyPatch.context() as patch:
         arm(patch, f"{place}:2", folder)
-        with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are"):  # noqa: PT012
-            made.save(2, state, {})
-            finish()
+        with pytest.raises(disk.DiskFull, match=r"a checkpoint needs 1,848,580 bytes and .* are"):
+            save()
     made.close()
     assert list_steps(made.folder) == [1]
     (folder / "filler").unlink()

@@ -150,9 +150,13 @@ def test_stream_leaves_out_or_ends_at_bad_lines(golden, capsys):
     assert (lenient.tally.lines, lenient.tally.bad) == (len(lines), len(BAD))
     strict = make_stream(golden, batch_size=4)
     results = []
-    with pytest.raises(DataError, match=f"^line {places[0]}: "):  # noqa: PT012
+
+    def collect() -> None:
         for result in strict.answer(lines):
             results.append(result["text"].encode())
+
+    with pytest.raises(DataError, match=f"^line {places[0]}: "):
+        collect()
     assert results == lines[: places[0] - 1]
 
 

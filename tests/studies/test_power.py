@@ -13,7 +13,7 @@ import pytest
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.report import power, simultaneous
 from bert_jax.studies.report.view import View
-from tests.studies.claims import TRUE, study
+from tests.studies.claims import NULL, TRUE, study
 from tests.studies.views import LOSS, build_view
 from tests.study_workdir import OWN_DEVIATION
 
@@ -64,3 +64,17 @@ def test_power_follows_from_earlier_runs(view, more_at, times, tmp_path):
     chance = 100 * simultaneous.find_power(3, 5, apart, wanted)
     needed = simultaneous.count_seeds(5, apart, wanted)
     assert f"power {chance:.0f}{SPACE}% with 3 seeds, 90{SPACE}% with {needed} (inter" in line
+
+
+def test_power_prefers_tables_that_vary_the_axis(view, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text(
+        "cell,state,unit,seed,validation/mlm_loss\n"
+        "a,done,word,0,5\nb,done,word,1,7\nc,done,token,0,6\nd,done,token,1,4\n"
+    )
+    both, one, without, none = (
+        power.describe_power([NULL], PLAN, tables)[0]
+        for tables in ([other, view.place.csv], [view.place.csv], [other], [])
+    )
+    assert both == one != without
+    assert none.endswith("no earlier run says how far seeds lie apart")
