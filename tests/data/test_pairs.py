@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from bert_jax.data import pairs
 from tests import corpora
 
 DOCUMENTS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=12), min_size=1, max_size=12)
-PAIRED = pytest.mark.parametrize("mode", ["nsp", "sop"])
 COLUMNS = ("a_start", "a_length", "b_start", "b_length", "label")
 
 

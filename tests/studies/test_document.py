@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import html
 import re
-from pathlib import Path
 
 import pytest
 
@@ -36,7 +35,6 @@ from tests.browser import SIZES as WINDOWS
 from tests.studies.views import LOSS, build_view, compose, read_view
 from tests.study_workdir import SIZES, masking_rate
 
-EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 ONE_SIZE = {"2 x 64": SIZES["2 x 64"]}
 HOSTILE = "</script><script>alert(1)</script> *a* [b](c) | `d` _e_ \"'&amp;<img src=x onerror=f(2)>"
 
