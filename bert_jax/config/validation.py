@@ -119,7 +119,6 @@ def _check_run(c: Config) -> None:
     need(c.batch_size % parts == 0, said, "each microbatch holds batch_size / accumulation rows")
     p, t = c.parallel, c.tokenizer
     need(p.step != "pmap" or p.fsdp == 1, "parallel.step = 'pmap' splits only data", "use jit")
-    need(p.data != 0, "parallel.data = 0 leaves no device", "-1 takes what fsdp leaves")
     enough = bool(t.path) or t.kind != "bpe" or t.vocab_size > BYTES
     said = f"tokenizer.vocab_size = {t.vocab_size} leaves bpe no piece of two bytes"
     need(enough, said, f"more than {BYTES}: every byte and 5 special tokens are pieces too")

@@ -17,6 +17,7 @@ import itertools
 import json
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -205,13 +206,20 @@ def _make_plain(value: Any, names: list[str] | None) -> Any:
 # --- formats --------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of each line; only a newline ends a line."""
+def read_lines(path: Path, most: int = LINE) -> Iterator[tuple[int, str]]:
+    """Yield the number, from 1, and the text of each line, which has at most `most` bytes.
+
+    Only a newline ends a line.
+    """
     number = 0
     try:
         with open_packed(str(path)) as stream:
-            for number, data in enumerate(stream, 1):
-                line = data.removesuffix(b"\n").removesuffix(b"\r").decode()
+            while data := stream.readline(most + 2):
+                number += 1
+                data = data.removesuffix(b"\n").removesuffix(b"\r")
+                if len(data) > most:
+                    raise BadRow(f"{path}:{number}", f"more than {most:,} bytes", "divide the line")
+                line = data.decode()
                 yield number, line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
         problem = f"{path}:{number}: invalid UTF-8 at byte {error.start} of the line"
@@ -274,7 +282,8 @@ def _read_lines_of_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]
 def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read an array of objects, data in the form of SQuAD, or one object a line."""
     try:
-        value = jsons.parse("\n".join(line for _, line in read_lines(path)))
+        lines = read_lines(path, sys.maxsize - 2)  # SQuAD is one line
+        value = jsons.parse("\n".join(line for _, line in lines))
     except jsons.Malformed as error:
         if "Extra data" not in str(error):  # what Python says of one value after another
             raise DataError(f"{path}:{error.line}: {error}", "repair the file") from error

@@ -39,6 +39,16 @@ def test_entries_are_added_deleted_and_replaced():
     assert config.resolve(tree).evals == {"other": knobs.Eval(rate=0.4)}
 
 
+def test_configs_share_no_section():
+    one = knobs.Config()
+    one.objectives["mlm"] = knobs.Objective(weight=7.0)
+    one.evals["other"] = knobs.Eval()
+    one.task.files["train"] = "x.tsv"
+    usual = knobs.Config()
+    assert (usual.objectives["mlm"].weight, [*usual.evals]) == (None, ["validation"])
+    assert usual.task.files == {}
+
+
 # --- values that follow ---------------------------------------------------------------------------
 
 
@@ -122,6 +132,8 @@ def test_ablations_take_numbers_and_a_size():
     """Their values by default are frozen by tests/net, and so are refusals."""
     found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:masking_rate,0.25,mini"))
     assert (found.masking.rate, found.model.shape[1]) == (0.25, 256)
+    found = config.resolve(config.load_file(f"{CONFIGS}/ablations.py:views,0.15,0.45"))
+    assert (found.batch_size % 3, found.masking.prediction_rate) == (0, 0.45)
 
 
 # --- resume ---------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bert_jax.config.knobs import Task
+from bert_jax.config.knobs import LINE, Task
 from bert_jax.data.rows import TableRow, read_rows
 from bert_jax.errors import DataError
 from tests.data.small import write
@@ -152,6 +152,15 @@ def test_read_rows_names_what_cannot_be_read(tmp_path, name, content, message):
         read(path)
     assert (caught.value.code, "\n" in str(caught.value)) == (3, False)
     assert caught.value.hint
+
+
+@pytest.mark.fault(10)
+def test_read_rows_refuses_a_line_of_17_megabytes(tmp_path):
+    longest = b"text\n" + b"a" * LINE + b"\r\n"
+    assert [len(text) for text in texts_of(write(tmp_path / "a.tsv", longest))] == [LINE]
+    path = write(tmp_path / "b.tsv", longest + b"b" * (LINE + 1))
+    with pytest.raises(DataError, match=f"^{path}:3: more than 16,777,216 bytes"):
+        read(path)
 
 
 # --- files of splits ------------------------------------------------------------------------------

@@ -11,9 +11,29 @@ import pytest
 from bert_jax.config.knobs import Masking
 from bert_jax.errors import DivergedError
 from bert_jax.masking import corrupt, drawn_quotas, draws, quotas, rates
+from bert_jax.training import program
 from bert_jax.training.ledger import Ledger
+from bert_jax.training.step import compute_inputs
 from tests import toy
 from tests.masking.by_hand import LAWS, count_by_example, read_law
+
+
+@pytest.mark.parametrize(("runs", "step"), [(1, "jit"), (2, "jit"), (1, "pmap")])
+def test_tables_cross_to_the_devices_once(runs, step):
+    """The weights of the bound alone are 65 x 65 float32; an update sends less than 100 bytes."""
+    law = {"objectives__diffusion__weight": 1, "masking__draw": "uniform", "pairs": "none"}
+    law |= {"masking__replace": "1,0,0", "sequence_length": 64}
+    config = toy.config(**law, batch_size=8, parallel__step=step)
+    mesh = program.mesh_for(config, runs)
+    made = program.Program(config, toy.SPECIAL, toy.VOCAB, mesh, runs)
+    made._update = lambda state, batch, inputs: inputs
+    numbers = [compute_inputs(config, 0)] * runs
+    first, second = (made.update({}, toy.batch(8, 64), numbers) for _ in range(2))
+    sent = [leaf.nbytes for leaf in jax.tree.leaves(second) if not isinstance(leaf, jax.Array)]
+    assert sum(sent) < 100 * runs
+    assert all(map(lambda a, b: a is b, *map(jax.tree.leaves, (first.drawn, second.drawn))))
+    weights = np.asarray(second.drawn.weights).reshape(-1, 65, 65)
+    np.testing.assert_array_equal(weights[-1], numbers[0].drawn.weights)
 
 
 @pytest.mark.parametrize(

@@ -41,6 +41,16 @@ def test_mean_rate_is_the_mean_of_the_steps(share):
     assert rates.mean_rate(PHASES, share) == pytest.approx(by_hand, abs=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("rate", "wanted", "views"),
+    [(0.15, None, 1), (0.15, 0.4, 3), (0.15, 0.45, 3), (0.01, 0.07, 7), (0.4, 0.15, 1)],
+)
+def test_count_views_is_the_quotient_rounded_up(rate, wanted, views):
+    """Of floats 0.45 // 0.15 is 2, and 0.07 / 0.01 more than 7."""
+    assert rates.count_views(Masking(rate=rate, prediction_rate=wanted)) == views
+    assert rates.count_views(Masking(rate=rate, prediction_rate=wanted, draw="beta")) == 1
+
+
 def test_rate_range_spans_all_rates():
     assert rates.rate_range(PHASES) == (0.05, 0.45)
     assert rates.rate_range(Masking(rate=0.2)) == (0.2, 0.2)
