@@ -145,7 +145,7 @@ def _figure(rows: list[dict[str, Any]]) -> None:
     for place, row in enumerate(rows):
         unit = 1 if row["task"] in NAMES else 100  # so that all are in per cent
         values = {side: [float(v) for v in row[f"{side}_values"].split()] for side in points}
-        middle = np.mean([*values.values()])
+        middle = float(np.mean([*values.values()]))
         for side, numbers in values.items():
             points[side] += [(place, unit * (number - middle)) for number in numbers]
         difference, low, high = (unit * float(row[key]) for key in ("difference", "low", "high"))

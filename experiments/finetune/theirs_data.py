@@ -156,7 +156,7 @@ def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
             inside = [t for t, (a, b) in enumerate(offsets) if a < end and b > begin]
             first, last = inside[0], inside[-1]
         best = [  # the window that shows a token with most around it, by run_squad.py's rule
-            max(range(len(windows)), key=lambda w, t=t: (_seen(windows[w], t), -w))
+            max((_seen(window, t), -w) for w, window in enumerate(windows))
             for t in range(len(tokens))
         ]
         for w, (a, b) in enumerate(windows):
@@ -171,7 +171,7 @@ def of_squad(rows: list[dict[str, Any]], tokenizer: Any, recipe: Recipe) -> list
                     "example": i,
                     "begin": len(front),
                     "offsets": offsets[a:b],
-                    "best": [best[t] == w for t in range(a, b)],
+                    "best": [-best[t][1] == w for t in range(a, b)],
                 }
             )
     return features

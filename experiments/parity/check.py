@@ -35,11 +35,11 @@ import sentence_transformers
 import torch
 import transformers
 
+from bert_jax import api
 from bert_jax.config import knobs
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import export, huggingface, runs
-from bert_jax.predictors import stream
-from bert_jax.predictors.options import Options
+from bert_jax.system.trees import flatten_tree
 from tests.parity import (
     GOLDEN,
     HEADS,
@@ -78,9 +78,9 @@ def small() -> None:
         if keys:
             b = batch_of(z["input_ids"], z["token_type_ids"], z["attention_mask"])
             heads = outputs(run, b)
-        for ours, theirs in keys.items():
-            value = heads[ours][..., 0] if ours == "span" else heads[ours]
-            worst = max(worst, np.abs(np.asarray(value).reshape(z[theirs].shape) - z[theirs]).max())
+        for head, output in keys.items():
+            value = heads[head][..., 0] if head == "span" else heads[head]
+            worst = max(worst, np.abs(np.asarray(value).reshape(z[output].shape) - z[output]).max())
     ROWS.append(
         (f"{len(HEADS)} small models, every head: logits", "transformers", f"{worst:.1e}", "")
     )
@@ -98,17 +98,25 @@ def small() -> None:
         name="adam2018", b1=0.9, b2=0.999, epsilon=1e-6, weight_decay=0.01, clip_norm=0
     )
     for steps in (1, 10):
-        params = test_optim._tree(0, 0.1)
-        history = [test_optim._tree(1 + i, 10.0 ** (i % 5 - 3)) for i in range(steps)]
-        rates = [1e-2 / (1 + i) for i in range(steps)]
-        ours = test_optim._flat(test_optim._ours(settings, params, history, rates, 0.01)[0])
-        flat = [test_optim._flat(g) for g in history]
-        theirs = dict(
-            test_optim.google_2018(test_optim._flat(params), flat, rates, 0.9, 0.999, 1e-6, 0.01)
-        )
-        worst = max(np.abs(ours[name] - theirs[name]).max() for name in theirs)
+        worst = compare_optimizer(settings, steps)
         check = f"parameters after {steps} of the 2018 optimizer's steps"
         ROWS.append((check, "its statement in numpy", f"{worst:.1e}", ""))
+
+
+def compare_optimizer(settings: knobs.Optim, steps: int) -> float:
+    """Return the largest difference of a parameter from the optimizer's statement in numpy."""
+    params = test_optim.make_tree(0, 0.1)
+    gradients = [test_optim.make_tree(1 + i, 10.0 ** (i % 5 - 3)) for i in range(steps)]
+    rates = [1e-2 / (1 + i) for i in range(steps)]
+    ours = flatten_tree(test_optim.run_ours(settings, params, gradients, rates, 0.01))
+    worst = 0.0
+    for name, value in flatten_tree(params).items():
+        history = [flatten_tree(g)[name].astype(np.float64) for g in gradients]
+        theirs = test_optim.google_2018(
+            name, value.astype(np.float64), history, rates, 0.9, 0.999, 1e-6, 0.01
+        )
+        worst = max(worst, np.abs(ours[name] - theirs).max())
+    return worst
 
 
 def reactions(shared: Path, folder: Path) -> str:
@@ -130,8 +138,8 @@ def restored(shared: Path, folder: Path) -> list[bool]:
     lines = ["".join([*tokens[:i], "[MASK]", *tokens[i + 1 :]]) for i in range(len(tokens))]
     path = str(shared / "ckpt_rxnfp_bert_pretrained")
     run = runs.open_run(path, tokenizer=reactions(shared, folder))
-    model = stream.Model(run, Options(top_k=1))
-    found = [row["masks"][0][0]["token"] for row in stream.predict(model, "fill-mask", lines)]
+    answers = api.Model(run).fill_mask(lines, top_k=1)
+    found = [answer["masks"][0][0]["token"] for answer in answers]
     return [a == b for a, b in zip(found, tokens, strict=True)]
 
 
@@ -186,13 +194,10 @@ def minilm(data: Path, folder: str) -> None:
     gold = [float(f[9]) for f in fields]
     sides = [[f[i] for f in fields] for i in (7, 8)]
     reference = sentence_transformers.SentenceTransformer(folder, device="cpu")
-    model = stream.Model(run, Options(batch_size=64))
-    vectors = {"ours": [], "theirs": []}
+    model = api.Model(run)
+    vectors: dict[str, list[np.ndarray]] = {"ours": [], "theirs": []}
     for texts in sides:
-        plain = [json.dumps({"text": text}) for text in texts]
-        vectors["ours"].append(
-            np.array([r["embedding"] for r in stream.predict(model, "embed", plain)])
-        )
+        vectors["ours"].append(model.embed(texts, batch_size=64))
         vectors["theirs"].append(np.asarray(reference.encode(texts, batch_size=64)))
     check = "MiniLM: embeddings of 3,000 STS-B texts"
     row(check, "sentence-transformers", vectors["ours"], vectors["theirs"])
@@ -234,9 +239,7 @@ def exported(path: str, name: str, texts: list[str], tokenizer_path: str = "") -
             row(f"{name}, exported: NSP logits", "transformers", heads["nsp"][:, 0], reference)
         sentences = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
         plain = [text for text in texts if "[MASK]" not in text]
-        lines = [json.dumps({"text": text}) for text in plain]
-        answers = stream.predict(stream.Model(run, Options()), "embed", lines)
-        ours = [answer["embedding"] for answer in answers]
+        ours = api.Model(run).embed(plain)
         check = f"{name}, exported: embeddings"
         row(check, "sentence-transformers", ours, sentences.encode(plain))
         back = huggingface.read_model(folder)

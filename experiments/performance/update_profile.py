@@ -95,7 +95,7 @@ if __name__ == "__main__":
     sums: Counter[str] = Counter()
     for name, ms in spent.items():
         sums[parts.get(name, "optimizer and the rest")] += ms
-    sums["waiting"] = cores * clock - spent.total()
+    sums["waiting"] = round(cores * clock - spent.total())
     print(f"{args.size}, {dtype}: {clock:.0f} ms an update, {cores} cores\n\n| part | ms a core |")
     print("|---|---:|")
     print("".join(f"| {part} | {ms:.0f} |\n" for part, ms in sums.most_common()))

@@ -184,7 +184,8 @@ class Running:
             stream.seek(0)
             texts.append(stream.read())
             stream.close()
-        return Outcome(self.process.returncode, *texts, time.monotonic() - self.began, hung)
+        output, error = texts
+        return Outcome(self.process.returncode, output, error, time.monotonic() - self.began, hung)
 
 
 # --- faults while a command runs ------------------------------------------------------------------

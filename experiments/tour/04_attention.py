@@ -54,7 +54,7 @@ def main(folder: Path = walk.HERE) -> dict:
     batch, (tokens,) = walk.batch_of(run, SENTENCE)
     inside = walk.look_inside(run, batch)
     first = jax.tree.map(np.float64, run.params["encoder"]["layer_0"])
-    by_hand, weights = layer_by_hand(inside.hidden[0, 0].astype(np.float64), first)
+    by_hand, weights = layer_by_hand(np.asarray(inside.hidden[0, 0], np.float64), first)
     gaps = {
         "attention": np.abs(weights - inside.attention[0, 0]).max(),
         "vectors": np.abs(by_hand - inside.hidden[1, 0]).max(),

@@ -17,7 +17,7 @@ COLOURS = {"special": "#e4e7ec", "word": "#d5e3f5", "piece": "#fbe3c8"}
 
 def greedy(word: str, vocab: set[str]) -> list[str]:
     """Cut a word into pieces: take the longest piece that fits, again and again."""
-    pieces = []
+    pieces: list[str] = []
     while word:
         prefix = "##" if pieces else ""
         end = next(n for n in range(len(word), 0, -1) if prefix + word[:n] in vocab)

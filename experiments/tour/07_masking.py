@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from pathlib import Path
 
 import jax
@@ -51,8 +52,15 @@ def masked(wordpiece: tokenizer.Tokenizer, rate: float) -> tuple[Batch, Metrics,
     batch["example_ids"] = np.zeros((COPIES, 1), np.int32)
     batch["copies"] = np.arange(COPIES, dtype=np.int32)[:, None]  # as if each were an epoch
     slots = quotas.count_slots(config.masking, LENGTH)
-    options = {"special": special, "vocab_size": wordpiece.size, "slots": slots}
-    apply = jax.jit(functools.partial(corrupt.corrupt_batch, settings=config.masking, **options))
+    apply = jax.jit(
+        functools.partial(
+            corrupt.corrupt_batch,
+            settings=config.masking,
+            special=special,
+            vocab_size=wordpiece.size,
+            slots=slots,
+        )
+    )
     return *jax.device_get(apply(batch, compute_inputs(config, 0))), config
 
 
@@ -91,7 +99,9 @@ def main(folder: Path = walk.HERE) -> dict:
     return found | {"batch": batch, "tokens": tokens, "vocabulary": wordpiece.vocab}
 
 
-def draw(batch: Batch, vocab: list[str], mask: int, totals: dict[str, float], folder: Path) -> None:
+def draw(
+    batch: Batch, vocab: list[str], mask: int, totals: Mapping[str, float], folder: Path
+) -> None:
     """Draw the first copies, and the shares of all."""
     shown = np.s_[:SHOWN, 1 : int(batch["segment_ids"][0].sum()) - 1]
     now, was, hit = batch["inputs"][shown], batch["tokens"][shown], chosen(batch)[shown]

@@ -35,7 +35,8 @@ def main(folder: Path = walk.HERE) -> dict:
     for panel, (when, params) in zip(
         panels, {"before": fresh, "after": run.params}.items(), strict=False
     ):
-        last = walk.look_inside(run, batch, params).hidden[-1][:, 0]  # [30, D]: [CLS] comes first
+        hidden = walk.look_inside(run, batch, params).hidden
+        last = np.asarray(hidden[-1, :, 0])  # [30, D]: [CLS] comes first
         alike = walk.cosines(last)
         found[when] = (float(alike[same].mean()), float(alike[labels[:, None] != labels].mean()))
         print(f"  {when + ' training':49} {found[when][0]:12.2f} {found[when][1]:14.2f}")

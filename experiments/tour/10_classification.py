@@ -44,8 +44,8 @@ def main(folder: Path = walk.HERE) -> dict:
     labels = run.config.objectives["classify"].labels
     for answer in answers:
         print(answer["text"])
-        chances = (f"{label} {answer['probabilities'][label]:.2f}" for label in labels)
-        print("  ", ", ".join(chances), "->", answer["label"])
+        shown = (f"{label} {answer['probabilities'][label]:.2f}" for label in labels)
+        print("  ", ", ".join(shown), "->", answer["label"])
     figure, panels = walk.plt.subplots(3, 1, figsize=(7, 3.6), sharex=True)
     for panel, answer in zip(panels, answers, strict=True):
         chances = [answer["probabilities"][label] for label in labels]

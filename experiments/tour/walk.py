@@ -216,7 +216,8 @@ def renew() -> None:
         assert len(quoted) == 1, f"README.md quotes {program.name} {len(quoted)} times"
         shown = cut(printed, quoted[0])
         quotation = f"```\n$ python experiments/tour/{program.name}\n{shown}```\n"
-        page = block(program).sub(lambda _, text=quotation: text, page)
+        (place,) = block(program).finditer(page)
+        page = page[: place.start()] + quotation + page[place.end() :]
     (HERE / "README.md").write_text(page)
 
 
