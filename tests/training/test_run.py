@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bert_jax import train
+from bert_jax.config import load_file, override, settle
 from tests import outcomes, texts
 from tests.net import golden
 from tests.net.rows import LOOSE
@@ -73,6 +74,39 @@ def test_run_learns_the_entropy_of_its_source(tmp_path, one_device):
     loss = outcomes.metrics(tmp_path / "run")[-1]["eval/validation/mlm_loss"]
     assert compute_entropy() == pytest.approx(0.268, abs=1e-3)
     assert -0.05 < loss - compute_entropy() < 0.03
+
+
+def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
+    """Packed rows, LAMB, no pairs: with a model and text of seconds."""
+    texts.config_file(tmp_path)
+    tree = load_file(f"{texts.ROOT}/configs/fast.py:base")
+    small = {
+        "corpus.source": "files",
+        "corpus.path": tmp_path / "corpus",
+        "corpus.workers": 1,
+        "corpus.validation_fraction": 0.2,
+        "tokenizer.vocab_size": 120,
+        "model.size": "tiny",
+        "model.layers": 1,
+        "model.dtype": "float32",
+        "model.hidden": 64,
+        "sequence_length": 64,
+        "batch_size": 32,
+        "steps": 12,
+        "optim.warmup_steps": 2,
+        "optim.learning_rate": 0.02,
+        "checkpoints.every": 12,
+        "evals.validation.every": 12,
+        "logging.every": 1,
+        "logging.trackers": "",
+        "logging.samples": 0,
+    }
+    for knob, value in small.items():
+        override(tree, knob, str(value))
+    train.run(settle(tree)[0], tmp_path / "run", command=[])
+    losses = outcomes.logged(tmp_path / "run", "loss")
+    assert losses[-1] < losses[0] - 0.1
+    assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
 
 
 @pytest.mark.slow

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +17,10 @@ from bert_jax import sharding, train
 from bert_jax.checkpoints import saving
 from bert_jax.config import knobs, resolve, to_dict
 from bert_jax.errors import CheckpointError, ConfigError, DivergedError
-from bert_jax.training import program, run
+from bert_jax.evaluation import corpus, inference
+from bert_jax.training import program, run, stop
 from bert_jax.training.run import Run
-from bert_jax.training.runs import last_common_step
+from bert_jax.training.runs import Runs, last_common_step
 from bert_jax.training.step import compute_inputs
 from tests import outcomes, texts, toy, updates
 from tests.checkpoints.states import flip_bit, save_steps
@@ -155,6 +158,36 @@ def test_runs_under_pmap_do_not_train_together(base, tmp_path):
     config = configure(base, parallel__step="pmap", batch_size=8)
     with pytest.raises(ConfigError, match="train together under jit"):
         train.train([(config, tmp_path / "a"), (config, tmp_path / "b")])
+
+
+def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatch):
+    """The compiler gathers parameters and a few integers, never floats of all rows."""
+    changes = {"parallel__fsdp": 8, "model__layers": 2, "model__scan": True}
+    config = configure(base, **changes, evals__validation__batch_size=48)
+    programs: list[str] = []
+
+    def compile_step(evaluator: corpus.Evaluator, params: Any, *_: Any) -> dict[str, float]:
+        """Compile the evaluation's program where the loop would run it."""
+        assert not any(48 in leaf.shape for leaf in jax.tree.leaves(params))
+        batch = evaluator.source.evaluation_batch(0, evaluator.rows)
+        placed = inference.place(batch, evaluator.mesh)
+        lowered = evaluator.step.lower(params, placed, evaluator.traced)
+        programs.append(lowered.compile().as_text())
+        return {"mlm_loss": 1.0}
+
+    monkeypatch.setattr(corpus.Evaluator, "__call__", compile_step)
+    with contextlib.ExitStack() as resources:
+        mesh = program.mesh_for(config)
+        flag = stop.StopFlag()
+        jobs = [(config, tmp_path)]
+        runs = Runs(jobs, mesh, 0, lambda *_: None, flag, resources)
+        state, start = runs.restore_or_init()
+        assert runs.run_evaluations(["validation"], state, start) == []
+    (compiled,) = programs
+    gathered = re.findall(r"= f32\[([\d,]+)\][^=]*? all-gather\(", compiled)
+    assert gathered, "parameters are split, and gathered where they are used"
+    shapes = [shape.split(",") for shape in gathered]
+    assert [shape for shape in shapes if len(shape) > 1 and int(shape[0]) % 48 == 0] == []
 
 
 def test_evaluation_of_nothing_is_never_the_best():
