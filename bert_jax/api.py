@@ -330,9 +330,12 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     # 0 leaves a number to the suite.
     given = {name: x for name, x in options.items() if name != "changes" and (x or x is False)}
     _check_options("evaluate", [], given)
-    if config is not None and not isinstance(config, knobs.Config):
-        config = configs.resolve(config)
-    return suites.evaluate(opened, suite, config, **options)
+    if config is not None:
+        if not isinstance(config, knobs.Config):
+            config = configs.resolve(config)
+        config = configs.changed(config, options.get("changes", ()))
+    (asked,) = suites.build_suites([suite], config=config, **options)
+    return suites.score(opened, asked)[0]
 
 
 def show(folder: str | os.PathLike) -> Page:

@@ -83,9 +83,10 @@ assert suites.find_row("yours").head == "classify"
     ),
     Addition(
         "suites/__init__.py SUITES",
-        '"mine": SuiteRow("source limit", "answer"),',
+        '"mine": SuiteRow(SourceOptions, "answer"),',
         """
-assert suites.evaluate(None, "mine", limit=21) == {"answer": 42}
+(options,) = suites.build_suites(["mine"], limit=21)
+assert suites.score(None, options)[0] == {"answer": 42}
 from bert_jax.studies.definition import Study, Suite, check_study
 check_study(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))
 """,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import json
 import re
@@ -99,7 +98,7 @@ def _check_options(suite: Suite) -> None:
     suites.build_suites([suite.name], **dict(suite.ask))
     asked = [name for name, row in suites.SUITES.items() if row.metrics]
     check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
-    kinds = {field.name: type(field.default) for field in dataclasses.fields(suites.Options)}
+    kinds = {name: type(field.default) for name, field in suites.list_options().items()}
     for name, value in suite.ask:
         said = f"suite {suite.name}: {name} = {value!r}"
         need(name not in ("config", "submission"), said, "a study has no such option")

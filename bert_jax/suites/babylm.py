@@ -32,9 +32,10 @@ import numpy as np
 
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, reading
+from bert_jax.suites import Detailed, Result, reading
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
+from bert_jax.suites.options import SourceOptions
 from bert_jax.suites.texts import read_objects
 from bert_jax.suites.token_scores import TokenScorer
 
@@ -119,7 +120,7 @@ FOLDERS = {name: task.folders for name, task in TASKS.items()} | {"reading": ("r
 # --- the suite ------------------------------------------------------------------------------------
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: SourceOptions) -> Detailed:
     """Return the scores of each task whose files the source has, and their mean.
 
     A hybrid model also answers from left to right, as `left_to_right`.
@@ -129,7 +130,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return score_both_ways(run, lambda run: (_score_tasks(run, options), {}))
 
 
-def _score_tasks(run: runs.TrainedModel, options: Options) -> Result:
+def _score_tasks(run: runs.TrainedModel, options: SourceOptions) -> Result:
     scorer = TokenScorer(run, options)
     folders = _find_folders(options.source)
     # All is read before the first of it is scored.

@@ -15,9 +15,10 @@ from bert_jax.data.rows import read_rows
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, texts
+from bert_jax.suites import Detailed, Result, texts
 from bert_jax.suites.base import score_both_ways
 from bert_jax.suites.choices import Choice, average_groups, credit_choices, score_options
+from bert_jax.suites.options import BlimpOptions
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ SENTENCES = ("sentence_good", "sentence_bad")
 GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
     """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
 
     A pair with equal scores is half right (`choices.py`). A hybrid model also scores pairs from
@@ -40,7 +41,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return score_both_ways(run, lambda run: _score_pairs(run, options))
 
 
-def _score_pairs(run: runs.TrainedModel, options: Options) -> Detailed:
+def _score_pairs(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
     scorer = TokenScorer(run, options, options.within_word)
     pairs = list(_read_pairs(options))
     credits, ties = credit_choices(score_options(scorer, pairs, "blimp"))
@@ -59,7 +60,7 @@ def _score_pairs(run: runs.TrainedModel, options: Options) -> Detailed:
     }
 
 
-def _read_pairs(options: Options) -> Iterator[Choice]:
+def _read_pairs(options: BlimpOptions) -> Iterator[Choice]:
     """Read the pairs of each paradigm, the first `limit` of them."""
     for paradigm, located in _find_paradigms(options.source):
         rows = list(itertools.islice(located, options.limit or None))

@@ -15,8 +15,9 @@ import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, pretrain, texts
+from bert_jax.suites import Detailed, Result, pretrain, texts
 from bert_jax.suites.base import Progress, standard_error
+from bert_jax.suites.options import PassageOptions
 from bert_jax.suites.token_scores import TokenScorer
 
 RATES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -29,7 +30,7 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
 }
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
     """Return MLM loss and accuracy at many masking rates; of a source also by word and character.
 
     The masks of a lower rate are part of the masks of a higher rate. On a corpus, the masks at the
@@ -39,7 +40,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})
 
 
-def _score_corpus(run: runs.TrainedModel, options: Options) -> Result:
+def _score_corpus(run: runs.TrainedModel, options: PassageOptions) -> Result:
     config = pretrain.choose_config(run, options)
     words = dataclasses.replace(config.objectives["mlm"], generator=config.generator_share)
     config = dataclasses.replace(config, objectives={"mlm": words})
@@ -51,7 +52,7 @@ def _score_corpus(run: runs.TrainedModel, options: Options) -> Result:
     return {f"{rate:g}": metrics for rate, metrics in zip(RATES, results, strict=True)}
 
 
-def _score_texts(run: runs.TrainedModel, options: Options) -> Detailed:
+def _score_texts(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
     passages = texts.load_passages(run, options)
     chosen = [one.choose_masked(rate) for rate in RATES for one in passages]  # words
     masked = [

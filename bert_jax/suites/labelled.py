@@ -15,14 +15,14 @@ from bert_jax.data import examples, features, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import need
 from bert_jax.interop import runs
-from bert_jax.suites import Options
 from bert_jax.suites.forward import Make
+from bert_jax.suites.options import FrozenOptions, LabelledOptions
 from bert_jax.system import log
 
 
 def find_task(
     run: runs.TrainedModel,
-    options: Options,
+    options: LabelledOptions,
     task: str | Mapping[str, Any] = "",
     config: knobs.Config | None = None,
 ) -> knobs.Config:
@@ -72,7 +72,9 @@ def find_task(
     )
 
 
-def find_frozen_task(run: runs.TrainedModel, options: Options, usual: str = "") -> knobs.Config:
+def find_frozen_task(
+    run: runs.TrainedModel, options: FrozenOptions, usual: str = ""
+) -> knobs.Config:
     """Return the config of the task on which the vectors of a model are measured."""
     need(
         options.config is None or not options.task,
@@ -82,7 +84,7 @@ def find_frozen_task(run: runs.TrainedModel, options: Options, usual: str = "") 
     return find_task(run, options, options.task or usual, options.config)
 
 
-def main_split(config: knobs.Config, options: Options) -> str:
+def main_split(config: knobs.Config, options: LabelledOptions) -> str:
     """Return the split to score: --split, else the split of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 

@@ -8,9 +8,10 @@ from bert_jax.config import knobs
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, labelled, pretrain
+from bert_jax.suites import Detailed, Result, labelled, pretrain
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import on_devices
+from bert_jax.suites.options import NspOptions
 
 LABELS = ("is_next", "not_next")  # in the order of the head
 METRICS = ("loss", "accuracy", "accuracy_low", "accuracy_high")
@@ -21,7 +22,7 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 }
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: NspOptions) -> Detailed:
     """Return loss, accuracy with its interval, and the accuracy of the commoner answer."""
     if options.source:
         return _score_file(run, options), {}
@@ -36,7 +37,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return scorer(params, Progress("nsp")), {}
 
 
-def _score_file(run: runs.TrainedModel, options: Options) -> Result:
+def _score_file(run: runs.TrainedModel, options: NspOptions) -> Result:
     """Score a file with the columns text, text_pair and label, as a task of two classes."""
     config = labelled.find_task(run, options, PAIRS, config=options.config)
     split = labelled.main_split(config, options)

@@ -14,8 +14,9 @@ from bert_jax.data import hashing
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation import samples
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, pretrain, texts
+from bert_jax.suites import Detailed, Result, pretrain, texts
 from bert_jax.suites.base import Progress, score_both_ways
+from bert_jax.suites.options import PllOptions
 from bert_jax.suites.token_scores import TokenScorer, check_within_word
 
 logger = logging.getLogger(__name__)
@@ -25,7 +26,7 @@ EXAMPLE = "files:texts.txt"
 _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: PllOptions) -> Detailed:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
 
     For a causal model these are the log-likelihood and the perplexity. A hybrid model has these
@@ -35,7 +36,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return score_both_ways(run, lambda run: (_score_texts(run, options), {}))
 
 
-def _score_texts(run: runs.TrainedModel, options: Options) -> Result:
+def _score_texts(run: runs.TrainedModel, options: PllOptions) -> Result:
     scorer = TokenScorer(run, options, options.within_word)
     lengths: list[int] = []  # characters of each word of a source
     if options.source:
@@ -65,7 +66,7 @@ def _score_texts(run: runs.TrainedModel, options: Options) -> Result:
     return result
 
 
-def _read_files(run: runs.TrainedModel, options: Options) -> list[tuple[str, list[int]]]:
+def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, list[int]]]:
     """Return the texts that have tokens, and their tokens."""
     files = texts.find_files(options.source, "pll", EXAMPLE, texts.TEXTS)
     every = itertools.chain.from_iterable(map(texts.read_texts, files))
@@ -79,7 +80,7 @@ def _read_files(run: runs.TrainedModel, options: Options) -> list[tuple[str, lis
     return kept
 
 
-def _draw_sentences(run: runs.TrainedModel, options: Options) -> list[list[int]]:
+def _draw_sentences(run: runs.TrainedModel, options: PllOptions) -> list[list[int]]:
     """Draw sentences of the validation split by a hash of their number."""
     need(
         options.config is not None or "foreign" not in run.meta or bool(options.changes),

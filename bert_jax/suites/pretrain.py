@@ -12,13 +12,14 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.errors import ConfigError, need
 from bert_jax.evaluation.corpus import Evaluator, both
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options
+from bert_jax.suites import Detailed
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import on_devices
+from bert_jax.suites.options import CorpusOptions
 from bert_jax.system import log
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
     """Return losses, accuracies and baselines, and loss and accuracy of each example."""
     config = choose_config(run, options)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
@@ -37,7 +38,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
 
 
 def make_evaluator(
-    run: runs.TrainedModel, options: Options, config: knobs.Config, **changes: Any
+    run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config, **changes: Any
 ) -> tuple[Evaluator, Any]:
     """Build the evaluation that training calls validation, and place the parameters for it."""
     settings = config.evals.get("validation", knobs.Eval())
@@ -47,7 +48,7 @@ def make_evaluator(
     return Evaluator(config, prepare_text(run, options, config), settings, mesh), params
 
 
-def choose_config(run: runs.TrainedModel, options: Options) -> knobs.Config:
+def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Config:
     """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
     config = options.config
     foreign = "foreign" in run.meta
@@ -95,7 +96,7 @@ def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Co
     return dataclasses.replace(config, objectives=kept, checkpoints=checkpoints)
 
 
-def prepare_text(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Prepared:
+def prepare_text(run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config) -> Prepared:
     """Return the corpus of a config in the model's vocabulary.
 
     By default this is the corpus that the model was trained on. Any `--config.corpus.KNOB`, or a

@@ -16,9 +16,10 @@ from bert_jax.data.features import Features
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
-from bert_jax.suites import Detailed, Options, Result, labelled
+from bert_jax.suites import Detailed, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed_texts
+from bert_jax.suites.options import FrozenOptions
 from bert_jax.system import log
 
 KINDS = ("classify", "regress", "tag")
@@ -35,7 +36,7 @@ class Split(NamedTuple):
     vectors: dict[str, np.ndarray]  # by pooling: float32 [layers + 1, N, D]
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
 
     A word's vector is the vector of its first piece. Vectors are standardised; all else is
@@ -79,7 +80,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
     return result, {}
 
 
-def _settle_task(config: knobs.Config, options: Options) -> knobs.Config:
+def _settle_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
     """Fill in the names of the classes, and the limit."""
     kind = labelled.kind_of(config)
     objective = config.objectives[kind]
@@ -102,7 +103,7 @@ def _load_known(config: knobs.Config, split: str, limit: int) -> list[Example]:
 
 def _embed_split(
     run: runs.TrainedModel,
-    options: Options,
+    options: FrozenOptions,
     config: knobs.Config,
     split: str,
     known: Sequence[Example],

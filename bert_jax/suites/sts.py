@@ -13,13 +13,14 @@ from bert_jax.errors import need
 from bert_jax.evaluation import scores
 from bert_jax.interop import runs
 from bert_jax.models.pooler import POOLINGS
-from bert_jax.suites import Detailed, Options, Result, labelled
+from bert_jax.suites import Detailed, Result, labelled
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import embed_texts
+from bert_jax.suites.options import FrozenOptions
 from bert_jax.system import log
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     """Return Spearman's and Pearson's correlation by pooling.
 
     The poolings are `mean`, `cls`, and `own` where the model states one.
@@ -55,7 +56,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
 
 
 def _embed_texts(
-    run: runs.TrainedModel, options: Options, texts: Sequence[str]
+    run: runs.TrainedModel, options: FrozenOptions, texts: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """Embed texts by every pooling: float64 [N, D] each; the ends of long texts are cut."""
     room = run.longest - 2

@@ -15,25 +15,26 @@ from bert_jax.errors import ConfigError, HeadError, MissingError, need
 from bert_jax.evaluation import submission, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
-from bert_jax.suites import Detailed, Options, Result, labelled, need_head
+from bert_jax.suites import Detailed, Result, labelled, need_head
 from bert_jax.suites.base import Progress
 from bert_jax.suites.forward import on_devices
+from bert_jax.suites.options import NamedTaskOptions, TaskOptions
 from bert_jax.system import log
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax")
 
 
-def score(run: runs.TrainedModel, options: Options) -> Detailed:
+def score(run: runs.TrainedModel, options: NamedTaskOptions) -> Detailed:
     """Score the checkpoint's own task or the task of --config, all of GLUE, or one named task."""
     if options.suite == "glue":
         return _score_glue(run, options), {}
-    if options.suite == "task":
+    if isinstance(options, TaskOptions):
         config = labelled.find_task(run, options, config=options.config)
         return _score_task(run, options, config), {}
     return _score_named(run, options, options.suite), {}
 
 
-def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
+def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
     """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
@@ -52,14 +53,14 @@ def _score_glue(run: runs.TrainedModel, options: Options) -> Result:
     return result
 
 
-def _score_named(run: runs.TrainedModel, options: Options, name: str) -> Result:
+def _score_named(run: runs.TrainedModel, options: NamedTaskOptions, name: str) -> Result:
     """Score the task of one row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
     own = run.config.task.source and run.config.task.name == name and not options.source
     return _score_task(run, options, labelled.find_task(run, options, "" if own else name))
 
 
-def _score_task(run: runs.TrainedModel, options: Options, config: knobs.Config) -> Result:
+def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs.Config) -> Result:
     """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
@@ -113,7 +114,7 @@ def _check_data(run: runs.TrainedModel) -> None:
     )
 
 
-def _choose_splits(config: knobs.Config, options: Options) -> dict[str, str]:
+def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str, str]:
     """Return the splits to score, by the name of their evaluation."""
     if options.split:
         return {"validation": options.split}

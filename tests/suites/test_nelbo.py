@@ -65,7 +65,7 @@ def test_nelbo_of_a_passage_is_unbiased(models, tmp_path, monkeypatch):
     def bound(seed: int, last: str) -> float:
         monkeypatch.setattr(texts, "SEED", seed)
         (tmp_path / "a.txt").write_text(f"the cat sees the bird in that {last}\n")
-        found = suites.evaluate(models["whole"], "nelbo", source=str(tmp_path), draws=3)
+        found = ask(models["whole"], "nelbo", source=str(tmp_path), draws=3)
         return found["nats_per_token"] * found["tokens"]
 
     monkeypatch.setattr(TokenScorer, "score_masked", score)

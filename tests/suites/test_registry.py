@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 
 import pytest
 
 from bert_jax import suites
+from bert_jax.data.tasks import TASKS
 from bert_jax.errors import ConfigError
+from bert_jax.suites.options import FrozenOptions, PllOptions
 
 
-def test_row_has_a_file_and_known_options():
-    fields = {field.name for field in dataclasses.fields(suites.Options)} - {"suite"}
-    read = set()
+def test_row_has_a_file_and_metrics_for_studies():
     for name, row in suites.SUITES.items():
         assert callable(importlib.import_module(f"bert_jax.suites.{row.file or name}").score)
-        read |= row.list_options(True) | row.list_options(False)
-    assert read == fields  # and each is read by a suite
+    named = {name for name, row in suites.SUITES.items() if not row.metrics}
+    assert named == {"glue", *TASKS}  # a study asks for these by a fine-tuning
 
 
 def test_build_gives_each_suite_what_it_reads():
-    pll, sts = suites.build_suites(["pll", "sts"], source="files:x", limit=3, within_word=True)
-    assert (pll.suite, pll.limit, pll.within_word) == ("pll", 3, True)
-    assert (sts.suite, sts.limit, sts.within_word) == ("sts", 3, False)
+    asked = {"source": "files:x", "limit": 3}
+    built = suites.build_suites(["pll", "sts"], **asked, within_word=True)
+    assert built == [PllOptions("pll", **asked, within_word=True), FrozenOptions("sts", **asked)]
 
 
 CHANGES = {"source": "files:x", "changes": (("corpus.path", "x"),)}
