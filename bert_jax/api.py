@@ -232,7 +232,7 @@ class Model:
 
         if page not in PAGES:
             raise ConfigError(f"no page {page!r}", suggest(page, PAGES))
-        kind, make = PAGES[page]
+        kind, make = PAGES[page].find_maker()
         _check_options("inspect", [page], settings)
         reader = kind(Asked(self.opened, Options()))
         rows = _read_rows(reader, texts)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.predictors.options import WRITING, Options
 from bert_jax.system import allocator, disk, opening
 from bert_jax.system.arguments import Part
+from bert_jax.views import PAGES
+from bert_jax.views.options import MapOptions
 
 if TYPE_CHECKING:
     from bert_jax.predictors.base import Line, OfText
@@ -18,35 +21,6 @@ if TYPE_CHECKING:
 EXAMPLE = "attention --model=runs/demo --input=texts.txt --output=attention.html"
 
 LARGEST = 1 << 26  # bytes of a file of texts
-TEXT = "Return a list of the names in the file."
-
-
-class Page(NamedTuple):
-    """What a page shows, and the shapes of lines of --input."""
-
-    does: str
-    takes: tuple[str, ...]
-
-
-PAGES = {
-    "attention": Page(
-        "show the weights of every layer and head for a text or a pair",
-        (
-            TEXT,
-            "He went out.<tab>It rained.",
-            '{"text": "He went out.", "text_pair": "It rained."}',
-        ),
-    ),
-    "embeddings": Page(
-        "show a map of three or more texts, coloured by label, or of their words, and the "
-        "neighbours of each",
-        (TEXT, f'{{"text": "{TEXT}", "label": "files"}}'),
-    ),
-    "generation": Page(
-        "play the rounds in which a masked model fills the masks of a text, or masks behind it",
-        ("The name of the [MASK] to be read.", '{"text": "Return a list"}'),
-    ),
-}
 
 
 def part(name: str) -> Part:
@@ -72,24 +46,8 @@ def add_flags(parser: cli.Parser) -> None:
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
-    _flags_of_embeddings(parser)
+    cli.option_flags(parser, dataclasses.fields(MapOptions))
     cli.option_flags(parser, WRITING, {"generate": "generation"})
-
-
-def _flags_of_embeddings(parser: cli.Parser) -> None:
-    def add(text: str, name: str, **settings: Any) -> None:
-        parser.add_for({"embeddings": text}, name, **settings)
-
-    layer = "layer shown first: input (rows of the token table), 0 (after their sum), 1 … or last "
-    add(f"{layer}(last)", "--layer", type=cli.nonempty, metavar="N|input|last")
-    pooling = "pooling shown first: tokens (the mean over the text's own), mean (with [CLS] and "
-    pooling += "[SEP], as predict embed has it) or cls (the model's own, else tokens)"
-    add(pooling, "--pooling", choices=("tokens", "mean", "cls"))
-    add("a point is a text, or a word of one (texts)", "--points", choices=("texts", "words"))
-    method = "projection to two dimensions (pca)"
-    add(method, "--method", choices=("pca", "tsne"))
-    near = "nearest neighbours listed, at most 100 (5)"
-    add(near, "--neighbours", type=cli.positive, metavar="K")
 
 
 def main(call: cli.Call) -> None:
@@ -112,7 +70,6 @@ def run(
     """Write the page and print its path; `settings` are the flags that only this page has."""
     from bert_jax.interop import runs
     from bert_jax.predictors.base import AskedModel, Line
-    from bert_jax.views import PAGES as VIEWS
 
     output = output or Path(f"{page}.html")
     disk.check_output(output)
@@ -127,7 +84,7 @@ def run(
     rows = [Line(number, {"text": text}) for number, text in enumerate(texts, 1)]
     for row, pair in zip(rows, pairs, strict=False):  # a text may have none
         row.fields["text_pair"] = pair
-    kind, make = VIEWS[page]
+    kind, make = PAGES[page].find_maker()
     reader = kind(AskedModel(runs.open_run(checkpoint, tokenizer=tokenizer), Options(long=long)))
     if input is not None:
         rows = read_lines(reader, input)

@@ -17,6 +17,7 @@ from bert_jax.predictors.base import Line, OfText
 from bert_jax.reporting import page as pages
 from bert_jax.views import document, vectors
 from bert_jax.views.document import cut_text
+from bert_jax.views.options import MapOptions
 from bert_jax.views.tables import write_tables
 from bert_jax.views.vectors import Points
 
@@ -47,29 +48,22 @@ class MapView(NamedTuple):
     words: Near | None  # pieces of the vocabulary
 
 
-def make_embeddings_page(
-    reader: OfText,
-    rows: Sequence[Line],
-    layer: str = "last",
-    pooling: str = "",
-    points: str = "texts",
-    method: str = "pca",
-    neighbours: int = 5,
-) -> str:
-    """Build the document; `layer` and `pooling` choose the first view."""
-    run, words = reader.model.run, points == "words"
-    if neighbours > NEAR:
-        raise ConfigError(f"--neighbours={neighbours}", f"a page lists {NEAR} at most")
-    if words and pooling:
+def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) -> str:
+    """Build the document; `settings` are fields of `MapOptions`."""
+    asked = MapOptions(**settings)
+    run, words, method = reader.model.run, asked.points == "words", asked.method
+    if asked.neighbours > NEAR:
+        raise ConfigError(f"--neighbours={asked.neighbours}", f"a page lists {NEAR} at most")
+    if words and asked.pooling:
         raise ConfigError("--pooling is of texts", "a word is the mean of its pieces: leave it out")
-    first = _find_layer(layer, run.config.model.layers or 0)
+    first = _find_layer(asked.layer, run.config.model.layers or 0)
     shown = vectors.make_points(reader, rows, words=words)
-    pooling = pooling or run.sentence.get("pooling") or "tokens"
+    pooling = asked.pooling or run.sentence.get("pooling") or "tokens"
     start = (first, shown.poolings.index(pooling) if pooling in shown.poolings else 0)
     layers, poolings, count, _ = shown.vectors.shape
     # t-SNE of thousands of points takes minutes, so it shows the first view only.
     chosen = [start] if method == "tsne" else list(np.ndindex(layers, poolings))
-    views = {key: _compute_view(run, shown, key, method, neighbours) for key in chosen}
+    views = {key: _compute_view(run, shown, key, method, asked.neighbours) for key in chosen}
     names = [cut_text(UNSEEN.sub(" ", name).strip(), SHOWN) for name in shown.names]
     if words:
         texts = [str(row + 1).translate(BELOW) for row in shown.rows]

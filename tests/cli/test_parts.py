@@ -43,11 +43,12 @@ def test_help_of_a_part_shows_an_example_that_runs(command, part, capsys, calls)
     assert len(calls) == 1
 
 
-@pytest.mark.parametrize("page", inspect.PAGES)
+@pytest.mark.parametrize("page", PAGES)
 def test_lines_that_a_page_shows_are_read(page):
-    reader = PAGES[page][0](AskedModel(runs.open_run(str(MODEL)), Options()))
+    kind, _ = PAGES[page].find_maker()
+    reader = kind(AskedModel(runs.open_run(str(MODEL)), Options()))
     assert isinstance(reader, OfText)
-    for line in inspect.PAGES[page].takes:
+    for line in PAGES[page].takes:
         assert all(reader.read(1, line.replace("<tab>", "\t")).fields.values())
 
 

@@ -32,7 +32,7 @@ def make_page(
     name: str, run: runs.TrainedModel, *fields: dict[str, str], long: str = "refuse", **flags: Any
 ) -> str:
     """Make a page of texts, as `inspect` makes it."""
-    kind, make = PAGES[name]
+    kind, make = PAGES[name].find_maker()
     rows = [Line(number, dict(one)) for number, one in enumerate(fields, 1)]
     return make(kind(AskedModel(run, Options(long=long))), rows, **flags)
 
