@@ -43,7 +43,7 @@ def find_texts(batch):
     return labelled.keep_known(batch["segment_ids"][:, :1] - 1)
 
 
-TABLE["mine"] = Mine("mine", over_labels(pooled=True, outputs=1, dropout=False), find_texts)
+TABLE["mine"] = Mine("mine", partial(make_label_head, outputs=1, dropout=False), find_texts)
 '''
 SOURCE = '''
 """Corpus source `mine`: as many documents as its path says."""

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import jax
 
@@ -14,37 +15,30 @@ from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
 from bert_jax.masking.corrupt import corrupt_batch
 from bert_jax.objectives import labelled, words
-from bert_jax.objectives.base import Objective, make_full_word_head, make_word_head, over_labels
+from bert_jax.objectives.base import Objective, make_label_head, make_word_head
 from bert_jax.objectives.diffusion import Diffusion
 from bert_jax.objectives.hybrid import Hybrid
 from bert_jax.objectives.replaced import Replaced, judge_all, make_detector
 
-OVER_PAIRS = over_labels(pooled=True, outputs=2, dropout=False)  # label 0 is the true order
+WORD_OF_EVERY_TOKEN = partial(make_word_head, everywhere=True)
+ONE_NUMBER = partial(make_label_head, outputs=1)
+TWO_LOGITS = partial(make_label_head, outputs=2, dropout=False)
 OBJECTIVES = (
     Objective("mlm", make_word_head, words.find_masked_words),
-    Objective("nsp", OVER_PAIRS, labelled.find_labels),
-    Objective("sop", OVER_PAIRS, labelled.find_labels),
+    Objective("nsp", TWO_LOGITS, labelled.find_labels),  # label 0 is the true order
+    Objective("sop", TWO_LOGITS, labelled.find_labels),
     Diffusion("diffusion", make_word_head, words.find_masked_words),
-    Hybrid("hybrid", make_full_word_head, words.find_next_words),
-    words.CausalLm("causal_lm", make_full_word_head, words.find_next_words),
+    Hybrid("hybrid", WORD_OF_EVERY_TOKEN, words.find_next_words),
+    words.CausalLm("causal_lm", WORD_OF_EVERY_TOKEN, words.find_next_words),
     Replaced("replaced", make_detector, judge_all),
-    Objective("classify", over_labels(pooled=True), labelled.find_labels),
-    labelled.Regress("regress", over_labels(pooled=True, outputs=1), labelled.find_values),
-    Objective("tag", over_labels(pooled=False), labelled.find_tags),
-    Objective(
-        "span",
-        over_labels(pooled=False, outputs=2, dropout=False),
-        labelled.find_spans,
-        labelled.arrange_spans,
-    ),
-    Objective(
-        "choice",
-        over_labels(pooled=True, outputs=1),
-        labelled.find_options,
-        labelled.arrange_options,
-    ),
+    Objective("classify", make_label_head, labelled.find_labels),
+    labelled.Regress("regress", ONE_NUMBER, labelled.find_values),
+    Objective("tag", make_label_head, labelled.find_tags),
+    Objective("span", TWO_LOGITS, labelled.find_spans, labelled.arrange_spans),
+    Objective("choice", ONE_NUMBER, labelled.find_options, labelled.arrange_options),
 )
 TABLE = {objective.name: objective for objective in OBJECTIVES}
+OWN_MASKS = (Hybrid, Replaced)  # they mask in ways of their own, and all others by `corrupt_batch`
 
 
 def configure(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
@@ -54,7 +48,7 @@ def configure(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
 
 def choose_corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Batch, Metrics]]:
     """Return the function that masks the batches of these objectives: see `corrupt_batch`."""
-    own = (objective.corrupt for objective in table.values() if objective.masks_itself)
+    own = (objective.corrupt for objective in table.values() if isinstance(objective, OWN_MASKS))
     return next(own, corrupt_batch)
 
 

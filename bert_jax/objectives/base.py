@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.batch import Batch, Metrics, StepInputs
+from bert_jax.batch import Batch, Metrics
 from bert_jax.config import knobs
-from bert_jax.masking.corrupt import corrupt_batch
 from bert_jax.models.heads import LabelHead, MlmHead
 
 Targets = tuple[jax.Array, jax.Array]  # the right classes, and the weight of each in float32
@@ -28,14 +27,12 @@ class Objective:
         head trains, name). The head is called with (Encoded, Batch).
       find_targets: returns the targets of a batch.
       arrange: returns the logits [..., classes] for targets [...], given the head's outputs.
-      masks_itself: whether `corrupt` differs from `corrupt_batch`.
     """
 
     name: str
     make_head: Callable[[knobs.Model, int, int, bool, str], nn.Module]
     find_targets: Callable[[Batch], Targets]
     arrange: Callable[[jax.Array, Batch], jax.Array] = lambda outputs, batch: outputs
-    masks_itself: ClassVar[bool] = False
 
     @property
     def pooled(self) -> bool:
@@ -46,9 +43,9 @@ class Objective:
         """Return the objective with the options of a config."""
         return self
 
-    def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
-        """Mask a batch: see `corrupt_batch`."""
-        return corrupt_batch(batch, traced, **rules)
+    def split_weight(self, options: knobs.Objective) -> dict[str, float]:
+        """Return the factor of each part of the loss in the loss of the whole model."""
+        return {self.name: options.weight or 0.0}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
         """Count the targets by which the loss is divided; the count depends on no parameter.
@@ -89,32 +86,30 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, nam
 
 
 def make_word_head(
-    cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+    cfg: knobs.Model,
+    vocab_size: int,
+    labels: int,
+    train: bool,
+    name: str,
+    everywhere: bool = False,
 ) -> nn.Module:
-    """Return the head with vocabulary logits of the prediction slots."""
-    return MlmHead(cfg, vocab_size, name=name)
+    """Make the head with vocabulary logits of the prediction slots, or of every token."""
+    return MlmHead(cfg, vocab_size, everywhere, name=name)
 
 
-def make_full_word_head(
-    cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
+def make_label_head(
+    cfg: knobs.Model,
+    vocab_size: int,
+    labels: int,
+    train: bool,
+    name: str,
+    outputs: int = 0,
+    dropout: bool = True,
 ) -> nn.Module:
-    """Return the head with vocabulary logits of every token."""
-    return MlmHead(cfg, vocab_size, everywhere=True, name=name)
-
-
-def over_labels(
-    pooled: bool, outputs: int = 0, dropout: bool = True
-) -> Callable[[knobs.Model, int, int, bool, str], nn.Module]:
-    """Return the maker of a dense layer on each pooled vector, or on each token.
+    """Make a dense layer on each pooled vector, or on each token, as `knobs.OBJECTIVES` says.
 
     The layer has an output for each label of the task, or `outputs`.
     """
-
-    def make_label_head(
-        cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
-    ) -> nn.Module:
-        rate = cfg.classifier_dropout if dropout else 0.0
-        assert rate is not None
-        return LabelHead(cfg, outputs or labels, pooled, rate, train, name=name)
-
-    return make_label_head
+    rate = cfg.classifier_dropout if dropout else 0.0
+    assert rate is not None
+    return LabelHead(cfg, outputs or labels, knobs.OBJECTIVES[name].pooled, rate, train, name=name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,12 +29,16 @@ class Hybrid(Objective):
     """Cross-entropy of the masked tokens, and of every token that follows another."""
 
     shift: bool = False
-    masks_itself: ClassVar[bool] = True
 
     def configure(self, options: knobs.Objective) -> Objective:
         """Return the objective with the options of a config."""
         targets = functools.partial(find_next_words, end=options.end)
         return dataclasses.replace(self, find_targets=targets, shift=options.shift)
+
+    def split_weight(self, options: knobs.Objective) -> dict[str, float]:
+        """Return the factors of the masked and the causal part: their shares of the weight."""
+        weight = options.weight or 0.0
+        return {"mlm": weight * (1 - options.share), "causal_lm": weight * options.share}
 
     def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
         """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""

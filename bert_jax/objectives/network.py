@@ -8,7 +8,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from bert_jax.batch import HOST_KEYS, Batch, Encoded
+from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.config import devices, knobs
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.matmul import KINDS
@@ -23,41 +23,31 @@ class Network(nn.Module):
     heads: tuple[tuple[str, int], ...]  # names, and numbers of labels
     train: bool = False
     shift: bool = False  # a masked token is predicted from the place before it
-    generator: knobs.Model | None = (
-        None  # the encoder that the MLM head reads in place of the other
-    )
+    generator: knobs.Model | None = None  # ELECTRA's: the encoder that the MLM head reads
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, Any]:
         cfg = devices.settle_model(self.cfg, train=self.train)
         pool = any(TABLE[name].pooled for name, _ in self.heads) and cfg.features == 1
         encoder = Encoder(cfg, self.vocab_size, self.train, pool, name="encoder")
-        generated: dict[str, Any] = {}
+        outputs: dict[str, Any] = {}
         if self.generator:
-            narrow = devices.settle_model(self.generator, train=self.train)
-            small = Encoder(narrow, self.vocab_size, self.train, pool=False, name="generator")
+            (name,) = (name for name, _ in self.heads if head_of(name) == "mlm")
             embedded = encoder(batch, embed_only=True)
-            generated = self._heads(narrow, small(batch, embedded), batch, of_generator=True)
-            if "predict_draws" in batch:
-                (logits,) = generated.values()
-                batch = replaced.fill_slots(batch, logits)
-        return generated | self._heads(cfg, encoder(batch), batch)
-
-    def _heads(
-        self, cfg: knobs.Model, encoded: Encoded, batch: Batch, of_generator: bool = False
-    ) -> dict[str, Any]:
-        """Return the outputs of the heads of the main encoder, or of the generator."""
+            outputs[name], batch = replaced.run_generator(
+                self.generator, self.vocab_size, self.train, embedded, batch
+            )
+        encoded = encoder(batch)
         if self.shift:
             places = jnp.maximum(batch["predict_positions"] - 1, 0)
             batch = {**batch, "predict_positions": places}
-        return {
-            name: TABLE[name].make_head(cfg, self.vocab_size, labels, self.train, head)(
-                encoded, batch
-            )
-            for name, labels in self.heads
-            for head in (head_of(name),)
-            if (head == "mlm" and self.generator is not None) == of_generator
-        }
+        for name, labels in self.heads:
+            if name in outputs:
+                continue
+            make = TABLE[name].make_head
+            head = make(cfg, self.vocab_size, labels, self.train, head_of(name))
+            outputs[name] = head(encoded, batch)
+        return outputs
 
 
 def head_of(objective: str) -> str:

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
 from bert_jax.batch import Batch, Encoded, Metrics, StepInputs
-from bert_jax.config import knobs
+from bert_jax.config import devices, knobs
 from bert_jax.masking.corrupt import corrupt_batch
+from bert_jax.models.encoder import Encoder
+from bert_jax.models.heads import MlmHead
 from bert_jax.models.layers import ACTIVATIONS, Dense
 from bert_jax.objectives.base import Objective, Targets
 
@@ -67,7 +69,6 @@ class Replaced(Objective):
     """Cross-entropy of the two answers over all tokens that are judged."""
 
     generator: float = 0.0
-    masks_itself: ClassVar[bool] = True
 
     def configure(self, options: knobs.Objective) -> Objective:
         """Return the objective with a generator or without."""
@@ -110,7 +111,22 @@ def compute_baselines(fraction: float) -> dict[str, float]:
     }
 
 
-# --- the generator's tokens -----------------------------------------------------------------------
+# --- the generator --------------------------------------------------------------------------------
+
+
+def run_generator(
+    cfg: knobs.Model, vocab_size: int, train: bool, embedded: Encoded, batch: Batch
+) -> tuple[jax.Array, Batch]:
+    """Fill the prediction slots by a second network, whose parameters become the caller's.
+
+    It is an encoder over the embeddings of the first one, and an MLM head. Return the head's logits
+    of the slots, and the batch with a token drawn from each. Without `predict_draws`, as where only
+    the generator is evaluated, the batch stays as it is.
+    """
+    encoded = Encoder(cfg, vocab_size, train, pool=False, name="generator")(batch, embedded)
+    head = MlmHead(devices.settle_model(cfg, train=train), vocab_size, name="mlm")
+    logits = head(encoded, batch)
+    return logits, fill_slots(batch, logits) if "predict_draws" in batch else batch
 
 
 def fill_slots(batch: Batch, logits: jax.Array) -> Batch:

@@ -181,21 +181,20 @@ def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
     """Compute the numbers of the update that follows `step` updates, on the host in float64."""
     masking = config.masking
     length = config.sequence_length
-    chosen = config.objectives
     selected = predicted = drawn = share = None
     if masking.draw == "fixed":
         rate = rates.rate_at(masking, step, config.steps)
         selected = quotas.selection_quotas(masking, rate, length)
         predicted = quotas.prediction_quotas(masking, rate, length)
     else:
-        gamma = chosen["diffusion"].gamma if "diffusion" in chosen else 0.0
-        drawn = drawn_quotas.make_drawn(masking, length, gamma)
-    weights = {name: objective.weight or 0.0 for name, objective in chosen.items()}
-    if "hybrid" in weights:  # its loss has two parts, each with a weight of its own
-        whole = weights["hybrid"]
-        causal = chosen["hybrid"].share
-        weights = {"mlm": whole * (1 - causal), "causal_lm": whole * causal}
-        share = np.float32(causal)
+        diffusion = config.objectives.get("diffusion")
+        power = diffusion.gamma if diffusion else 0.0  # of the weights of its bound
+        drawn = drawn_quotas.make_drawn(masking, length, power)
+    weights: dict[str, float] = {}
+    for name, options in config.objectives.items():
+        weights |= objectives.TABLE[name].split_weight(options)
+        if name == "hybrid":
+            share = np.float32(options.share)
     return StepInputs(
         quotas=selected,
         predict_quotas=predicted,

@@ -49,7 +49,7 @@ class Stream:
         """Return what the model reads of a batch at a step, and which tokens it predicts."""
         config, tokenizer = self.config, self.data.tokenizer
         table = objectives.configure(config.objectives).values()
-        function = _corruption(tuple(one for one in table if one.masks_itself))
+        function = _corruption(tuple(one for one in table if isinstance(one, objectives.OWN_MASKS)))
         traced = compute_inputs(config, step)._replace(weights={})
         vocabulary = tokenizer.special, tokenizer.size
         masked, _ = _corrupt(function, batch, traced, self._rules, *vocabulary)
