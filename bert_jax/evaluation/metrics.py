@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from bert_jax.batch import Metrics
-from bert_jax.reporting.metric_names import lower_is_better
+from bert_jax.reporting.metric_names import need_direction
 
 EXAMPLES = "examples"  # key, among the arrays of an evaluation, of the digest of its examples
 
@@ -26,7 +26,7 @@ def as_lower(name: str, value: float) -> float:
     """Return a metric's value with its sign turned, where needed, so that lower is better."""
     if math.isnan(value):  # as a correlation with a constant is
         return math.inf
-    return value if lower_is_better(name) else -value
+    return -need_direction(name) * value
 
 
 class Totals:

@@ -25,7 +25,7 @@ from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import (
     CORRECTED,
     axis_title,
-    find_metric,
+    find_direction,
     is_result,
     is_share,
     meaning,
@@ -50,7 +50,6 @@ CHARTS = {  # metric of the sweep -> note
 # What is equal if the same text is scored, whatever the vocabulary; then the unigram's loss, of
 # models of one vocabulary.
 SAME = ("words", "characters", "texts", "pairs", "examples", "unigram_loss")
-PARTS = re.compile("/(field|term|paradigm)/")  # of minimal pairs, whose accuracies are named so
 CURE = (
     "To compare them, score each on the same words of one text: bert-jax evaluate --model=RUN "
     "--suite=cross_rate --source=TEXT --output=RUN/evaluation_words.json; report shows them then."
@@ -222,7 +221,7 @@ def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ())
     for key in keys:
         suite, _, name = key.partition("/")
         values = [numbers.get(key) for numbers in flat.values()]
-        share = is_share(name) or PARTS.search(key) is not None
+        share = is_share(name)
         title = f"{suite}: {pretty(name)}"
         shown.append([title, *(_write_number(value, share) for value in values)])
         about[title] = meaning(name)
@@ -234,10 +233,10 @@ def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ())
 def find_best(values: Sequence[float | None], name: str) -> int | None:
     """Find the best value of a metric; None if all are equal, or no direction is better."""
     known = [value for value in values if value is not None]
-    choose = {"lower": min, "higher": max}.get(find_metric(name).better)
-    if not known or choose is None:
+    direction = find_direction(name)
+    if not known or not direction:
         return None
-    best = choose(known)
+    best = max(known, key=lambda value: direction * value)
     return values.index(best) if known.count(best) < len(known) else None
 
 

@@ -1,7 +1,8 @@
 """Names of metrics for readers, by metrics.csv: title, unit, direction, baseline and meaning.
 
 A row of that table holds for all metrics whose names end with its `ending`, if no longer row fits.
-Nothing else decides which way is better. The unit of a share is %.
+Nothing else decides which way is better. A metric without a row or a direction ranks nothing. The
+unit of a share is %.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bert_jax.config.knobs import OBJECTIVES
+from bert_jax.errors import ConfigError
 
 CORRECTED = "_word_l2r"  # ends the name of a score by the within-word correction
 SPELLED = (
@@ -28,13 +30,24 @@ COUNTS = (
 )
 
 
+# Part of a suite's score, as field in field/binding -> the metric that each value of the part is.
+OF_GROUPS = dict.fromkeys(
+    (
+        *("field", "term", "paradigm", "split", "UID", "linguistics_term"),
+        *("context_type", "context_contrast", "target_contrast"),
+    ),
+    "accuracy",
+)
+OF_GROUPS["explained"] = "eye_tracking"
+
+
 class Metric(NamedTuple):
     """Row of the table."""
 
     ending: str
     title: str = ""  # of the metric of exactly this name; by default the words of the name
     unit: str = ""
-    better: str = "higher"
+    better: str = ""  # "higher" or "lower"; empty if no value of the metric is better
     baseline: str = ""  # the metric of an evaluation that reading no context reaches
     baseline_words: str = ""  # what that is called
     chance: str = ""  # what guessing reaches
@@ -56,7 +69,9 @@ REFERENCES = tuple({row.baseline for row in TABLE if row.baseline})
 @functools.cache
 def _find_rows(name: str) -> list[Metric]:
     """List the rows that a metric's name ends with, the longest first."""
-    short = re.sub(r"_\d+$", "", name.rpartition("/")[2].removesuffix(CORRECTED))
+    path, _, last = name.rpartition("/")
+    last = OF_GROUPS.get(path.rpartition("/")[2], last)
+    short = re.sub(r"_\d+$", "", last.removesuffix(CORRECTED))
     return [row for row in TABLE if short.endswith(row.ending)]
 
 
@@ -87,9 +102,17 @@ def baselines(name: str) -> tuple[list[str], str]:
     return [own, row.baseline], row.baseline_words
 
 
-def lower_is_better(name: str) -> bool:
-    """Tell whether lower values of a metric are better."""
-    return find_metric(name).better == "lower"
+def find_direction(name: str) -> int:
+    """Return 1 if higher values of a metric are better, -1 if lower ones are, 0 if none are."""
+    return {"higher": 1, "lower": -1, "": 0}[find_metric(name).better]
+
+
+def need_direction(name: str) -> int:
+    """Return 1 or -1 as `find_direction` does; refuse a metric of which no value is better."""
+    if direction := find_direction(name):
+        return direction
+    problem = f"neither a higher nor a lower {name} is better"
+    raise ConfigError(problem, "name another metric, or add a row to reporting/metrics.csv")
 
 
 def unit(name: str) -> str:

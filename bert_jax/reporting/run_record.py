@@ -13,7 +13,7 @@ from typing import Any
 
 from bert_jax.errors import MissingError
 from bert_jax.reporting import records
-from bert_jax.reporting.metric_names import CHANCE, baselines, is_result, lower_is_better, meaning
+from bert_jax.reporting.metric_names import CHANCE, baselines, find_direction, is_result, meaning
 from bert_jax.system import folder_locks
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
@@ -88,7 +88,8 @@ class RunRecord:
         values = [value for _, value in self.curves.get(self.ranked_by, [])]
         if not values or not patience:
             return False
-        best = min(values) if lower_is_better(self.ranked_by) else max(values)
+        direction = find_direction(self.ranked_by)
+        best = max(values, key=lambda value: direction * value)
         return len(values) - 1 - values.index(best) >= patience
 
     def last(self, name: str) -> float | None:

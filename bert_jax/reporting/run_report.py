@@ -12,7 +12,7 @@ from pathlib import Path
 from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
 from bert_jax.reporting.formats import SPACE, number, rounded
-from bert_jax.reporting.metric_names import WORDS, is_share, lower_is_better, meaning, pretty
+from bert_jax.reporting.metric_names import WORDS, find_direction, is_share, meaning, pretty
 from bert_jax.reporting.page import explain_words, write_section, write_tile
 from bert_jax.reporting.run_record import FindKept, RunRecord, find_section
 from bert_jax.system.durations import duration
@@ -159,5 +159,5 @@ def _explain_served(run: RunRecord) -> str:
     steps = " and ".join(f"{step:,}" for step, _ in sorted(run.kept))
     if not run.ranked_by or run.kept[0][1] is None:
         return f"the latest of {steps}"
-    best = "lowest" if lower_is_better(run.ranked_by) else "highest"
+    best = "lowest" if find_direction(run.ranked_by) < 0 else "highest"
     return f"{best} validation {pretty(run.ranked_by.rpartition('/')[2])} of {steps}"

@@ -15,6 +15,7 @@ from bert_jax import recipes, suites
 from bert_jax.config import knobs, table, validation
 from bert_jax.data import files, rows, tasks
 from bert_jax.errors import ConfigError, DataError, UserError, need
+from bert_jax.reporting.metric_names import need_direction
 from bert_jax.studies.spec import BUDGET, Cell, Finetune, Study, Suite, check_known
 
 READING = ("mlm", "causal_lm")  # objectives over words
@@ -124,7 +125,8 @@ def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[
 def check_metrics(study: Study, objectives: Collection[str]) -> None:
     """Refuse a comparison or claim by a metric that its evaluation does not have."""
     compared = [metric for comparison in study.comparisons for metric in comparison.metrics]
-    for metric in [*compared, *(claimed.metric for claimed in study.claims)]:
+    claimed = [one.metric for one in study.claims]
+    for metric in [*compared, *claimed]:
         name, _, rest = metric.partition("/")
         hint = f"EVALUATION/METRIC; evaluations are {', '.join(study.evaluations)}"
         named = name in study.evaluations and bool(rest)
@@ -132,6 +134,8 @@ def check_metrics(study: Study, objectives: Collection[str]) -> None:
         known = list_metrics(study.evaluations[name], objectives)
         if not any(fnmatchcase(rest, pattern) for pattern in known):
             check_known(rest, known, f"evaluation {name!r} has no metric {rest!r}")
+    for metric in claimed:
+        need_direction(metric)
 
 
 def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> list[str]:

@@ -25,6 +25,7 @@ from bert_jax.errors import DataError, need
 from bert_jax.evaluation import corpus, inference, mistakes, samples, scores, task_evaluator
 from bert_jax.interop import runs
 from bert_jax.objectives import diffusion, hybrid
+from bert_jax.reporting.metric_names import need_direction
 from bert_jax.system import log
 
 # Metrics of parameters, and rows of samples.jsonl.
@@ -242,6 +243,7 @@ def _check_metrics(config: knobs.Config, kind: str) -> None:
             f"{knob} = {name!r} is not reported for the classes of this task",
             f"one of: {', '.join(reported)}",
         )
+    need_direction(requested["checkpoints.best"])
 
 
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bert_jax import cli
 from bert_jax.config import load_file
-from bert_jax.reporting.metric_names import lower_is_better
+from bert_jax.reporting.metric_names import need_direction
 from bert_jax.studies.definition import Study, Suite, axis
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report.collect import Result
@@ -64,7 +64,7 @@ def report(cells: Sequence[Result], metric: str) -> str:
         if mean.n > 1:
             spread = f"{mean.deviation:.4f} | {mean.low:.4f} to {mean.high:.4f}"
         lines.append(f"| {' | '.join(knobs)} | {mean.n} | {mean.mean:.4f} | {spread} |")
-    pick = min if lower_is_better(metric) else max
+    pick = min if need_direction(metric) < 0 else max
     runs = [run for known in values.values() for run in known]
     if runs:
         best = pick(over_seeds, key=lambda knobs: over_seeds[knobs].mean)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from bert_jax.config import knobs
+from bert_jax.errors import ConfigError
 from bert_jax.evaluation.metrics import Totals, as_lower, unigram_log_probabilities, wilson
 from bert_jax.reporting import comparison
 
@@ -39,7 +40,12 @@ def test_as_lower_ranks_as_reports_do():
     lower = {"loss", "classify_loss", "mse", "pseudo_perplexity", "pseudo_perplexity_word_l2r"}
     lower |= {"nats_per_token", "nats_per_word", "nats_per_character"}
     every = {name for names in knobs.METRICS.values() for name in names} | lower
-    for name in {*every, "accuracy_word_l2r", "pll", "pll_word_l2r"}:
+    undirected = {name for name in every if name.endswith("threshold")}
+    for name in {*every, "accuracy_word_l2r", "pll", "pll_word_l2r"} - undirected:
         least_first = as_lower(name, 1.0) < as_lower(name, 2.0)
         assert least_first == (comparison.find_best([1.0, 2.0], name) == 0) == (name in lower), name
     assert as_lower("accuracy", math.nan) == math.inf
+    for name in undirected:
+        assert comparison.find_best([1.0, 2.0], name) is None
+        with pytest.raises(ConfigError, match="neither a higher nor a lower"):
+            as_lower(name, 1.0)

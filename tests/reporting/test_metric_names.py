@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
+from bert_jax.errors import ConfigError
 from bert_jax.objectives import replaced
 from bert_jax.reporting import formats, metric_names, run_charts
 
@@ -45,10 +46,18 @@ def test_every_measure_has_a_name_and_a_meaning():
         ("pseudo_perplexity", "Pseudo perplexity", "", False, "lower"),
         ("nats_per_word_word_l2r", "Nats per word word l2r", "nats", False, "lower"),
         ("tokens_per_second", "Tokens per second", "tokens/s", False, "higher"),
-        ("asked_decile_3", "Asked for, tenth 4 of the drawn rates", "", False, "higher"),
+        ("step_seconds", "Seconds per update", "s", False, "lower"),
+        ("data_wait", "Waiting for data", "", True, "lower"),
+        ("shortfall_fraction", "Quota that no unit fills", "", True, "lower"),
+        ("masked_fraction", "Selected, of eligible tokens", "", True, ""),
+        ("unigram_loss", "Unigram loss", "nats", False, ""),
+        ("babylm/macro_average", "BabyLM macro average", "", False, "higher"),
+        ("log_likelihood", "Log likelihood", "", False, "higher"),
+        ("blimp/field/binding", "BLiMP field binding", "", True, "higher"),
+        ("asked_decile_3", "Asked for, tenth 4 of the drawn rates", "", False, ""),
         ("best_f1_threshold", "Best threshold for F1", "", False, ""),
         ("nats_per_character_error", "Nats per character error", "", False, ""),
-        ("oddity", "Oddity", "", False, "higher"),
+        ("oddity", "Oddity", "", False, ""),
     ],
 )
 def test_metric_has_its_row(name, title, unit, share, better):
@@ -56,8 +65,15 @@ def test_metric_has_its_row(name, title, unit, share, better):
     assert metric_names.unit(name) == unit
     assert metric_names.is_share(name) == share
     assert metric_names.find_metric(name).better == better
-    assert metric_names.lower_is_better(name) == (better == "lower")
+    directions = {"higher": 1, "lower": -1, "": 0}
+    assert metric_names.find_direction(name) == directions[better]
     assert metric_names.axis_title(name) == (f"{title} ({unit})" if unit else title)
+
+
+def test_metric_without_direction_ranks_nothing():
+    assert metric_names.need_direction("mlm_loss") == -1
+    with pytest.raises(ConfigError, match="neither a higher nor a lower blimp/oddity is better"):
+        metric_names.need_direction("blimp/oddity")
 
 
 def test_baselines_and_counts_are_no_results():

@@ -41,6 +41,13 @@ def test_answer_names_no_best_behind_the_unigram():
     assert tabulate_best(view).rows[0][1] == "none; nearest 40 %"
 
 
+def test_metric_without_direction_has_no_best_point():
+    view = make_view({"": BETTER}, metric="mine/oddity")
+    assert answer(view) == "Of 2 differences from 15 % by mine oddity: 2 significant."
+    found = answers.compute_findings(view)
+    assert not Comparison(view, view.comparisons[0], found.gaps[0]).tabulate_best()
+
+
 def test_leader_of_points_that_lack_seeds_is_by_pairs():
     """The seed that 80 % lacks is the worst of all; its mean over the others is the lowest."""
     points = {"15 %": [5.0, 5.1, 9.0], "40 %": [4.9, 5.0, 8.9], "80 %": [4.95, 5.05, None]}

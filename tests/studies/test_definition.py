@@ -230,6 +230,10 @@ REFUSED = [
     (compares(metric="validation/loss"), "'validation' has no metric 'loss'"),
     ({"claims": (dataclasses.replace(CLAIM, effect=-0.1),)}, "C3: effect = -0.1"),
     ({"claims": (dataclasses.replace(CLAIM, more_at=("a", "b")),)}, "C3: more_at = "),
+    (
+        {"claims": (dataclasses.replace(CLAIM, metric="validation/mlm_predictions"),)},
+        "neither a higher nor a lower validation/mlm_predictions is better",
+    ),
     ({"published": ("wettig_rate",)}, "no published row"),
     (asks(Suite("blmp")), "no suite 'blmp'"),
     (asks(Suite("blimp", (("limt", 3),))), "suite blimp has no option 'limt'"),

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.reporting import text_table
 from bert_jax.reporting.figures import Heat
-from bert_jax.reporting.metric_names import lower_is_better
+from bert_jax.reporting.metric_names import find_direction
 from bert_jax.studies.report import best_value, compare, figures, verdicts
 from bert_jax.studies.report.baselines import find_baseline, find_behind
 from bert_jax.studies.report.best_value import Best
@@ -83,16 +83,18 @@ def find_leader(
     """Find the best point: by its difference from the baseline in pairs, else by its mean.
 
     If points have different seeds, their means differ by the effects of the seeds. A paired
-    difference is free of these effects.
+    difference is free of these effects. No point of a metric without a direction is best.
     """
+    direction = find_direction(metric)
     own = [gap for gap in gaps if (gap.metric, gap.family) == (metric, family.name)]
     known = {gap.point: gap.mean for gap in own if gap.pairs}
     values = {baseline: 0.0} | known  # of equals the baseline leads
     if not known:
         means = {label: summarize(runs, get_metric(metric)) for label, runs in family.runs.items()}
         values = {label: mean.mean for label, mean in means.items() if mean}
-    choose = min if lower_is_better(metric) else max
-    return choose(values, key=lambda label: values[label]) if values else None
+    if not values or not direction:
+        return None
+    return max(values, key=lambda label: direction * values[label])
 
 
 def _name_best_point(view: View) -> str:
@@ -102,7 +104,8 @@ def _name_best_point(view: View) -> str:
     """
     comparison = view.comparisons[0]
     metric = next((m for m in comparison["metrics"] if m in view.metrics), "")
-    if not metric:
+    direction = find_direction(metric)
+    if not direction:
         return ""
     measure = name_measure(metric)
     words, levels = find_baseline(view, metric)
@@ -116,12 +119,11 @@ def _name_best_point(view: View) -> str:
             known[name_place(view.axes, runs[0].entry.labels)] = mean
     if not known:
         return ""
-    choose = min if lower_is_better(metric) else max
-    best = choose(known, key=lambda place: known[place])
+    best = max(known, key=lambda place: direction * known[place])
     value = format_amount(known[best], metric, view.is_percent(metric))
-    least = "lowest" if lower_is_better(metric) else "highest"
     if not best:
         return f"The {measure} is {value}."
+    least = "lowest" if direction < 0 else "highest"
     return f"The {least} {measure}, {value}, is that of {best}."
 
 
@@ -132,14 +134,18 @@ def count_significant(
     tested = [gap for gap in gaps if gap.metric == metric and gap.tested]
     if not tested:
         return ""
-    sign = -1 if lower_is_better(metric) else 1
-    better = sum(gap.significant and sign * gap.mean > 0 for gap in tested)
-    worse = sum(gap.significant and sign * gap.mean < 0 for gap in tested)
-    base = comparison["baseline"]
-    gains = format_count(better, "significant gain")
-    losses = format_count(worse, "significant loss", "significant losses")
+    significant = [gap.mean for gap in tested if gap.significant]
+    direction = find_direction(metric)
+    gains = sum(direction * mean > 0 for mean in significant)
+    counts = [
+        format_count(gains, "significant gain"),
+        format_count(len(significant) - gains, "significant loss", "significant losses"),
+    ]
+    if not direction:
+        counts = [f"{len(significant)} significant"]
     differences = format_count(len(tested), "difference")
-    return f"Of {differences} from {base} by {name_measure(metric)}: {gains}, {losses}."
+    measure = f"{comparison['baseline']} by {name_measure(metric)}"
+    return f"Of {differences} from {measure}: {', '.join(counts)}."
 
 
 def list_warnings(view: View) -> list[str]:

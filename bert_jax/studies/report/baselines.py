@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import CHANCE, baselines, lower_is_better
+from bert_jax.reporting.metric_names import CHANCE, baselines, need_direction
 from bert_jax.studies.report.collect import Family, Result
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View, find_values, get_metric
@@ -61,7 +61,7 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
 
 def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
     """Tell whether the interval of some runs includes the baseline, or is worse as a whole."""
-    sign = 1 if lower_is_better(metric) else -1
+    sign = -need_direction(metric)
     gaps = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
     mean = summarize_values(gaps)
     seeds = mean.high - mean.mean if mean.n > 1 else 0.0

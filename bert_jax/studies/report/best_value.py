@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.errors import ConfigError
 from bert_jax.reporting.figures import Chart, Figure, Series
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.reporting.metric_names import lower_is_better, pretty
+from bert_jax.reporting.metric_names import find_direction, pretty
 from bert_jax.studies import scaling
 from bert_jax.studies.report.blocks import Block, Bold, Figures, Paragraph, Section, Table, Text
 from bert_jax.studies.report.collect import Axis
@@ -154,7 +154,7 @@ def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     metrics = comparison["metrics"]
     if not (axis.numeric and all(0 < value < 1 for value in axis.values) and metrics):
         return []
-    if len(axis.values) < VALUES or not lower_is_better(metrics[0]):
+    if len(axis.values) < VALUES or find_direction(metrics[0]) >= 0:
         return []
     costs, names = _find_runs(view, axis, metrics[0])
     kind = str((view.study.get("budget") or {}).get("kind", "steps"))

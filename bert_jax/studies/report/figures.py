@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.reporting.figures import Chart, Figure, Heat, Series
 from bert_jax.reporting.formats import SPACE
-from bert_jax.reporting.metric_names import axis_title, lower_is_better, pretty
+from bert_jax.reporting.metric_names import axis_title, find_direction, pretty
 from bert_jax.studies import scaling
 from bert_jax.studies.report.baselines import list_levels
 from bert_jax.studies.report.collect import Axis, Family, Result
@@ -249,19 +249,23 @@ def draw_crossed(view: View) -> dict[str, Heat]:
             [find_whole_mean(cells.get((a, b), []), metric) for b in second.labels]
             for a in first.labels
         ]
-        values = np.array(grid) * (1 if lower_is_better(metric) else -1)
-        best = np.min(values, initial=np.inf, where=np.isfinite(values))
+        note = "Means over seeds; empty if a seed is missing."
+        shaded: dict[str, Any] = {"shades": np.zeros(np.shape(grid)).tolist()}
+        if direction := find_direction(metric):
+            losses = -direction * np.array(grid)
+            best = np.min(losses, initial=np.inf, where=np.isfinite(losses))
+            shaded = _shade_cells(losses - best, np.array(True))
+            note += " Framed: the best; darker cells are nearer to it."
         figures[name_file(first.name, second.name, metric, name)] = Heat(
             join_names(axis_title(metric), name),
             first.labels,
             second.labels,
             grid,
-            **_shade_cells(values - best, np.array(True)),
+            **shaded,
             y=first.words,
             x=second.title,
             percent=view.is_percent(metric),
-            note="Means over seeds; empty if a seed is missing. Framed: the best; darker cells are "
-            "nearer to it.",
+            note=note,
         )
     return figures
 

@@ -230,8 +230,7 @@ def tabulate_tasks(view: View) -> list[Block]:
 
 
 def _average_metric(runs: Sequence[Result], key: str) -> str:
-    share = is_share(key.partition("/")[2]) or "/field/" in key
-    return format_mean(summarize(runs, get_metric(key)), len(runs), share)
+    return format_mean(summarize(runs, get_metric(key)), len(runs), is_share(key))
 
 
 def tabulate_ledger(view: View) -> list[Block]:

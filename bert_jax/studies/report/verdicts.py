@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bert_jax.reporting.metric_names import lower_is_better, pretty
+from bert_jax.reporting.metric_names import need_direction, pretty
 from bert_jax.studies.report import compare, simultaneous
 from bert_jax.studies.report.blocks import Block, Bullets, Paragraph, Section
 from bert_jax.studies.report.collect import name_place
@@ -100,8 +100,9 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
             del labels[axis]
         del labels[claimed.axis]
         gain = next(gap for gap in compared if gap.point == claimed.point)
-        sign_is_right = not lower_is_better(claimed.metric)
-        yield name_place(view.axes, labels), gain if sign_is_right else gain.negate()
+        if need_direction(claimed.metric) < 0:
+            gain = gain.negate()
+        yield name_place(view.axes, labels), gain
 
 
 # --- words --------------------------------------------------------------------------------------
