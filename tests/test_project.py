@@ -62,6 +62,8 @@ def test_glossary_is_short_and_names_what_is_there():
     assert len(named) == len(re.findall(r"^\| Where|^\| What", answers, re.M)) == 10
     for file, name in named:
         assert name in (PACKAGE / file).read_text(), file
+    tested = re.findall(r"`([\w/]+\.(?:py|txt))`", answers.partition("## Tests")[2])
+    assert [file for file in tested if not (ROOT / "tests" / file).is_file()] == []
 
 
 def test_version_is_the_same_everywhere():
