@@ -141,7 +141,7 @@ def train(
             # signal saves at once: the same command makes up for the evaluations that are owed.
             runs.record_update(step, metrics, batch)
             due = runs.list_due(step)
-            stopping = stop_flag.should_stop(step)
+            stopping = stop_flag.should_stop()
             owed = due if stopping else runs.run_evaluations(due, state, step)
             stopping = stopping or bool(owed)  # a signal cut an evaluation off
             if stopping or runs.save_is_due(step):

@@ -176,6 +176,20 @@ def test_number_of_processes_may_change(step, base, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.fault(2, 3)
+def test_signal_to_one_of_two_cuts_an_evaluation_off(base, reference, tmp_path):
+    """Batches of a second each: both stop before the last one, and the next start evaluates."""
+    command = words(base, tmp_path, evals__validation__batch_size=4)
+    codes, errors = two(command, ("evaluation:*:sleep=1", "evaluation:1:term"))
+    assert codes == [75, 75], errors
+    assert all("stopped at step 4 of 8, saved" in err for err in errors), errors
+    assert not any("eval/validation/mlm_loss" in line for line in outcomes.metrics(tmp_path))
+    codes, errors = two(words(base, tmp_path))
+    assert codes == [0, 0], errors
+    assert_close(tmp_path, reference)
+
+
+@pytest.mark.slow
 def test_refusal_of_process_0_ends_both(base, reference):
     """Nobody waits for the other: a changed config is every process's error, a workdir in use is
     passed on.

@@ -28,8 +28,8 @@ from bert_jax.objectives import diffusion, hybrid
 from bert_jax.reporting.metric_names import need_direction
 from bert_jax.system import log
 
-# Metrics of parameters, and rows of samples.jsonl.
-Evaluate = Callable[[Any], tuple[dict[str, float], list[dict[str, Any]]]]
+# Metrics of parameters, and rows of samples.jsonl; progress is called after each batch.
+Evaluate = Callable[[Any, inference.Progress], tuple[dict[str, float], list[dict[str, Any]]]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,11 +132,11 @@ def _gather_text(config: knobs.Config) -> TrainingData:
         if name == "validation":
             sample = samples.build_samples(config.as_read, prepared, mesh)
 
-        def evaluate(params: Any) -> Any:
+        def evaluate(params: Any, progress: inference.Progress) -> Any:
             params = diffusion.forbid_mask_token(config, params, prepared.tokenizer.special.mask)
-            metrics = masked(params)
+            metrics = masked(params, progress)
             if causal:
-                metrics = corpus.both(metrics, causal(hybrid.rename_head(params)))
+                metrics = corpus.both(metrics, causal(hybrid.rename_head(params), progress))
             return metrics, sample(params) if sample else []
 
         return evaluate
@@ -222,8 +222,8 @@ def _gather_task(config: knobs.Config) -> TrainingData:
         scorer = task_evaluator.TaskEvaluator(config, tokenizer, held[name], rows, mesh)
         most = config.logging.samples if name == "validation" else 0
 
-        def evaluate(params: Any) -> Any:
-            metrics, predictions = scorer.evaluate(params)
+        def evaluate(params: Any, progress: inference.Progress) -> Any:
+            metrics, predictions = scorer.evaluate(params, progress)
             return metrics, mistakes.list_mistakes(kind, held[name], predictions, labels, most)
 
         return evaluate

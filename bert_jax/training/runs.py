@@ -190,7 +190,8 @@ class Runs:
                 ):
                     for index, run in self.list_active():
                         params = self.program.pick_params(state, index)
-                        results.append((run, *self._evaluators[name](params)))
+                        evaluate = self._evaluators[name]
+                        results.append((run, *evaluate(params, self._stop_flag.check_batch)))
             except Interrupted:
                 return names[position:]
             for run, metrics, samples in results:

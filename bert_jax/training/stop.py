@@ -50,7 +50,7 @@ def run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
 
 
 class Interrupted(Exception):
-    """A stop signal came within `StopFlag.interrupting`."""
+    """A stop signal cuts an evaluation off."""
 
 
 class StopFlag(signals.Handler):
@@ -60,29 +60,38 @@ class StopFlag(signals.Handler):
     Before the loop first reads the flag there is nothing to save, and preparing or compiling may
     take hours: a signal then interrupts, as Ctrl-C does.
 
-    In a run of several processes, the preemption service of jax must keep SIGTERM: it makes all
-    processes stop at the same step. Other signals are passed on to it as SIGTERM.
+    In a run of several processes, the preemption service of jax must keep SIGTERM. Each process
+    asks it after every step and after every batch of an evaluation. Once one has been signalled,
+    the service chooses a question that none has asked yet, and answers yes to this one everywhere:
+    so all stop at the same place. Other signals are passed on to it as SIGTERM.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._in_loop = self._interrupts = False
         self._distributed = jax.process_count() > 1
+        self._questions = 0  # asked of the preemption service, by each process as many
         kept = {signal.SIGTERM} if self._distributed else set()
         super().__init__(number for number in signals.SIGNALS if number not in kept)
 
-    def should_stop(self, step: int) -> bool:
-        """Tell whether to save now and stop; each process has to ask at each step."""
+    def should_stop(self) -> bool:
+        """Tell whether to save now and stop; each process has to ask as often as the others."""
         self._in_loop = True
         if self._distributed:
-            return multihost_utils.reached_preemption_sync_point(step)
+            self._questions += 1
+            return multihost_utils.reached_preemption_sync_point(self._questions)
         return self.signal is not None
+
+    def check_batch(self, done: int, total: int) -> None:
+        """Raise Interrupted after a batch of an evaluation, if several processes stop there."""
+        if self._distributed and self.should_stop():
+            raise Interrupted
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Have a stop signal raise Interrupted inside the block, unless several processes train.
+        """Have a stop signal raise Interrupted inside the block, at once.
 
-        Several processes have to stop at the same step, so they only read the flag after each step.
+        Several processes have to stop at the same place: see `check_batch`.
         """
         self._interrupts = not self._distributed
         try:

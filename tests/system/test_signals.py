@@ -18,9 +18,9 @@ WAIT = """
 import sys, time
 from bert_jax.training.stop import StopFlag
 with StopFlag() as flag:
-    flag.should_stop(0)  # from here on a signal asks for a stop, and no longer interrupts
+    flag.should_stop()  # from here on a signal asks for a stop, and no longer interrupts
     print("ready", flush=True)
-    while not flag.should_stop(0):
+    while not flag.should_stop():
         time.sleep(0.01)
     print("buffered", end="")
     print("stopping", file=sys.stderr, flush=True)
@@ -31,15 +31,21 @@ import os, signal, sys, time
 import jax
 jax.config.update("jax_cpu_collectives_implementation", "gloo")
 jax.distributed.initialize(sys.argv[2], num_processes=2, process_id=int(sys.argv[1]))
-from bert_jax.training.stop import StopFlag
+from bert_jax.training.stop import Interrupted, StopFlag
 with StopFlag() as flag:
-    for step in range(1, 2000):
-        if step == 5 and sys.argv[1] == "1":
+    for number in range(1, 2000):
+        if number == 5 and sys.argv[1] == "1":
             os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(0.005)
-        if flag.should_stop(step):
-            break
-print(step, flush=True)
+        if sys.argv[3] == "step":
+            if flag.should_stop():
+                break
+        else:
+            try:
+                flag.check_batch(number, 2000)
+            except Interrupted:
+                break
+print(number, flush=True)
 """
 
 
@@ -52,10 +58,10 @@ def start(script: str, *words: object) -> subprocess.Popen[str]:
 def test_signal_raises_the_flag_until_the_block_ends(number, capfd):
     before = [signal.getsignal(n) for n in signals.SIGNALS]
     with StopFlag() as flag:
-        assert not flag.should_stop(1)
+        assert not flag.should_stop()
         os.kill(os.getpid(), number)
         os.kill(os.getpid(), number)  # at once: a scheduler signals parent and child
-        assert flag.should_stop(2)
+        assert flag.should_stop()
         assert flag.signal == number
     assert [signal.getsignal(n) for n in signals.SIGNALS] == before
     said = capfd.readouterr().err
@@ -86,12 +92,13 @@ def test_same_signal_again_exits_at_once():
     assert err.count("stopping without saving") == 1
 
 
-@pytest.mark.fault(3)
-def test_processes_stop_at_the_same_step():
+@pytest.mark.fault(2, 3)
+@pytest.mark.parametrize("place", ["step", "batch of an evaluation"])
+def test_processes_stop_at_the_same_place(place):
     with socket.socket() as free:
         free.bind(("localhost", 0))
         address = f"localhost:{free.getsockname()[1]}"
-    children = [start(SEVERAL, number, address) for number in (0, 1)]
+    children = [start(SEVERAL, number, address, place) for number in (0, 1)]
     results = [child.communicate(timeout=100) for child in children]
     assert [child.returncode for child in children] == [0, 0], results
     first, second = (int(out) for out, _ in results)

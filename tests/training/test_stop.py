@@ -13,7 +13,7 @@ from bert_jax.checkpoints import steps
 from bert_jax.config import knobs
 from bert_jax.errors import Stopped
 from bert_jax.evaluation import corpus
-from bert_jax.training import stop
+from bert_jax.training import runs
 from tests import outcomes, texts
 
 KNOBS = {"steps": 6, "checkpoints__every": 100, "evals__validation__every": 3}
@@ -49,22 +49,23 @@ def test_stop_saves_without_the_evaluation_that_is_due(
             os.kill(os.getpid(), signal.SIGTERM)
 
     evaluate = corpus.Evaluator.__call__
-    should_stop = stop.StopFlag.should_stop
+    list_due = runs.Runs.list_due
 
     def interrupt(evaluator, params, *rest):
         send_signal()
         return evaluate(evaluator, params, *rest)
 
-    def stop_at(flag, now):
-        if now % 3 == 0:
+    def list_and_interrupt(self, now):
+        due = list_due(self, now)
+        if due:
             send_signal()
-        return should_stop(flag, now)
+        return due
 
     with monkeypatch.context() as patch:
         if when == "in it":
             patch.setattr(corpus.Evaluator, "__call__", interrupt)
         else:
-            patch.setattr(stop.StopFlag, "should_stop", stop_at)
+            patch.setattr(runs.Runs, "list_due", list_and_interrupt)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):
             train.run(config, tmp_path, command=[])
     assert steps.list_steps(tmp_path / "checkpoints") == [step]
