@@ -22,7 +22,7 @@ import bert_jax
 from bert_jax import cli
 from bert_jax.errors import ConfigError, DataError, suggest
 from bert_jax.reporting.text_table import format_table
-from bert_jax.system import jsons, machine
+from bert_jax.system import machine
 
 EXAMPLE = "--json"
 NEEDED = (
@@ -82,12 +82,15 @@ def list_corpora(cache: Path) -> list[dict[str, Any]]:
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
         try:
+            import msgspec
+
             from bert_jax.data import corpus
+            from bert_jax.system import jsons
 
             manifest = corpus.read_manifest(file.parent)
             audit = jsons.read(file.parent / "audit.json", DataError)
             entry |= {key: audit[key] for key in FACTS}
-            entry["splits"] = manifest["splits"]
+            entry["splits"] = msgspec.to_builtins(manifest.splits)
         except (DataError, KeyError, ImportError) as error:
             entry["error"] = f"{type(error).__name__}: {error}"
         entries.append(entry)

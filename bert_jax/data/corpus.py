@@ -32,6 +32,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from bert_jax.config import knobs
@@ -61,6 +62,38 @@ CONSTANTS = {
 }
 
 
+class Counts(msgspec.Struct):
+    """How much text a split has."""
+
+    documents: int
+    sentences: int
+    tokens: int
+
+
+class Splits(msgspec.Struct):
+    """The counts of both splits."""
+
+    train: Counts
+    validation: Counts
+
+
+class Vocabulary(msgspec.Struct):
+    """The tokenizer that the text was cut by."""
+
+    hash: str
+    size: int
+
+
+class Manifest(msgspec.Struct):
+    """What is read of the manifest of a prepared folder."""
+
+    format: int
+    fingerprint: str
+    text: str  # a digest
+    splits: Splits
+    tokenizer: Vocabulary
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
     """Documents of sentences of tokens, as three flat arrays."""
@@ -75,7 +108,7 @@ class Prepared:
     """A finished corpus."""
 
     folder: Path
-    manifest: dict[str, Any]
+    manifest: Manifest
     tokenizer: tokenizers.Tokenizer
     splits: Mapping[str, Split]
     unigrams: np.ndarray  # int64 [V], how often each token occurs in train
@@ -89,30 +122,33 @@ def open_corpus(folder: Path) -> Prepared:
     """Open a prepared corpus; check that its files belong together and are whole."""
     manifest = read_manifest(folder)
     tokenizer = tokenizers.load_tokenizer(folder)
-    if tokenizer.hash != manifest["tokenizer"]["hash"]:
+    if tokenizer.hash != manifest.tokenizer.hash:
         raise DataError(f"{folder}: tokenizer.json is not the one that the text was cut by", HINT)
-    splits = {name: open_split(folder / name, manifest["splits"][name]) for name in SPLITS}
+    splits = {
+        "train": open_split(folder / "train", manifest.splits.train),
+        "validation": open_split(folder / "validation", manifest.splits.validation),
+    }
     unigrams = open_array(folder / "unigrams.npy", tokenizer.size)
-    return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest["fingerprint"])
+    return Prepared(folder, manifest, tokenizer, splits, unigrams, manifest.fingerprint)
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Manifest:
     """Read the manifest of a prepared folder."""
     file = folder / "manifest.json"
     if not os.path.lexists(file):
         raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare")
-    manifest = jsons.read(file, DataError, {"format": int}, hint=HINT)
-    if manifest["format"] != FORMAT:
-        raise DataError(f"{file} has format {manifest['format']}, not {FORMAT}", HINT)
+    manifest: Manifest = jsons.read(file, DataError, Manifest, HINT)
+    if manifest.format != FORMAT:
+        raise DataError(f"{file} has format {manifest.format}, not {FORMAT}", HINT)
     return manifest
 
 
-def open_split(folder: Path, counts: dict[str, int]) -> Split:
+def open_split(folder: Path, counts: Counts) -> Split:
     """Map the arrays of a split."""
     return Split(
-        open_array(folder / "tokens.npy", counts["tokens"]),
-        open_array(folder / "sentence_ends.npy", counts["sentences"]),
-        open_array(folder / "document_ends.npy", counts["documents"]),
+        open_array(folder / "tokens.npy", counts.tokens),
+        open_array(folder / "sentence_ends.npy", counts.sentences),
+        open_array(folder / "document_ends.npy", counts.documents),
     )
 
 

@@ -82,18 +82,18 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
     A file is read again only if its size, time or inode differ from when it was last read.
     """
     memory = cache / "file-hashes.json"
-    known: dict[str, list] = {}
+    known: dict[str, tuple[int, int, int, str]] = {}
     with contextlib.suppress(DataError):  # missing or damaged: all files are read again
-        known = jsons.read(memory, DataError, {str: (int, int, int, str)})
+        known = jsons.read(memory, DataError, dict[str, tuple[int, int, int, str]])
     before = dict(known)
     identity = []
     for name, path in find_files(settings)[0]:
         place = os.path.realpath(path)
         with opening.regular(path, DataError, "remove it from the corpus") as file:
             stat = os.fstat(file.fileno())
-            stamp = [stat.st_size, stat.st_mtime_ns, stat.st_ino]
-            if known.get(place, [])[:3] != stamp:
-                known[place] = [*stamp, hashlib.file_digest(file, "sha256").hexdigest()]
+            stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
+            if place not in known or known[place][:3] != stamp:
+                known[place] = (*stamp, hashlib.file_digest(file, "sha256").hexdigest())
         identity.append([name, known[place][3]])
     if known != before:
         cache.mkdir(parents=True, exist_ok=True)

@@ -110,7 +110,7 @@ def _read_path(settings: knobs.Corpus, cache: Path) -> list[Dataset]:
 def _read_commits(cache: Path) -> dict[str, str]:
     """Return the commits of data sets that were prepared before; none if the file is damaged."""
     with contextlib.suppress(DataError):
-        return jsons.read(cache / MEMORY, DataError, {str: str})
+        return jsons.read(cache / MEMORY, DataError, dict[str, str])
     return {}
 
 

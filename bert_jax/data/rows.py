@@ -289,8 +289,10 @@ def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
             raise DataError(f"{path}:{error.line}: {error}", "repair the file") from error
         value = {}
     if isinstance(value, list):
-        if problem := jsons.wrong(value, [dict]):
-            raise DataError(f"{path}: {problem}", "repair the file")
+        try:
+            value = jsons.fit(value, list[dict])
+        except jsons.Malformed as error:
+            raise DataError(f"{path}: {error}", "repair the file") from error
         return (TableRow(f"{path}: row {n}", fields) for n, fields in enumerate(value))
     if isinstance(value, dict) and isinstance(value.get("data"), list):
         return _read_squad(path, value["data"])

@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from bert_jax.errors import CheckpointError
 from bert_jax.system import jsons
-from bert_jax.system.jsons import Maybe
 
 TEXT, MODEL = FILES = ("sentence_bert_config.json", "config_sentence_transformers.json")
 MODES = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "cls"}
@@ -21,18 +22,33 @@ FOLDERS = {"Transformer": "", "Pooling": "1_Pooling", "Normalize": "2_Normalize"
 OWN = "only plain texts and whole vectors are embedded"
 
 
+class Module(msgspec.Struct):
+    """A row of modules.json: the class of a step, and the folder of its settings."""
+
+    type: str
+    path: str
+
+
+class Whole(msgspec.Struct):
+    """Settings of config_sentence_transformers.json that would change a vector."""
+
+    default_prompt_name: str | None = None
+    prompts: dict[str, str] | None = None
+    truncate_dim: Any = None
+
+
 def read_settings(folder: Path) -> dict[str, Any]:
     """Read how a folder makes one vector of a text; empty if it is not of sentence-transformers."""
     file = folder / "modules.json"
     if not file.exists():
         return {}
-    modules = jsons.read(file, CheckpointError, [{"type": str, "path": str}])
-    kinds = [module["type"].rpartition(".")[2] for module in modules]
+    modules = jsons.read(file, CheckpointError, list[Module])
+    kinds = [module.type.rpartition(".")[2] for module in modules]
     if kinds not in ([*FOLDERS][:2], [*FOLDERS]):
         raise CheckpointError(
             f"{file} chains {kinds}", "Transformer, Pooling and Normalize are known"
         )
-    subfolder = modules[1]["path"]
+    subfolder = modules[1].path
     if Path(subfolder).name != subfolder or subfolder == "..":
         problem = f"{file} names the folder {jsons.show(subfolder)}"
         raise CheckpointError(problem, "a folder next to the file is read")
@@ -85,16 +101,18 @@ def _read_pooling(file: Path) -> str:
 
 def _check_whole(folder: Path, text: dict[str, Any]) -> None:
     """Refuse settings under which a vector is not made of the text alone, or is cut."""
-    prompts = {"default_prompt_name": Maybe(str), "prompts": Maybe({str: str})}
-    model = _read_if_there(folder / MODEL, prompts)
-    prompt = model.get("default_prompt_name")
-    if prompt and (model.get("prompts") or {}).get(prompt) != "":
+    model = Whole()
+    if (folder / MODEL).exists():
+        model = jsons.read(folder / MODEL, CheckpointError, Whole)
+    prompt = model.default_prompt_name
+    if prompt and (model.prompts or {}).get(prompt) != "":
         raise CheckpointError(f"{folder} prepends the prompt {jsons.show(prompt)}", OWN)
-    if model.get("truncate_dim") is not None:
-        raise CheckpointError(f"{folder} cuts vectors to {model['truncate_dim']} numbers", OWN)
+    if model.truncate_dim is not None:
+        size = jsons.show(model.truncate_dim)
+        raise CheckpointError(f"{folder} cuts vectors to {size} numbers", OWN)
     if "last_hidden_state" not in str(text.get("modality_config", "last_hidden_state")):
         raise CheckpointError(f"{folder} pools another output than the last hidden state", OWN)
 
 
-def _read_if_there(file: Path, schema: Any = dict) -> dict[str, Any]:
-    return jsons.read(file, CheckpointError, schema) if file.exists() else {}
+def _read_if_there(file: Path) -> dict[str, Any]:
+    return jsons.read(file, CheckpointError) if file.exists() else {}

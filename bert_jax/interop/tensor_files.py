@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+import msgspec
 import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -31,6 +32,12 @@ DAMAGED = (
     "it is damaged, or not a safetensors file: fetch it again and compare its size and sha256 "
     "with the source's; a pickle under this name is not opened"
 )
+
+
+class Index(msgspec.Struct):
+    """The index of a model in several files."""
+
+    weight_map: dict[str, str]  # name of a tensor -> its file
 
 
 class Tensors(Protocol):
@@ -101,9 +108,8 @@ def _list_files(path: Path) -> list[Path]:
         return [path / SINGLE]
     if not (path / INDEX).exists():
         raise _refuse_folder(path)
-    schema = {"weight_map": {str: str}}
-    index = jsons.read(path / INDEX, CheckpointError, schema, hint=DAMAGED)
-    shards = sorted(set(index["weight_map"].values()))
+    index = jsons.read(path / INDEX, CheckpointError, Index, hint=DAMAGED)
+    shards = sorted(set(index.weight_map.values()))
     for name in shards:
         if Path(name).name != name or not Path(name).suffix:  # such as ".."
             problem = f"{path / INDEX} names {jsons.show(name)}, which is no plain file name"

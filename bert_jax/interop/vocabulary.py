@@ -47,4 +47,4 @@ def _count_trained(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) 
             "bert-jax prepare with this config, then the same command; a study that is run "
             "prepares by itself. Or give tokenizer.path",
         )
-    return int(corpora.read_manifest(folder)["tokenizer"]["size"])
+    return corpora.read_manifest(folder).tokenizer.size

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import msgspec
 import numpy as np
 
 from bert_jax.batch import Batch
@@ -21,10 +22,16 @@ from bert_jax.predictors.options import Options
 from bert_jax.reporting.text_table import format_table
 from bert_jax.system import jsons
 
-FIELDS = {  # keys of a JSON line; others are ignored
-    **dict.fromkeys(("text", "text_pair", "question", "context"), jsons.Maybe(str)),
-    **dict.fromkeys(("words", "options"), jsons.Maybe([str])),
-}
+
+class Stated(msgspec.Struct):
+    """The keys of a JSON line; others are ignored."""
+
+    text: str | None = None
+    text_pair: str | None = None
+    question: str | None = None
+    context: str | None = None
+    words: list[str] | None = None
+    options: list[str] | None = None
 
 
 class Line(NamedTuple):
@@ -156,14 +163,16 @@ class Predictor:
     def _json(self, number: int, line: str) -> Line:
         hint = f"for example {self.example}"
         try:
-            stated = jsons.parse(line, dict)
+            value = jsons.parse(line)
         except jsons.Malformed as error:
             raise DataError(
                 f"line {number}: {error}", "a line that begins with { is read as JSON"
             ) from error
-        if problem := jsons.wrong(stated, FIELDS):
-            raise DataError(f"line {number}: {problem}", hint)
-        fields = {key: stated[key] for key in FIELDS if stated.get(key) is not None}
+        try:
+            stated = msgspec.structs.asdict(jsons.fit(value, Stated))
+        except jsons.Malformed as error:
+            raise DataError(f"line {number}: {error}", hint) from error
+        fields = {key: given for key, given in stated.items() if given is not None}
         form = next((form for form in self.forms if fields.keys() >= set(form)), None)
         if form is None:
             absent = ([key for key in form if key not in fields] for form in self.forms)

@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from bert_jax.errors import DataError
-from bert_jax.system import disk, opening
+from bert_jax.system import disk, jsons
 
 AGAIN = "the command of the study, `bert-jax study run` or `sweep`, makes it again"  # what is gone
-LIMIT = 1 << 28  # bytes of a file
 T = TypeVar("T")
 
 
@@ -28,11 +27,8 @@ def read_json(path: Path, kind: type[T], damaged: str = "the cell's folder") -> 
     if not os.path.lexists(path):
         return None
     hint = f"restore it, or remove {damaged}: {AGAIN}"
-    content = opening.read_file(path, DataError, LIMIT, hint)
-    try:
-        return msgspec.json.decode(content, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise DataError(f"{path}: {error}", hint) from error
+    content: T = jsons.read(path, DataError, kind, hint)
+    return content
 
 
 def write_json(path: Path, value: Any) -> None:

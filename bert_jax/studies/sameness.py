@@ -89,5 +89,5 @@ def _has_changed(config: Config, data: str, vocabulary: str) -> bool:
             return local and examples.hash_training_data(config) != data
         if settings.source == "files" and (kept := corpora.find_prepared(settings, data)):
             now = corpora.digest_text(settings, corpora.find_cache(settings))
-            return kept.manifest.get("text", now) != now
+            return kept.manifest.text != now
     return False

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import DataError
-from bert_jax.studies import files
 from bert_jax.studies.folder import DAMAGE, State, hash_evaluation
 from bert_jax.studies.report.collect import SPENT, History, Result
 from bert_jax.studies.spec import Cell
-from bert_jax.system import disk, opening
+from bert_jax.system import disk, jsons, opening
 
 ROWS, CURVES, EXAMPLES = "results.csv", "curves.csv", "examples.npz"
 POINT = ("cell", "step", "metric", "value")  # columns of curves.csv
@@ -142,7 +141,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
     """Read the rows of a table; none if there is no file."""
     if not os.path.lexists(path):
         return []
-    text = opening.read_file(path, DataError, files.LIMIT, RESTORE)
+    text = opening.read_file(path, DataError, jsons.LIMIT, RESTORE)
     with _naming_damage(path, UnicodeDecodeError, csv.Error):
         return [*csv.DictReader(io.StringIO(text.decode("utf-8")), restval="")]
 

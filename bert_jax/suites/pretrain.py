@@ -135,7 +135,7 @@ def _find_trained_text(run: runs.TrainedModel) -> Prepared:
     )
     kept = corpora.find_prepared(settings, saved)
     own = settings.source == "files"  # whose text changes only by the user's doing
-    if kept and (not own or kept.manifest.get("text") == corpora.digest_text(settings, cache)):
+    if kept and (not own or kept.manifest.text == corpora.digest_text(settings, cache)):
         log.line(
             f"{run.folder}: the text as it was prepared in {kept.folder}; "
             "what is installed changed since"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from bert_jax.errors import DataError
 from bert_jax.predictors.base import Line, OfText
 from bert_jax.system import jsons
@@ -30,15 +32,23 @@ class Texts(OfText):
         return fitted, [after is not before for after, before in zip(fitted, whole, strict=True)]
 
 
+class Label(msgspec.Struct):
+    """The label of a JSON line."""
+
+    label: str | int | None = None
+
+
 class Labelled(OfText):
     """Reader of texts; a JSON line may have a `label`, which points are coloured by."""
 
     example = '{"text": "Paris is the capital of France.", "label": "travel"}'
 
     def _json(self, number: int, line: str) -> Line:
-        row, stated = super()._json(number, line), jsons.parse(line, dict)
-        if problem := jsons.wrong(stated, {"label": jsons.Maybe(str | int)}):
-            raise DataError(f"line {number}: {problem}", f"for example {self.example}")
-        if stated.get("label") is not None:
-            row.fields["label"] = str(stated["label"])
+        row = super()._json(number, line)
+        try:
+            label = jsons.parse(line, Label).label
+        except jsons.Malformed as error:
+            raise DataError(f"line {number}: {error}", f"for example {self.example}") from error
+        if label is not None:
+            row.fields["label"] = str(label)
         return row

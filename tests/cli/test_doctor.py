@@ -50,7 +50,7 @@ def write_corpus(folder) -> None:
     """Write the manifest and audit of a prepared corpus."""
     folder.mkdir()
     tokenizer = {"hash": "h", "size": 99}
-    manifest = {"format": corpus.FORMAT, "fingerprint": "f1", "splits": SPLITS}
+    manifest = {"format": corpus.FORMAT, "fingerprint": "f1", "text": "t", "splits": SPLITS}
     (folder / "manifest.json").write_text(json.dumps(manifest | {"tokenizer": tokenizer}))
     (folder / "audit.json").write_text(json.dumps(AUDIT | {"warnings": ["w"], "more": 1}))
 

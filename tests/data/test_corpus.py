@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pickle
 from pathlib import Path
 
@@ -46,6 +47,15 @@ def test_open_corpus_names_what_is_not_whole(folder, tmp_path, damage):
     assert not (tmp_path / "marker").exists()
 
 
+@pytest.mark.parametrize("key", ["fingerprint", "splits", "tokenizer"])
+def test_a_manifest_without_a_key_is_refused(folder, key):
+    file = folder / "manifest.json"
+    manifest = json.loads(file.read_text())
+    file.write_text(json.dumps({name: x for name, x in manifest.items() if name != key}))
+    with pytest.raises(DataError, match=f"missing required field `{key}`"):
+        corpus.open_corpus(folder)
+
+
 @pytest.mark.fault(7)
 def test_another_vocabulary_is_refused(folder):
     vocab = corpus.open_corpus(folder).tokenizer.vocab
@@ -57,7 +67,7 @@ def test_another_vocabulary_is_refused(folder):
 
 def test_a_corpus_is_found_by_its_whole_fingerprint(folder):
     settings = knobs.Corpus(cache=str(folder.parent))
-    mark = corpus.read_manifest(folder)["fingerprint"]
+    mark = corpus.read_manifest(folder).fingerprint
     found = corpus.find_prepared(settings, mark)
     assert found is not None
     assert found.folder == folder

@@ -86,7 +86,7 @@ def test_read_file_takes_any_bytes(tmp_path_factory, lines):
     ("row", "says"),
     [
         (b'{"text": "a", "text": "b"}', "'text' stands twice"),
-        (b"[1, 2]", "is a list, not an object"),
+        (b"[1, 2]", "Expected `object`, got `array`"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"text": "a\0b"}', "not JSON"),
     ],

@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -59,7 +60,7 @@ def test_prepare_counts_what_the_arrays_hold(tmp_path):
     facts = read_audit(found)
     assert (facts["documents"], facts["empty"], facts["duplicates"]) == (26, 4, 1)
     for name, split in found.splits.items():
-        counts = found.manifest["splits"][name]
+        counts = msgspec.to_builtins(found.manifest.splits)[name]
         assert counts["tokens"] == len(split.tokens) == split.sentence_ends[-1]
         assert counts["sentences"] == len(split.sentence_ends) == split.document_ends[-1]
         assert counts.items() <= facts[name].items()
@@ -252,6 +253,6 @@ def test_prepare_bounds_memory_for_a_large_line(tmp_path):
         tmp_path, vocabulary=str(tmp_path / "vocab.txt"), sentences="auto", workers=2
     )
     folder, *peaks = json.loads(start(chosen, small_tasks=False).communicate()[0])
-    counts = corpus.read_manifest(Path(folder))["splits"]
-    assert sum(split["sentences"] for split in counts.values()) == count + 1
+    counts = corpus.read_manifest(Path(folder)).splits
+    assert counts.train.sentences + counts.validation.sentences == count + 1
     assert max(peaks) < 500, peaks

@@ -136,7 +136,7 @@ def test_read_conllu_leaves_out_multiword_tokens(tmp_path):
 
 REFUSED = [  # name, content, place and message
     ("a.csv", 'text,label\na,1\n"fine,2\n', ":3: not CSV"),
-    ("a.json", '[{"text": "a"}, 3]', r": \[1\] is 3, not an object"),
+    ("a.json", '[{"text": "a"}, 3]', r": Expected `object`, got `int` - at `\$\[1\]`"),
     ("a.json", '{"data": ', ":1: not JSON"),
     ("a.conllu", "1\ta\tb\n", ":1: 3 columns, not 10"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),

@@ -18,7 +18,7 @@ REFUSED: dict[str, tuple[str, Any]] = {  # what the error says -> a file, and it
         "config_sentence_transformers.json",
         {"default_prompt_name": "q", "prompts": {"q": "query: "}},
     ),
-    "default_prompt_name is a list": (
+    "got `array` - at `$.default_prompt_name`": (
         "config_sentence_transformers.json",
         {"default_prompt_name": ["q"], "prompts": {}},
     ),

@@ -125,7 +125,7 @@ def test_index_names_files_of_its_folder_only(tmp_path, name):
     index = json.loads(file.read_text())
     index["weight_map"]["b.bias"] = name
     file.write_text(json.dumps(index))
-    refuse(file.parent, "no plain file name|is 1, not a text")
+    refuse(file.parent, "no plain file name|Expected `str`, got `int`")
 
 
 def test_files_that_are_missing_are_named(tmp_path):

@@ -138,7 +138,9 @@ def test_predict_asks_and_answers_on_a_terminal():
     assert answers[0].endswith("Ctrl-D ends\n")
     assert [answer.partition("\n")[0] + "\n" for answer in answers[1:-1]] == lines
     assert answers[1].count(" %\n") == 2
-    assert answers[3].endswith("\nwarning: line 3: text is 7, not a text; left out\n")
+    assert answers[3].endswith(
+        "\nwarning: line 3: Expected `str | null`, got `int` - at `$.text`; left out\n"
+    )
     assert answers[4] == "\n  no [MASK] in this text: write [MASK] where a token is missing\n"
     assert answers[5] == "\n"
 
