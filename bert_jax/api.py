@@ -110,11 +110,6 @@ class Model:
         chosen = Options(**options)
         if (task, chosen) not in self._predictors:
             _check_options("predict", [task], options)
-            if chosen.on_bad_row != "fail":
-                raise ConfigError(
-                    f"on_bad_row = {chosen.on_bad_row!r} does nothing: each text has an answer",
-                    "leave out texts that cannot be read",
-                )
             self._predictors[task, chosen] = TASKS[task].make(Asked(self.opened, chosen))
         predictor = self._predictors[task, chosen]
         rows = _read_rows(predictor, texts)

@@ -96,12 +96,13 @@ def run(
 
 def read_lines(reader: OfText, file: Path) -> list[Line]:
     """Read the texts and pairs of a file, one a line; leave blank lines out."""
-    from bert_jax.predictors.stream import decode_line
+    from bert_jax.predictors.stream import decode_line, warn_of_replaced
 
     lines = opening.read_file(file, DataError, LARGEST, "check --input").split(b"\n")
     texts = [
         (number, decode_line(number, line).rstrip("\r")) for number, line in enumerate(lines, 1)
     ]
+    warn_of_replaced(sum("\ufffd" in text for _, text in texts))
     return [reader.read(number, text) for number, text in texts if text.strip()]
 
 

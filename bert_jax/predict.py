@@ -82,16 +82,15 @@ def run(
 
     from bert_jax.interop import runs
     from bert_jax.predictors.base import AskedModel
-    from bert_jax.predictors.stream import AHEAD, Stream, read_lines
+    from bert_jax.predictors.stream import AHEAD, Stream, read_lines, warn_of_replaced
 
     hint = "give a file of texts, or leave --input out to read standard input"
     if input is not None:
         opening.check_file(input, DataError, hint)  # before the model is read
     typed = input is None and os.isatty(0) and sys.stderr.isatty()
-    if typed:
-        settings = {"on_bad_row": "skip"} | settings
     asked = options.Options(**settings)
-    stream = Stream(AskedModel(runs.open_run(checkpoint, tokenizer=tokenizer), asked), task)
+    model = AskedModel(runs.open_run(checkpoint, tokenizer=tokenizer), asked)
+    stream = Stream(model, task, typed)
     stdout: Any = sys.stdout
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
         stdout.reconfigure(encoding="utf-8", errors="replace")
@@ -115,6 +114,7 @@ def run(
             sys.stdout.flush()
             bar.update(len(window))
             write_prompt(f"{task}> ", typed)
+    warn_of_replaced(stream.tally.replaced)
     if not typed:
         log_summary(stream, time.perf_counter() - began)
 
@@ -136,14 +136,12 @@ def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) ->
 
 
 def log_summary(stream: Stream, seconds: float) -> None:
-    """Log the rate, and how many lines were cut or left out."""
+    """Log the rate, and how many lines were cut."""
     tally = stream.tally
     rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
     text = f"{tally.lines} {'line' if tally.lines == 1 else 'lines'}, {rates} with compilation"
     if tally.cut:
         text += f", {tally.cut} of them cut to {stream.predictor.limit} tokens"
-    if tally.bad:
-        text += f"; bad lines left out: {tally.bad}"
     logger.info(text)
     if not tally.lines:
         logger.warning("the input has no lines: nothing was asked")

@@ -151,7 +151,6 @@ def test_wrong_texts_are_refused(model, call, words, error, said):
     ("call", "options", "error", "said"),
     [
         ("fill_mask", {"normalize": True}, ConfigError, "normalize = True: predict fill-mask has"),
-        ("fill_mask", {"on_bad_row": "skip"}, ConfigError, "on_bad_row = 'skip' does nothing"),
         ("fill_mask", {"batch_size": -3}, ConfigError, "batch_size = -3: '-3' is not a whole"),
         ("inspect", {"neighbours": 3}, ConfigError, "neighbours = 3: inspect attention has no"),
         ("pll", {"limit": 2.5}, ConfigError, r"limit = 2\.5: '2.5' is not a whole number of 1"),
@@ -173,7 +172,7 @@ def test_option_has_the_range_of_its_flag(model, call, options, error, said):
 
 
 def test_option_that_is_left_at_its_default_is_taken(model):
-    usual = {"normalize": False, "pooling": "", "top_k": None, "on_bad_row": "fail"}
+    usual = {"normalize": False, "pooling": "", "top_k": None}
     assert model.fill_mask(["the [MASK]"], **usual) == model.fill_mask(["the [MASK]"])
 
 

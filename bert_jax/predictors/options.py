@@ -18,8 +18,6 @@ TOP_P = "draw from the fewest tokens that have this share of the probability (1)
 STEPS = "masked models: rounds in which masks are filled (one for each mask)"
 ORDER = "masked models: masks to fill next are random ones (random), or those of whose likeliest "
 ORDER += "token the model is surest (confident, the default)"
-BAD = "a line that cannot be used ends the command, or is left out with a warning (fail; skip "
-BAD += "where lines are typed at a prompt)"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +74,6 @@ class Options:
         },
         choices=("overlap", "step"),
     )
-    on_bad_row: str = option("fail", BAD, choices=("fail", "skip"))
     batch_size: int = option(32, "rows a step (32)", "N")
 
 

@@ -45,14 +45,23 @@ def read_lines(descriptor: int, count: int) -> Iterator[list[bytes]]:
 
 
 def decode_line(number: int, line: bytes) -> str:
-    """Decode a line as UTF-8, whatever the locale; a byte order mark is no text."""
+    """Decode a line as UTF-8, whatever the locale; a byte order mark is no text.
+
+    Bytes that are no UTF-8 become U+FFFD.
+    """
     if len(line) > LINE:
         raise DataError(f"line {number}: more than {LINE:,} bytes", "divide it, or leave it out")
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError as error:
-        hint = "convert the file, for example with iconv"
-        raise DataError(f"line {number}: not UTF-8: {error.reason}", hint) from error
+    return line.decode("utf-8-sig" if number == 1 else "utf-8", errors="replace")
+
+
+def warn_of_replaced(count: int) -> None:
+    """Warn of lines with U+FFFD, which stands for bytes that are no UTF-8."""
+    if count:
+        lines = "1 line has" if count == 1 else f"{count:,} lines have"
+        logger.warning(
+            f"{lines} bytes that are no UTF-8, read as U+FFFD: convert the input, "
+            "for example with iconv"
+        )
 
 
 @dataclasses.dataclass
@@ -60,17 +69,21 @@ class Tally:
     """Counts of the input so far."""
 
     lines: int = 0  # read
-    bad: int = 0  # left out
+    replaced: int = 0  # that have U+FFFD
     cut: int = 0
     tokens: int = 0
 
 
 class Stream:
-    """A stream of lines through a predictor."""
+    """A stream of lines through a predictor.
 
-    def __init__(self, model: AskedModel, task: str):
+    A bad line ends the stream. If lines are typed, a bad line is left out with a warning.
+    """
+
+    def __init__(self, model: AskedModel, task: str, typed: bool = False):
         self.predictor: Predictor = TASKS[task].make(model)
         self.options = model.options
+        self.typed = typed
         self.tally = Tally()
 
     def answer(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
@@ -98,6 +111,8 @@ class Stream:
     def _read(self, numbered: tuple[int, str | bytes]) -> Line:
         number, line = numbered
         text = line if isinstance(line, str) else decode_line(number, line)
+        if "\ufffd" in text:
+            self.tally.replaced += 1
         return self.predictor.read(number, text.rstrip("\r\n"))
 
     def _check(self, row: Line) -> Line:
@@ -113,9 +128,8 @@ class Stream:
             try:
                 kept.append(use(item))
             except DataError as error:
-                if self.options.on_bad_row == "fail":
+                if not self.typed:
                     return kept, error
-                self.tally.bad += 1
                 logger.warning(f"{error}; left out")  # above the bar
         return kept, None
 

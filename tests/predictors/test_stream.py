@@ -94,6 +94,15 @@ def test_decode_line_drops_a_byte_order_mark():
     assert [predictions.decode_line(number, line) for number in (1, 2)] == ["a", "\ufeffa"]
 
 
+@pytest.mark.fault(11)
+def test_bytes_that_are_no_text_are_replaced_and_counted(golden, capsys):
+    stream = make_stream(golden)
+    found = [row["text"] for row in stream.answer([b"caf\xe9", b"the cat", b"\xff\xfe"])]
+    assert found == ["caf\ufffd", "the cat", "\ufffd\ufffd"]
+    predictions.warn_of_replaced(stream.tally.replaced)
+    assert capsys.readouterr().err.startswith("warning: 2 lines have bytes that are no UTF-8")
+
+
 # --- batches --------------------------------------------------------------------------------------
 
 
@@ -124,7 +133,6 @@ def make_lines(count: int, most: int, seed: int) -> list[str]:
 # --- bad lines ------------------------------------------------------------------------------------
 
 BAD = [
-    b"\xff\xfe",
     b'{"text": ',
     b'{"text": 7}',
     b'{"words": "a"}',
@@ -133,21 +141,22 @@ BAD = [
 ]
 
 
-def test_stream_leaves_out_or_ends_at_bad_lines(golden, capsys):
+def test_stream_ends_at_a_bad_line_if_none_is_typed(golden, capsys):
     good = [line.encode() for line in make_lines(20, 5, seed=0)]
     lines = [*good, *BAD]
     random.Random(0).shuffle(lines)
     places = [number for number, line in enumerate(lines, 1) if line in BAD]
     expected = list(make_stream(golden, batch_size=4).answer(good))
-    lenient = make_stream(golden, on_bad_row="skip", batch_size=4)
-    found = list(lenient.answer(lines))
+    options = Options(batch_size=4)
+    typed = predictions.Stream(predictions.AskedModel(golden, options), "embed", typed=True)
+    found = list(typed.answer(lines))
     assert [one["text"].encode() for one in found] == [line for line in lines if line not in BAD]
     by_text = {one["text"]: one["embedding"] for one in expected}
     assert all(one["embedding"] == pytest.approx(by_text[one["text"]], abs=1e-5) for one in found)
     said = capsys.readouterr().err.splitlines()
     assert all(line.startswith("warning: line ") for line in said)
     assert sorted(int(line.split()[2].strip(":")) for line in said) == places
-    assert (lenient.tally.lines, lenient.tally.bad) == (len(lines), len(BAD))
+    assert typed.tally.lines == len(lines)
     strict = make_stream(golden, batch_size=4)
     results = []
 
@@ -199,9 +208,6 @@ def test_predict_refuses_an_enormous_line(tmp_path, capsys, megabytes, says):
     out, err = capsys.readouterr()
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]
     assert err.splitlines()[0] == f"error: line 2: {says}"
-    assert cli.execute([*words, "--on-bad-row=skip"]) == 0
-    rows = map(json.loads, capsys.readouterr().out.splitlines())
-    assert [row["text"] for row in rows] == ["the cat", "a dog"]
 
 
 @pytest.mark.fault(10)
