@@ -21,7 +21,7 @@ from typing import Any
 from flax.traverse_util import flatten_dict
 
 from bert_jax.batch import Special
-from bert_jax.config import conditions, knobs
+from bert_jax.config import knobs
 from bert_jax.errors import CheckpointError, ConfigError, need
 from bert_jax.interop import (
     card,
@@ -32,6 +32,7 @@ from bert_jax.interop import (
     sentence,
     tensor_files,
 )
+from bert_jax.interop.differences import list_different_knobs
 from bert_jax.interop.families import Family
 from bert_jax.system import disk, jsons
 
@@ -44,16 +45,6 @@ PIPELINES = {  # of the hub, by the first head that a class promises; else it ha
     "choice": "multiple-choice",
     "causal_lm": "text-generation",
     "mlm": "fill-mask",
-}
-FREE = {  # knobs of the model that do not change what a trained model computes
-    *("size", "vocab_multiple", "max_positions", "attention", "attention_bias", "scan", "remat"),
-    *("dtype", "dropout", "attention_dropout", "classifier_dropout", "init", "init_stddev"),
-}
-FOLLOW = {  # knob -> the knob whose value it has if it is None
-    "mlp_biases": "biases",
-    "pooler_bias": "biases",
-    "head_activation": "activation",
-    "rotary_base_near": "rotary_base",
 }
 
 
@@ -156,12 +147,8 @@ def list_differences(config: knobs.Config, special: Special, family: Family) -> 
     """List what a family cannot express: knobs and their values."""
     heads = set(config.objectives)
     read = family.from_hf(family.to_hf(config, special), heads)
-    back = _complete(read)
-    wrong = {
-        f"model.{name}": value
-        for name, value in _complete(config.model).items()
-        if value != back[name] and _acts(name, config, read)
-    }
+    different = list_different_knobs(config, read)
+    wrong: dict[str, Any] = {f"model.{name}": value for name, value in different.items()}
     if config_json.reads_last_token(config.model, heads):
         wrong["model.causal"] = "True, of a text's vector that is not of [CLS]"
     if any(objective.shift for objective in config.objectives.values()):
@@ -181,22 +168,3 @@ def find_class(config: knobs.Config, family: Family) -> tuple[str, str]:
     heads = {"classify" if name == "regress" else name for name in config.objectives}
     name, promised = next(row for row in family.classes.items() if heads.issuperset(row[1]))
     return name, PIPELINES.get((*promised, "")[0], "feature-extraction")
-
-
-def _complete(model: knobs.Model) -> dict[str, Any]:
-    """List the knobs that decide what a model computes; values that follow are filled in."""
-    assert model.layers is not None
-    values = {name: value for name, value in vars(model).items() if name not in FREE}
-    values["embedding"] = model.table_width
-    values["global_every"] = min(model.global_every, model.layers)
-    for name, source in FOLLOW.items():
-        if values[name] is None:
-            values[name] = values[source]
-    return values
-
-
-def _acts(name: str, config: knobs.Config, read: knobs.Model) -> bool:
-    """Tell whether a knob of the model does something, in the config or in the model read back."""
-    again = dataclasses.replace(config, model=read)
-    listed = conditions.list_conditions(f"model.{name}")
-    return any(all(one.holds(c, "") for one in listed) for c in (config, again))

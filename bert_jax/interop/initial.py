@@ -21,18 +21,13 @@ from bert_jax.config import knobs
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
+from bert_jax.interop.differences import list_different_knobs
 from bert_jax.interop.parameter_names import PADDED, list_names
 
 logger = logging.getLogger(__name__)
 
 UNNAMED = re.compile(r"LABEL_\d+|\d+")  # transformers' names of classes that nobody named
 SIZES = ("layers", "hidden", "heads", "mlp", "embedding", "max_positions", "type_vocab")
-SAME = (  # knobs that no shape shows, and whose change is worth a warning
-    *("activation", "head_activation", "norm", "norm_epsilon", "position", "gated", "causal"),
-    *("first_position", "rotary_base", "rotary_base_near", "first_norm", "biases", "pooler"),
-    *("pooling", "norm_kind", "embedding_norm", "position_buckets", "attention_gate"),
-    *("inner_norm", "norm_parameters", "mlp_biases", "layer_weights"),
-)
 Flat = dict[str, Any]  # our names -> arrays
 
 
@@ -50,9 +45,12 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
     other = {name for name in ours if name not in theirs or theirs[name].shape != ours[name].shape}
     fresh = {name for name in other if config.init_fresh and re.search(config.init_fresh, name)}
     _check_fit(config, run, theirs, sorted(other - fresh))
-    differ = [key for key in SAME if getattr(run.config.model, key) != getattr(config.model, key)]
+    # What parameters there are, and their shapes, shows the sizes and word_head.
+    differ = list_different_knobs(config, run.config.model).keys() - {*SIZES, "word_head"}
     if differ:
-        logger.warning(f"{source} was trained with {_list_settings(run.config.model, differ)}")
+        logger.warning(
+            f"{source} was trained with {_list_settings(run.config.model, sorted(differ))}"
+        )
     if config.init_fresh_layers:
         fresh |= _find_top(config, ours)
         top = f"the top {config.init_fresh_layers} of {config.model.layers} layers and the pooler"
