@@ -33,6 +33,14 @@ TAKEN = "taken"
 # Names of runs leave these values out, because runs from before these knobs existed have them.
 FORMER = {"masking.rounding": "nearest", "objectives.causal_lm.end": False}
 
+# Knobs that are constants by now. A saved run has them, and opens if it had these values.
+CONSTANTS: dict[str, Any] = {
+    "task.question_tokens": 64,
+    "task.n_best": 20,
+    "masking.pmi_count": 10,
+    "loader": {"prefetch": 4},
+}
+
 
 class Entries(ml_collections.ConfigDict):
     """A section whose entries have their own names, and may be added and deleted at any time."""
@@ -180,7 +188,13 @@ def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[conditions
 
 def recorded(tree: dict[str, Any]) -> Config:
     """Return the config that a run has saved; knobs that do nothing are accepted there."""
-    return settle(copy.deepcopy(tree))[0]
+    tree = copy.deepcopy(tree)
+    for path, value in CONSTANTS.items():
+        section, _, name = path.rpartition(".")
+        knobs = tree.get(section, {}) if section else tree
+        if knobs.get(name) == value:
+            del knobs[name]
+    return settle(tree)[0]
 
 
 def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:

@@ -79,10 +79,7 @@ class Task:
     stride: Natural = knob(128, "kind=tag|span", "task.long=auto|windows")
     #: what windows share (overlap), or how much later the next begins (step)
     stride_as: Literal["overlap", "step"] = knob("step", "kind=tag|span", "task.long=auto|windows")
-    #: a longer question is cut, or refused if task.long says so
-    question_tokens: Count = knob(64, "kind=span")
     answer_tokens: Count = knob(30, "kind=span")  #: longest answer, in tokens
-    n_best: Count = knob(20, "kind=span")  #: answers kept, and starts and ends considered
     no_answer: bool = knob(False, "kind=span")  #: questions may have no answer, as in SQuAD 2.0
     #: no answer is given if its score is higher by more than this
     no_answer_threshold: float = knob(0.0, "task.no_answer")
@@ -143,8 +140,6 @@ class Masking:
     span_max: Count = knob(10, "unit=span")  #: most words of a span
     #: most words of a collocation
     pmi_words: Annotated[int, Meta(ge=2, le=16)] = knob(5, "unit=pmi")
-    #: a collocation occurs more often than this in the training text
-    pmi_count: Natural = knob(10, "unit=pmi")
     #: share of words in collocations, which decides how many collocations there are
     pmi_coverage: Share = knob(0.5, "unit=pmi")
     dupe_factor: Natural = 0  #: 0 draws new masks each epoch; n makes n static copies, one an epoch

@@ -1,7 +1,7 @@
 """Every knob of a run, once: type with range or choices, default, condition and meaning.
 
 `model_knobs.py` declares the knobs of the model, `data_knobs.py` the sections about data, and
-`run_knobs.py` the sections about batches in memory, checkpoints, evaluations and metrics.
+`run_knobs.py` the sections about checkpoints, evaluations and metrics.
 `declare.py` says how a declaration reads.
 """
 
@@ -18,7 +18,7 @@ from bert_jax.config.model_knobs import LONGEST, Model
 from bert_jax.config.model_knobs import SIZES as SIZES
 from bert_jax.config.run_knobs import EVALUATED as EVALUATED
 from bert_jax.config.run_knobs import MOST_ROWS as MOST_ROWS
-from bert_jax.config.run_knobs import Checkpoints, Eval, Loader, Logging
+from bert_jax.config.run_knobs import Checkpoints, Eval, Logging
 
 
 class ObjectiveRow(NamedTuple):
@@ -186,7 +186,6 @@ class Config:
     objectives: dict[str, Objective] = section(lambda: {n: Objective() for n in DEFAULT})
     optim: Optim = section(Optim)
     parallel: Parallel = section(Parallel)
-    loader: Loader = section(Loader, free=True)
     checkpoints: Checkpoints = section(Checkpoints)
     evals: dict[str, Eval] = section(lambda: {"validation": Eval()}, free=True)
     logging: Logging = section(Logging, free=True)

@@ -1,4 +1,4 @@
-"""Knobs of a run besides its updates: prefetching, checkpoints, evaluations and metrics."""
+"""Knobs of a run besides its updates: checkpoints, evaluations and metrics."""
 
 from __future__ import annotations
 
@@ -15,14 +15,6 @@ MOST_ROWS = 65_536  # of a step without updates
 # Places for metrics besides metrics.jsonl, each with the package that it needs; the tracker itself
 # is a class of bert_jax/training/trackers.py.
 TRACKERS = {"tensorboard": "tensorboardX", "wandb": "wandb", "mlflow": "mlflow"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Loader:
-    """Prefetching; the batches themselves are a pure function of the step."""
-
-    #: batches that a thread makes ahead of the step; 0: no thread
-    prefetch: Annotated[int, Meta(ge=0, le=1000)] = 4
 
 
 @dataclasses.dataclass(frozen=True)

@@ -16,6 +16,8 @@ from bert_jax.config import knobs
 from bert_jax.data.examples import Example
 from bert_jax.data.features import Features
 
+BEST = 20  # answers to a question that are kept, and starts and ends considered
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
@@ -65,10 +67,12 @@ def decode_outputs(
     examples: Sequence[Example],
     outputs: Sequence[np.ndarray],
     task: knobs.Task,
+    most: int = BEST,
 ) -> list[Prediction]:
     """Return one prediction an example, from the output of each row as `trim_output` leaves it.
 
     `features` is what `encode_examples` made of all the examples, in order, with train=False.
+    `most` is the number of answers to a question.
 
     Returns:
       classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for a
@@ -86,9 +90,10 @@ def decode_outputs(
     rows: list[list[int]] = [[] for _ in examples]  # of each example
     for row, number in enumerate(features.example.tolist()):
         rows[number].append(row)
-    contexts = [example.pair or "" for example in examples]
-    found = zip(rows, contexts, strict=True)
-    return [_decode_span(features, of_one, outputs, context, task) for of_one, context in found]
+    spans = []
+    for example, of_one in zip(examples, rows, strict=True):
+        spans.append(_decode_span(features, of_one, outputs, example.pair or "", task, most))
+    return list(spans)
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
@@ -116,16 +121,18 @@ def _decode_span(
     outputs: Sequence[np.ndarray],
     context: str,
     task: knobs.Task,
+    most: int,
 ) -> Span:
     """Return the answer to one question, from the rows of its windows."""
     logits = {row: outputs[row].astype(np.float64) for row in rows}
-    spans = np.concatenate([_pair_ends(features, row, logits[row], task) for row in rows])  # [A, 3]
+    pairs = [_pair_ends(features, row, logits[row], task.answer_tokens, most) for row in rows]
+    spans = np.concatenate(pairs)  # [A, 3]
     if not len(spans):
         spans = np.concatenate([_list_tokens(features, row, logits[row]) for row in rows])
     found: dict[str, tuple[str, int, int, float]] = {}  # by text, the best first
     for score, start, end in spans[np.argsort(-spans[:, 0], kind="stable")].tolist():
         text = context[int(start) : int(end)]
-        if len(found) < task.n_best:
+        if len(found) < most:
             found.setdefault(text, (text, int(start), int(end), score))
     best = list(found.values())
     no_answer = min(float(logits[row][0].sum()) for row in rows)  # a logit pair on [CLS]
@@ -141,16 +148,18 @@ def _decode_span(
     return Span(*chosen[:3], score, no_answer, n_best)
 
 
-def _pair_ends(features: Features, row: int, logits: np.ndarray, task: knobs.Task) -> np.ndarray:
+def _pair_ends(
+    features: Features, row: int, logits: np.ndarray, longest: int, most: int
+) -> np.ndarray:
     """Return answers from a row's best starts and ends: float64 [A, 3], score and characters."""
     characters, best = _show_context(features, row)
-    ranked = np.argsort(-logits, axis=0, kind="stable")[: task.n_best]  # [n, 2]
+    ranked = np.argsort(-logits, axis=0, kind="stable")[:most]  # [n, 2]
     starts = ranked[best[ranked[:, 0]], 0]
     ends = ranked[characters[ranked[:, 1], 0] >= 0, 1]
     # Every start with every end, [starts * ends]: starts 4, 7 and ends 5, 9 -> 4-5 4-9 7-5 7-9.
     i = np.repeat(starts, len(ends))
     j = np.tile(ends, len(starts))
-    fits = (i <= j) & (j - i < task.answer_tokens)
+    fits = (i <= j) & (j - i < longest)
     i = i[fits]
     j = j[fits]
     return np.stack([logits[i, 0] + logits[j, 1], characters[i, 0], characters[j, 1]], axis=1)

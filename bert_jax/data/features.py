@@ -24,6 +24,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import ConfigError, DataError
 
+QUESTION = 64  # tokens of a question: a longer one is cut, or refused if task.long says so
 NOT_COUNTED = {"labels": -1, "values": np.nan, "tags": -1, "spans": -1}  # targets without a label
 
 
@@ -239,16 +240,16 @@ class _Encoder:
 
     # --- texts that are too long ------------------------------------------------------------------
 
-    def _count_cut(self, number: int, problem: str, knob: str) -> None:
+    def _count_cut(self, number: int, problem: str, instead: str = "") -> None:
         """Record that an example loses text, or refuse it."""
         if self.long == "refuse":
-            hint = f"task.long = 'cut' takes the beginning; or raise {knob}"
+            hint = f"task.long = 'cut' takes the beginning{instead}"
             raise DataError(f"{self.examples[number].where}: {problem}", hint)
         self.cut.add(number)
 
     def _count_long(self, number: int, tokens: int) -> None:
         problem = f"{tokens} tokens, and sequence_length = {self.length}"
-        self._count_cut(number, problem, "sequence_length")
+        self._count_cut(number, problem, "; or raise sequence_length")
 
     def _fit(
         self, number: int, first: Sequence[int], second: Sequence[int] | None
@@ -264,17 +265,15 @@ class _Encoder:
 
     def _fit_question(self, number: int, question: Sequence[int]) -> Sequence[int]:
         """Return a question, cut if it is too long. Refuse one that leaves a context no room."""
-        limit = self.task.question_tokens
-        kept = question[:limit]
+        kept = question[:QUESTION]
         if self.length - self.tokenizer.special.added(2) - len(kept) < 1:
             message = (
                 f"sequence_length = {self.length} cannot hold {len(kept)} tokens of a question"
             )
-            hint = "to train, lower task.question_tokens or raise sequence_length"
+            hint = "to train, raise sequence_length"
             raise DataError(f"{self.examples[number].where}: {message}", hint)
-        if len(question) > limit:
-            problem = f"a question of {len(question)} tokens, and task.question_tokens = {limit}"
-            self._count_cut(number, problem, "task.question_tokens")
+        if len(question) > QUESTION:
+            self._count_cut(number, f"a question of {len(question)} tokens, more than {QUESTION}")
         return kept
 
     def _windows(self, number: int, count: int, room: int) -> list[tuple[int, int, np.ndarray]]:

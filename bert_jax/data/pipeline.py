@@ -30,6 +30,7 @@ from bert_jax.data.corpus import Prepared, Split
 from bert_jax.errors import DataError
 from bert_jax.masking import rates, units
 
+AHEAD = 4  # batches that a thread makes ahead of the step
 _VERSION = 1  # part of the fingerprint: increase it when the construction of plans changes
 # Keep the hashes of the order of examples and of rows apart from all others.
 _EXAMPLES, _ROWS = 0x4F524445, 0x524F5753
@@ -326,17 +327,12 @@ def _lay_out_rows(
 # --- prefetching ----------------------------------------------------------------------------------
 
 
-def prefetch(
-    make: Callable[[int], Batch], start: int, stop: int, ahead: int
-) -> Generator[Batch, None, None]:
-    """Yield the batches of steps start to stop - 1; a thread makes up to `ahead` of them early."""
+def prefetch(make: Callable[[int], Batch], start: int, stop: int) -> Generator[Batch, None, None]:
+    """Yield the batches of steps start to stop - 1; a thread makes up to AHEAD of them early."""
     steps = iter(range(start, stop))
-    if not ahead:
-        yield from map(make, steps)
-        return
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch")
     try:
-        waiting = collections.deque(thread.submit(make, step) for step in islice(steps, ahead))
+        waiting = collections.deque(thread.submit(make, step) for step in islice(steps, AHEAD))
         while waiting:
             batch = waiting.popleft().result()
             waiting.extend(thread.submit(make, step) for step in islice(steps, 1))

@@ -35,6 +35,7 @@ from bert_jax.system.log import line
 VERSION = 1  # of the construction: raise it when a list would come out different
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
 SEARCHED = 500_000_000  # tokens of text in which collocations are counted, at most
+OFTEN = 10  # a collocation occurs more often than this
 BLOCK = 1 << 21  # tokens read at once, or one document
 SAMPLE = 1 << 24  # most words on which the covered share of the text is measured
 _DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of hashing.make_key
@@ -54,7 +55,6 @@ class Search:
         self.split = prepared.splits["train"]
         self.tokenizer = prepared.tokenizer
         self.most = settings.pmi_words
-        self.often = settings.pmi_count
         self.coverage = settings.pmi_coverage
         tokens = len(self.split.tokens)
         self.share = min(1.0, SEARCHED / max(tokens, 1))
@@ -122,8 +122,8 @@ class Search:
                     counted &= parts[:-1] & parts[1:]
                 held.append(hashes[counted])
             distinct, times = np.unique(np.concatenate(held), return_counts=True)
-            frequent.append(distinct[times > self.often])
-            counts.append(times[times > self.often])
+            frequent.append(distinct[times > OFTEN])
+            counts.append(times[times > OFTEN])
         hashes = np.concatenate(frequent)
         ascending = np.argsort(hashes)
         self.frequent.append(Hashes(hashes[ascending]))
@@ -190,7 +190,7 @@ class Search:
 
 def name(settings: knobs.Masking) -> str:
     """Name the list of collocations that these settings define."""
-    values = (settings.pmi_words, settings.pmi_count, settings.pmi_coverage, SEARCHED)
+    values = (settings.pmi_words, OFTEN, settings.pmi_coverage, SEARCHED)
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
 

@@ -30,6 +30,7 @@ class Labelled(Predictor):
         settings = {name: getattr(options, name) for name in ("long", "stride", "stride_as")}
         changes = {name: value for name, value in settings.items() if value not in ("", None)}
         self.task = dataclasses.replace(config.task, **changes)
+        self.most = answers.BEST
         self.limit = min(model.limit, config.sequence_length)
         self.apply = model.head(self.kind, lambda logits: logits)
 
@@ -62,7 +63,9 @@ class Labelled(Predictor):
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             pairs = zip(outputs, encoded.lengths.tolist(), strict=True)
             trimmed = [answers.trim_output(self.kind, output, length) for output, length in pairs]
-            predictions = answers.decode_outputs(self.kind, encoded, examples, trimmed, self.task)
+            predictions = answers.decode_outputs(
+                self.kind, encoded, examples, trimmed, self.task, self.most
+            )
             return map(self.result, rows, predictions)
 
         return Work(encoded.lengths, compute, results, encoded.cut)
@@ -191,12 +194,12 @@ class Answer(Labelled):
 
     def __init__(self, model: AskedModel):
         super().__init__(model)
-        top_k = model.options.top_k
+        self.most = max(answers.BEST, model.options.top_k or 0)
         threshold = model.options.no_answer_threshold
-        changes: dict[str, Any] = {"n_best": max(self.task.n_best, top_k or 0)}
         if threshold is not None:
-            changes |= {"no_answer": True, "no_answer_threshold": threshold}
-        self.task = dataclasses.replace(self.task, **changes)
+            self.task = dataclasses.replace(
+                self.task, no_answer=True, no_answer_threshold=threshold
+            )
 
     def example_of(self, row: Line) -> Example:
         """Return the question, with the context as its pair."""

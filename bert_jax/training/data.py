@@ -64,8 +64,7 @@ class TrainingData:
         """Prefetch the rows that this process holds of each batch after step `start`."""
         rows = sharding.local_rows(self.config.batch_size, mesh)
         make = functools.partial(self.source.batch, rows=rows)
-        ahead = self.config.loader.prefetch
-        return contextlib.closing(pipeline.prefetch(make, start, self.config.steps, ahead))
+        return contextlib.closing(pipeline.prefetch(make, start, self.config.steps))
 
 
 def gather(config: knobs.Config) -> TrainingData:

@@ -300,7 +300,7 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
     resolved, prepared, source = _open_corpus(config)
     trainer = Trainer(resolved, prepared.tokenizer.special, prepared.tokenizer.size)
     first = source.batch(0)
-    stream = pipeline.prefetch(source.batch, 0, sys.maxsize, resolved.loader.prefetch)
+    stream = pipeline.prefetch(source.batch, 0, sys.maxsize)
 
     def call() -> None:
         trainer.begin(next(stream) if loader else first)

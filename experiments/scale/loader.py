@@ -34,7 +34,7 @@ def main() -> None:
     for size in map(int, args.batches.split(",")):
         sized = dataclasses.replace(config, batch_size=size)
         source = pipeline.Source(prepared, "train", sized)
-        stream = pipeline.prefetch(source.batch, 0, sys.maxsize, config.loader.prefetch)
+        stream = pipeline.prefetch(source.batch, 0, sys.maxsize)
         with contextlib.closing(stream):
             _report(size, args.seconds, stream)
 

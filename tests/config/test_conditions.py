@@ -56,7 +56,6 @@ ROWS: list[tuple[str, object, Settings, Settings]] = [  # knob, value, where it 
     ("task.values", ("0", "1"), CLASSIFY, SPAN),
     ("task.stride", 5, SPAN, CLASSIFY),
     ("task.stride", 5, TAG, TAG | {"task.long": "cut"}),
-    ("task.n_best", 5, SPAN, TAG),
     ("task.no_answer_threshold", 0.5, SPAN | {"task.no_answer": True}, SPAN),
     ("task.group", "length", CLASSIFY, CLASSIFY | {"task.pad": "full"}),
     ("tokenizer.kind", "bpe", {}, CLASSIFY),

@@ -104,7 +104,12 @@ def test_recorded_config_may_have_idle_knobs():
     tree = write(CAUSAL | {"masking.rate": 0.4})
     with pytest.raises(ConfigError, match=r"masking.rate"):
         config.resolve(tree)
-    assert config.recorded(tree.to_dict()).masking.rate == 0.4
+    saved = tree.to_dict() | {"loader": {"prefetch": 4}}  # a constant by now
+    saved["task"]["n_best"] = 20
+    assert config.recorded(saved).masking.rate == 0.4
+    saved["task"]["n_best"] = 5
+    with pytest.raises(ConfigError, match="has no knob 'n_best'"):
+        config.recorded(saved)
 
 
 def test_axis_that_changes_nothing_is_refused():
@@ -148,7 +153,7 @@ def test_differences_name_every_changed_path():
 
 
 def test_free_on_resume_knows_what_changes_no_run():
-    free = ("loader.prefetch", "corpus.workers", "evals.validation.every", "checkpoints.keep")
+    free = ("logging.every", "corpus.workers", "evals.validation.every", "checkpoints.keep")
     for path in (*free, "checkpoints.at", "model.attention"):
         assert config.free_on_resume(path), path
     # Steps that were scored by one metric are not comparable with those of another one.

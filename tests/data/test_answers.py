@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
-from bert_jax.data import answers
+from bert_jax.data import answers, features
 from bert_jax.data.examples import Example
 from bert_jax.data.features import Features, encode_examples
 from tests.data.letters import TEXT, TOKENIZER, WORD, encode, ids_of, make_example, row_of
@@ -29,7 +29,12 @@ def decode(
 
 
 def run_squad(
-    found: Features, number: int, context: str, outputs: list[np.ndarray], task: knobs.Task
+    found: Features,
+    number: int,
+    context: str,
+    outputs: list[np.ndarray],
+    task: knobs.Task,
+    most: int,
 ) -> tuple[list[tuple], float]:
     """write_predictions of run_squad.py for one question: the n best, and the null score."""
     prelim, null = [], math.inf
@@ -38,8 +43,7 @@ def run_squad(
         places, best = row_of(found, "characters", row), row_of(found, "best", row)
         null = min(null, logits[0][0] + logits[0][1])
         starts, ends = (
-            sorted(range(len(logits)), key=lambda i: -logits[i][side])[: task.n_best]
-            for side in (0, 1)
+            sorted(range(len(logits)), key=lambda i: -logits[i][side])[:most] for side in (0, 1)
         )
         for start in starts:
             for end in ends:
@@ -52,7 +56,7 @@ def run_squad(
     n_best: list[tuple] = []
     for score, start, end in sorted(prelim, key=lambda p: -p[0]):
         text = context[start:end]
-        if len(n_best) < task.n_best and text not in [found[0] for found in n_best]:
+        if len(n_best) < most and text not in [found[0] for found in n_best]:
             n_best.append((text, start, end, score))
     return n_best, null
 
@@ -63,25 +67,27 @@ def run_squad(
     STRIDES,
     st.fixed_dictionaries(
         {
-            "n_best": st.integers(1, 6),
             "answer_tokens": st.integers(1, 8),
             "no_answer": st.booleans(),
             "no_answer_threshold": st.sampled_from([-1.0, 0.0, 1.5]),
         }
     ),
+    st.integers(1, 6),
     st.integers(0, 99),
 )
-def test_decode_span_answers_as_run_squad(questions, length, stride, settings, seed):
+def test_decode_span_answers_as_run_squad(questions, length, stride, settings, most, seed):
     examples = [
         make_example(i, text=a, pair=" ".join(words)) for i, (a, words) in enumerate(questions)
     ]
-    task = knobs.Task(question_tokens=5, stride_as=stride[0], stride=stride[1], **settings)
-    found = encode_examples(examples, "span", TOKENIZER, task, length, train=False)
+    task = knobs.Task(stride_as=stride[0], stride=stride[1], **settings)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "QUESTION", 5)
+        found = encode_examples(examples, "span", TOKENIZER, task, length, train=False)
     random = np.random.default_rng(seed)
     outputs = [random.normal(size=(n, 2)).astype(np.float32) for n in found.lengths]
-    made = answers.decode_outputs("span", found, examples, outputs, task)
+    made = answers.decode_outputs("span", found, examples, outputs, task, most)
     for number, (one, span) in enumerate(zip(examples, made, strict=True)):
-        n_best, null = run_squad(found, number, one.pair, outputs, task)
+        n_best, null = run_squad(found, number, one.pair, outputs, task, most)
         assert one.pair[span.start : span.end] == span.text
         assert span.no_answer_score == pytest.approx(null)
         ranks = [candidate.score for candidate in span.n_best]

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config import knobs
-from bert_jax.data import encoding, tokenizer
+from bert_jax.data import encoding, features, tokenizer
 from bert_jax.data.examples import Answer
 from bert_jax.data.features import Features, encode_examples
 from bert_jax.errors import ConfigError, DataError
@@ -146,7 +146,9 @@ def test_encode_span_windows_over_a_context(questions, length, stride):
         b = data.draw(st.integers(a, len(words) - 1))
         answer = Answer(" ".join(words[a : b + 1]), len(" ".join([*words[:a], ""])))
         examples.append(make_example(i, text=question, pair=" ".join(words), label=(answer,)))
-    found = encode(examples, "span", length, question_tokens=5, stride=stride, stride_as=meaning)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "QUESTION", 5)
+        found = encode(examples, "span", length, stride=stride, stride_as=meaning)
     # Of each example: token of the context -> number of windows that answer for it.
     shown: list[dict[int, int]] = [{} for _ in examples]
     for row, number in enumerate(found.example.tolist()):
@@ -198,16 +200,17 @@ def test_encode_span_knows_where_tokens_lie(text, shown):
 
 
 @pytest.mark.fault(15)
-def test_encode_span_cuts_or_refuses_what_is_long():
+def test_encode_span_cuts_or_refuses_what_is_long(monkeypatch):
     long = make_example(text="a", pair="b " * 20, label=(Answer("b", 38),))
     found = encode([long], "span", 10, long="cut")
     assert (len(found.example), found.cut, found.targets["spans"].tolist()) == (1, 1, [[0, 0]])
-    asked = [make_example(text="a b c", pair="d")]
-    assert encode(asked, "span", question_tokens=2).cut == 1
-    with pytest.raises(DataError, match=r"tsv:1: a question of 3 tokens, and task.question_tokens"):
-        encode(asked, "span", question_tokens=2, long="refuse")
     with pytest.raises(DataError, match="= 10 cannot hold 7 tokens of a question"):
-        encode([make_example(text="a " * 9, pair="b")], "span", 10, question_tokens=7)
+        encode([make_example(text="a " * 7, pair="b")], "span", 10)
+    monkeypatch.setattr(features, "QUESTION", 2)
+    asked = [make_example(text="a b c", pair="d")]
+    assert encode(asked, "span").cut == 1
+    with pytest.raises(DataError, match=r"tsv:1: a question of 3 tokens, more than 2"):
+        encode(asked, "span", long="refuse")
 
 
 # --- byte-level BPE: a word takes the blank before it, and two separators may part a pair ---------

@@ -94,10 +94,11 @@ def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, oft
         for gram, count in counts[n].items()
         if count > often and score(gram, counts) > 1e-9
     }
-    masking = knobs.Masking(pmi_words=most, pmi_count=often, pmi_coverage=1.0)
-    assert search(prepared, masking) == wanted  # all that there is, since no list covers every word
-    with pytest.MonkeyPatch.context() as patch:  # nor does it depend on passes and blocks
-        patch.setattr(pmi, "HELD", 50)
+    masking = knobs.Masking(pmi_words=most, pmi_coverage=1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pmi, "OFTEN", often)
+        assert search(prepared, masking) == wanted  # all, since no list covers every word
+        patch.setattr(pmi, "HELD", 50)  # passes and blocks change nothing
         patch.setattr(pmi, "BLOCK", 30)
         assert search(prepared, masking) == wanted
 
@@ -136,13 +137,13 @@ def cut_plainly(
 @given(seed=st.integers(0, 10_000), longest=st.integers(1, 8), length=st.integers(3, 40))
 def test_units_are_the_longest_from_left_to_right(tmp_path_factory, seed, longest, length):
     prepared, _ = make_corpus(tmp_path_factory.mktemp("corpus"), seed)
-    masking = knobs.Masking(
-        unit="pmi", pmi_words=4, pmi_count=1, pmi_coverage=0.5, max_unit=longest
-    )
+    masking = knobs.Masking(unit="pmi", pmi_words=4, pmi_coverage=0.5, max_unit=longest)
     random = np.random.default_rng(seed)
     tokens = random.choice([5, 6, 7, 8, 9, 11, 12], (6, length))
     eligible = random.random((6, length)) < 0.9  # what is not eligible parts texts
-    hashes = pmi.Search(prepared, masking).run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pmi, "OFTEN", 1)
+        hashes = pmi.Search(prepared, masking).run()
     numbers = np.arange(6)[:, None]
     rows = units.Rows(tokens, eligible, CONTINUATION, masking, numbers, numbers * 0, 0, hashes)
     known = {*hashes.sorted.tolist()}
@@ -155,11 +156,12 @@ def test_units_are_the_longest_from_left_to_right(tmp_path_factory, seed, longes
 
 
 def open_source(prepared: Prepared, **changes: object) -> Source:
-    usual = {"masking__pmi_count": 1, "sequence_length": 32, "batch_size": 8}
+    usual = {"sequence_length": 32, "batch_size": 8}
     return Source(prepared, "train", corpora.config(masking__unit="pmi", **usual | changes))
 
 
 def test_collocations_are_found_once_for_settings(tmp_path, monkeypatch):
+    monkeypatch.setattr(pmi, "OFTEN", 1)
     prepared, _ = make_corpus(tmp_path, 3)
     first = open_source(prepared)
     (file,) = (tmp_path / "collocations").glob("*.npz")
@@ -177,7 +179,8 @@ def test_collocations_are_found_once_for_settings(tmp_path, monkeypatch):
     assert len(list((tmp_path / "collocations").glob("*.npz"))) == 2
 
 
-def test_collocations_need_no_folder_to_write_in(tmp_path, capsys):
+def test_collocations_need_no_folder_to_write_in(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(pmi, "OFTEN", 1)
     prepared, _ = make_corpus(tmp_path, 3)
     (tmp_path / "collocations").write_text("in the way")
     units_of_row = open_source(prepared).batch(0)["unit_ids"][0]

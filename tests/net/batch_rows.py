@@ -39,7 +39,7 @@ SETTINGS: dict[str, Row] = {
     "packed_pairs": ROWS["packing"],
     "words": Row({"masking.unit": "word", "masking.max_unit": 4}),
     "spans": Row({"masking.unit": "span", "masking.span_mean": 2.5, "masking.span_max": 5}),
-    "pmi": Row({"masking.unit": "pmi", "masking.pmi_count": 3, "masking.pmi_words": 3}),
+    "pmi": Row({"masking.unit": "pmi", "masking.pmi_words": 3}),
     "frequency_weights": Row({"masking.weights": "frequency", "masking.unit": "word"}),
     "static_copies": Row({"masking.dupe_factor": 2, "batch_size": 64}),
     "byte_pairs": Row({"tokenizer.path": "models/roberta"}),  # two separators in a pair

@@ -35,8 +35,9 @@ def make_training(names: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         write_folder(Path(folder))
         found = train(Path(folder), chosen, users_flags=True)
+        numbers = {name: shorten(found[name].read_numbers()) for name in chosen}
     frozen = golden.read("training") if names else {}
-    frozen |= {name: shorten(found[name].read_numbers()) for name in chosen}
+    frozen |= numbers
     golden.write("training", {name: frozen[name] for name in ROWS if name in frozen})
 
 

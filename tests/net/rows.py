@@ -107,7 +107,7 @@ ROWS: dict[str, Row] = {
     "predict_more": _masking(rate=0.15, prediction_rate=0.3),
     "words": _masking(unit="word"),
     "spans": _masking(unit="span", rate=0.3),
-    "pmi": _masking(unit="pmi", pmi_count=3),
+    "pmi": _masking(unit="pmi"),
     "weights": _masking(weights="frequency"),
     "static_copies": Row({"masking.dupe_factor": 2, "batch_size": 128}),
     "linear_rate": _masking(phases="((1.0,0.1,'linear'),)", rate=0.4),
@@ -174,7 +174,7 @@ ROWS: dict[str, Row] = {
     "classify": _finetune("sst2", "classify", "tasks"),
     "regress": _finetune("stsb", "regress", "tasks"),
     "tag": _finetune("conll2003", "tag", "tasks/words", task__stride=16),
-    "span": _finetune("squad", "span", "tasks/squad", task__question_tokens=12, task__stride=16),
+    "span": _finetune("squad", "span", "tasks/squad", task__stride=16),
     "choice": _finetune("copa", "choice", "tasks/copa"),
 }
 
