@@ -8,10 +8,9 @@ same length share a batch.
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from bert_jax.config.knobs import LINE
@@ -86,7 +85,7 @@ class Stream:
         self.typed = typed
         self.tally = Tally()
 
-    def answer(self, lines: Sequence[str | bytes]) -> Iterator[dict[str, Any]]:
+    def answer(self, lines: Sequence[bytes]) -> Iterator[dict[str, Any]]:
         """Yield the results of some lines, in order.
 
         Raises:
@@ -108,9 +107,9 @@ class Stream:
         if failed:
             raise failed
 
-    def _read(self, numbered: tuple[int, str | bytes]) -> Line:
+    def _read(self, numbered: tuple[int, bytes]) -> Line:
         number, line = numbered
-        text = line if isinstance(line, str) else decode_line(number, line)
+        text = decode_line(number, line)
         if "\ufffd" in text:
             self.tally.replaced += 1
         return self.predictor.read(number, text.rstrip("\r\n"))
@@ -132,10 +131,3 @@ class Stream:
                     return kept, error
                 logger.warning(f"{error}; left out")  # above the bar
         return kept, None
-
-
-def predict(model: AskedModel, task: str, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield one result for each line, in order."""
-    stream, rest = Stream(model, task), iter(lines)
-    while window := list(itertools.islice(rest, model.options.batch_size * AHEAD)):
-        yield from stream.answer(window)

@@ -34,7 +34,7 @@ from bert_jax.models.encoder import Layers, read_layers
 from bert_jax.objectives import network
 from bert_jax.predictors.base import AskedModel
 from bert_jax.predictors.options import Options
-from bert_jax.predictors.stream import predict
+from bert_jax.predictors.stream import Stream
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE / "data"
@@ -98,7 +98,8 @@ def ask(
 ) -> list[dict[str, Any]]:
     """Return the answers of `bert-jax predict TASK` to texts or objects."""
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    return list(predict(AskedModel(run, Options(**options)), task, texts))
+    stream = Stream(AskedModel(run, Options(**options)), task)
+    return list(stream.answer([text.encode() for text in texts]))
 
 
 def batch_of(run: runs.TrainedModel, *texts: str, length: int = 0) -> tuple[Batch, list[list[str]]]:

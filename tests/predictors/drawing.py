@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from bert_jax.api import Model
 from bert_jax.data import engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import runs
-from bert_jax.predictors import stream
 from bert_jax.predictors.generate import Draw
-from bert_jax.predictors.options import Options
 from tests import toy
 from tests.suites import masked
 
@@ -41,8 +40,7 @@ def make_model(**changes: object) -> runs.TrainedModel:
 
 def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:
     """What `predict generate` answers."""
-    made = stream.AskedModel(run, Options(**options))
-    return list(stream.predict(made, "generate", texts))
+    return Model(run).generate(texts, **options)
 
 
 def make_row(ids: list[int], length: int = 40) -> dict[str, np.ndarray]:

@@ -57,7 +57,8 @@ def ask(name: str, task: str, rows: list[Any], **options: Any) -> list[dict[str,
     """What a task answers of lines or objects; each model is compiled once."""
     asking = make_stream(name, task, Options(**options))
     asking.tally = stream.Tally()
-    return list(asking.answer([row if isinstance(row, str) else json.dumps(row) for row in rows]))
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
+    return list(asking.answer([line.encode() for line in lines]))
 
 
 def take_keys(rows: list[dict], *names: str) -> list[dict]:

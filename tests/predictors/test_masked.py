@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from bert_jax.api import Model
 from bert_jax.data.engines import build_wordpiece
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.predictors import masked, stream
+from bert_jax.predictors import masked
 from bert_jax.predictors.generate import Draw
-from bert_jax.predictors.options import Options
 from tests import markov, toy, variants
 from tests.predictors import drawing
 from tests.reference import softmax
@@ -278,21 +278,20 @@ def test_fill_mask_sees_most_around_each_mask():
     run = runs.open_run(str(MODEL))
     words = [w for i in range(30) for w in ("the", "cat", "sat", "big")[: 2 + i % 3]]
     words[5::9] = ["[MASK]"] * len(words[5::9])
-    options = Options(top_k=2, long="windows", stride=12, batch_size=3)
-    (found,) = stream.predict(stream.AskedModel(run, options), "fill-mask", [" ".join(words)])
-    (ids,) = run.tokenizer.encode_batch([" ".join(words)], escape=False)
+    model, text = Model(run), " ".join(words)
+    (found,) = model.fill_mask([text], top_k=2, long="windows", stride=12, batch_size=3)
+    (ids,) = run.tokenizer.encode_batch([text], escape=False)
     room = run.config.sequence_length - 2
     assert len(ids) > 2 * room
     spans = cut_windows(len(ids), room, 12, "overlap")
     best = choose_windows(spans, len(ids))
-    alone = stream.Stream(stream.AskedModel(run, Options(top_k=2, batch_size=1)), "fill-mask")
     at = [place for place, token in enumerate(ids) if token == MASK]
     assert len({int(best[place]) for place in at}) > 2
     for place, answer in zip(at, found["masks"], strict=True):
         start, end = spans[best[place]].tolist()
         text = run.tokenizer.decode(ids[start:end])
         assert run.tokenizer.encode_batch([text], escape=False) == [ids[start:end]]
-        (row,) = alone.answer([text])
+        (row,) = model.fill_mask([text], top_k=2, batch_size=1)
         mine = row["masks"][ids[start:place].count(MASK)]
         assert [one["token"] for one in answer] == [one["token"] for one in mine]
         expected = [one["probability"] for one in mine]

@@ -6,10 +6,9 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax.api import Model
 from bert_jax.interop import runs
 from bert_jax.objectives import network
-from bert_jax.predictors import stream
-from bert_jax.predictors.options import Options
 from tests import variants
 
 MODEL = variants.GOLDEN / "huggingface" / "pretraining"
@@ -34,11 +33,9 @@ def encode_alone(run: runs.TrainedModel, text: str) -> np.ndarray:
 def test_embed_pools_nothing_but_real_tokens(pooling, normalize):
     run = runs.open_run(str(MODEL))
     lines = ["the big red dog ran to the mat and sat on it.", "[MASK]"]
-    options = Options(pooling=pooling, normalize=normalize)
-    found = list(stream.predict(stream.AskedModel(run, options), "embed", lines))
-    for line, row in zip(lines, found, strict=True):
+    found = Model(run).embed(lines, pooling=pooling, normalize=normalize)
+    for line, vector in zip(lines, found, strict=True):
         hidden = encode_alone(run, line)
         expected = hidden.mean(0) if pooling == "mean" else hidden[0]
         expected /= np.linalg.norm(expected) if normalize else 1
-        assert row["text"] == line
-        np.testing.assert_allclose(row["embedding"], expected, atol=1e-5)
+        np.testing.assert_allclose(vector, expected, atol=1e-5)

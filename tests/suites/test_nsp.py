@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
+from bert_jax.api import Model
 from bert_jax.errors import DataError
-from bert_jax.predictors import stream
-from bert_jax.predictors.base import AskedModel
-from bert_jax.predictors.options import Options
 from tests.suites.asking import ask, write_pairs
 
 
 def test_nsp_on_pairs_of_a_file(run, tmp_path, one_device):
     labels = [("is_next", "not_next")[n % 3 == 0] for n in range(13)]
     file, pairs = write_pairs(tmp_path, "label", labels)
-    lines = [json.dumps({"text": a, "text_pair": b}) for a, b in pairs]
-    said = stream.predict(AskedModel(run, Options(long="cut")), "nsp", lines)
-    follows = np.array([one["is_next"] for one in said])
+    follows = np.array([one["is_next"] for one in Model(run).nsp(pairs, long="cut")])
     right = np.where(np.array(labels) == "is_next", follows, 1 - follows)
     found = ask(run, "nsp", source=f"files:{file}", batch_size=7)
     assert found["nsp_loss"] == pytest.approx(-np.log(right).mean(), rel=1e-5)

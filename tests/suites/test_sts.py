@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
 import scipy.stats
 
-from bert_jax.predictors import stream
-from bert_jax.predictors.base import AskedModel
-from bert_jax.predictors.options import Options
+from bert_jax.api import Model
 from tests.suites.asking import ask, write_pairs
 
 
@@ -21,10 +20,9 @@ def test_sts_is_the_correlation_of_cosines(run, tmp_path, one_device):
     told = dataclasses.replace(run, meta={"sentence": stated})
     found = ask(told, "sts", source=f"files:{file}", batch_size=7)
     for pooling in ("mean", "cls"):
-        model = AskedModel(run, Options(pooling=pooling, normalize=True))
-        sides = [stream.predict(model, "embed", [pair[side] for pair in pairs]) for side in (0, 1)]
-        a, b = (np.array([one["embedding"] for one in side]) for side in sides)
-        cosines = (a * b).sum(-1).round(6)  # equal texts are a tie
+        embed = functools.partial(Model(run).embed, pooling=pooling, normalize=True)
+        vectors = embed([a for a, _ in pairs]) * embed([b for _, b in pairs])
+        cosines = vectors.sum(-1).round(6)  # equal texts are a tie
         spearman = scipy.stats.spearmanr(cosines, gold).statistic
         assert found[pooling]["spearman"] == pytest.approx(spearman)
         # Cosines of a model that knows nothing differ in their last digits.

@@ -9,12 +9,10 @@ import jax
 import numpy as np
 import pytest
 
+from bert_jax.api import Model
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
 from bert_jax.interop import runs
-from bert_jax.predictors import stream
-from bert_jax.predictors.base import AskedModel
-from bert_jax.predictors.options import Options
 from tests import tasks, texts
 from tests.net.rows import MODELS
 from tests.suites.asking import score
@@ -53,7 +51,7 @@ def with_head(run: runs.TrainedModel, head: dict[str, np.ndarray]) -> runs.Train
 
 def predict_shares(run: runs.TrainedModel, rows: list[tuple[str, int]]) -> np.ndarray:
     """The probability of the second class [N], as `predict` has it."""
-    found = stream.predict(AskedModel(run, Options()), "classify", [text for text, _ in rows])
+    found = Model(run).classify([text for text, _ in rows])
     return np.array([[*one["probabilities"].values()][1] for one in found])
 
 

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from matplotlib import image
 
+from bert_jax.api import Model
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.predictors import stream
 from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
@@ -45,10 +45,10 @@ def make(run: runs.TrainedModel, texts: list[str], **options) -> str:
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 def test_last_layer_is_what_predict_embed_writes(run, pooling):
-    theirs = list(stream.predict(AskedModel(run, Options(pooling=pooling)), "embed", TEXTS))
+    theirs = Model(run).embed(TEXTS, pooling=pooling)
     points = make_points(run, TEXTS)
     mine = points.vectors[-1, points.poolings.index(pooling)]
-    np.testing.assert_allclose(mine, [row["embedding"] for row in theirs], atol=2e-6)
+    np.testing.assert_allclose(mine, theirs, atol=2e-6)
 
 
 def test_word_is_the_mean_of_its_pieces(run):

@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
+from bert_jax.api import Model
 from bert_jax.interop import runs
-from bert_jax.predictors import stream
-from bert_jax.predictors.base import AskedModel
-from bert_jax.predictors.options import Options
 from tests.views.making import make_page, open_golden, read_data, run_inspect
 
 TEXTS = ["the [MASK] sat on [MASK] mat", "", "a dog"]
@@ -30,8 +28,8 @@ def make(run: runs.TrainedModel, texts: list[str], **settings: Any) -> str:
 def test_page_and_its_tables_have_what_predict_writes(golden):
     drawn = make(golden, TEXTS, **DRAWN)
     texts = read_data(drawn)["texts"]
-    model = AskedModel(golden, Options(**DRAWN, show_steps=True))
-    for row, text in zip(stream.predict(model, "generate", TEXTS), texts, strict=True):
+    rows = Model(golden).generate(TEXTS, **DRAWN, show_steps=True)
+    for row, text in zip(rows, texts, strict=True):
         assert (text["final"], text["tokens"]) == (row["text"], row["tokens"])
         for ours, theirs in zip(text["steps"], row["steps"], strict=True):
             wanted = [{**one, "probability": round(one["probability"], 6)} for one in theirs]
