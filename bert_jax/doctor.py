@@ -25,10 +25,11 @@ from bert_jax.reporting.text_table import format_table
 from bert_jax.system import machine
 
 EXAMPLE = "--json"
-NEEDED = (
+NEEDED = (  # what pyproject.toml names, and jaxlib
     *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy"),
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
-    *("filelock", "psutil"),
+    *("filelock", "psutil", "huggingface_hub", "matplotlib", "ml_dtypes", "msgspec", "pyarrow"),
+    *("scikit-learn", "scipy", "seqeval", "tensorboardX", "tqdm", "zstandard"),
 )
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")

@@ -63,14 +63,13 @@ def is_step(folder: Path) -> bool:
     return folder.name.isdecimal() and folder.parent.name == "checkpoints"
 
 
-def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel:
+def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
     """Open a run (its best verified step, else its latest), one step of it, or a foreign model.
 
     Args:
       path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
         or a hub name.
       tokenizer: a folder or file with the vocabulary, for a foreign model that has none beside it.
-      allowed: `allow_missing`, `allow_unused` and `resize_vocab` of `open_foreign`.
     """
     folder = Path(path)
     step = None
@@ -83,11 +82,9 @@ def open_run(path: str, *, tokenizer: str = "", **allowed: bool) -> TrainedModel
     if (cells := folder / "cells").is_dir() and (folder / "study.json").is_file():
         raise CheckpointError(f"{path} is a study", f"its runs are in {cells}: name one of them")
     if not (folder / "checkpoints").is_dir():
-        return open_foreign(path, tokenizer, **allowed)
-    if tokenizer or any(allowed.values()):
-        raise ConfigError(
-            f"{path} is a run of ours, complete in itself", "leave --tokenizer and --allow-… out"
-        )
+        return open_foreign(path, tokenizer)
+    if tokenizer:
+        raise ConfigError(f"{path} is a run of ours, complete in itself", "leave --tokenizer out")
     params, meta = reading.read_model(folder / "checkpoints", step)
     tokenizer_path = folder / "tokenizer"
     vocabulary = tokenizers.load_tokenizer(tokenizer_path)

@@ -44,7 +44,6 @@ logger = logging.getLogger(__name__)
 
 LOCK = "study.lock"
 SWEEP = "sweep "  # before the config of a sweep, in place of a study's file
-PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "tokenizers", "numpy")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,7 +228,7 @@ def _describe_study(place: StudyFolder, named: Named, flags: Flags) -> dict[str,
     record["hash"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
     return record | {
         "begun": place.read_study().get("begun") or files.tell_time(),
-        "versions": {"python": platform.python_version()} | machine.versions(PACKAGES),
+        "versions": {"python": platform.python_version()} | machine.versions(machine.RECORDED),
         "git_commit": machine.git_commit(),
         "command": [*flags.command],
         "machine": {

@@ -64,15 +64,13 @@ def check_space(folder: Path, needed: int, what: str) -> None:
 
 
 @contextlib.contextmanager
-def reporting_full_disk(
-    place: Path | str, needed: int | None = None, what: str = ""
-) -> Iterator[None]:
+def reporting_full_disk(place: Path | str, needed: int | None = None) -> Iterator[None]:
     """Turn the error of a full disk into the user's error; any other error passes."""
     try:
         yield
     except OSError as error:
         if is_full(error):
-            raise full(place, needed, what) from error
+            raise full(place, needed) from error
         raise
 
 
@@ -116,27 +114,27 @@ def write(path: Path, content: str | bytes) -> None:
         file.write(data)
 
 
-def check_output(path: Path, hint: str = ELSEWHERE) -> None:
+def check_output(path: Path) -> None:
     """Refuse an output that cannot be written, before anything costly starts; make its folder."""
-    with output(path, ConfigError, hint):
+    with output(path, ConfigError, ELSEWHERE):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
-            raise ConfigError(f"cannot write '{path}': it is a folder, not a file", hint)
+            raise ConfigError(f"cannot write '{path}': it is a folder, not a file", ELSEWHERE)
         existed = path.exists()
         path.open("ab").close()
         if not existed:
             path.resolve().unlink()  # a link that leads to no file yet stays
 
 
-def write_output(path: Path, content: str | bytes, hint: str = ELSEWHERE) -> None:
+def write_output(path: Path, content: str | bytes) -> None:
     """Write a file that a user named; a link stays, and its target is replaced in one move.
 
     Devices such as /dev/null are written into: a rename would put a file in their place, for every
     program of the machine. /dev/shm is a folder of files as any other.
     """
-    check_output(path, hint)
+    check_output(path)
     data = content.encode() if isinstance(content, str) else content
-    with output(path, ConfigError, hint):
+    with output(path, ConfigError, ELSEWHERE):
         is_stream = path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm")
         if is_stream or (path.exists() and not path.is_file()):
             sys.stdout.flush()  # earlier lines come first

@@ -16,6 +16,8 @@ import psutil
 
 from bert_jax.system import allocator
 
+# Packages whose versions stand in the records of a run and of a study.
+RECORDED = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy")
 CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
     Path("/sys/fs/cgroup/memory.max"),
     Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),

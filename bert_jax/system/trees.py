@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import jax
-from flax.traverse_util import unflatten_dict
 
 
 def name_of(path: tuple) -> str:
@@ -22,8 +21,3 @@ def list_names(tree: Any) -> Any:
 def flatten_tree(tree: Any) -> dict[str, Any]:
     """Map the names of leaves to the leaves."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}
-
-
-def nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Undo `flat` for a tree of dictionaries."""
-    return unflatten_dict(flat, sep="/")

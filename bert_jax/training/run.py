@@ -35,7 +35,6 @@ from bert_jax.training.writer import Writer
 logger = logging.getLogger(__name__)
 
 # The packages that results depend on.
-PACKAGES = ("bert-jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy")
 
 
 class Run:
@@ -118,7 +117,7 @@ class Run:
         """Write config.json, environment.json and tokenizer/, which make the folder complete."""
         host = machine.host()
         devices = jax.devices()
-        installed = machine.versions(PACKAGES)
+        installed = machine.versions(machine.RECORDED)
         versions = {name: version or "not installed" for name, version in installed.items()}
         description = {
             "command": list(command),

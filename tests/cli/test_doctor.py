@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from bert_jax import cli, doctor
 from bert_jax.config.presets import PRESETS
 from bert_jax.data import corpus
 from bert_jax.system import machine
+from tests import texts
 
 HEALTHY: dict[str, Any] = {
     "versions": {"python": "3.11.7", "jax": "0.10.2"},
@@ -64,6 +66,12 @@ def test_json_is_one_object_with_the_facts(capsys, cache):
     assert report["devices"]["matmul"]["correct"]
     assert report["machine"]["cache"] == str(cache)
     assert not any("not installed" in warning for warning in report["warnings"])
+
+
+def test_doctor_knows_every_package_that_the_project_needs():
+    project = tomllib.loads((texts.ROOT / "pyproject.toml").read_text())["project"]
+    named = {re.split("[><=]", entry)[0] for entry in project["dependencies"]}
+    assert {*doctor.NEEDED} == named | {"jaxlib"}
 
 
 def test_text_has_every_fact_of_the_json():
