@@ -174,11 +174,11 @@ class Model:
     ) -> list[np.ndarray]:
         import jax.numpy as jnp
 
-        from bert_jax.models.encoder import read_layers
+        from bert_jax.models.encoder import compute_layers
 
         def apply(params: Any, batch: dict[str, Any]) -> Any:
             size = self.opened.tokenizer.size
-            inside = read_layers(self.opened.config.model, size, params, batch)
+            inside = compute_layers(self.opened.config.model, size, params, batch)
             return jnp.moveaxis(getattr(inside, field).astype(jnp.float32), 1, 0)
 
         return self._compute(texts, field, apply, self.opened.params["encoder"], cut)

@@ -45,10 +45,10 @@ counted:
 
 `causal_lm` needs the keys of the host alone: the target of a token is the next one.
 
-In generation a row is one new token; `models/encoder.py` keeps what it needs of earlier tokens,
+In generation a row is one new token; `models/encoder.py` keeps what it needs of P earlier tokens,
 and a batch has
 
-| past_positions | [B, K] | int32 | generate | encoder: positions of kept tokens, or -1 |
+| past_positions | [B, P] | int32 | generate | encoder: positions of kept tokens, or -1 |
 
 A row whose segment_ids are all 0 fills up a batch and is never counted. With S = 1, padding comes
 last.

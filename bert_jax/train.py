@@ -5,15 +5,16 @@ fine-tuning and the runs of a study all go through it. Its lines mostly call two
 
 - `Runs` (training/runs.py): the runs that train together, each with a workdir of its own. They
   restore or initialise the state, give the inputs of an update, record its metrics, evaluate and
-  save.
+  save. A run that diverges is frozen, and the others go on.
 - `Runs.program` (training/program.py): the compiled update and the placement of its state on
-  devices. Only a program knows how many runs it trains at once, and whether under jit or pmap.
+  devices. Only a program knows how runs are stacked, and whether under jit or pmap. The update
+  itself, with mask, loss and gradient, is in training/step.py.
 
 `Runs.data` holds the batches and evaluators that all runs share (training/data.py).
 
 A step is the number of completed updates: the pass of the loop that makes the first update is step
-1. A batch is a function of its step (training/data.py), which is why a resumed run sees the batches
-that it would have seen.
+1. It reads the batch with index 0. A batch is a function of its index, which is why a resumed run
+sees the batches that it would have seen.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from bert_jax.errors import DivergedError
 from bert_jax.system import allocator, folder_locks
 
 EXAMPLE = "--config=configs/tiny.py --workdir=runs/tiny --config.masking.rate=0.4"
-RESUMABLE = True
+RESUMABLE = True  # read by cli.py: after an interrupt the exit code says that one may resume
 LIMITS = (
     f"labelled data: texts of at most {knobs.TEXT:,} characters, "
     f"in lines of at most {knobs.LINE:,} bytes"
@@ -59,7 +60,7 @@ def main(call: cli.Call) -> None:
         config,
         call.args.workdir,
         dry_run=call.args.dry_run,
-        with_config=not cli.for_people(""),
+        with_config=not cli.for_people(""),  # on a terminal the resolved config is left out
         allow_change=allowed,
         command=call.words,
     )
@@ -131,26 +132,28 @@ def train(
         config, data = runs.config, runs.data
         resources.enter_context(memory.explain_out_of_memory(config, data.tokenizer.size, mesh))
         state, start = runs.restore_or_init(allow_change, command)
-        runs.evaluate_owed(state, start)
+        runs.evaluate_owed(state, start)  # what a stop signal cut off in an earlier attempt
         batches = resources.enter_context(data.batches(start, mesh))
         for step in runs.steps(start):
             batch = runs.next_batch(batches)
             state, metrics = runs.program.update(state, batch, runs.compute_inputs(step))
             # `record_update` reads the metrics of the update before this one, so that the device
-            # never waits for the host; evaluations and saves read those of this one too. A stop
-            # signal saves at once: the same command makes up for the evaluations that are owed.
+            # never waits for the host; evaluations and saves read those of this one too.
             runs.record_update(step, metrics, batch)
             due = runs.list_due(step)
+            # A stop signal saves at once, and the evaluations that it leaves out are owed: if it
+            # comes at step 10, where `validation` is due, step 10 is saved with that debt. Then
+            # Stopped ends the run, and the same command begins by evaluating step 10.
             stopping = stop_flag.should_stop()
             owed = due if stopping else runs.run_evaluations(due, state, step)
             stopping = stopping or bool(owed)  # a signal cut an evaluation off
             if stopping or runs.save_is_due(step):
                 runs.save_runs(state, step, owed)
-            if runs.stop_early and not owed:
+            if runs.patience_ended and not owed:
                 break
-            # After the last update, with nothing owed, a signal lets the run end as it would.
-            if stopping and (owed or step < config.steps):
-                runs.raise_stopped(step)  # raises Stopped
+            work_left = owed or step < config.steps
+            if stopping and work_left:
+                runs.raise_stopped(step)
         runs.conclude()
         return stop_flag.signal is not None
 

@@ -18,7 +18,7 @@ from flax.traverse_util import flatten_dict
 from bert_jax import objectives
 from bert_jax.interop import families as table
 from bert_jax.interop import huggingface, parameter_names, runs
-from bert_jax.models.encoder import Encoder, read_layers
+from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.objectives import network
 from tests import families
 from tests.families import OURS
@@ -86,7 +86,7 @@ def encode(found, batch, **settings):
 
 def look_inside(found, batch):
     """The vectors and attention of each layer."""
-    read = functools.partial(read_layers, found.config.model, vocabulary(found))
+    read = functools.partial(compute_layers, found.config.model, vocabulary(found))
     return jax.jit(read)(found.params["encoder"], batch)
 
 
@@ -214,7 +214,7 @@ def compute_outputs(
             encoded = Encoder(cfg, 20, pool=pool).apply({"params": params["encoder"]}, b)
             outputs = {"last_hidden_state": encoded.hidden}
             outputs |= {"pooler_output": encoded.pooled[:, 0]} if pool else {}
-            states = {"hidden_states": read_layers(cfg, 20, params["encoder"], b).hidden}
+            states = {"hidden_states": compute_layers(cfg, 20, params["encoder"], b).hidden}
         else:
             value = net.apply({"params": params}, b)[ours]
             value = value.logits if ours == "replaced" else value

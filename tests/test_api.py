@@ -25,7 +25,7 @@ from bert_jax.config import knobs, load_file
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError
 from bert_jax.interop import runs
-from bert_jax.models.encoder import read_layers
+from bert_jax.models.encoder import compute_layers
 from bert_jax.reporting import records
 from tests import families, texts, toy
 from tests.pages import a_run
@@ -99,7 +99,7 @@ def test_hidden_states_of_a_pair_are_those_of_its_ids(roberta):
     """Rows of two lengths, each against the encoder of the row alone."""
     tokenizer, cfg = roberta.opened.tokenizer, roberta.opened.config.model
     cls, sep = tokenizer.special.cls, tokenizer.special.sep
-    read = jax.jit(functools.partial(read_layers, cfg, tokenizer.size))
+    read = jax.jit(functools.partial(compute_layers, cfg, tokenizer.size))
     pairs = [("the model", "the"), ("the model", "the the the")]
     found = roberta.hidden_states(pairs), roberta.attention(pairs), roberta.logits(pairs, "mlm")
     for (first, second), hidden, attention, logits in zip(pairs, *found, strict=True):

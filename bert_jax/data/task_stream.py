@@ -1,4 +1,4 @@
-"""Batches of labelled data as a pure function of the step, with the interface of pre-training's.
+"""Batches of labelled data as a pure function of their index, with the interface of pre-training's.
 
 A batch is padded to its longest row, rounded up so that few lengths are compiled. Every process
 computes the same length, because it knows the lengths of the whole batch.
@@ -73,12 +73,12 @@ class TaskStream:
         """Count the rows that an epoch reads."""
         return len(self._features.example)
 
-    def batch(self, step: int, rows: slice = slice(None)) -> Batch:
-        """Return the given rows of the global batch of a step."""
-        index = step * self.batch_size + np.arange(self.batch_size, dtype=np.int64)  # [B]
+    def batch(self, index: int, rows: slice = slice(None)) -> Batch:
+        """Return the given rows of the global batch of the update with a 0-based index."""
+        numbers = index * self.batch_size + np.arange(self.batch_size, dtype=np.int64)  # [B]
         # [B]: a batch may lie in two epochs.
-        epochs, places = np.divmod(index, self.examples_per_epoch)
-        chosen = np.empty_like(index)
+        epochs, places = np.divmod(numbers, self.examples_per_epoch)
+        chosen = np.empty_like(numbers)
         for epoch in np.unique(epochs).tolist():
             of_epoch = epochs == epoch
             chosen[of_epoch] = self._choose_rows(epoch, places[of_epoch])

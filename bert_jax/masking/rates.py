@@ -91,11 +91,11 @@ def list_phases(settings: knobs.Masking) -> Iterator[Phase]:
     yield Phase(begin, math.inf, rate, rate, "step")
 
 
-def rate_at(settings: knobs.Masking, step: int, steps: int) -> float:
-    """Return the rate of the update with 0-based index `step`, or the mean rate if it is drawn."""
+def rate_at(settings: knobs.Masking, index: int, steps: int) -> float:
+    """Return the rate of the update with a 0-based index, or the mean rate if it is drawn."""
     if settings.draw != "fixed":
         return float(law_table(settings).mean())
-    share = min(step / max(steps - 1, 1), 1.0)
+    share = min(index / max(steps - 1, 1), 1.0)
     for phase in list_phases(settings):
         if share < phase.end or (share == phase.end and phase.how != "step"):
             break

@@ -13,19 +13,19 @@ from bert_jax.models.positions import penalise_distance
 
 @flax.struct.dataclass
 class AttentionMask:
-    """The attention mask of L tokens over K keys, K = L but in generation.
+    """The attention mask of L tokens over M keys, M = L but in generation.
 
     Each backend reads some of the arrays, and the compiler leaves the others out.
     """
 
     segment_ids: Array  # int32 [B, L]
     positions: Array  # int32 [B, L]
-    distance: Array  # int32 [B, L, K], position of the token less position of the key
-    allowed: Array  # bool [B, 1, L, K], whether the token sees the key
+    distance: Array  # int32 [B, L, M], position of the token less position of the key
+    allowed: Array  # bool [B, 1, L, M], whether the token sees the key
     window: int = flax.struct.field(pytree_node=False)  # of the layer; 0 is none
-    bias: Array | None = None  # float32 [B, heads, L, K], added to the scores
+    bias: Array | None = None  # float32 [B, heads, L, M], added to the scores
     lengths: Array | None = None  # int32 [B], if every row is one example and then padding
-    vectors: Array | None = None  # [buckets, D], of relative positions
+    relative_vectors: Array | None = None  # [buckets, D], of distances between tokens
 
 
 def find_window(cfg: knobs.Model, layer: int) -> int:
@@ -35,7 +35,7 @@ def find_window(cfg: knobs.Model, layer: int) -> int:
 
 
 def make_attention_mask(
-    batch: Batch, cfg: knobs.Model, window: int = 0, vectors: Array | None = None
+    batch: Batch, cfg: knobs.Model, window: int = 0, relative_vectors: Array | None = None
 ) -> AttentionMask:
     """Make the attention mask of the layers that have a window.
 
@@ -45,7 +45,7 @@ def make_attention_mask(
     """
     ids = batch["segment_ids"]
     positions = batch["positions"]
-    key_ids = ids  # [B, K]
+    key_ids = ids  # [B, M], once the kept tokens are put before them
     key_positions = positions
     if "past_positions" in batch:
         past = batch["past_positions"]  # -1 where nothing is kept
@@ -53,8 +53,8 @@ def make_attention_mask(
         key_positions = jnp.concatenate([past, positions], axis=1)
     queries = ids[:, None, :, None]
     keys = key_ids[:, None, None, :]
-    allowed = (keys != 0) & ((queries == keys) | (queries == 0))  # [B, 1, L, K]
-    distance = positions[:, :, None] - key_positions[:, None, :]  # [B, L, K]
+    allowed = (keys != 0) & ((queries == keys) | (queries == 0))  # [B, 1, L, M]
+    distance = positions[:, :, None] - key_positions[:, None, :]  # [B, L, M]
     if "causal" in batch:  # bool [B, L]
         allowed &= (distance >= 0)[:, None] | ~batch["causal"][:, None, :, None]
     elif cfg.causal:
@@ -68,4 +68,4 @@ def make_attention_mask(
     single = "cls_positions" in batch and batch["cls_positions"].shape[1] == 1
     if single and "causal" not in batch:
         lengths = jnp.sum((ids > 0).astype(jnp.int32), -1)
-    return AttentionMask(ids, positions, distance, allowed, window, bias, lengths, vectors)
+    return AttentionMask(ids, positions, distance, allowed, window, bias, lengths, relative_vectors)

@@ -21,7 +21,7 @@ from bert_jax.config import abilities, devices
 from bert_jax.config.knobs import Model
 from bert_jax.errors import ConfigError
 from bert_jax.models.attention_mask import AttentionMask
-from bert_jax.models.matmul import KINDS, matmul
+from bert_jax.models.matmul import PRECISIONS, matmul
 
 Dropping = Callable[[Array], Array]
 # Query, key, value, mask, settings, dropout of probabilities; to the weighted sum, and the
@@ -38,14 +38,14 @@ def attend_by_einsum(
     or an empty row may forbid every key.
     """
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, heads, L, d]
-    kind = KINDS[cfg.dtype]
-    scores = matmul(query, key, kind._replace(result="float32"), True)  # [B, heads, L, K]
+    precision = PRECISIONS[cfg.dtype]
+    scores = matmul(query, key, precision._replace(result="float32"), True)  # [B, heads, L, M]
     scores = scores * query.shape[-1] ** -0.5
     scores += jnp.where(mask.allowed, 0.0, cfg.attention_bias).astype(jnp.float32)
     if mask.bias is not None:
         scores += mask.bias
     probabilities = jax.nn.softmax(scores, axis=-1)
-    context = matmul(drop(probabilities.astype(query.dtype)), value, kind)
+    context = matmul(drop(probabilities.astype(query.dtype)), value, precision)
     return context.swapaxes(1, 2), probabilities
 
 

@@ -1,12 +1,12 @@
 """BERT's encoder: embeddings, then layers of attention and feed-forward.
 
 In shapes D is the width of a token's vector, V the size of the vocabulary and d the width of a
-head. `batch.py` says what B, L, S and K are. Plain BERT (Devlin et al., 2019) is what the defaults
-compute; a knob changes a line or two.
+head; M is the number of keys, L but in generation. `batch.py` says what B, L and S are. Plain BERT
+(Devlin et al., 2019) is what the defaults compute; a knob changes a line or two.
 
 A module sows what it went through as intermediates: `hidden`, the vectors before and after each
 layer, and `attention`, the probabilities of each layer. A caller asks for them by
-`mutable=["intermediates"]`, as `read_layers` does.
+`mutable=["intermediates"]`, as `compute_layers` does. Sowing costs nothing where nobody asks.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from bert_jax.models.layers import (
     make_norm,
     recomputed,
 )
-from bert_jax.models.loop import recompute_layers, scan_layers
-from bert_jax.models.matmul import KINDS
-from bert_jax.models.pooler import read_pooler
+from bert_jax.models.loop import scan_layers, wrap_with_remat
+from bert_jax.models.matmul import PRECISIONS
+from bert_jax.models.pooler import apply_pooler
 from bert_jax.models.positions import make_sinusoids, rotate
 
 
@@ -59,8 +59,14 @@ class Embeddings(nn.Module):
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L], masked if any
         shape = (pad_vocabulary(cfg, self.vocab_size), width)
         rows = self.param("token", draw_token_rows(cfg, self.vocab_size), shape, jnp.float32)
-        table = sharding.copy_per_device(rows)  # on one device, the rows themselves
-        x = sharding.apply_to_copy(lambda table, ids: jnp.take(table, ids, axis=0), table, tokens)
+
+        def look_up(table: Array, ids: Array) -> Array:
+            return jnp.take(table, ids, axis=0)
+
+        # On one device these are the rows themselves. On several, the gradients of the lookup and
+        # of the tied MLM head are added on each device, and then reduced once.
+        table = sharding.copy_per_device(rows)
+        x = sharding.apply_to_copy(look_up, table, tokens)
         if cfg.type_vocab:
             # With one type, both texts of a pair are of that type.
             types = jnp.minimum(batch["type_ids"], cfg.type_vocab - 1)
@@ -70,7 +76,7 @@ class Embeddings(nn.Module):
         if cfg.position == "learned":
             shape = (cfg.max_positions, width)
             learned = self.param("position", draw_weights(cfg), shape, jnp.float32)
-            places = batch["positions"] + cfg.first_position
+            places = batch["positions"] + cfg.first_position  # RoBERTa counts from 2
             x += jnp.take(sharding.keep_whole(learned), places, axis=0)
         elif cfg.position == "sinusoidal":
             past = batch["past_positions"].shape[1] if "past_positions" in batch else 0
@@ -78,7 +84,8 @@ class Embeddings(nn.Module):
             x += jnp.take(sinusoids, batch["positions"], axis=0)
         if cfg.embedding_norm:
             x = make_norm(cfg, "norm")(x)
-        return Dropout(cfg.dropout, self.train)(x.astype(KINDS[cfg.dtype].result)), table
+        x = x.astype(PRECISIONS[cfg.dtype].result)
+        return Dropout(cfg.dropout, self.train)(x), table
 
 
 class Attention(nn.Module):
@@ -105,14 +112,15 @@ class Attention(nn.Module):
             query, key = (rotate(y, mask.positions, base) for y in (query, key))
         key, value = self.join_past(key, value)
         drop = Dropout(cfg.attention_dropout, self.train)
-        if mask.vectors is not None:  # relative positions add scores of distances
-            distances = drop(mask.vectors)
-            vectors = project_query(distances), project_key(distances)
-            query, mask = gpt_bert.add_distances(cfg, query, key, *vectors, mask)
+        if mask.relative_vectors is not None:  # relative positions add scores of distances
+            distances = drop(mask.relative_vectors)
+            query, mask = gpt_bert.add_distances(
+                cfg, query, key, project_query(distances), project_key(distances), mask
+            )
         attend = backends.TABLE[self.backend]
         context, probabilities = attend(query, key, value, mask, cfg, drop)
         if probabilities is not None:
-            self.sow("intermediates", "attention", probabilities)  # [B, heads, L, K]
+            self.sow("intermediates", "attention", probabilities)  # [B, heads, L, M]
         if cfg.attention_gate:
             context = gpt_bert.gate_attention(cfg, x, context)
         if cfg.inner_norm:
@@ -122,8 +130,9 @@ class Attention(nn.Module):
     def join_past(self, key: Array, value: Array) -> tuple[Array, Array]:
         """Return the keys and values, preceded by the keys and values of earlier tokens.
 
-        So a causal model that continues a text need not read it again. It sows keys and values in
-        the collection `kept`. The next call reads them from the collection `past`.
+        So a causal model that continues a text need not read it again. A call also keeps the new
+        keys and values for the next one: it sows them in the collection `kept`, which does nothing
+        unless `kept` is mutable. A call reads those of earlier tokens from the collection `past`.
         """
         self.sow("kept", "pair", (key, value))
         if not self.has_variable("past", "pair"):
@@ -140,17 +149,17 @@ class FeedForward(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        cfg = self.cfg
+        cfg = dense_cfg = self.cfg
         if cfg.mlp_biases is not None:
-            cfg = dataclasses.replace(cfg, biases=cfg.mlp_biases)
+            dense_cfg = dataclasses.replace(cfg, biases=cfg.mlp_biases)
         assert cfg.mlp is not None
         activation = recomputed(ACTIVATIONS[cfg.activation], cfg)
-        hidden = activation(Dense(cfg, (cfg.mlp,), name="up")(x))
+        hidden = activation(Dense(dense_cfg, (cfg.mlp,), name="up")(x))
         if cfg.gated:
-            hidden *= Dense(cfg, (cfg.mlp,), name="gate")(x)
+            hidden *= Dense(dense_cfg, (cfg.mlp,), name="gate")(x)
         if cfg.inner_norm:
-            hidden = make_norm(self.cfg, "norm")(hidden)  # mlp_biases is of the dense layers
-        return Dense(cfg, (x.shape[-1],), name="down")(hidden)
+            hidden = make_norm(cfg, "norm")(hidden)
+        return Dense(dense_cfg, (x.shape[-1],), name="down")(hidden)
 
 
 class Block(nn.Module):
@@ -211,7 +220,10 @@ class Encoder(nn.Module):
     def __call__(
         self, batch: Batch, embeddings: Encoded | None = None, embed_only: bool = False
     ) -> Encoded:
-        """Encode a batch, or only embed it; `embeddings` of another encoder replace its own."""
+        """Encode a batch, or only embed it; `embeddings` of another encoder replace its own.
+
+        ELECTRA's generator reads the embeddings of the encoder that it trains with.
+        """
         cfg = devices.settle_model(self.cfg, train=self.train)
         if embeddings is None:
             x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)
@@ -229,7 +241,7 @@ class Encoder(nn.Module):
         x = final_norm(states[-1])  # [B, L, D]
         for state in (*states[:-1], x):
             self.sow("intermediates", "hidden", state)
-        pooled = read_pooler(cfg, x, batch) if self.pool else None
+        pooled = apply_pooler(cfg, x, batch) if self.pool else None
         features = None
         if cfg.features > 1:  # [B, L, features x D]
             features = jnp.concatenate([final_norm(y) for y in states[-cfg.features :]], axis=-1)
@@ -241,20 +253,21 @@ class Encoder(nn.Module):
         capture = self.is_mutable_collection("intermediates")
         length = batch["segment_ids"].shape[1]
         backend = backends.choose_backend(cfg, length, train=self.train, capture=capture)
-        vectors = None
+        relative = None
         if cfg.position == "relative":
-            vectors = gpt_bert.RelativePositions(cfg, name="relative_positions")()
+            relative = gpt_bert.RelativePositions(cfg, name="relative_positions")()
         windows = [find_window(cfg, layer) for layer in range(cfg.layers)]
-        masks = {window: make_attention_mask(batch, cfg, window, vectors) for window in windows}
+        masks = {window: make_attention_mask(batch, cfg, window, relative) for window in windows}
         shows_layers = capture or self.is_mutable_collection("kept")
         if cfg.scan and not shows_layers and not self.is_initializing():
             key = self.make_rng("dropout") if self.has_rng("dropout") else None
             trees = [self.variables["params"][f"layer_{i}"] for i in range(cfg.layers)]
-            # All layers are alike, so the first stands for each; with no parent it adds no subtree.
+            # All layers are alike (`Model.can_scan`), so the first stands for each; with no parent
+            # it adds no subtree.
             block = Block(cfg, 0, self.train, backend, parent=None)
             return [scan_layers(block, trees, x, masks[windows[0]], key)]
 
-        block_class = recompute_layers(Block, cfg)
+        block_class = wrap_with_remat(Block, cfg)
         layers = [
             block_class(cfg, i, self.train, backend, name=f"layer_{i}") for i in range(cfg.layers)
         ]
@@ -274,7 +287,7 @@ class Layers(NamedTuple):
     embedding_table: Array  # [V padded, D]
 
 
-def read_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> Layers:
+def compute_layers(cfg: knobs.Model, vocab_size: int, params: Any, batch: Batch) -> Layers:
     """Run an encoder for inference; return the vectors and the attention of every layer."""
     encoder = Encoder(cfg, vocab_size, pool=False)
     encoded: Any

@@ -20,7 +20,7 @@ from bert_jax import sharding
 from bert_jax.config import devices, knobs
 from bert_jax.models.attention_mask import AttentionMask, find_window
 from bert_jax.models.layers import Dense, draw_weights, gelu, make_norm, recomputed
-from bert_jax.models.matmul import KINDS, matmul
+from bert_jax.models.matmul import PRECISIONS, matmul
 
 # --- scores of distances --------------------------------------------------------------------------
 
@@ -75,7 +75,7 @@ def add_distances(
     Args:
       cfg: the compute type and the buckets.
       query: [B, L, heads, d].
-      key: [B, K, heads, d].
+      key: [B, M, heads, d].
       distance_query: queries of the vectors of distances [buckets, heads, d].
       distance_key: keys of the vectors of distances [buckets, heads, d].
       mask: says which distance lies between two tokens.
@@ -91,12 +91,12 @@ def add_distances(
     def choose(tokens: Array, vectors: Array, axis: str) -> Array:
         """Return each token's products with the vectors of its distances to all others."""
         flat = tokens.transpose(2, 0, 1, 3).reshape(heads, -1, width)
-        products = matmul(flat, vectors.swapaxes(0, 1), KINDS[cfg.dtype], True)
+        products = matmul(flat, vectors.swapaxes(0, 1), PRECISIONS[cfg.dtype], True)
         products = products.reshape(heads, batch, -1, count)
         if devices.find_kind() == "cpu":  # which lacks some matmuls in bfloat16
             products = products.astype(jnp.float32)
         # A matmul: neither it nor its gradient gathers or scatters.
-        places = jax.nn.one_hot(bucket, count, dtype=products.dtype)  # [B, L, K, buckets]
+        places = jax.nn.one_hot(bucket, count, dtype=products.dtype)  # [B, L, M, buckets]
         chosen = jnp.einsum(f"hb{axis}r,bijr->bhij", products, places)
         return chosen.astype(jnp.float32)
 

@@ -18,7 +18,7 @@ from bert_jax import sharding
 from bert_jax.batch import Batch, Encoded
 from bert_jax.config import knobs
 from bert_jax.models.layers import ACTIVATIONS, Dense, Dropout, draw_token_rows, make_norm
-from bert_jax.models.matmul import KINDS, matmul
+from bert_jax.models.matmul import PRECISIONS, matmul
 from bert_jax.models.pooler import pool_examples
 
 
@@ -58,8 +58,9 @@ class MlmHead(nn.Module):
 
         def multiply(table: Array, x: Array) -> Array:
             """Return logits [B, K, V padded], in float32 whatever the type of the factors."""
-            kind = KINDS[cfg.dtype]._replace(result="float32")
-            return matmul(x.reshape(-1, x.shape[-1]), table, kind, True).reshape(*x.shape[:-1], -1)
+            precision = PRECISIONS[cfg.dtype]._replace(result="float32")
+            flat = x.reshape(-1, x.shape[-1])
+            return matmul(flat, table, precision, True).reshape(*x.shape[:-1], -1)
 
         logits = sharding.apply_to_copy(multiply, table, x)
         real = jnp.arange(rows, dtype=jnp.int32) < self.vocab_size

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from bert_jax.config import devices, knobs
-from bert_jax.models.matmul import KINDS, matmul
+from bert_jax.models.matmul import PRECISIONS, matmul
 
 Activation = Callable[[Array], Array]
 
@@ -90,7 +90,7 @@ class Dense(nn.Module):
         shape = (*inputs, *self.features)
         kernel = self.param("kernel", draw_weights(self.cfg), shape, jnp.float32)
         width = math.prod(inputs)
-        y = matmul(x.reshape(-1, width), kernel.reshape(width, -1), KINDS[self.cfg.dtype])
+        y = matmul(x.reshape(-1, width), kernel.reshape(width, -1), PRECISIONS[self.cfg.dtype])
         y = y.reshape(*outer, *self.features)
         if not self.cfg.biases:
             return y

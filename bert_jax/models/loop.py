@@ -13,7 +13,7 @@ from jax import Array
 
 from bert_jax.config import devices, knobs
 from bert_jax.models.attention_mask import AttentionMask
-from bert_jax.models.matmul import KINDS
+from bert_jax.models.matmul import PRECISIONS
 
 
 def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
@@ -25,7 +25,7 @@ def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
 POLICIES = {"dots": _is_product, "full": None}
 
 
-def recompute_layers(block: type[nn.Module], cfg: knobs.Model) -> Any:
+def wrap_with_remat(block: type[nn.Module], cfg: knobs.Model) -> Any:
     """Return the class of a layer that recomputes in the backward pass what the config says.
 
     A layer with weights of all outputs is two halves, and each is computed again.
@@ -66,5 +66,5 @@ def _stack(cfg: knobs.Model, path: tuple[Any, ...], *leaves: Array) -> Array:
     """
     stacked = jnp.stack(leaves)
     if path[-1].key == "kernel" and devices.find_kind() != "cpu":
-        return stacked.astype(KINDS[cfg.dtype].factors)
+        return stacked.astype(PRECISIONS[cfg.dtype].factors)
     return stacked

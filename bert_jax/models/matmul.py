@@ -18,29 +18,31 @@ from jax import Array
 from bert_jax.config import devices
 
 
-class Kind(NamedTuple):
+class Precision(NamedTuple):
     """Types of a matmul's factors and of its result."""
 
     factors: str
     result: str
 
 
-KINDS = {  # by compute type of a model
+PRECISIONS = {  # by compute type of a model
     # A module that is used outside a network; a network replaces auto by what suits the machine.
-    "auto": Kind("float32", "float32"),
-    "float32": Kind("float32", "float32"),
-    "bfloat16_products": Kind("bfloat16", "float32"),
-    "bfloat16": Kind("bfloat16", "bfloat16"),
+    "auto": Precision("float32", "float32"),
+    "float32": Precision("float32", "float32"),
+    "bfloat16_products": Precision("bfloat16", "float32"),
+    "bfloat16": Precision("bfloat16", "bfloat16"),
 }
 # A matmul with a smaller side runs in float32: it costs nothing, and a CPU lacks some in bfloat16.
 SMALL = 8
 
 
-def matmul(a: Array, b: Array, kind: Kind, transposed: bool = False) -> Array:
+def matmul(a: Array, b: Array, precision: Precision, transposed: bool = False) -> Array:
     """Compute a [..., M, K] @ b [..., K, N], or a @ b.T of b [..., N, K] if `transposed`."""
     if devices.find_kind() == "cpu":
-        return _multiply_on_cpu(a, b, kind, transposed)
-    return _contract(a.astype(kind.factors), b.astype(kind.factors), transposed, kind.result)
+        return _multiply_on_cpu(a, b, precision, transposed)
+    left = a.astype(precision.factors)
+    right = b.astype(precision.factors)
+    return _contract(left, right, transposed, precision.result)
 
 
 def _contract(a: Array, b: Array, transposed: bool, result: str) -> Array:
@@ -52,23 +54,25 @@ def _contract(a: Array, b: Array, transposed: bool, result: str) -> Array:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _multiply_on_cpu(a: Array, b: Array, kind: Kind, transposed: bool) -> Array:
-    return _forward(a, b, kind, transposed)[0]
+def _multiply_on_cpu(a: Array, b: Array, precision: Precision, transposed: bool) -> Array:
+    return _forward(a, b, precision, transposed)[0]
 
 
-def _forward(a: Array, b: Array, kind: Kind, transposed: bool) -> tuple[Array, tuple[Array, ...]]:
-    left = a.astype(kind.factors)
-    right = b.astype(kind.factors)
+def _forward(
+    a: Array, b: Array, precision: Precision, transposed: bool
+) -> tuple[Array, tuple[Array, ...]]:
+    left = a.astype(precision.factors)
+    right = b.astype(precision.factors)
     types = jnp.zeros(0, a.dtype), jnp.zeros(0, b.dtype)
-    return _contract_on_cpu(left, right, transposed, kind.result), (left, right, *types)
+    return _contract_on_cpu(left, right, transposed, precision.result), (left, right, *types)
 
 
 def _backward(
-    kind: Kind, transposed: bool, stored: tuple[Array, ...], gradient: Array
+    precision: Precision, transposed: bool, stored: tuple[Array, ...], gradient: Array
 ) -> tuple[Array, Array]:
     left, right, like_a, like_b = stored
-    gradient = gradient.astype(kind.factors)
-    of_a = _contract_on_cpu(gradient, right, not transposed, kind.result)
+    gradient = gradient.astype(precision.factors)
+    of_a = _contract_on_cpu(gradient, right, not transposed, precision.result)
     of_b = _sum_outer(gradient, left) if transposed else _sum_outer(left, gradient)
     return of_a.astype(like_a.dtype), of_b.astype(like_b.dtype)
 

@@ -47,7 +47,7 @@ def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) ->
     return average_tokens(x, batch) if pooling == "mean" else take_token(x, batch, causal)
 
 
-def read_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
+def apply_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
     """Pool the vectors that heads over labels read, [B, S, D], by the caller's dense layer."""
     pooled = sharding.split_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
     if cfg.pooler == "transform":  # each head has layers of its own

@@ -47,6 +47,6 @@ def make_slopes(heads: int) -> np.ndarray:
 
 
 def penalise_distance(distance: Array, heads: int) -> Array:
-    """Return ALiBi's bias of the scores [B, heads, L, K]: -slope * |distance|, of both signs."""
+    """Return ALiBi's bias of the scores [B, heads, L, M]: -slope * |distance|, of both signs."""
     slopes = jnp.asarray(make_slopes(heads))[None, :, None, None]
     return -slopes * jnp.abs(distance).astype(jnp.float32)[:, None]

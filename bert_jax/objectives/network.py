@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.config import devices, knobs
 from bert_jax.models.encoder import Encoder
-from bert_jax.models.matmul import KINDS
+from bert_jax.models.matmul import PRECISIONS
 from bert_jax.objectives import TABLE, replaced
 
 
@@ -85,7 +85,7 @@ def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
 
     Outputs do not change, because each call would round the kernels anyway.
     """
-    factors = jnp.dtype(KINDS[devices.settle_model(cfg, train=False).dtype].factors)
+    factors = jnp.dtype(PRECISIONS[devices.settle_model(cfg, train=False).dtype].factors)
 
     def cast(path: tuple[Any, ...], leaf: Any) -> Any:
         return leaf.astype(factors) if path[-1].key == "kernel" else leaf

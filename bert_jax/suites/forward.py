@@ -22,7 +22,7 @@ from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.evaluation import inference
 from bert_jax.interop import runs
-from bert_jax.models.encoder import Encoder, read_layers
+from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.models.pooler import POOLINGS, pool_examples
 from bert_jax.objectives import network
 
@@ -109,7 +109,7 @@ def embed_texts(
 
     def step(params: Any, batch: Batch) -> dict[str, jax.Array]:
         if every_layer:
-            layers = read_layers(cfg, size, params, batch).hidden
+            layers = compute_layers(cfg, size, params, batch).hidden
         else:
             encoded: Any = encoder.apply({"params": params}, batch)
             layers = encoded.hidden[None]

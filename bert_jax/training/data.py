@@ -61,7 +61,10 @@ class TrainingData:
         return copies * self.source.views * self.source.examples_per_epoch
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
-        """Prefetch the rows that this process holds of each batch after step `start`."""
+        """Prefetch the rows that this process holds of batches `start` to the last.
+
+        Batch i, counted from 0, leads from step i to step i + 1.
+        """
         rows = sharding.local_rows(self.config.batch_size, mesh)
         make = functools.partial(self.source.batch, rows=rows)
         return contextlib.closing(pipeline.prefetch(make, start, self.config.steps))

@@ -26,12 +26,12 @@ BELOW = re.compile(r"/embeddings/|encoder/(projection|relative_positions)/")  # 
 def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     """Return a function of an update's 0-based index: its learning rate, in float64 on the host.
 
-    All warm-ups are peak * step / warmup_steps, as in the original and in transformers: 0 at step
+    All warm-ups are peak * index / warmup_steps, as in the original and in transformers: 0 at index
     0, the peak at index warmup_steps. `linear` and `cosine` then run from the peak to
     final_fraction * peak at index `steps`, which no update has. As in all published
-    implementations the last update, at index steps - 1, is a step short of it. `wsd` is `linear`
+    implementations the last update, at index steps - 1, is one short of it. `wsd` is `linear`
     over the last `decay_fraction` of the steps, and the peak before. `linear2018` is the line from
-    the peak at step 0 to 0 at `steps`. The warm-up overrides the beginning of that line, so the
+    the peak at index 0 to 0 at `steps`. The warm-up overrides the beginning of that line, so the
     rate drops below the peak where the warm-up ends.
     """
     peak = settings.learning_rate
@@ -39,14 +39,14 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
     last = settings.final_fraction
     decay = settings.stable_until(steps) if settings.schedule == "wsd" else warmup
 
-    def rate(step: int) -> float:
-        if step < warmup:
-            return peak * step / warmup
-        if settings.schedule == "constant" or step < decay:
+    def rate(index: int) -> float:
+        if index < warmup:
+            return peak * index / warmup
+        if settings.schedule == "constant" or index < decay:
             return peak
         if settings.schedule == "linear2018":
-            return peak * (1 - min(step, steps) / steps)
-        progress = min((step - decay) / max(steps - decay, 1), 1.0)
+            return peak * (1 - min(index, steps) / steps)
+        progress = min((index - decay) / max(steps - decay, 1), 1.0)
         share = 1 - progress
         if settings.schedule == "cosine":
             share = 0.5 * (1 + math.cos(math.pi * progress))

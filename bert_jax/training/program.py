@@ -58,7 +58,11 @@ class Program:
         # Shapes and shardings of the state of one run; `_layout` has those of the whole state.
         self.shapes = jax.eval_shape(init, np.uint32(0))
         self.layout = lay_out_state(self.shapes, mesh, config.parallel)
-        self._layout = self.layout if self._alone else _add_run_axis(self.layout, mesh)
+        self._layout = self.layout
+        if not self._alone:  # all states are stacked, and their first axis is the runs
+            self._layout = jax.tree.map(
+                lambda where: NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec)), self.layout
+            )
         self._init = jax.jit(init, out_shardings=self.layout)
         if config.parallel.step == "pmap":
             self._inputs_layout = _replicate_locally()
@@ -141,15 +145,8 @@ class Program:
                 run[name] = float(total), float(count)
         return runs
 
-    def pick_state(self, state: State, index: int) -> State:
-        """Take the state of one run out of the state of all, placed as it would be alone."""
-        return self._pick(state, index, self.layout)
-
-    def pick_params(self, state: State, index: int) -> Any:
-        """Take the parameters of one run out of the state of all."""
-        return self._pick(state["params"], index, self.layout["params"])
-
-    def _pick(self, tree: Any, index: int, layout: Any) -> Any:
+    def pick(self, tree: Any, index: int, layout: Any) -> Any:
+        """Take one run's part of the state, or of a piece of it, in the layout of a run alone."""
         if self._alone:
             return tree
         return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
@@ -187,13 +184,6 @@ def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
 # --- several runs ---------------------------------------------------------------------------------
 
 
-def _add_run_axis(layout: Any, mesh: Mesh) -> Any:
-    """Return the shardings of the stacked states of several runs, whose first axis is the runs."""
-    return jax.tree.map(
-        lambda where: NamedSharding(mesh, PartitionSpec(*RUNS, *where.spec)), layout
-    )
-
-
 def _choose_mapping(settings: knobs.Parallel) -> str:
     """Choose how the runs on a device are computed: in turn ("map") or all at once ("vmap").
 
@@ -225,7 +215,8 @@ def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:
 class MappedUpdate:
     """A pure `update(state, batch, inputs)` under pmap, with the interface of a jitted one.
 
-    The state is whole on every device, and the rows of a batch are split in order.
+    The state is whole on every device, and the rows of a batch are split in order. Without dropout
+    the numbers are those under jit; with dropout `step.make_dropout_key` says where they differ.
     """
 
     def __init__(self, update: Callable, mesh: Mesh):

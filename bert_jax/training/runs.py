@@ -78,7 +78,7 @@ class Runs:
         return ((index, run) for index, run in enumerate(self._runs) if not run.failed)
 
     @property
-    def stop_early(self) -> bool:
+    def patience_ended(self) -> bool:
         """Tell whether all runs had too many evaluations in a row without a better one."""
         return all(run.ended for _, run in self.list_active())
 
@@ -132,7 +132,7 @@ class Runs:
 
     def steps(self, start: int) -> range:
         """Return the updates still to make."""
-        return range(start + 1, start + 1 if self.stop_early else self.config.steps + 1)
+        return range(start + 1, start + 1 if self.patience_ended else self.config.steps + 1)
 
     def next_batch(self, batches: Iterator[Batch]) -> Batch:
         """Wait for the next batch, on the clock."""
@@ -188,9 +188,10 @@ class Runs:
                     self.clock.on("evaluation"),
                     self.program.context(),
                 ):
+                    layout = self.program.layout["params"]
+                    evaluate = self._evaluators[name]
                     for index, run in self.list_active():
-                        params = self.program.pick_params(state, index)
-                        evaluate = self._evaluators[name]
+                        params = self.program.pick(state["params"], index, layout)
                         results.append((run, *evaluate(params, self._stop_flag.check_batch)))
             except Interrupted:
                 return names[position:]
@@ -202,7 +203,7 @@ class Runs:
         """Tell whether to save after an update: every so many steps, at some, and at the end."""
         saves = self.config.checkpoints
         due = step % saves.every == 0 or step in saves.at
-        return due or self.stop_early or step == self.config.steps
+        return due or self.patience_ended or step == self.config.steps
 
     def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
         """Begin to save each run that has not diverged, and which evaluations it owes."""
@@ -210,9 +211,8 @@ class Runs:
             self.settle_metrics()
             for index, run in self.list_active():
                 with self._freeze_if_diverged(run):
-                    run.save_state(
-                        step, self.program.pick_state(state, index), self.clock.state(), owed
-                    )
+                    own = self.program.pick(state, index, self.program.layout)
+                    run.save_state(step, own, self.clock.state(), owed)
 
     @contextlib.contextmanager
     def _freeze_if_diverged(self, run: Run) -> Iterator[None]:
@@ -244,7 +244,7 @@ class Runs:
         if jax.process_index() != 0:
             return
         for _, run in self.list_active():
-            if self.stop_early:
+            if self.patience_ended:
                 best = run.config.checkpoints.best
                 logger.info(
                     f"ended early: {run.misses} evaluations in a row without a better {best}"

@@ -1,11 +1,12 @@
-"""One update of one run, as a pure function: mask, count, loss, gradient, clip, optimizer.
+"""One update of one run, as a pure function: mask, count targets, loss, gradient, clip, optimizer.
 
 `make_update` builds `update(state, batch, inputs) -> (state, metrics)`. All that an update reads is
 in its arguments: the state (parameters, moments, counts of updates), a batch of the host, and the
 numbers of this update (`StepInputs`). `training/program.py` compiles it for devices and runs.
 
 A step is the number of completed updates. `state["step"]` before an update is therefore the 0-based
-index of the update, which `compute_inputs` takes.
+index of the update. What is computed for an update takes this `index`; what is recorded after it
+takes the `step`, one more.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def init_state(config: knobs.Config, vocab_size: int, seed: jax.Array) -> State:
     zero = jnp.zeros((), jnp.int32)
     return {
         "params": params,
-        "optimizer": optim.build_optimizer(config.optim, params, 0.0).init(params),
+        # Weight decay does not shape the optimizer's state.
+        "optimizer": optim.build_optimizer(config.optim, params, weight_decay=0.0).init(params),
         "step": zero,
         "skipped": zero,
         "skipped_in_row": zero,
@@ -56,10 +58,10 @@ def make_update(
       slots: prediction slots of a row, where runs with higher masking rates take the same update.
     """
     model = network.build_network(config, vocab_size, train=True)
-    chosen = objectives.configure(config.objectives)
+    active = objectives.configure(config.objectives)
     needed = quotas.count_slots(config.masking, config.sequence_length, config.packing)
     mask = functools.partial(
-        objectives.choose_corruption(chosen),
+        objectives.choose_corruption(active),
         settings=config.masking,
         special=special,
         vocab_size=vocab_size,
@@ -71,12 +73,14 @@ def make_update(
         return jax.lax.psum(tree, axis) if axis else tree
 
     def update(state: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
-        # Mask by (seed, copy, example) alone: no device and no batch size changes a mask.
+        # The scores that decide a mask follow from (seed, copy, example, position) alone: no device
+        # and no batch size changes a mask. The ledger has sums of what was really masked.
         masked, ledger = mask(batch, inputs) if config.masked else (batch, {})
 
-        # Count targets over all devices, and before the split into microbatches: all divide by the
-        # same numbers.
-        counts = sum_over_devices(objectives.count_targets(chosen, masked))
+        # Count the targets of each objective, or of each part of one: hybrid has two, mlm and
+        # causal_lm. They are counted over all devices, and before the split into microbatches: all
+        # divide by the same numbers.
+        counts = sum_over_devices(objectives.count_targets(active, masked))
 
         key = make_dropout_key(config.parallel, inputs.seed, state["step"], axis)
         frozen = optim.find_frozen(state["params"], config.optim.freeze)
@@ -88,18 +92,17 @@ def make_update(
             )
             outputs = network.compute_outputs(model, params, part, dropout=key)
             metrics: Metrics = {}
-            for name, objective in chosen.items():
+            for name, objective in active.items():
                 metrics |= objective.loss(outputs[name], part)
-            # The loss is a weighted sum: of each objective, the total over its targets divided by
-            # their count over all devices.
+            # The loss is a weighted sum: of each part, the total over its targets divided by their
+            # count. So losses and gradients of microbatches and devices add up to the whole.
             loss = jnp.zeros(())
             for name, count in counts.items():
                 total, _ = metrics[f"{name}_loss"]
                 loss += inputs.weights[name] * total / jnp.maximum(count, 1.0)
-            # Losses of microbatches add up to the whole, so a count of 0 here is set to 1 below.
-            return loss, {**metrics, "loss": (loss, jnp.zeros(()))}
+            return loss, metrics
 
-        grads, metrics = sum_over_devices(
+        (loss, metrics), grads = sum_over_devices(
             accumulate_gradients(
                 compute_loss, state["params"], masked, key, config.optim.accumulation
             )
@@ -108,7 +111,7 @@ def make_update(
         one = jnp.ones(())
         metrics |= sum_over_devices(ledger)
         metrics |= {
-            "loss": (metrics["loss"][0], one),
+            "loss": (loss, one),
             "grad_norm": (norm, one),
             "skipped_in_row": (state["skipped_in_row"].astype(jnp.float32), one),
         }
@@ -120,7 +123,11 @@ def make_update(
 def make_dropout_key(
     settings: knobs.Parallel, seed: Any, step: jax.Array, axis: str | None
 ) -> jax.Array:
-    """Make the key of an update's dropout; under pmap each device has its own."""
+    """Make the key of an update's dropout.
+
+    Under pmap each device has a key of its own, and draws the bits of its rows. Under jit the bits
+    of all rows are drawn from one key, so with dropout the two give different numbers.
+    """
     key = jax.random.key(seed, impl=devices.choose_prng(settings))
     key = jax.random.fold_in(key, step)
     return jax.random.fold_in(key, jax.lax.axis_index(axis)) if axis else key
@@ -128,13 +135,14 @@ def make_dropout_key(
 
 def accumulate_gradients(
     compute_loss: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
-) -> tuple[Any, Metrics]:
-    """Sum gradients and metrics over `parts` microbatches, computed one after the other."""
-    gradient = jax.grad(compute_loss, has_aux=True)
+) -> tuple[tuple[jax.Array, Metrics], Any]:
+    """Sum loss, metrics and gradients over `parts` microbatches, computed one after the other."""
+    gradient = jax.value_and_grad(compute_loss, has_aux=True)
     if parts == 1:
         return gradient(params, batch, jax.random.fold_in(key, 0))
-    # [B, ...] becomes [parts, B / parts, ...]. Microbatch i takes rows i, i + parts, ...: the rows
-    # of each device are spread over all of them, and none moves to another device.
+    # [B, ...] becomes [parts, B / parts, ...]. Of 6 rows in 2 parts, the first has rows 0, 2, 4 and
+    # the second 1, 3, 5: the rows of each device are spread over all parts, and none moves to
+    # another device.
     micro = jax.tree.map(
         lambda x: x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1), batch
     )
@@ -167,23 +175,23 @@ def apply_gradient(
     def keep_if_finite(new: Any, old: Any) -> Any:
         return jax.tree.map(lambda n, o: jnp.where(finite, n, o), new, old)
 
-    rejected = 1 - finite.astype(jnp.int32)
+    skipped = 1 - finite.astype(jnp.int32)
     return {
         "params": keep_if_finite(params, state["params"]),
         "optimizer": keep_if_finite(moments, state["optimizer"]),
         "step": state["step"] + 1,
-        "skipped": state["skipped"] + rejected,
-        "skipped_in_row": (state["skipped_in_row"] + 1) * rejected,
+        "skipped": state["skipped"] + skipped,
+        "skipped_in_row": (state["skipped_in_row"] + 1) * skipped,
     }, norm
 
 
-def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
-    """Compute the numbers of the update that follows `step` updates, on the host in float64."""
+def compute_inputs(config: knobs.Config, index: int) -> StepInputs:
+    """Compute the numbers of the update with a 0-based index, on the host in float64."""
     masking = config.masking
     length = config.sequence_length
     selected = predicted = drawn = share = None
     if masking.draw == "fixed":
-        rate = rates.rate_at(masking, step, config.steps)
+        rate = rates.rate_at(masking, index, config.steps)
         selected = quotas.selection_quotas(masking, rate, length)
         predicted = quotas.prediction_quotas(masking, rate, length)
     else:
@@ -200,7 +208,7 @@ def compute_inputs(config: knobs.Config, step: int) -> StepInputs:
         predict_quotas=predicted,
         replace=np.asarray(masking.replace, np.float32),
         weights={name: np.float32(weight) for name, weight in weights.items()},
-        learning_rate=np.float32(optim.make_schedule(config.optim, config.steps)(step)),
+        learning_rate=np.float32(optim.make_schedule(config.optim, config.steps)(index)),
         weight_decay=np.float32(config.optim.weight_decay),
         seed=np.uint32(config.seed),
         drawn=drawn,

@@ -16,7 +16,7 @@ import numpy as np
 from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.models.encoder import read_layers
+from bert_jax.models.encoder import compute_layers
 from bert_jax.predictors.base import Line
 from bert_jax.views import document
 from bert_jax.views.document import cut_text, make_visible
@@ -83,7 +83,7 @@ def compute_attention(run: runs.TrainedModel, batch: dict[str, np.ndarray]) -> l
 
     @jax.jit
     def capture(params: Any, batch: Any) -> jax.Array:
-        return read_layers(run.config.model, run.tokenizer.size, params, batch).attention
+        return compute_layers(run.config.model, run.tokenizer.size, params, batch).attention
 
     # By default an accelerator rounds the factors of float32 matmuls.
     with jax.default_matmul_precision("highest"):

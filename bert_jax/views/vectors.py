@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.batch import Batch
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
-from bert_jax.models.encoder import read_layers
+from bert_jax.models.encoder import compute_layers
 from bert_jax.predictors.base import Line, OfText, Work
 
 MOST = 2000  # points on a page
@@ -92,7 +92,7 @@ def _compute_means(
 
     @jax.jit
     def means(params: Any, batch: Batch, weights: jax.Array) -> jax.Array:
-        inside = read_layers(run.config.model, run.tokenizer.size, params, batch)
+        inside = compute_layers(run.config.model, run.tokenizer.size, params, batch)
         tokens = jnp.take(inside.embedding_table, batch["tokens"], axis=0)  # [B, L, D]
         if "projection" in params:
             tokens = jnp.matmul(tokens, params["projection"]["kernel"], precision="highest")

@@ -103,7 +103,7 @@ def main(steps: int = STEPS) -> list[float]:
     config = make_config()
     corpus = prepare.prepare_corpus(config, log=lambda line: None)  # text to ids, once
     tokenizer = corpus.tokenizer
-    source = pipeline.Source(corpus, "train", config)  # batch(step) is a function of the step
+    source = pipeline.Source(corpus, "train", config)  # batch(index) is a function of the index
     unigram = corpus.unigrams / corpus.unigrams.sum()
     entropy = -np.sum(unigram * np.log(np.maximum(unigram, 1e-12)))
     print(f"{tokenizer.size} pieces; a guess by frequency alone costs {entropy:.2f} nats")
@@ -116,12 +116,12 @@ def main(steps: int = STEPS) -> list[float]:
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
     update = make_update(config, tokenizer, optimizer)
     state, losses = optimizer.init(params), []
-    for step in range(steps):
-        batch = source.batch(step)
-        params, state, loss = update(params, state, batch, compute_inputs(config, step))
+    for index in range(steps):
+        batch = source.batch(index)
+        params, state, loss = update(params, state, batch, compute_inputs(config, index))
         losses.append(float(loss))
-        if step % 10 == 0:
-            print(f"update {step + 1:3d}  loss {loss:.3f}")
+        if index % 10 == 0:
+            print(f"update {index + 1:3d}  loss {loss:.3f}")
     return losses
 
 

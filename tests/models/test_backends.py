@@ -15,7 +15,7 @@ from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models import backends
 from bert_jax.models.attention_mask import make_attention_mask
-from bert_jax.models.matmul import KINDS
+from bert_jax.models.matmul import PRECISIONS
 from bert_jax.models.positions import make_slopes
 from bert_jax.objectives import network
 from tests import toy
@@ -118,7 +118,7 @@ def run(name, form, packed, dtype="float32"):
         out, pull = jax.vjp(lambda *x: attend(name, cfg, batch, *x), query, key, value)
         return (out, *pull(cotangent.astype(out.dtype))), pull(jnp.ones_like(out))
 
-    single = [jnp.asarray(x, KINDS[dtype].result) for x in (query, key, value)]
+    single = [jnp.asarray(x, PRECISIONS[dtype].result) for x in (query, key, value)]
     found, everywhere = jax.device_get(compute(*single, cotangent))
     return found, everywhere, batch, plain(query, key, value, cotangent, batch, cfg)
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import devices
-from bert_jax.models.encoder import Encoder, read_layers
+from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.objectives import network
 from tests import reference, toy
 from tests.net import variants
@@ -44,7 +44,7 @@ def encode(config: Any, params: Any, b: Any) -> Any:
 
 def look_inside(model: Any, params: Any, b: Any) -> Any:
     """What the encoder goes through."""
-    return jax.jit(functools.partial(read_layers, model, toy.VOCAB))(params["encoder"], b)
+    return jax.jit(functools.partial(compute_layers, model, toy.VOCAB))(params["encoder"], b)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -127,7 +127,7 @@ def test_read_layers_ends_with_the_output():
     np.testing.assert_allclose(found.hidden[-1], encode(config, params, b).hidden, atol=1e-6)
     np.testing.assert_allclose(found.attention.sum(-1), 1, atol=1e-6)
     half = toy.config(model__dtype="bfloat16").model
-    read = functools.partial(read_layers, half, toy.VOCAB)
+    read = functools.partial(compute_layers, half, toy.VOCAB)
     assert jax.eval_shape(read, params["encoder"], b).attention.dtype == np.float32
 
 

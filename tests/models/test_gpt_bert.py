@@ -12,7 +12,7 @@ from bert_jax import objectives
 from bert_jax.config import knobs
 from bert_jax.config.knobs import Config
 from bert_jax.models import gpt_bert as parts
-from bert_jax.models.encoder import Encoder, read_layers
+from bert_jax.models.encoder import Encoder, compute_layers
 from bert_jax.system.trees import flatten_tree
 from tests import gpt_bert, reference
 
@@ -47,7 +47,7 @@ def computed(config: Config) -> tuple[Any, dict[str, np.ndarray]]:
         sums, counts = SHIFTED.loss(logits, b), SHIFTED.count(b)
         masked, causal = (sums[f"{n}_loss"][0] / counts[n] for n in ("mlm", "causal_lm"))
         loss = (1 - gpt_bert.SHARE) * masked + gpt_bert.SHARE * causal
-        hidden = read_layers(config.model, vocab, params["encoder"], b).hidden
+        hidden = compute_layers(config.model, vocab, params["encoder"], b).hidden
         return loss, {"hidden_states": hidden, "logits": logits[..., :vocab], "loss": loss}
 
     return jax.device_get(jax.jit(jax.grad(compute, has_aux=True))(weights()))

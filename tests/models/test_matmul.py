@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bert_jax.config import devices
-from bert_jax.models.matmul import KINDS, matmul
+from bert_jax.models.matmul import PRECISIONS, matmul
 
 # M, K, N: either gradient of the weights turns the smaller factor; primes cannot be turned in
 # parts.
@@ -28,17 +28,17 @@ ERROR = {"float32": 2e-6, "bfloat16_products": 2e-2, "bfloat16": 3e-2}  # of the
 @pytest.mark.parametrize("dtype", ERROR)
 @pytest.mark.parametrize(("batch", "m", "k", "n"), SHAPES)
 def test_matmul_and_its_gradients_are_the_plain_ones(batch, m, k, n, dtype, transposed):
-    rng, kind = np.random.default_rng(0), KINDS[dtype]
+    rng, precision = np.random.default_rng(0), PRECISIONS[dtype]
     a, b, g = (rng.normal(size=(*batch, *shape)) for shape in ((m, k), (k, n), (m, n)))
     stored = b.swapaxes(-1, -2) if transposed else b
 
     @jax.jit
     def compute(a, b, g):
-        y, pull = jax.vjp(lambda a, b: matmul(a, b, kind, transposed), a, b)
+        y, pull = jax.vjp(lambda a, b: matmul(a, b, precision, transposed), a, b)
         return y, *pull(g.astype(y.dtype))
 
-    y, da, db = compute(*(jnp.asarray(x, kind.result) for x in (a, stored, g)))
-    assert {x.dtype for x in (y, da, db)} == {jnp.dtype(kind.result)}
+    y, da, db = compute(*(jnp.asarray(x, precision.result) for x in (a, stored, g)))
+    assert {x.dtype for x in (y, da, db)} == {jnp.dtype(precision.result)}
     wanted = a @ b, g @ b.swapaxes(-1, -2), a.swapaxes(-1, -2) @ g
     db = db.swapaxes(-1, -2) if transposed else db
     scale = np.abs(a).max() * np.abs(b).max() * np.abs(g).max()
@@ -49,20 +49,20 @@ def test_matmul_and_its_gradients_are_the_plain_ones(batch, m, k, n, dtype, tran
 def test_matmul_rounds_factors_and_not_sums():
     """1 + 2**-9 is rounded to 1. 300 has nine bits, more than a sum in bfloat16 would keep."""
     a, b = jnp.full((4, 300), 1.0), jnp.full((300, 8), 1 + 2.0**-9)
-    found = matmul(a, b, KINDS["bfloat16_products"])
+    found = matmul(a, b, PRECISIONS["bfloat16_products"])
     np.testing.assert_array_equal(found, 300.0)
     assert found.dtype == jnp.float32
-    np.testing.assert_allclose(matmul(a, b, KINDS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
+    np.testing.assert_allclose(matmul(a, b, PRECISIONS["float32"]), 300 * (1 + 2.0**-9), rtol=1e-6)
 
 
 def test_matmul_of_accelerators_is_one_product():
     rng = np.random.default_rng(0)
     a, b = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((24, 16), (16, 32)))
-    for kind in KINDS.values():
-        of_cpu = matmul(a, b, kind)
+    for precision in PRECISIONS.values():
+        of_cpu = matmul(a, b, precision)
         with devices.trace_for("tpu"):
-            text = str(jax.make_jaxpr(lambda a, b, kind=kind: matmul(a, b, kind))(a, b))
-            found = matmul(a, b, kind)
+            text = str(jax.make_jaxpr(lambda a, b, p=precision: matmul(a, b, p))(a, b))
+            found = matmul(a, b, precision)
         assert text.count("dot_general") == 1
         assert found.dtype == of_cpu.dtype
         largest = float(np.abs(np.float32(of_cpu)).max())
