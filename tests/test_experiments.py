@@ -15,10 +15,10 @@ from bert_jax import cli
 from bert_jax.config import resolve
 from bert_jax.errors import DataError
 from bert_jax.recipes import finetuning
-from bert_jax.studies import definition
+from bert_jax.studies import definition, reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.identity import identity
-from bert_jax.studies.report import build, collect
+from bert_jax.studies.report import answers, build, collect
 from bert_jax.studies.report.published import TABLES as PUBLISHED
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
@@ -109,15 +109,19 @@ def copy_tables(name: str, folder: Path) -> None:
     [pytest.param(n, marks=pytest.mark.slow) if n in SLOW else n for n in SUMMARIES],
 )
 def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
-    """Byte for byte; neither the page nor figures are drawn, which takes much longer."""
+    """Byte for byte in a checkout; neither the page nor figures are drawn, which takes longer."""
     monkeypatch.setattr(build, "render_html", lambda blocks: "")
     monkeypatch.setattr(build.figure_files, "write_figures", lambda *_, **__: [])
-    copy_tables(name, tmp_path)
+    study = tmp_path / "experiments" / name
+    for folder in (study, tmp_path / "bert_jax", tmp_path / "docs"):
+        folder.mkdir(parents=True)
+    (tmp_path / answers.METHODS).touch()
+    copy_tables(name, study)
     for picture in (FOLDER / name).glob("*.png"):  # the summary links to those that are there
-        (tmp_path / picture.name).touch()
-    build.write_report(StudyFolder(tmp_path))
+        (study / picture.name).touch()
+    build.write_report(StudyFolder(study))
     for file in ("summary.md", "results.csv", "differences.csv"):
-        assert (tmp_path / file).read_bytes() == (FOLDER / name / file).read_bytes()
+        assert (study / file).read_bytes() == (FOLDER / name / file).read_bytes()
 
 
 @pytest.mark.parametrize("name", CELLS)
@@ -128,6 +132,18 @@ def test_tables_have_the_cells_of_the_study(name):
         then = recorded[cell.id]
         assert identity(then.config) == cell.id
         assert (then.labels, then.seed, then.trunk) == (cell.labels, cell.seed, cell.trunk)
+
+
+def test_readme_names_the_studies_whose_cells_are_finished(tmp_path):
+    known = set()
+    for name in CELLS:
+        cells = expand(name)
+        finished = reuse.find_finished(StudyFolder(tmp_path), cells, [], FOLDER / name)
+        assert len(finished) in (0, len(cells))
+        if finished:
+            known.add(name)
+    said = (FOLDER / "README.md").read_text().partition("These are the cells of ")[2]
+    assert known == set(re.findall(r"\w+", said.partition(".")[0])) - {"and"}
 
 
 def test_part_of_a_study_has_cells_of_the_whole():

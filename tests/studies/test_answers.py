@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,10 +11,10 @@ from scipy import stats
 
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.report import answers, baselines
-from bert_jax.studies.report.blocks import Table
+from bert_jax.studies.report.blocks import Paragraph, Table
 from bert_jax.studies.report.result_tables import Comparison
 from bert_jax.studies.report.view import View
-from tests.studies.views import LOSS, make_view
+from tests.studies.views import LOSS, compose, make_view
 
 SEEDS = np.array([0.0, 0.1, 0.2])
 BETTER = {
@@ -39,6 +40,27 @@ def test_answer_names_no_best_behind_the_unigram():
     none = "No point is shown to be better than the unigram by validation MLM loss."
     assert answer(view).startswith(none)
     assert tabulate_best(view).rows[0][1] == "none; nearest 40 %"
+
+
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c", "d", "e", "f"], ["w " * 60]])
+def test_answer_has_at_most_60_words(names):
+    """Of a study with many comparisons, or with names of many words, findings are counted."""
+    view = make_view({"": BETTER})
+    (comparison,) = view.comparisons
+    compared = [comparison | {"baseline": "15 %", "metrics": [f"{n}/mlm_loss"]} for n in names]
+    metrics = {f"{name}/mlm_loss": LOSS for name in names}
+    results = [
+        dataclasses.replace(one, metrics={k: one.metrics[v] for k, v in metrics.items()})
+        for one in view.results
+    ]
+    many = View(view.place, {**view.study, "comparisons": compared}, results)
+    answered = compose(many)[1]
+    assert answered.title == "Answer"
+    prose = [block.text for block in answered.blocks if isinstance(block, Paragraph)]
+    words = "".join("".join(text) + " " for text in prose).split()
+    assert len(words) <= 60
+    left_out = len(names) - answer(many).count("Of 2 differences")
+    assert ("below." in words) == (left_out > 0) == (len(names) > 2 or len(names[0]) > 1)
 
 
 def test_metric_without_direction_has_no_best_point():

@@ -13,7 +13,7 @@ from bert_jax.reporting import page
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.definition import Comparison, Study, variants
-from bert_jax.studies.report import build, compare
+from bert_jax.studies.report import answers, build, compare
 from bert_jax.studies.report.blocks import (
     Block,
     Bold,
@@ -161,6 +161,21 @@ def test_conditions_say_the_command_but_no_machine(view):
     assert f"{wanted}--workdir=runs/masking_rate`" in lines
     assert "- commit abcdef0" in lines
     assert "/home" not in "".join(lines)
+
+
+METHODS = "docs/statistics.md"
+LINKED = f"[{METHODS}](../../{METHODS})", f'<a href="../../{METHODS}">{METHODS}</a>'
+NAMED = f"`{METHODS}`", f"<code>{METHODS}</code>"
+
+
+@pytest.mark.parametrize(("package", "said"), [("bert_jax", LINKED), ("other", NAMED)])
+def test_report_in_a_checkout_links_to_its_methods(package, said, tmp_path):
+    for name in ("docs", package):
+        (tmp_path / name).mkdir()
+    (tmp_path / METHODS).touch()
+    methods = Paragraph((answers.link_methods(tmp_path / "runs" / "mine"),))
+    assert render_markdown([methods]) == said[0]
+    assert said[1] in render_html([Title("mine"), methods])
 
 
 @pytest.mark.parametrize("state", ["untouched", "failed", "diverged"])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bert_jax.reporting import text_table
@@ -12,6 +14,7 @@ from bert_jax.reporting.metric_names import find_direction
 from bert_jax.studies.report import best_value, compare, figures, verdicts
 from bert_jax.studies.report.baselines import find_baseline, find_behind
 from bert_jax.studies.report.best_value import Best
+from bert_jax.studies.report.blocks import Code, Link
 from bert_jax.studies.report.collect import Family, name_place
 from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import Judged
@@ -24,6 +27,9 @@ from bert_jax.studies.report.wording import (
 )
 
 ENOUGH = 3  # seeds; with fewer an interval says little or does not exist
+WORDS = 60  # of the answer, with the line on brackets and the name of the page on methods
+BRACKETS = "Brackets are simultaneous 95 % intervals, bold is significant: "
+METHODS = "docs/statistics.md"
 
 
 class Findings(NamedTuple):
@@ -53,12 +59,34 @@ def list_leads(view: View, found: Findings) -> list[str]:
     """Answer the study by the first metric of each comparison.
 
     That is the best value of an axis, or the best point; then how many differences are significant.
+    Sentences that the answer has no room for are only counted: the report has their numbers below.
     """
     best = [several[0].answer() for several in found.best if several]
     leads = best or [_name_best_point(view)]
     for comparison, gaps in zip(view.comparisons, found.gaps, strict=True):
         leads += [count_significant(view, comparison, m, gaps) for m in comparison["metrics"][:1]]
-    return list(filter(None, leads))
+    leads = list(filter(None, leads))
+    room = WORDS - count_words([BRACKETS, METHODS])
+    kept = leads
+    for left_out in range(1, len(leads) + 1):
+        if count_words(kept) <= room:
+            break
+        kept = [*leads[:-left_out], f"{format_count(left_out, 'more finding')} below."]
+    return kept
+
+
+def count_words(sentences: Sequence[str]) -> int:
+    """Count the words of some sentences."""
+    return sum(len(sentence.split()) for sentence in sentences)
+
+
+def link_methods(workdir: Path) -> str:
+    """Link the page on methods to a report in a checkout; elsewhere only name the page."""
+    place = workdir.resolve()
+    for folder in place.parents:
+        if (folder / METHODS).is_file() and (folder / "bert_jax").is_dir():
+            return Link(METHODS, os.path.relpath(folder / METHODS, place))
+    return Code(METHODS)
 
 
 def write_answer(view: View, found: Findings) -> str:

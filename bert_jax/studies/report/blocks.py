@@ -29,6 +29,18 @@ class Code(str):
     """Words as they are typed."""
 
 
+class Link(str):
+    """Words that lead to a file, by its path from the folder of the report."""
+
+    path: str
+
+    def __new__(cls, words: str, path: str) -> Link:
+        """Make a link of words to a file."""
+        link = super().__new__(cls, words)
+        link.path = path
+        return link
+
+
 Text: TypeAlias = str | tuple[str, ...]
 
 
@@ -147,6 +159,8 @@ def _style(text: str) -> str:
         fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
     safe = escape_markdown(text)
+    if isinstance(text, Link):
+        return f"[{safe}]({text.path})"
     return f"**{safe}**" if isinstance(text, Bold) else safe
 
 
@@ -229,5 +243,7 @@ def _render_table(table: Table) -> str:
 
 def _mark_up(text: str) -> str:
     """Write a span as HTML."""
+    if isinstance(text, Link):
+        return f'<a href="{escape(text.path)}">{escape(text)}</a>'
     tag = {Bold: "b", Code: "code"}.get(type(text))
     return f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)

@@ -13,7 +13,7 @@ from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import config_box
 from bert_jax.studies import sameness, trunks
 from bert_jax.studies.report import answers, figures, verdicts
-from bert_jax.studies.report.answers import Findings
+from bert_jax.studies.report.answers import BRACKETS, Findings
 from bert_jax.studies.report.baselines import warn_of_behind
 from bert_jax.studies.report.best_value import KINDS
 from bert_jax.studies.report.blocks import (
@@ -38,8 +38,6 @@ from bert_jax.studies.report.result_tables import (
 from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large
 from bert_jax.system.durations import duration
-
-METHODS = "docs/statistics.md"
 
 
 def compose_report(view: View, found: Findings) -> list[Block]:
@@ -87,9 +85,7 @@ def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison])
         Bullets(list(dict.fromkeys(warned)), warning=True),
         Figures(_choose_figure(view, found, compared)),
         *(block for one in compared for block in one.tabulate_best()),
-        Paragraph(
-            ("Brackets are simultaneous 95 % intervals, bold is significant: ", Code(METHODS))
-        ),
+        Paragraph((BRACKETS, answers.link_methods(view.place.workdir))),
     ]
 
 
