@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 import bert_jax
 from bert_jax.errors import EXHAUSTED, ConfigError, UserError, first_line, suggest
-from bert_jax.system import disk
+from bert_jax.system import disk, log
 from bert_jax.system.arguments import Parser
 
 COMMANDS = {  # name -> what it does; the rest is in the module of that name
@@ -173,9 +173,9 @@ def _discard_output() -> None:
 def _fail(message: str, hint: str, code: int, debug: bool) -> int:
     """Print an error and its hint, and return the exit code."""
     with contextlib.suppress(OSError):  # standard error may be on the disk that is full
-        print(f"error: {' '.join(message.split())}", file=sys.stderr)
+        print(f"error: {log.show_controls(' '.join(message.split()))}", file=sys.stderr)
         if hint:
-            print(f"hint: {' '.join(hint.split())}", file=sys.stderr)
+            print(f"hint: {log.show_controls(' '.join(hint.split()))}", file=sys.stderr)
     if debug:
         traceback.print_exc()
     return code

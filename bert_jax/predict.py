@@ -9,7 +9,6 @@ import contextlib
 import json
 import logging
 import os
-import re
 import sys
 import time
 from pathlib import Path
@@ -19,7 +18,7 @@ from bert_jax import cli
 from bert_jax.config import knobs
 from bert_jax.errors import DataError
 from bert_jax.predictors import TASKS, options
-from bert_jax.system import allocator, opening
+from bert_jax.system import allocator, log, opening
 from bert_jax.system.arguments import Part
 
 if TYPE_CHECKING:  # --help does not wait for jax
@@ -29,7 +28,6 @@ if TYPE_CHECKING:  # --help does not wait for jax
 logger = logging.getLogger(__name__)
 
 EXAMPLE = "fill-mask --model=runs/demo --input=texts.txt"
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def describe_task(name: str) -> Part:
@@ -130,9 +128,7 @@ def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) ->
     heading = [result[key] for key in predictor.heading if key in result]
     given = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in heading)
     lines = [given or "(no text)"] if above and heading else []
-    # A control character would move the cursor, or do worse.
-    text = "\n".join([*lines, predictor.text(result)])
-    return CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", text)
+    return log.show_controls("\n".join([*lines, predictor.text(result)]))
 
 
 def log_summary(stream: Stream, seconds: float) -> None:

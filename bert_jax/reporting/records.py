@@ -20,27 +20,31 @@ METRICS = "metrics.jsonl"
 SAMPLES = "samples.jsonl"
 
 
-def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file; leave broken lines out with a warning.
+def read_rows(path: Path, *keys: str) -> Iterator[dict[str, Any]]:
+    """Yield the lines of a file; leave broken lines, or lines without a key, out with a warning.
 
     A last line without its newline was torn by a kill, or is being written: it is left out too.
     """
+    needed = {"step", *keys}
     broken = []
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line)
-                step = row["step"]
-            except (ValueError, TypeError, KeyError, RecursionError):
-                step = None
-            if isinstance(step, int):
+            except (ValueError, RecursionError):
+                row = None
+            whole = isinstance(row, dict) and row.keys() >= needed
+            if whole and isinstance(row["step"], int):
                 yield row
             elif line.endswith(b"\n"):
                 broken.append(number)
     if broken:
-        logger.warning(f"{path}:{broken[0]}: no JSON object with a step; {len(broken)} left out")
+        what = " and ".join(["a step", *keys])
+        logger.warning(f"{path}:{broken[0]}: no JSON object with {what}; {len(broken)} left out")
 
 
-def read_sorted(path: Path) -> list[dict[str, Any]]:
-    """Read the lines of a file by step; none if there is no file."""
-    return sorted(read_rows(path), key=lambda row: row["step"]) if path.exists() else []
+def read_sorted(path: Path, *keys: str) -> list[dict[str, Any]]:
+    """Read the lines of a file that have some keys, by step; none if there is no file."""
+    if not path.exists():
+        return []
+    return sorted(read_rows(path, *keys), key=lambda row: row["step"])

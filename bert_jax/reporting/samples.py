@@ -41,7 +41,7 @@ def write_predictions(run: RunRecord) -> str:
 
     The predictions are from the step that is served, or the latest if that step has none.
     """
-    rows = records.read_sorted(run.folder / records.SAMPLES)
+    rows = records.read_sorted(run.folder / records.SAMPLES, "text", "predictions")
     if any(row["step"] == run.served for row in rows):
         rows = [row for row in rows if row["step"] <= (run.served or 0)]
     if not rows:
@@ -93,7 +93,7 @@ def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
 
 def write_outcomes(run: RunRecord) -> str:
     """Write what a task's validation got right and wrong, at the served step or else the last."""
-    rows = records.read_sorted(run.folder / records.SAMPLES)
+    rows = records.read_sorted(run.folder / records.SAMPLES, "task", "mistakes")
     if not rows:
         return ""
     row = next((row for row in rows if row["step"] == run.served), rows[-1])

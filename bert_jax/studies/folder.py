@@ -43,6 +43,7 @@ WORK = "work.lock"  # held by a worker from start to end; a run's own lock, only
 WORKER = "worker"  # the activity of a worker that ended without naming one
 WHEN = ("every", "epochs", "batch_size")  # settings that do not change an evaluation's result
 NAMED = ("objectives.", "evals.")  # sections of knobs whose keys are names
+NEEDED = ("name", "spec", "config", "cells")  # keys of study.json
 TAIL = 20_000  # bytes at the end of metrics.jsonl that certainly hold its last line
 # What reading damaged arrays raises: also of a pickle, or of an array that is no archive.
 DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile)
@@ -140,7 +141,12 @@ class StudyFolder:
 
     def read_study(self) -> dict[str, Any]:
         """Read study.json; return {} if it does not exist."""
-        return files.read_json(self.study, dict[str, Any], "it") or {}
+        study = files.read_json(self.study, dict[str, Any], "it") or {}
+        missing = [key for key in NEEDED if key not in study]
+        if study and missing:
+            hint = f"restore it, or remove it: {files.AGAIN}"
+            raise DataError(f"{self.study} has no {', '.join(missing)}", hint)
+        return study
 
     def write_study(self, study: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         """Replace study.json: the first cell's config, and the differences of each cell from it."""

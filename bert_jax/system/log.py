@@ -8,9 +8,16 @@ other, for example `logging.getLogger("bert_jax").setLevel(logging.WARNING)` for
 from __future__ import annotations
 
 import logging
+import re
 import sys
 
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
+
+
+def show_controls(text: str) -> str:
+    """Write control characters as text: on a terminal they would move the cursor, or do worse."""
+    return CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", text)
 
 
 class StandardError(logging.Handler):
@@ -18,7 +25,7 @@ class StandardError(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line; an error of the stream passes, as in `print`."""
-        text = PREFIXES.get(record.levelno, "") + self.format(record)
+        text = PREFIXES.get(record.levelno, "") + show_controls(self.format(record))
         bars = sys.modules.get("tqdm") if sys.stderr.isatty() else None
         if bars is not None:
             bars.tqdm.write(text, file=sys.stderr)

@@ -22,8 +22,8 @@ from typing import Any
 
 from bert_jax.config import flatten
 from bert_jax.config.run_knobs import TRACKERS
-from bert_jax.errors import first_line
-from bert_jax.system import disk, extras
+from bert_jax.errors import DataError, first_line
+from bert_jax.system import disk, extras, jsons
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +139,16 @@ def check_trackers(names: Iterable[str]) -> None:
         extras.need_extra(TRACKERS[name], name, f"tracker {name}")
 
 
+def _read_runs(file: Path) -> dict[str, str]:
+    """Read the ids of tracked runs; none, with a warning, if the file is damaged."""
+    try:
+        runs: dict[str, str] = jsons.read(file, DataError, dict[str, str])
+    except DataError as error:
+        logger.warning(f"{error}: each tracker begins a new run")
+        return {}
+    return runs
+
+
 class Trackers:
     """The trackers of a run, each until it fails.
 
@@ -148,7 +158,7 @@ class Trackers:
     def __init__(self, names: Iterable[str], workdir: Path, start: int, config: Mapping[str, Any]):
         self._open: dict[str, Any] = {}
         file = workdir / RECORD
-        runs = json.loads(file.read_bytes()) if start and file.exists() else {}
+        runs = _read_runs(file) if start and file.exists() else {}
         for name in names:
             with self._warn_of_failure(name):
                 self._open[name] = CLASSES[name](workdir, start, config, runs.get(name, ""))

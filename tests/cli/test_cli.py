@@ -134,6 +134,13 @@ def test_user_error_is_one_line_one_hint_and_its_code(monkeypatch, capsys, kind,
     assert caught.value.code == code
 
 
+@pytest.mark.fault(18)
+def test_error_moves_no_cursor(monkeypatch, capsys):
+    """Names in a file of others may hold control characters."""
+    fail_with(monkeypatch, CheckpointError("a\x1b[2Jb", "c\x07"))
+    assert read_failure(capsys, ["doctor"]) == (4, "a\\x1b[2Jb", "c\\x07")
+
+
 @pytest.mark.fault(4, 23)
 @pytest.mark.parametrize(
     ("error", "code", "message", "hint"),

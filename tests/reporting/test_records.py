@@ -21,3 +21,5 @@ def test_broken_lines_are_left_out_with_a_warning(tmp_path, capsys):
     assert error.endswith("6 left out\n")
     assert records.read_sorted(file) == good[::-1]
     assert records.read_sorted(tmp_path / "none") == []
+    assert records.read_sorted(file, "time") == good[:1]
+    assert "with a step and time; 7 left out\n" in capsys.readouterr().err

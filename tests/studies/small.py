@@ -42,7 +42,7 @@ def make_study(**changes: Any) -> Study:
 def write_study(workdir: Path, study: Study, cells: list[Cell] | None = None) -> StudyFolder:
     """Write the study.json of a study with some of its cells."""
     place = StudyFolder(workdir)
-    record = {"name": "x", "evaluations": record_evaluations(study)}
+    record = {"name": "x", "spec": "x", "evaluations": record_evaluations(study)}
     place.write_study(record, expand(study) if cells is None else cells)
     return place
 

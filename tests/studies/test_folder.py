@@ -49,6 +49,14 @@ def test_cells_and_results_are_read_as_written(place, cells):
     assert place.read_arrays(cells[0], "validation") == {}
 
 
+def test_study_without_a_name_is_refused(place):
+    study = place.read_study()
+    del study["name"]
+    files.write_json(place.study, study)
+    with pytest.raises(DataError, match=r"study\.json has no name"):
+        place.read_study()
+
+
 @pytest.mark.fault(25)
 def test_result_stands_for_the_evaluation_it_is_of(place, cells):
     """Not for another definition, for other masks, or for another cell."""

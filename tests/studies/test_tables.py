@@ -54,7 +54,8 @@ def take(whole: StudyFolder, cells: list[Cell], *others: StudyFolder) -> dict[st
     folders = [other.workdir for other in others]
     finished = reuse.find_finished(whole, cells, folders, whole.workdir / "nowhere")
     reuse.take_cells(whole, finished)
-    whole.write_study({"name": "x", "evaluations": record_evaluations(define())}, cells)
+    named = {"name": "x", "spec": "x"}
+    whole.write_study(named | {"evaluations": record_evaluations(define())}, cells)
     return finished
 
 
@@ -174,7 +175,8 @@ def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
     for cell in cells:
         assert read_arrays(whole.taken, cell.id) == read_arrays(kept.workdir, cell.id) != {}
     edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
-    whole.write_study({"evaluations": record_evaluations(edited)}, expand(edited))
+    named = {"name": "x", "spec": "x"}
+    whole.write_study(named | {"evaluations": record_evaluations(edited)}, expand(edited))
     assert progress.look(whole).counts["waiting"] == 4
 
 

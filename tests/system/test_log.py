@@ -16,15 +16,15 @@ logger = logging.getLogger('bert_jax')
 child = logging.getLogger("bert_jax.some.module")
 child.debug("hidden")
 child.info("progress")
-child.warning("trouble: 100 %s")
+child.warning("trouble: 100 %s\\x1b")
 """
 
 
 @pytest.mark.parametrize(
     ("before", "after", "lines"),
     [
-        ("", "logging.basicConfig()", ["progress", "warning: trouble: 100 %s"]),
-        ("", "logger.setLevel(logging.WARNING)", ["warning: trouble: 100 %s"]),
+        ("", "logging.basicConfig()", ["progress", r"warning: trouble: 100 %s\x1b"]),
+        ("", "logger.setLevel(logging.WARNING)", [r"warning: trouble: 100 %s\x1b"]),
         ("logging.getLogger('bert_jax').addHandler(logging.NullHandler())", "", []),
     ],
 )

@@ -58,6 +58,16 @@ def test_resume_continues_the_tracked_run(fake, tmp_path):
     assert json.loads((tmp_path / "trackers.json").read_text()) == {"fake": "run"}
 
 
+@pytest.mark.parametrize("content", ["{", '{"fake": 3}'])
+def test_damaged_ids_cost_one_warning(content, fake, tmp_path, capsys):
+    (tmp_path / "trackers.json").write_text(content)
+    write_steps(tmp_path, 4, 5, "fake")
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"warning: {tmp_path / 'trackers.json'}: ")
+    assert said.endswith(": each tracker begins a new run")
+    assert json.loads((tmp_path / "trackers.json").read_text()) == {"fake": "run"}
+
+
 @pytest.mark.parametrize("method", ["__init__", "add", "close"])
 def test_tracker_that_fails_costs_one_warning(method, fake, tmp_path, capsys):
     """The other tracker goes on."""
