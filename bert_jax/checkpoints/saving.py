@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 PyTree = Any
 DRAFT = ".orbax-checkpoint-tmp"  # which Orbax adds to the name of a step that it writes
-WHAT = "a checkpoint"
 SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 
 
@@ -73,7 +72,6 @@ class Checkpoints:
         with self._explain_failure():
             if self._manager is None:
                 self._manager = self._open_manager(previous)
-            disk.check_space(self.folder, self._needed, WHAT)
             self._manager.save(step, args=ocp.args.Composite(**items), force=True)
 
     def restore(
@@ -158,7 +156,7 @@ class Checkpoints:
         except Exception as error:  # Orbax raises what its storage, threads or barriers raise
             self._remove_drafts()
             if disk.is_full(error):
-                raise disk.full(self.folder, self._needed, WHAT) from error
+                raise disk.full(self.folder, self._needed, "a checkpoint") from error
             if jax.process_count() > 1 and PeerLost.explains(error):  # hosts wait for each other
                 raise PeerLost() from error
             raise CheckpointError(

@@ -57,12 +57,6 @@ def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFu
     )
 
 
-def check_space(folder: Path, needed: int, what: str) -> None:
-    """Refuse to start a write that cannot fit."""
-    if shutil.disk_usage(folder).free < needed:
-        raise full(folder, needed, what)
-
-
 @contextlib.contextmanager
 def reporting_full_disk(place: Path | str, needed: int | None = None) -> Iterator[None]:
     """Turn the error of a full disk into the user's error; any other error passes."""

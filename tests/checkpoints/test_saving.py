@@ -10,7 +10,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import types
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,6 @@ from orbax.checkpoint._src.serialization import jax_array_handlers
 from bert_jax.checkpoints import reading, steps
 from bert_jax.checkpoints.steps import list_metrics, list_steps
 from bert_jax.errors import CheckpointError, DivergedError
-from bert_jax.system import disk
 from tests import texts
 from tests.checkpoints.interrupts import PLACES
 from tests.checkpoints.states import (
@@ -206,20 +204,6 @@ def test_save_refuses_parameters_that_are_not_finite(tmp_path):
 
 
 # --- disks and kills ------------------------------------------------------------------------------
-
-
-@pytest.mark.fault(4)
-def test_save_refuses_a_disk_that_is_too_small(tmp_path, monkeypatch):
-    save_steps(tmp_path, 1)
-    room = types.SimpleNamespace(free=4_321)
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: room)
-    made = open_folder(tmp_path)
-    made.restore(make_state())
-    with pytest.raises(CheckpointError, match=r"needs 1,0\d\d,\d+ bytes and 4,321 are") as error:
-        made.save(2, make_state(), {})
-    assert error.value.code == 4
-    made.close()
-    assert restore_state(tmp_path)[2] == 1
 
 
 @pytest.mark.fault(4)

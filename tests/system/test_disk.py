@@ -105,5 +105,3 @@ def test_full_disk_is_found_among_causes(error, tmp_path):
     assert not disk.is_full(OSError(5, "input/output"))
     with pytest.raises(disk.DiskFull, match="what needs 9"):
         raise disk.full(tmp_path / "gone" / "file", 9 * 10**18, "what")
-    with pytest.raises(disk.DiskFull, match="what needs 9"):
-        disk.check_space(tmp_path, 9 * 10**18, "what")
