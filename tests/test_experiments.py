@@ -18,8 +18,8 @@ from bert_jax.recipes import finetuning
 from bert_jax.studies import definition, reuse
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.identity import identity
-from bert_jax.studies.report import answers, build, collect
-from bert_jax.studies.report.published import TABLES as PUBLISHED
+from bert_jax.studies.published import TABLES as PUBLISHED
+from bert_jax.studies.report import answers, build, families
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments"
 CELLS = {  # of each study, at cpu and at full scale
@@ -200,7 +200,7 @@ def test_split_labels_have_the_order_of_the_axis_title():
     cells = expand("corruption_split")
     labels = tuple(dict.fromkeys(cell.labels["masking.replace"] for cell in cells))
     assert labels == ("80/10/10", "100/0/0", "80/0/20", "80/20/0", "0/20/80", "0/0/100")
-    shown = collect.Axis("masking.replace", labels, labels).title
+    shown = families.Axis("masking.replace", labels, labels).title
     order = re.search(r"\((.*), %\)", shown)[1].split("/")
     for cell in cells:
         said = dict(zip(order, map(float, cell.labels["masking.replace"].split("/")), strict=True))

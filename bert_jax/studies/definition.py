@@ -24,7 +24,7 @@ from bert_jax.errors import ConfigError, need, suggest
 from bert_jax.interop.vocabulary import vocabulary_size
 from bert_jax.studies import measures, trunks
 from bert_jax.studies.identity import identity as identity
-from bert_jax.studies.report.published import CLAIMS, TABLES
+from bert_jax.studies.published import CLAIMS, TABLES
 from bert_jax.studies.spec import (
     BUDGET,
     Axis,

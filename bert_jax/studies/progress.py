@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import Result
 from bert_jax.studies.results import gather_cells
 from bert_jax.studies.spec import Cell
 from bert_jax.studies.trunks import count_flops

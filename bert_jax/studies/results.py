@@ -13,8 +13,8 @@ from bert_jax.errors import DataError
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import is_result
 from bert_jax.studies import files, tables
+from bert_jax.studies.cell_result import LEDGER, SPENT, History, Result, make_clock
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import LEDGER, SPENT, History, Result, make_clock
 from bert_jax.studies.spec import Cell
 
 LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of more than 131,072
@@ -28,7 +28,7 @@ def read_results(place: StudyFolder) -> list[Result]:
     cells = place.cells()
     if place.cells_folder.exists():
         _write_tables(place, cells)
-    known = tables.read_tables(place.workdir, cells, find_begin(place))
+    known = tables.read_tables(place.workdir, cells)
     return _add_missing(place, cells, known)
 
 
@@ -40,7 +40,7 @@ def gather_cells(place: StudyFolder) -> list[Result]:
     cells = place.cells()
     known = find_taken(place, cells)
     if not place.cells_folder.exists():
-        known |= tables.read_tables(place.workdir, cells, find_begin(place))
+        known |= tables.read_tables(place.workdir, cells)
     return _add_missing(place, cells, known)
 
 
@@ -48,11 +48,11 @@ def _add_missing(
     place: StudyFolder, cells: Iterable[Cell], known: Mapping[str, Result]
 ) -> list[Result]:
     """Return the result of each cell: a known result, else the result in the cell's folder."""
-    begun, sizes = find_begin(place), _count_together(place)
+    sizes = _count_together(place)
 
     def read_cell(cell: Cell) -> Result:
         row = _make_row(place, cell, sizes.get(cell.id, 1))
-        return tables.read_row(cell, row, History(), begun, taken=False)
+        return tables.read_row(cell, row, History(), taken=False)
 
     return [known.get(cell.id) or read_cell(cell) for cell in cells]
 
@@ -63,17 +63,12 @@ def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
     Training may have begun here. If an evaluation was edited since, the tables lack its result, and
     the cell must be made here.
     """
-    rows = tables.read_tables(place.taken, cells, find_begin(place))
+    rows = tables.read_tables(place.taken, cells)
     return {
         cell: result
         for cell, result in rows.items()
         if tables.is_finished(result) and not place.read_trained(cell)
     }
-
-
-def find_begin(place: StudyFolder) -> str:
-    """Return when a study was first launched, in ISO format."""
-    return str(place.read_study().get("begun", ""))
 
 
 # --- from the folders of cells --------------------------------------------------------------------

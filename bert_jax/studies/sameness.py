@@ -15,8 +15,8 @@ from bert_jax.config.knobs import Config
 from bert_jax.data import corpus as corpora
 from bert_jax.data import examples
 from bert_jax.errors import ConfigError, DataError
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import Result
 
 FINGERPRINT = 12  # characters of it that are shown
 

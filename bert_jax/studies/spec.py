@@ -87,7 +87,7 @@ class Claimed:
     verdict of each family (the points of all other axes) by the simultaneous interval of the study.
     """
 
-    claim: str  # a row of `report/published.toml`
+    claim: str  # a row of `published.toml`
     axis: str
     point: str  # claimed to be better by the metric than the baseline
     baseline: str
@@ -117,7 +117,7 @@ class Study:
     budget: Budget | None = None  # None: the steps of each config
     comparisons: tuple[Comparison, ...] = ()
     claims: tuple[Claimed, ...] = ()
-    published: tuple[str, ...] = ()  # tables of `report/published.toml`
+    published: tuple[str, ...] = ()  # tables of `published.toml`
     # Whether the order of the data follows the seed too; cells of different seeds then cannot train
     # together.
     pair_seeds: bool = False

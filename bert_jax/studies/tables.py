@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 
 from bert_jax.errors import DataError
+from bert_jax.studies.cell_result import SPENT, History, Result
 from bert_jax.studies.folder import DAMAGE, State, hash_evaluation
-from bert_jax.studies.report.collect import SPENT, History, Result
 from bert_jax.studies.spec import Cell
 from bert_jax.system import disk, jsons, opening
 
@@ -64,7 +64,7 @@ def save_tables(
         disk.write(folder / name, text.getvalue())
 
 
-def read_tables(folder: Path, cells: Iterable[Cell], begun: str = "") -> dict[str, Result]:
+def read_tables(folder: Path, cells: Iterable[Cell]) -> dict[str, Result]:
     """Read the results of the cells that the tables of a folder have; {} without tables."""
     rows = {row.get("cell", ""): row for row in read_csv(folder / ROWS)}
     histories = _read_histories(folder / CURVES) if rows else {}
@@ -73,11 +73,11 @@ def read_tables(folder: Path, cells: Iterable[Cell], begun: str = "") -> dict[st
         for cell in cells:
             if cell.id in rows:
                 history = histories.get(cell.id, History())
-                found[cell.id] = read_row(cell, rows[cell.id], history, begun, taken=True)
+                found[cell.id] = read_row(cell, rows[cell.id], history, taken=True)
     return found
 
 
-def read_row(cell: Cell, row: Row, history: History, begun: str, taken: bool) -> Result:
+def read_row(cell: Cell, row: Row, history: History, taken: bool) -> Result:
     """Make a result from the row of a cell; `taken` is whether a table had it."""
     metrics = {
         key: float(value)
@@ -96,7 +96,6 @@ def read_row(cell: Cell, row: Row, history: History, begun: str, taken: bool) ->
         evaluation_seconds=float(row["evaluation_seconds"]),
         parameters=int(row["parameters"] or 0) or None,
         hardware=row["hardware"],
-        begun=begun,
         ended=row["ended"],
         history=history,
         vocabulary=int(row["vocabulary"] or 0) or None,

@@ -22,9 +22,9 @@ from pathlib import Path
 from bert_jax import cli
 from bert_jax.config import load_file
 from bert_jax.reporting.metric_names import need_direction
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.definition import Study, Suite, axis
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report.collect import Result
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.results import gather_cells
 

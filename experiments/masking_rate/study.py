@@ -3,9 +3,9 @@
     bert-jax study run experiments/masking_rate --workdir=runs/masking_rate
     bert-jax study run experiments/masking_rate:full --workdir=runs/masking_rate_full
 
-`experiments/masking_rate:cpu,2 x 128` runs one size only. `experiments/masking_rate:timing` trains
-two of its rates for a quarter of the updates, to measure what training runs together saves: with
---fuse=never --jobs=1 they train one after another.
+--only="size=2 x 128" runs one size only. `experiments/masking_rate:timing` trains two of its rates
+for a quarter of the updates, to measure what training runs together saves: with --fuse=never
+--jobs=1 they train one after another.
 """
 
 import dataclasses
@@ -23,21 +23,17 @@ FINETUNED = ("pos", "mnli")  # at `cpu` and at `full` scale
 
 def get_study(scale="cpu"):
     if scale == "timing":
-        whole = get_study("cpu,2 x 128")
+        whole = get_study()
         budget = dataclasses.replace(whole.budget, amount=whole.budget.amount // 4)
         few = {"validation": whole.evaluations["validation"]}
         return dataclasses.replace(
             whole, axes=(_rates(TIMED),), budget=budget, evaluations=few, comparisons=(), claims=()
         )
-    name, _, size = scale.partition(",")
-    shared = get_scale(name, "wettig")
+    shared = get_scale(scale, "wettig")
     return shared.study(
         question="Which masking rate gives the best model for the tokens it reads, and does that "
         "depend on its size?",
-        axes=(
-            variants("size", {size: shared.sizes[size]} if size else shared.sizes),
-            _rates(RATES),
-        ),
+        axes=(variants("size", shared.sizes), _rates(RATES)),
         apart={"cross_rate": Suite("cross_rate")},
         baselines={"masking.rate": "15 %"},
         published=("wettig_rates",),

@@ -152,7 +152,7 @@ def test_ledger_names_schedules_and_views(tmp_path):
 
 
 def test_conditions_say_the_command_but_no_machine(view):
-    spec = "experiments/masking_rate:cpu,2 x 64"
+    spec = "experiments/corruption_split:cpu,0.15 0.4"
     typed = ["/home/me/.venv/bin/bert-jax", "study", "run", spec, "--jobs=2"]
     typed += ["--workdir", "/home/me/w", "--reuse=../pairs/"]
     changed = View(view.place, dict(view.study) | {"command": typed}, view.results)

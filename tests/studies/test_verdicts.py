@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bert_jax.studies.definition import Comparison
+from bert_jax.studies.published import CLAIMS
 from bert_jax.studies.report import answers, simultaneous, verdicts
 from bert_jax.studies.report.blocks import render_markdown
 from bert_jax.studies.report.compare import Difference
-from bert_jax.studies.report.published import CLAIMS
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
 from bert_jax.studies.report.view import View
 from tests import study_workdir

@@ -8,10 +8,10 @@ from typing import Any
 
 from bert_jax.config.knobs import Config
 from bert_jax.studies import results
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import State, StudyFolder
 from bert_jax.studies.report import answers, document
 from bert_jax.studies.report.blocks import Block
-from bert_jax.studies.report.collect import Result
 from bert_jax.studies.report.view import View
 from bert_jax.studies.spec import Cell
 from tests import study_workdir

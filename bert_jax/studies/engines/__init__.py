@@ -35,5 +35,4 @@ def make_engine(name: str, place: StudyFolder, jobs: int, options: Mapping[str, 
       jobs: groups to run at the same time; 0: as many as suit the engine.
       options: settings of the engine, from `--engine-option`.
     """
-    check_engine(name)
     return TABLE[name](place, jobs, options)

@@ -15,8 +15,8 @@ from bert_jax.studies.report import best_value, compare, figures, verdicts
 from bert_jax.studies.report.baselines import find_baseline, find_behind
 from bert_jax.studies.report.best_value import Best
 from bert_jax.studies.report.blocks import Code, Link
-from bert_jax.studies.report.collect import Family, name_place
 from bert_jax.studies.report.compare import Difference
+from bert_jax.studies.report.families import Family, name_place
 from bert_jax.studies.report.verdicts import Judged
 from bert_jax.studies.report.view import View, get_metric, summarize
 from bert_jax.studies.report.wording import (

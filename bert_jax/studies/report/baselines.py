@@ -8,7 +8,8 @@ from typing import Any
 
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import CHANCE, baselines, need_direction
-from bert_jax.studies.report.collect import Family, Result
+from bert_jax.studies.cell_result import Result
+from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View, find_values, get_metric
 from bert_jax.studies.report.wording import join_names, name_measure

@@ -16,7 +16,7 @@ from bert_jax.reporting.formats import HOLE, SPACE
 from bert_jax.reporting.metric_names import find_direction, pretty
 from bert_jax.studies import scaling
 from bert_jax.studies.report.blocks import Block, Bold, Figures, Paragraph, Section, Table, Text
-from bert_jax.studies.report.collect import Axis
+from bert_jax.studies.report.families import Axis
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large, name_file

@@ -18,9 +18,10 @@ import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.studies import tables
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import simultaneous
-from bert_jax.studies.report.collect import Family, Result
+from bert_jax.studies.report.families import Family
 from bert_jax.studies.spec import Claimed
 
 DRAWS = 5_000

@@ -12,6 +12,7 @@ from bert_jax.reporting.formats import HOLE
 from bert_jax.reporting.metric_names import pretty
 from bert_jax.reporting.page import config_box
 from bert_jax.studies import sameness, trunks
+from bert_jax.studies.published import TABLES
 from bert_jax.studies.report import answers, figures, verdicts
 from bert_jax.studies.report.answers import BRACKETS, Findings
 from bert_jax.studies.report.baselines import warn_of_behind
@@ -28,7 +29,6 @@ from bert_jax.studies.report.blocks import (
     Text,
     Title,
 )
-from bert_jax.studies.report.published import TABLES
 from bert_jax.studies.report.result_tables import (
     Comparison,
     tabulate_holes,
@@ -160,7 +160,7 @@ def _list_conditions(view: View) -> Bullets:
     study, results = view.study, view.results
     seeds = study.get("seeds", [])
     facts: list[Text] = []
-    if typed := write_command(study.get("command") or "", view.name):
+    if typed := write_command(study.get("command") or [], view.name):
         facts.append(Code(typed))
     if commits := study.get("commits") or list(filter(None, [study.get("git_commit")])):
         # A last + says: with uncommitted changes.
@@ -168,7 +168,7 @@ def _list_conditions(view: View) -> Bullets:
         facts.append(f"commit{'s' if len(short) > 1 else ''} {', '.join(short)}")
     facts += [("text: ", Code(text)) for text in sameness.list_texts(results)]
     hardware = dict.fromkeys(result.hardware for result in results if result.hardware)
-    begun = min((result.begun for result in results if result.begun), default="")
+    begun = str(study.get("begun", ""))
     ended = max((result.ended for result in results if result.ended), default="")
     days = dict.fromkeys(time[:10] for time in (begun, ended) if time)
     facts.append(", ".join(filter(None, ["; ".join(hardware), " to ".join(days)])))
@@ -197,10 +197,8 @@ def _list_notes(view: View) -> list[Block]:
     return list(notes)
 
 
-def write_command(recorded: Sequence[str] | str, name: str) -> str:
+def write_command(recorded: Sequence[str], name: str) -> str:
     """Write the command of a study, with folders under runs/ in place of its machine's folders."""
-    if isinstance(recorded, str):
-        return recorded
     kept: list[str] = []
     words = iter(recorded[1:])
     for word in words:

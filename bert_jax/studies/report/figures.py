@@ -13,8 +13,9 @@ from bert_jax.reporting.figures import Chart, Figure, Heat, Series
 from bert_jax.reporting.formats import SPACE
 from bert_jax.reporting.metric_names import axis_title, find_direction, pretty
 from bert_jax.studies import scaling
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.baselines import list_levels
-from bert_jax.studies.report.collect import Axis, Family, Result
+from bert_jax.studies.report.families import Axis, Family
 from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import COLOURS, Value, View, find_values, get_metric, summarize
 from bert_jax.studies.report.wording import join_names, name_file

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from bert_jax.masking import rates
 from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import is_result, is_share, pretty
+from bert_jax.studies.cell_result import LEDGER, Result
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
 from bert_jax.studies.report.blocks import (
@@ -21,8 +22,8 @@ from bert_jax.studies.report.blocks import (
     Table,
     Text,
 )
-from bert_jax.studies.report.collect import LEDGER, Family, Result
 from bert_jax.studies.report.compare import Difference
+from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.view import View, get_metric, summarize
 from bert_jax.studies.report.wording import (
     format_interval,

@@ -13,11 +13,11 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from bert_jax.reporting.metric_names import need_direction, pretty
+from bert_jax.studies.published import CLAIMS
 from bert_jax.studies.report import compare, simultaneous
 from bert_jax.studies.report.blocks import Block, Bullets, Paragraph, Section
-from bert_jax.studies.report.collect import name_place
 from bert_jax.studies.report.compare import Difference
-from bert_jax.studies.report.published import CLAIMS
+from bert_jax.studies.report.families import name_place
 from bert_jax.studies.report.view import View, find_point_labels
 from bert_jax.studies.report.wording import format_amount, format_interval, join_names
 from bert_jax.studies.spec import Claimed

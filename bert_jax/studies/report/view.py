@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from bert_jax.reporting.metric_names import is_share
+from bert_jax.studies.cell_result import Result
 from bert_jax.studies.folder import StudyFolder
-from bert_jax.studies.report import collect, compare
-from bert_jax.studies.report.collect import Axis, Family, Result
+from bert_jax.studies.report import compare
+from bert_jax.studies.report.families import Axis, Family, group_families, list_axes
 from bert_jax.studies.report.intervals import Summary, summarize_values
 from bert_jax.studies.spec import Claimed
 
@@ -37,7 +38,7 @@ class View:
     @functools.cached_property
     def axes(self) -> list[Axis]:
         """The axes of the study."""
-        return collect.list_axes(self.study)
+        return list_axes(self.study)
 
     def axis(self, name: str) -> Axis:
         """Find an axis by its name; a study without axes has one point."""
@@ -75,7 +76,7 @@ class View:
 
     def families(self, axis: str) -> list[Family]:
         """Group the results by all axes but one."""
-        return collect.group_families(self.axes, self.results, axis)
+        return group_families(self.axes, self.results, axis)
 
     def panels(self, axis: str) -> dict[str, list[Family]]:
         """Divide the families of an axis among figures that have a colour for each.

@@ -1,24 +1,14 @@
-"""Results of a study's cells, and the axes and families that they are compared in."""
+"""The axes of a study, and the families of results that are compared over an axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bert_jax.config import costs
-from bert_jax.config.knobs import Config
-from bert_jax.masking import rates
-from bert_jax.studies.folder import State
-from bert_jax.studies.spec import SPLIT, SPLIT_ORDER, Cell
+from bert_jax.studies.cell_result import Result
+from bert_jax.studies.spec import SPLIT, SPLIT_ORDER
 
-LEDGER = (
-    "masked_fraction",
-    "quota_fraction",
-    "mask_token_fraction",
-    "random_fraction",
-    "kept_fraction",
-)
 KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
     "masking.rate": ("masking rate", "share of tokens"),
     "masking.prediction_rate": ("prediction rate", "share of tokens"),
@@ -32,64 +22,6 @@ KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
     "sequence_length": ("length of rows", "tokens"),
     "tokenizer.vocab_size": ("vocabulary size", "tokens"),
 }
-SPENT = ("tokens", "predictions", "flops")
-
-
-@dataclass(frozen=True)
-class History:
-    """Metrics a cell wrote during training: evaluations by step, and the means of its ledger."""
-
-    evaluations: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
-    ledger: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Result:
-    """State, costs and metrics of one cell, which is one run and its evaluations."""
-
-    entry: Cell
-    state: State
-    metrics: Mapping[str, float]  # EVALUATION/METRIC, finite ones
-    errors: Mapping[str, str] = field(default_factory=dict)  # of evaluations that failed
-    seconds: float = 0.0  # the cell's share of the time its group trained
-    evaluation_seconds: float = 0.0
-    parameters: int | None = None
-    hardware: str = ""
-    begun: str = ""  # when the study was begun, in ISO format
-    ended: str = ""  # when the last result was written
-    history: History = History()
-    vocabulary: int | None = None  # its real size, once known
-    costs: Mapping[str, float] = field(default_factory=dict)  # of a row of results.csv
-    # Fingerprints of corpus and vocabulary: of the cell by "", of a fine-tuning by its name.
-    data: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    evaluated: Mapping[str, str] = field(default_factory=dict)  # evaluation -> hash of what it is
-    taken: bool = False  # from tables, of another workdir or machine
-
-    def spent(self, kind: str, step: int | None = None) -> float:
-        """Return the steps, tokens, predictions or FLOPs up to a step; default: the current one."""
-        if step is None and kind in self.costs:
-            return self.costs[kind]
-        return self.clock(kind)(self.state.step if step is None else step)
-
-    def clock(self, kind: str) -> Callable[[int], float]:
-        """Make the function from steps of this cell to the budget they spend."""
-        config = self.entry.config
-        return make_clock(kind, config, self.vocabulary or config.tokenizer.vocab_size)
-
-
-def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
-    """Make the function from a number of steps to the budget they spend.
-
-    If the masking rate has phases, early steps predict another number of tokens than late ones.
-    """
-    per_step = costs.per_step(kind, config, vocab_size)
-    masking = config.masking
-    fixed = not masking.phases or masking.prediction_rate is not None
-    if kind != "predictions" or fixed:
-        return lambda step: step * per_step
-    tokens = per_step / costs.predicted_share(config)
-    last = max(config.steps - 1, 1)
-    return lambda step: step * tokens * rates.mean_rate(masking, (step - 1) / last)
 
 
 @dataclass(frozen=True)
