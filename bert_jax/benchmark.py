@@ -74,10 +74,10 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
             state, metrics = program.update(state, batch, [inputs])
             jax.block_until_ready(metrics)
             seconds.append(time.perf_counter() - began)
-    tokens, flops = clock.work(config, vocab_size, batch)
+    tokens, flops = clock.count_work(config, vocab_size, batch)
     median = statistics.median(seconds[WARM:])
     kind = jax.devices()[0].device_kind
-    peak = clock.peak(kind)
+    peak = clock.find_peak_flops(kind)
     return {
         "device": kind,
         "devices": mesh.size,

@@ -126,7 +126,7 @@ def train(
 
     with contextlib.ExitStack() as resources:
         mesh = mesh_for(jobs[0][0], len(jobs))
-        resources.enter_context(stop.run_locks([workdir for _, workdir in jobs]))
+        resources.enter_context(stop.hold_run_locks([workdir for _, workdir in jobs]))
         stop_flag = resources.enter_context(stop.StopFlag())
         runs = Runs(jobs, mesh, slots, on_diverged, stop_flag, resources)
         config, data = runs.config, runs.data

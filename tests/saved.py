@@ -37,7 +37,7 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
     made.close()
     with contextlib.ExitStack() as resources:
         run = Run(given.config, given, workdir, resources)
-        run.describe_folder(state["params"], ["bert-jax", "train"])
+        run.write_description(state["params"], ["bert-jax", "train"])
     return workdir
 
 

@@ -197,7 +197,7 @@ def test_refusal_of_process_0_ends_both(base, reference):
     codes, errors = two(words(base, reference, masking__rate=0.5))
     assert codes == [2, 2], errors
     assert "masking.rate: 0.15 -> 0.5" in errors[0]
-    with stop.run_lock(reference):
+    with stop.hold_run_lock(reference):
         codes, errors = two(words(base, reference))
     assert codes == [2, 2], errors
     assert f"error: another run uses {reference}: host " in errors[0]

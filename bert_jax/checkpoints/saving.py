@@ -84,7 +84,7 @@ class Checkpoints:
             self._step = restored[2]
         return restored
 
-    def rank(self, step: int, metric: float) -> None:
+    def write_rank(self, step: int, metric: float) -> None:
         """Give a saved step the metric of an evaluation that came after the save."""
         self.wait()
         if jax.process_index() == 0:

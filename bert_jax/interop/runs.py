@@ -100,7 +100,7 @@ def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
     if "hybrid" not in config.objectives:
         return model
     from_left = dataclasses.replace(
-        model, config=hybrid.read_causally(config), params=hybrid.rename_head(params)
+        model, config=hybrid.make_causal_config(config), params=hybrid.rename_head(params)
     )
     return dataclasses.replace(model, from_left=from_left)
 

@@ -89,7 +89,7 @@ def draw_causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
     return (u >> 8).astype(jnp.float32) * 2.0**-24 < share
 
 
-def read_causally(config: knobs.Config) -> knobs.Config:
+def make_causal_config(config: knobs.Config) -> knobs.Config:
     """Return the config with which a hybrid model reads causal examples."""
     objective = knobs.Objective(weight=1.0, end=config.objectives["hybrid"].end)
     return dataclasses.replace(
@@ -101,5 +101,5 @@ def read_causally(config: knobs.Config) -> knobs.Config:
 
 
 def rename_head(params: Any) -> Any:
-    """Return the parameters of a hybrid model under the names of `read_causally`."""
+    """Return the parameters of a hybrid model under the names of `make_causal_config`."""
     return {"encoder": params["encoder"], "causal_lm": params["mlm"]}

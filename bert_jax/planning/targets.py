@@ -181,7 +181,7 @@ def _find_here(name: str) -> Target:
             "plan in a process of its own",
         )
     kind = present[0].device_kind
-    chip = Chip(kind, devices.find_kind(), memory.device_bytes(), clock.peak(kind))
+    chip = Chip(kind, devices.find_kind(), memory.device_bytes(), clock.find_peak_flops(kind))
     return Target(name, chip, present)
 
 

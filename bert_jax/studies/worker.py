@@ -73,7 +73,7 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
     with ExitStack() as locks:
         for cell in cells:
             try:
-                locks.enter_context(stop.run_lock(place.cell(cell.id), WORK))
+                locks.enter_context(stop.hold_run_lock(place.cell(cell.id), WORK))
             except ConfigError as error:  # held by a worker of an earlier launch: not a failure
                 hint = "the same command goes on when that process has ended"
                 raise HeldError(str(error), hint) from error

@@ -40,7 +40,7 @@ PEAKS = {
 }
 
 
-def peak(kind: str) -> float | None:
+def find_peak_flops(kind: str) -> float | None:
     """Return the nominal FLOP/s of a kind of device; None for one not in PEAKS, such as a CPU."""
     return next((rate for name, rate in PEAKS.items() if re.search(rf"\b{name}\b", kind)), None)
 
@@ -81,7 +81,7 @@ class Clock:
     def tick(self, batch: Batch) -> None:
         """Count an update that was dispatched."""
         self._count += 1
-        tokens, flops = work(self._config, self._vocab_size, batch)
+        tokens, flops = count_work(self._config, self._vocab_size, batch)
         self._tokens += jax.process_count() * tokens
         self._flops += jax.process_count() * flops
         if self._count == 1:  # the first call returns once the update is compiled
@@ -101,18 +101,18 @@ class Clock:
             out["tokens_per_second"] = self._tokens / wall
             out["data_wait"] = self._waited / wall
             out["model_flops_per_second"] = rate
-            if nominal := peak(jax.devices()[0].device_kind):
+            if nominal := find_peak_flops(jax.devices()[0].device_kind):
                 out["mfu"] = rate / (nominal * jax.device_count())
         return out | state["most"]
 
     def state(self) -> dict[str, Any]:
         """Return the record for a checkpoint: seconds by bucket and the most memory held."""
-        for name, size in memory().items():
+        for name, size in measure_memory().items():
             self._most[name] = max(size, self._most.get(name, 0.0))
         return {"seconds": dict(self._seconds), "most": dict(self._most)}
 
 
-def memory() -> dict[str, float]:
+def measure_memory() -> dict[str, float]:
     """Return the most bytes this process has held, and any of its devices that reports it."""
     unit = 1 if sys.platform == "darwin" else 1024
     held = {"host_memory_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
@@ -123,7 +123,7 @@ def memory() -> dict[str, float]:
     return {name: float(size) for name, size in held.items()}
 
 
-def work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:
+def count_work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:
     """Count the real tokens of a batch, and the FLOPs an update needs for them, without padding."""
     examples = np.arange(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(batch["segment_ids"] == n, axis=1) for n in examples])

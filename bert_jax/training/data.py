@@ -45,7 +45,9 @@ class Facts:
 class TrainingData:
     """The batches that runs train on, and the evaluators that go with them."""
 
-    config: knobs.Config  # after `finalize`: with the labels and steps that follow from the data
+    config: (
+        knobs.Config
+    )  # after `fill_in_facts`: with the labels and steps that follow from the data
     facts: Facts
     tokenizer: Tokenizer
     fingerprint: str  # of the corpus or the examples
@@ -75,7 +77,7 @@ def gather(config: knobs.Config) -> TrainingData:
     return _gather_task(config) if config.task.source else _gather_text(config)
 
 
-def finalize(config: knobs.Config, facts: Facts) -> knobs.Config:
+def fill_in_facts(config: knobs.Config, facts: Facts) -> knobs.Config:
     """Fill in what follows from the data: names of classes, steps in place of epochs and words."""
     if facts.labels is not None:
         ((kind, objective),) = config.objectives.items()
@@ -130,7 +132,7 @@ def _gather_text(config: knobs.Config) -> TrainingData:
         masked = corpus.Evaluator(config.as_read, prepared, settings, mesh)
         causal = sample = None
         if "hybrid" in config.objectives:
-            causal = corpus.Evaluator(hybrid.read_causally(config), prepared, settings, mesh)
+            causal = corpus.Evaluator(hybrid.make_causal_config(config), prepared, settings, mesh)
         if name == "validation":
             sample = samples.build_samples(config.as_read, prepared, mesh)
 
@@ -143,17 +145,12 @@ def _gather_text(config: knobs.Config) -> TrainingData:
 
         return evaluate
 
-    rows = None if config.epochs is None else source.rows_per_epoch * source.views
-    config = finalize(config, Facts(rows=rows))
-    facts = Facts(rows=rows, at=steps_of_words(config, prepared, source))
-    return TrainingData(
-        finalize(config, facts),
-        facts,
-        prepared.tokenizer,
-        prepared.fingerprint,
-        source,
-        evaluator,
-    )
+    facts = Facts(rows=None if config.epochs is None else source.rows_per_epoch * source.views)
+    at = steps_of_words(fill_in_facts(config, facts), prepared, source)
+    facts = dataclasses.replace(facts, at=at)
+    config = fill_in_facts(config, facts)
+    fingerprint = prepared.fingerprint
+    return TrainingData(config, facts, prepared.tokenizer, fingerprint, source, evaluator)
 
 
 def steps_of_words(
@@ -208,7 +205,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
     if encoded.cut:
         log.line(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
     facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
-    config = finalize(config, facts)
+    config = fill_in_facts(config, facts)
     source = task_stream.TaskStream(encoded, tokenizer.special, config)
 
     held = {name: held_out(config, settings.split) for name, settings in config.evals.items()}

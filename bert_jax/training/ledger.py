@@ -7,6 +7,7 @@ the sum that the config predicts, and against the largest difference that chance
 from __future__ import annotations
 
 import collections
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -28,46 +29,31 @@ class Check(NamedTuple):
     expected: float
     deviation: float = 0.0  # the standard deviation that chance gives the sum, at most
     slack: float = 0.0  # how far it may be off for certain, such as by rounding
-    shortfall: float = 0.0  # how far it may be below for certain
 
     @property
     def holds(self) -> bool:
         """Tell whether chance explains the difference; a sum that is NaN is a fault."""
-        allowed = LIMIT * self.deviation + self.slack
-        return -allowed - self.shortfall <= self.realised - self.expected <= allowed
+        return abs(self.realised - self.expected) <= LIMIT * self.deviation + self.slack
 
 
+@dataclasses.dataclass
 class Ledger:
     """The sums of all updates; it stops a run whose deviations sampling cannot explain."""
 
-    def __init__(
-        self,
-        settings: knobs.Masking,
-        distinct: float = math.inf,
-        totals: Mapping[str, float] | None = None,
-        length: int = 0,
-        share: float | None = None,
-    ):
-        """Begin with the totals of an earlier attempt, or with zeros.
-
-        Static masks repeat: `distinct` is the number of examples with different masks. Where
-        rates are drawn, examples have up to `length` tokens. A hybrid model reads a `share` of its
-        examples causally.
-        """
-        self.settings = settings
-        self.distinct = distinct
-        self.length = length
-        self.share = share
-        self.views = rates.count_views(settings)
-        self.totals = collections.Counter[str](totals or {})
+    settings: knobs.Masking
+    distinct: float = math.inf  # examples with masks of their own: static masks repeat
+    totals: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    length: int = 0  # tokens of an example at most, where rates are drawn
+    share: float | None = None  # of the examples, which a hybrid model reads causally
 
     def add(
         self, metrics: Mapping[str, tuple[float, float]], rate: float, examples: int, step: int
     ) -> None:
         """Add the counts of an update, and check the totals so far."""
-        if self.views > 1:  # the prediction rate is selected in all views together
+        views = rates.count_views(self.settings)
+        if views > 1:  # the prediction rate is selected in all views together
             assert self.settings.prediction_rate is not None
-            rate = self.settings.prediction_rate / self.views
+            rate = self.settings.prediction_rate / views
         row = {"eligible": metrics["masked_fraction"][1], "examples": examples}
         row["nominal"] = rate * metrics["asked_fraction"][1]
         if self.share is not None:
@@ -105,33 +91,31 @@ class Ledger:
             deviation = 0.5 * math.sqrt(examples * repeats)
             slack = ROUNDING * sums["expected"]
             yield Check("quotas", sums["asked"], sums["expected"], deviation, slack)
-        if self.views > 1:
+        if rates.count_views(settings) > 1:
             yield Check("tokens selected in all views", sums["distinct"], sums["masked"])
 
         # A unit across the edge of a quota is all in or all out, with mean error 0 and a deviation
         # of at most half its size. Skipping never exceeds a quota, and lacks less of it than the
-        # smallest unit left out: both are certain.
-        skips = settings.overflow == "skip"
+        # smallest unit left out: then the middle of these two bounds is expected.
         deviation = 0.5 * settings.max_unit * math.sqrt(examples * repeats)
-        if settings.unit == "token" or skips:
+        if settings.unit == "token" or settings.overflow == "skip":
             deviation = 0.0
         for what, name, prefix in (
             ("tokens selected", "masked", ""),
             ("tokens predicted", "predicted", "predict_"),
         ):
-            short = sums[f"{prefix}shortfall"] if skips else 0.0
-            yield Check(what, sums[name], sums[f"{prefix}quota"], deviation, 0.5, short)
+            half = 0.5 * sums[f"{prefix}shortfall"]  # 0 unless units are skipped
+            yield Check(what, sums[name], sums[f"{prefix}quota"] - half, deviation, half + 0.5)
 
-        selected = sums["masked"]
-        names = ("mask_token", "random", "kept")
-        for name, share in zip(names, settings.replace, strict=True):
-            deviation = math.sqrt(selected * repeats * share * (1 - share))
-            slack = ROUNDING * selected
-            yield Check(f"tokens '{name}'", sums[name], selected * share, deviation, slack)
+        shares = [
+            (f"tokens '{name}'", sums[name], sums["masked"], share)
+            for name, share in zip(("mask_token", "random", "kept"), settings.replace, strict=True)
+        ]
         if self.share is not None:
-            read = sums["read"]
-            deviation = math.sqrt(read * repeats * self.share * (1 - self.share))
-            yield Check("causal examples", sums["causal"], read * self.share, deviation, 1e-3)
+            shares.append(("causal examples", sums["causal"], sums["read"], self.share))
+        for what, count, whole, share in shares:
+            deviation = math.sqrt(whole * repeats * share * (1 - share))
+            yield Check(what, count, whole * share, deviation, ROUNDING * whole)
 
     def _check_draws(self, repeats: float) -> Iterator[Check]:
         """Yield the sum of quotas of each tenth of the draws of a law."""

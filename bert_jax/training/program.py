@@ -86,7 +86,7 @@ class Program:
             compiler_options=devices.list_options(),
         )
 
-    def like(self) -> Any:
+    def describe_state(self) -> Any:
         """Return shapes, types and shardings of the state of one run, for a checkpoint to fill."""
         return jax.tree.map(
             lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),

@@ -1,11 +1,8 @@
-"""One run while it trains: how it resumes, its step inputs, and the record of what it learned.
-
-Runs that differ only in step inputs train together, in one program and on one batch (`runs.py`).
-Each run keeps a folder, the same folder that it would have made without the others.
-"""
+"""One run while it trains: how it resumes, its step inputs, and the record of what it learned."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import logging
 import math
@@ -26,7 +23,7 @@ from bert_jax.evaluation.metrics import Totals, as_lower
 from bert_jax.interop import initial
 from bert_jax.masking import rates
 from bert_jax.system import jsons, machine, trees
-from bert_jax.training import branch, program, resume
+from bert_jax.training import branch, optim, program, resume
 from bert_jax.training.data import TrainingData
 from bert_jax.training.ledger import Ledger
 from bert_jax.training.step import State, compute_inputs
@@ -38,9 +35,11 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """One run while it trains.
+    """One run while it trains, and all that belongs to its workdir.
 
-    `failed` holds the error of a run that diverged: it is frozen, and other runs go on undisturbed.
+    These are its config, checkpoints, ledger and metrics. It knows of no other run, and so keeps
+    the folder that it would have made alone; what runs share is in `runs.Runs`. `failed` holds the
+    error of a run that diverged: it is frozen, and other runs go on undisturbed.
     """
 
     def __init__(
@@ -96,7 +95,7 @@ class Run:
         Step None is the last sound checkpoint. Step 0, or no checkpoint, is a new state, or the
         fork of a branch.
         """
-        restored = None if step == 0 else self.checkpoints.restore(compiled.like(), step)
+        restored = None if step == 0 else self.checkpoints.restore(compiled.describe_state(), step)
         if restored is not None:
             state, meta, restored_step = restored
             if restored_step != self.saved.get("step"):
@@ -105,7 +104,7 @@ class Run:
         if self.fork:
             trunk = Path(self.trunk)
             state, self.saved = branch.start_branch(
-                self.config, self._fingerprints, trunk, compiled.like()
+                self.config, self._fingerprints, trunk, compiled.describe_state()
             )
             return state, self.fork
         state = compiled.init(self.config.seed)
@@ -113,7 +112,7 @@ class Run:
             state["params"] = initial.start_from(self.config, state["params"], self._data.tokenizer)
         return state, 0
 
-    def describe_folder(self, params: Any, command: Sequence[str]) -> None:
+    def write_description(self, params: Any, command: Sequence[str]) -> None:
         """Write config.json, environment.json and tokenizer/, which make the folder complete."""
         host = machine.host()
         devices = jax.devices()
@@ -147,7 +146,7 @@ class Run:
         self.ledger = Ledger(
             self.config.masking,
             self._data.distinct(),
-            saved.get("ledger"),
+            collections.Counter(saved.get("ledger")),
             self.config.sequence_length,
             hybrid.share if hybrid else None,
         )
@@ -206,8 +205,8 @@ class Run:
         """Write the sums and means of the updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
-        inputs = compute_inputs(self.config, find_index(step))
-        values["train/learning_rate"] = float(inputs.learning_rate)
+        rate = optim.make_schedule(self.config.optim, self.config.steps)(find_index(step))
+        values["train/learning_rate"] = float(np.float32(rate))
         self.writer.write(step, values)
         self.window.sums.clear()
 

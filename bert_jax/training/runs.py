@@ -33,7 +33,12 @@ OnDiverged = Callable[[Path, DivergedError], None]
 
 
 class Runs:
-    """The runs that one program trains, on the same batches."""
+    """The runs that one program trains on the same batches, one run or several.
+
+    It holds what exists once however many runs there are: the program with the state of all, data,
+    evaluators, clock and stop signal, and the metrics that are still on the device. What there is
+    of each run is in `run.Run`; one class would need a list for each of its attributes.
+    """
 
     def __init__(
         self,
@@ -54,7 +59,7 @@ class Runs:
             )
         self.data = training_data.gather(jobs[0][0])
         self._runs = [
-            Run(training_data.finalize(config, self.data.facts), self.data, workdir, resources)
+            Run(training_data.fill_in_facts(config, self.data.facts), self.data, workdir, resources)
             for config, workdir in jobs
         ]
         self._on_diverged = on_diverged
@@ -102,7 +107,7 @@ class Runs:
         for run in self._runs:
             state, start = run.restore_or_init(self.program, restored_step)
             if jax.process_index() == 0:
-                run.describe_folder(state["params"], command)
+                run.write_description(state["params"], command)
             # Of several runs, the devices hold no state until all of them are there.
             states.append(jax.device_get(state) if several else state)
         subject = f"{len(self._runs)} runs" if several else self._runs[0].workdir
@@ -126,7 +131,7 @@ class Runs:
             self.raise_stopped(step)
         for _, run in self.list_active():
             if owed and run.rank and run.rank[0] == step:
-                run.checkpoints.rank(*run.rank)
+                run.checkpoints.write_rank(*run.rank)
 
     # --- one update after the other ---------------------------------------------------------------
 
@@ -148,11 +153,11 @@ class Runs:
 
         While the host takes in the metrics of one update, the device computes the next.
         """
-        self.settle_metrics()
+        self.record_pending_metrics()
         self._pending = (step, metrics, batch["example_ids"])
         self.clock.tick(batch)
 
-    def settle_metrics(self) -> None:
+    def record_pending_metrics(self) -> None:
         """Take in the metrics that are still on the device, if there are any."""
         if self._pending is None:
             return
@@ -177,7 +182,7 @@ class Runs:
     def run_evaluations(self, names: list[str], state: State, step: int) -> list[str]:
         """Evaluate each run that has not diverged; return what a stop signal left out."""
         if names:
-            self.settle_metrics()
+            self.record_pending_metrics()
         for position, name in enumerate(names):
             results = []
             try:
@@ -208,7 +213,7 @@ class Runs:
     def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
         """Begin to save each run that has not diverged, and which evaluations it owes."""
         with self.clock.on("saving"):
-            self.settle_metrics()
+            self.record_pending_metrics()
             for index, run in self.list_active():
                 with self._freeze_if_diverged(run):
                     own = self.program.pick(state, index, self.program.layout)

@@ -19,7 +19,7 @@ from bert_jax.system import folder_locks, signals
 
 
 @contextlib.contextmanager
-def run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None]:
+def hold_run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None]:
     """Hold the workdir for process 0 of this run; the system frees it however the run ends."""
     with contextlib.ExitStack() as locks:
         refused: ConfigError | None = None
@@ -39,13 +39,13 @@ def run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
+def hold_run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
     """Hold the workdirs of runs that train together, once each is known to be writable."""
     for workdir in workdirs:
         folder_locks.check_writable(workdir)
     with contextlib.ExitStack() as locks:
         for workdir in workdirs:
-            locks.enter_context(run_lock(workdir))
+            locks.enter_context(hold_run_lock(workdir))
         yield
 
 

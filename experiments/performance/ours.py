@@ -30,7 +30,7 @@ from bert_jax.masking import corrupt, quotas
 from bert_jax.models.encoder import Encoder
 from bert_jax.objectives import network
 from bert_jax.planning.batches import make_random_text
-from bert_jax.training.clock import work
+from bert_jax.training.clock import count_work
 from bert_jax.training.program import Program, mesh_for
 from bert_jax.training.step import compute_inputs
 
@@ -105,7 +105,7 @@ def train_step(
             trainer.begin(batch)
             trainer.wait()
 
-    tokens, flops = work(resolved, resolved.tokenizer.vocab_size, batch)
+    tokens, flops = count_work(resolved, resolved.tokenizer.vocab_size, batch)
     about = {
         "flops": runs * repeats * flops,
         "parameters": trainer.parameters,

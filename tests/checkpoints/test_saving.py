@@ -140,7 +140,7 @@ def test_rank_after_the_save_decides_what_is_kept(tmp_path):
     save_steps(folder, 1)
     made = open_folder(folder, keep=1, keep_best=True)
     made.restore(make_state())
-    made.rank(1, 2.0)
+    made.write_rank(1, 2.0)
     for step, metric in ((2, 3.0), (3, 2.5)):
         made.save(step, make_state(step), {}, metric)
     made.close()

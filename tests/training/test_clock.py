@@ -51,11 +51,11 @@ def test_clock_tells_time_apart(runs, now, monkeypatch):
     spent = {"compile": 52.0, "data": clock.WARM + 5.0, "evaluation": 7.0, "saving": 4.0}
     assert pick_seconds(found) == spent
     assert (found["step_seconds"], found["data_wait"]) == (4.0, 0.25)
-    tokens, flops = clock.work(CONFIG, toy.VOCAB, BATCH)
+    tokens, flops = clock.count_work(CONFIG, toy.VOCAB, BATCH)
     assert found["tokens_per_second"] == pytest.approx(tokens / 4)
     assert found["model_flops_per_second"] == pytest.approx(runs * flops / 4)
     assert "mfu" not in found
-    monkeypatch.setattr(clock, "peak", lambda kind: 1e9)
+    monkeypatch.setattr(clock, "find_peak_flops", lambda kind: 1e9)
     share = found["model_flops_per_second"] / (1e9 * jax.device_count())
     assert one.values()["mfu"] == pytest.approx(share)
 
@@ -66,12 +66,12 @@ def test_clock_goes_on_where_the_checkpoint_has_it(now, monkeypatch):
     pass_updates(first, now, 3)
     with first.on("saving"):
         now[0] += 2
-    monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 7.0})
+    monkeypatch.setattr(clock, "measure_memory", lambda: {"host_memory_bytes": 7.0})
     saved = json.loads(json.dumps(first.state()))
     pass_updates(first, now, 5)
     second = Clock(CONFIG, toy.VOCAB, saved=saved)
     pass_updates(second, now, 2)
-    monkeypatch.setattr(clock, "memory", lambda: {"host_memory_bytes": 5.0})
+    monkeypatch.setattr(clock, "measure_memory", lambda: {"host_memory_bytes": 5.0})
     found = second.values()
     spent = {"data": 5.0, "saving": 2.0, "evaluation": 0.0}
     assert {name: found[f"{name}_seconds"] for name in spent} == spent
@@ -92,7 +92,7 @@ def test_work_counts_real_tokens_by_hand(examples):
             layer = n * (4 * width * width + 2 * width * mlp) + 2 * n * n * width
             products += config.model.layers * layer
             products += config.masking.rate * n * head + width * width
-    tokens, flops = clock.work(config, toy.VOCAB, batch)
+    tokens, flops = clock.count_work(config, toy.VOCAB, batch)
     assert tokens == np.count_nonzero(batch["segment_ids"])
     # A product is two operations, and twice as much goes backwards.
     assert flops == pytest.approx(6 * products)
@@ -111,4 +111,4 @@ def test_work_counts_real_tokens_by_hand(examples):
     ],
 )
 def test_peak_tells_kinds_apart(kind, rate):
-    assert clock.peak(kind) == rate
+    assert clock.find_peak_flops(kind) == rate
