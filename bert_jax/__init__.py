@@ -1,7 +1,7 @@
 """bert_jax: pre-training science on BERT, in JAX."""
 
 import importlib as _importlib
-from typing import Any as _Any
+import typing as _typing
 
 from bert_jax.system import log as _log
 
@@ -11,11 +11,15 @@ __all__ = ["Model", "Page", "Run", "default_config", "load", "run", "score", "sh
 _log.install_log()
 
 
-def __getattr__(name: str) -> _Any:
-    """Load the Python API when it is asked for: the data side runs without jax."""
-    if name in __all__:
-        return getattr(_importlib.import_module("bert_jax.api"), name)
-    raise AttributeError(f"module 'bert_jax' has no attribute {name!r}")
+if _typing.TYPE_CHECKING:
+    from bert_jax.api import Model, Page, Run, default_config, load, run, score, show
+else:
+
+    def __getattr__(name: str) -> _typing.Any:
+        """Load the Python API when it is asked for: the data side runs without jax."""
+        if name in __all__:
+            return getattr(_importlib.import_module("bert_jax.api"), name)
+        raise AttributeError(f"module 'bert_jax' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
