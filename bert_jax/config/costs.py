@@ -110,7 +110,8 @@ def _sum_flops(
         of_layer = tokens * count_layer_matrices(model) + 2 * pairs * read
         of_layer += 2 * count_distances(model) * read * (read + tokens)
         products += layers * of_layer
-        products += tokens * _count_projection(model)
+        if model.table_width != read:
+            products += tokens * model.table_width * read
     if config.pairs != "none":
         products += examples * width**2
     if "replaced" in config.objectives:
@@ -185,12 +186,6 @@ def _list_encoders(config: knobs.Config) -> list[knobs.Model]:
     """Return the model, and the generator where there is one."""
     generator = config.generator
     return [config.model] if generator is None else [config.model, generator]
-
-
-def _count_projection(model: knobs.Model) -> int:
-    """Return the weights of the projection of the embeddings to the width of the layers."""
-    table, width = model.table_width, model.shape[1]
-    return table * width if table != width else 0
 
 
 def _count_word_weights(config: knobs.Config, vocab_size: int) -> int:

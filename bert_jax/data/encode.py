@@ -10,7 +10,6 @@ from __future__ import annotations
 import collections
 import functools
 import hashlib
-import io
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -120,16 +119,10 @@ def _write_part(
         record["sentences"] = len(sentences)
         record["characters"] = characters
         record["starts"] = text.starts
-    disk.write(folder / f"{name}.npy", _dump(np.save, records))
+    with disk.replacing(folder / f"{name}.npy") as file:
+        np.save(file, records)
     content = "\n".join([*written, ""]).encode()
     disk.write(folder / f"{name}.zst", zstandard.compress(content, level=1))
-
-
-def _dump(save: Any, *arrays: np.ndarray, **named: np.ndarray) -> bytes:
-    """Return the bytes of the file in which numpy saves arrays."""
-    buffer = io.BytesIO()
-    save(buffer, *arrays, **named)
-    return buffer.getvalue()
 
 
 # --- sentences to ids -----------------------------------------------------------------------------
@@ -160,7 +153,7 @@ def encode_part(
     sentences = list(itertools.compress(read_sentences(folder, name), kept))
     ids, sizes = load_words(vocabulary).encode(sentences, begins[kept])
     empty = np.zeros(2, np.int64)  # documents and sentences without tokens
-    arrays = {"empty": empty}
+    arrays: dict[str, Any] = {"empty": empty}
     for number, split in enumerate(SPLITS):
         own = side[kept] == number
         own_sizes = sizes[own]
@@ -174,7 +167,8 @@ def encode_part(
         arrays[f"{split}_repeated"] = np.array(audit.count_repeated(tokens, own_sizes[filled]))
         arrays[f"{split}_documents"] = documents[documents > 0]
         empty += (documents == 0).sum(), (~filled).sum()
-    disk.write(out, _dump(np.savez, **arrays))
+    with disk.replacing(out) as file:
+        np.savez(file, **arrays)
 
 
 @functools.lru_cache(maxsize=1)

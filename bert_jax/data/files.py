@@ -16,7 +16,7 @@ import itertools
 import json
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
@@ -123,13 +123,18 @@ def read_file(path: str, field: str) -> Iterator[Text]:
     """Yield the documents of a file; in rows, `field` holds the text."""
     kind = _kind_of(Path(path))
     if kind == "parquet":
-        yield from _read_parquet(path, field)
+        for number, row in enumerate(read_parquet(path, field), 1):
+            where = f"{path}, row {number}"
+            yield Text(convert_text(row[field], field, where), where)
         return
     with open_packed(path) as file:
         lines = io.TextIOWrapper(file, "utf-8-sig", errors="replace", newline="\n")
-        yield from (
-            _read_paragraphs(lines, path) if kind == "txt" else _read_json(lines, path, field)
-        )
+        if kind == "txt":
+            yield from _read_paragraphs(lines, path)
+            return
+        for where, row in parse_rows(enumerate(lines, 1), path):
+            names = f" (fields: {', '.join(list(row)[:8])})"
+            yield Text(convert_text(row.get(field), field, where, names), where)
 
 
 @contextlib.contextmanager
@@ -152,6 +157,37 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
         if getattr(error, "errno", None) is not None:
             raise  # the system's; gzip and Arrow raise an OSError without a number
         raise DataError(f"{path} is damaged: {error}", DAMAGED) from error
+
+
+def parse_rows(
+    lines: Iterable[tuple[int, str]], path: Path | str
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield FILE:LINE and the JSON object of each numbered line that is not blank."""
+    for number, line in lines:
+        if not line.strip(BLANK):
+            continue
+        where = f"{path}:{number}"
+        try:
+            row = jsons.parse(line, dict)
+        except jsons.Malformed as error:
+            raise DataError(f"{where}: {error}", "repair or remove the row") from error
+        yield where, row
+
+
+def read_parquet(path: str, column: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file, with all columns or with one that it must have."""
+    import pyarrow.parquet  # 200 MB of address space, which other files do not need
+
+    try:
+        with open_packed(path) as stream, pyarrow.parquet.ParquetFile(stream) as file:
+            names = file.schema_arrow.names
+            if column and column not in names:
+                hint = f"set config.corpus.text_field; columns: {', '.join(names)}"
+                raise DataError(f"{path} has no column {column!r}", hint)
+            for batch in file.iter_batches(ROWS, columns=[column] if column else None):
+                yield from batch.to_pylist()
+    except pyarrow.ArrowException as error:
+        raise DataError(f"{path} is a damaged parquet file: {error}", DAMAGED) from error
 
 
 def convert_text(value: Any, field: str, where: str, names: str = "") -> str:
@@ -186,39 +222,3 @@ def _read_paragraphs(lines: TextIO, path: str) -> Iterator[Text]:
             size = 0
             starts = False
         starts |= blank
-
-
-def _read_json(lines: TextIO, path: str, field: str) -> Iterator[Text]:
-    """Yield the text of each row."""
-    for number, line in enumerate(lines, 1):
-        if not line.strip(BLANK):
-            continue
-        where = f"{path}:{number}"
-        try:
-            row = jsons.parse(line, dict)
-        except jsons.Malformed as error:
-            raise DataError(f"{where}: {error}", "repair or remove the row") from error
-        names = f" (fields: {', '.join(list(row)[:8])})"
-        yield Text(convert_text(row.get(field), field, where, names), where)
-
-
-def _read_parquet(path: str, field: str) -> Iterator[Text]:
-    """Yield the text of each row."""
-    import pyarrow.parquet  # 200 MB of address space, which other files do not need
-
-    opening.check_file(path, DataError)
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names = file.schema_arrow.names
-            if field not in names:
-                hint = f"set config.corpus.text_field; columns: {', '.join(names)}"
-                raise DataError(f"{path} has no column {field!r}", hint)
-            batches = file.iter_batches(ROWS, columns=[field])
-            values = itertools.chain.from_iterable(batch.column(0) for batch in batches)
-            for row, value in enumerate(values, 1):
-                where = f"{path}, row {row}"
-                yield Text(convert_text(value.as_py(), field, where), where)
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            raise  # the system's; for a damaged page Arrow raises an OSError without a number
-        raise DataError(f"{path} is a damaged parquet file: {error}", DAMAGED) from error

@@ -235,7 +235,7 @@ class Source:
         ids = examples.astype(np.int32)[:, None]  # [B, 1]
         copies = np.full_like(ids, copy)
         unit_of = (self._continuation, self._masking, ids, copies, self._seed, self._collocations)
-        unit_ids = units.mark_units(units.Rows(tokens, text, *unit_of))
+        unit_ids = units.MARKERS[self._masking.unit](units.Rows(tokens, text, *unit_of))
         batch["tokens"][rows] = tokens
         batch["type_ids"][rows] = type_ids
         batch["positions"][rows] = np.where(real, columns, 0)

@@ -16,7 +16,6 @@ training text and the settings, and is kept beside its arrays.
 from __future__ import annotations
 
 import contextlib
-import io
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -213,10 +212,9 @@ def collocations(
         log(f"looking for collocations in {prepared.folder}")
         hashes = Search(prepared, settings).run()
         log(f"{len(hashes.sorted):,} collocations of up to {settings.pmi_words} words")
-        packed = io.BytesIO()
-        np.savez(packed, hashes=hashes.sorted)
         try:
-            disk.write(file, packed.getvalue())
+            with disk.replacing(file) as packed:
+                np.savez(packed, hashes=hashes.sorted)
         except (OSError, disk.DiskFull) as error:
             log(f"warning: the list is not kept, and will be made again: {error}")
     return hashes

@@ -24,12 +24,11 @@ from typing import Any
 
 from bert_jax.config.knobs import LINE, Task
 from bert_jax.data import tfds
-from bert_jax.data.files import open_packed
+from bert_jax.data.files import PACKED, open_packed, parse_rows, read_parquet
 from bert_jax.errors import DataError, MissingError, suggest_path
 from bert_jax.system import jsons
 
 ALSO = {"validation": ("dev", "valid", "val")}  # further names of a split in file names
-PACKED = ("", ".gz", ".zst")
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 
 
@@ -112,7 +111,7 @@ def _find_file(task: Task, split: str) -> Path:
         endings = [end for end, kind in SUFFIXES.items() if task.format in ("auto", kind)]
         paths = [f"{place}/{form}" for file in listed for form in (file, Path(file).name)]
         paths += [f"{place}/{name}{end}" for name in names for end in (*endings, ".txt")]
-    for path, packed in itertools.product(paths, PACKED):
+    for path, packed in itertools.product(paths, ("", *PACKED)):
         if os.path.lexists(path + packed):
             return Path(path + packed)
     message = f"{task.source} has no split {split!r}"
@@ -270,13 +269,8 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _read_lines_of_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read one object a line."""
-    for number, line in read_lines(path):
-        where = f"{path}:{number}"
-        try:
-            if line.strip():
-                yield TableRow(where, jsons.parse(line, dict))
-        except jsons.Malformed as error:
-            raise BadRow(where, error) from error
+    for where, fields in parse_rows(read_lines(path), path):
+        yield TableRow(where, fields)
 
 
 def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
@@ -356,15 +350,8 @@ def _name_columns(columns: list[list[str]], kind: str) -> dict[str, Any]:
 
 
 def _read_parquet(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    import pyarrow.parquet  # 200 MB of address space, which other files do not need
-
-    try:
-        with open_packed(str(path)) as stream:
-            batches = pyarrow.parquet.ParquetFile(stream).iter_batches()
-            rows = itertools.chain.from_iterable(batch.to_pylist() for batch in batches)
-            yield from (TableRow(f"{path}: row {n}", fields) for n, fields in enumerate(rows))
-    except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path} cannot be read: {error}", "it may be cut short") from error
+    for number, fields in enumerate(read_parquet(str(path))):
+        yield TableRow(f"{path}: row {number}", fields)
 
 
 READERS: dict[str, Callable[[Path, Task, str], Iterator[TableRow]]] = {

@@ -98,11 +98,6 @@ MARKERS: dict[str, Callable[[Rows], np.ndarray]] = {  # the values of masking.un
 }
 
 
-def mark_units(rows: Rows) -> np.ndarray:
-    """Return the unit ids of rows, int32 [B, L], for the unit of the settings."""
-    return MARKERS[rows.settings.unit](rows)
-
-
 def frequency_weights(counts: np.ndarray, power: float) -> np.ndarray:
     """Return the weight of each token [V]: its share of the training text to a power.
 

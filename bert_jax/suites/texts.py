@@ -23,6 +23,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import hashing
+from bert_jax.data.files import parse_rows
 from bert_jax.data.rows import read_lines
 from bert_jax.data.sentences import split_sentences
 from bert_jax.data.tokenizer import replace_surrogates
@@ -31,7 +32,6 @@ from bert_jax.evaluation.metrics import digest
 from bert_jax.interop import runs
 from bert_jax.masking import quotas
 from bert_jax.suites.options import PassageOptions
-from bert_jax.system import jsons
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +101,7 @@ def _has_objects(path: Path) -> bool:
 
 def read_objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield FILE:LINE and the JSON object of each line, in which the needed fields are texts."""
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            row = jsons.parse(line)
-        except jsons.Malformed as error:
-            raise DataError(f"{where}: {error}", "one object a line") from error
+    for where, row in parse_rows(read_lines(path), path):
         yield where, check_fields(where, row, needed)
 
 

@@ -140,7 +140,7 @@ REFUSED = [  # name, content, place and message
     ("a.json", '{"data": ', ":1: not JSON"),
     ("a.conllu", "1\ta\tb\n", ":1: 3 columns, not 10"),
     ("a.tsv", b"text\n\xff\n", ":2: invalid UTF-8 at byte 0"),
-    ("a.parquet", b"PAR1", " cannot be read: Parquet file size is 4 bytes"),
+    ("a.parquet", b"PAR1", " is a damaged parquet file: Parquet file size is 4 bytes"),
 ]
 
 

@@ -33,7 +33,7 @@ def mark(unit, tokens, eligible, seed=0, ids=None, copies=None, **settings) -> n
     copies = np.zeros_like(ids) if copies is None else copies
     masking = knobs.Masking(unit=unit, **settings)
     rows = units.Rows(tokens, eligible, CONTINUATION, masking, ids, copies, seed)
-    found = units.mark_units(rows)
+    found = units.MARKERS[unit](rows)
     assert found.dtype == np.int32
     return found
 

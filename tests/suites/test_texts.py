@@ -53,7 +53,7 @@ def test_read_texts_knows_lines_and_objects(tmp_path):
 @pytest.mark.fault(12)
 @pytest.mark.parametrize(
     ("line", "said"),
-    [(b'{"text": 3}', "no text 'text'"), (b"[1]", "no text"), (b"{", "not JSON"), (b"\xff", "UTF")],
+    [(b'{"text": 3}', "no text"), (b"[1]", "got `array`"), (b"{", "not JSON"), (b"\xff", "UTF")],
 )
 def test_read_texts_names_file_and_line(tmp_path, line, said):
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n' + line + b"\n")
