@@ -171,7 +171,7 @@ def predictions_of(
     `no answer` scores.
     """
     if recipe.kind == "classify":
-        return [int(output.argmax()) for output in outputs]
+        return [int(np.argmax(output)) for output in outputs]
     if recipe.kind == "regress":
         return [float(output[0]) for output in outputs]
     if recipe.kind == "tag":

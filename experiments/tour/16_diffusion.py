@@ -68,7 +68,8 @@ def main(folder: Path = walk.HERE) -> dict:
     print(f"  trained at 15 %, {ROUNDS[-1]} rounds: {other}")
 
     figure, (left, panel) = walk.plt.subplots(1, 2, figsize=(10, 3), width_ratios=(5, 2))
-    order, starts = np.full((4, max(LINES)), np.nan), np.cumsum((0, *LINES))
+    order = np.full((4, max(LINES)), np.nan)
+    starts = itertools.accumulate((0, *LINES))
     for line, (start, end) in enumerate(itertools.pairwise(starts)):
         order[line, : end - start] = chosen[start:end]
         for i, word in enumerate(answer["tokens"][start:end]):
