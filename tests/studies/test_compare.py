@@ -52,8 +52,9 @@ def test_resamples_are_alike_for_all_cells():
 def compared(
     place: StudyFolder, metric: str = LOSS, baseline: str = "15 %"
 ) -> dict[tuple[str, str], compare.Difference]:
-    families = read_view(place).families("masking.rate")
-    listed = compare.compare_families(place, families, baseline, metric)
+    view = read_view(place)
+    families = view.families("masking.rate")
+    listed = compare.compare_families(view.examples, families, baseline, metric)
     return {(one.family, one.point): one for one in listed}
 
 

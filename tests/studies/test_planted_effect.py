@@ -44,10 +44,11 @@ def test_useless_rate_is_found_significantly_worse(sweep):
     good, useless = read_losses(workdir).values()
     gap = statistics.mean(useless) - statistics.mean(good)
     assert gap > 0.5
-    assert "which is significant" in answer
-    low, high = map(float, re.findall(r"\((\d\.\d+) to (\d\.\d+)\)", answer)[0])
-    assert 0 < low < gap < high
-    assert f"behind by {gap:.3f} nats" in answer
+    assert "validation MLM loss: 0 significant gains, 1 significant loss." in answer
+    with (workdir / "differences.csv").open(newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert float(row["mean"]) == pytest.approx(gap, rel=1e-5)
+    assert 0 < float(row["low"]) < gap < float(row["high"])
 
 
 def test_page_and_summary_say_what_the_tables_hold(sweep):

@@ -49,7 +49,7 @@ def compute_findings(view: View) -> Findings:
         gaps.append([])
         for metric in comparison["metrics"]:
             gaps[-1] += compare.compare_families(
-                view.place, families, base, metric, view.family_count
+                view.examples, families, base, metric, view.family_count
             )
     best = [best_value.fit_best_values(view, comparison) for comparison in view.comparisons]
     return Findings(gaps, best, verdicts.judge_claims(view))

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bert_jax.evaluation.metrics import EXAMPLES
-from bert_jax.studies import tables
 from bert_jax.studies.cell_result import Result
-from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.families import Family
 from bert_jax.studies.spec import Claimed
+from bert_jax.studies.tables import Examples
 
 DRAWS = 5_000
 POOLED = 10_000  # more examples than these are resampled in groups of neighbours
@@ -68,18 +67,18 @@ class Difference:
 
 
 def compare_families(
-    place: StudyFolder, families: Sequence[Family], baseline: str, metric: str, count: int = 1
+    examples: Examples, families: Sequence[Family], baseline: str, metric: str, count: int = 1
 ) -> list[Difference]:
     """Compare every point of every family that has the baseline with it.
 
     Args:
-      place: the folder of the study.
+      examples: of all cells.
       families: of runs.
       baseline: label of the point that the others are compared with.
       metric: to compare by.
       count: families of the study, among which the level is divided.
     """
-    resampled = _resample_cells(place, families, metric)
+    resampled = _resample_cells(examples, families, metric)
     listed: list[Difference] = []
     for family in families:
         if baseline in family.runs:
@@ -89,7 +88,7 @@ def compare_families(
 
 
 def compare_gains(
-    place: StudyFolder, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
+    examples: Examples, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
 ) -> list[Difference]:
     """Compare what each point gains over the baseline in one family with its gain in another.
 
@@ -97,7 +96,7 @@ def compare_gains(
     the spread is the spread of these pairs. Errors over examples are added as if they were
     independent, which overstates them a little if the examples are the same.
     """
-    resampled = _resample_cells(place, sides, metric)
+    resampled = _resample_cells(examples, sides, metric)
     points = [point for point in sides[0].runs if point in sides[1].runs]
     first, second = (
         _gather_values(
@@ -201,15 +200,14 @@ def _find_examples_error(
 
 
 def _resample_cells(
-    place: StudyFolder, families: Sequence[Family], metric: str
+    examples: Examples, families: Sequence[Family], metric: str
 ) -> dict[str, Resampled]:
     """Resample the examples of all cells of some families that recorded them."""
     evaluation, _, name = metric.partition("/")
-    recorded = tables.Examples(place.workdir)
     arrays: dict[str, Arrays] = {}
     for family in families:
         for run in (run for runs in family.runs.values() for run in runs):
-            found = recorded.read(run.entry.id, evaluation) if metric in run.metrics else {}
+            found = examples.read(run.entry.id, evaluation) if metric in run.metrics else {}
             if {f"{name}.sum", f"{name}.count", EXAMPLES} <= found.keys():
                 identity = found[EXAMPLES].tobytes()
                 arrays[run.entry.id] = found[f"{name}.sum"], found[f"{name}.count"], identity

@@ -85,7 +85,7 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
     for family in families.values():
         labels = dict(find_point_labels(family))
         if claimed.more_at is None:
-            compared = compare.compare_families(view.place, [family], *asked)
+            compared = compare.compare_families(view.examples, [family], *asked)
         else:
             axis, point, elsewhere = claimed.more_at
             there = [
@@ -96,7 +96,7 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
             ]
             if labels[axis] != point or not there:
                 continue
-            compared = compare.compare_gains(view.place, (family, there[0]), *asked)
+            compared = compare.compare_gains(view.examples, (family, there[0]), *asked)
             del labels[axis]
         del labels[claimed.axis]
         gain = next(gap for gap in compared if gap.point == claimed.point)

@@ -15,6 +15,7 @@ from bert_jax.studies.report import compare
 from bert_jax.studies.report.families import Axis, Family, group_families, list_axes
 from bert_jax.studies.report.intervals import Summary, summarize_values
 from bert_jax.studies.spec import Claimed
+from bert_jax.studies.tables import Examples
 
 Value = Callable[[Result], float | None]
 LINES = 5  # of a figure at most, if another axis can divide them
@@ -34,6 +35,11 @@ class View:
     def name(self) -> str:
         """The name of the study; the name of its folder if it has none."""
         return str(self.study.get("name") or self.place.workdir.resolve().name)
+
+    @functools.cached_property
+    def examples(self) -> Examples:
+        """The sums and counts of single examples, read once for all comparisons."""
+        return Examples(self.place.workdir)
 
     @functools.cached_property
     def axes(self) -> list[Axis]:
