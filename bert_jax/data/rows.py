@@ -20,7 +20,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from bert_jax.config.knobs import LINE, Task
 from bert_jax.data import tfds
@@ -205,10 +205,12 @@ def _make_plain(value: Any, names: list[str] | None) -> Any:
 # --- formats --------------------------------------------------------------------------------------
 
 
-def read_lines(path: Path, most: int = LINE) -> Iterator[tuple[int, str]]:
+def read_lines(
+    path: Path, most: int = LINE, errors: Literal["strict", "replace"] = "strict"
+) -> Iterator[tuple[int, str]]:
     """Yield the number, from 1, and the text of each line, which has at most `most` bytes.
 
-    Only a newline ends a line.
+    Only a newline ends a line. `errors` says what becomes of bytes that are no UTF-8.
     """
     number = 0
     try:
@@ -218,7 +220,7 @@ def read_lines(path: Path, most: int = LINE) -> Iterator[tuple[int, str]]:
                 data = data.removesuffix(b"\n").removesuffix(b"\r")
                 if len(data) > most:
                     raise BadRow(f"{path}:{number}", f"more than {most:,} bytes", "divide the line")
-                line = data.decode()
+                line = data.decode(errors=errors)
                 yield number, line.removeprefix("\ufeff") if number == 1 else line
     except UnicodeDecodeError as error:
         problem = f"{path}:{number}: invalid UTF-8 at byte {error.start} of the line"

@@ -83,10 +83,20 @@ def read_documents(path: Path) -> Iterator[list[str]]:
     if _has_objects(path):
         yield from (row["text"].split("\n") for _, row in read_objects(path, ["text"]))
         return
-    every = (text for _, text in read_lines(path))
+    every = _read_plain(path)
     for has_text, lines in itertools.groupby(every, key=lambda line: bool(line.strip())):
         if has_text:
             yield list(lines)
+
+
+def _read_plain(path: Path) -> Iterator[str]:
+    """Yield the lines of a text file; warn of bytes that are no UTF-8, which become U+FFFD."""
+    replaced = 0
+    for _, line in read_lines(path, errors="replace"):
+        replaced += "\ufffd" in line
+        yield line
+    if replaced:
+        logger.warning(f"{path}: bytes that are no UTF-8 are read as U+FFFD, lines: {replaced:,}")
 
 
 def read_texts(path: Path) -> Iterator[str]:
