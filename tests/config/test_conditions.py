@@ -182,26 +182,17 @@ def test_every_knob_is_read():
 
 SMALL = {"steps": 100, "batch_size": 16, "sequence_length": 24, "optim.warmup_steps": 10}
 SMALL |= {"model.layers": 3, "model.hidden": 32, "model.heads": 4, "model.mlp": 64}
-OTHER: Settings = {  # values of knobs that act everywhere, where half of the default is none
-    "masking.replace": (1.0, 0.0, 0.0),
-    "model.layers": 2,
-    "model.hidden": 48,
-    "model.heads": 2,
-    "model.mlp": 40,
-    "model.embedding": 24,
-    "model.type_vocab": 5,
-    "model.vocab_multiple": 7,
-    "model.mlp_biases": False,
-    "model.window": 8,
-    "optim.warmup_fraction": 0.5,
-    "optim.freeze": "^encoder/embeddings",
-    "optim.accumulation": 2,
-}
+# Values of knobs that act everywhere, where half of the default is none.
+OTHER: Settings = {"masking.replace": (1.0, 0.0, 0.0), "model.mlp_biases": False}
+OTHER |= {"model.layers": 2, "model.hidden": 48, "model.heads": 2, "model.mlp": 40}
+OTHER |= {"model.embedding": 24, "model.type_vocab": 5, "model.vocab_multiple": 7}
+OTHER |= {"model.window": 8, "optim.warmup_fraction": 0.5, "optim.accumulation": 2}
+OTHER |= {"optim.freeze": "^encoder/embeddings"}
 # Knobs that act on the host, or on what a batch here has not.
-ELSEWHERE = {"masking.unit", "masking.dupe_factor", "masking.weights", "masking.weights_power"}
-ELSEWHERE |= {"masking.max_unit", "masking.overflow", "masking.span_mean", "masking.span_max"}
-ELSEWHERE |= {"masking.pmi_words", "masking.pmi_coverage", "optim.nonfinite_limit", "model.size"}
-ELSEWHERE |= {"model.attention", "model.features", "model.classifier_dropout"}
+ELSEWHERE = {f"masking.{name}" for name in conditions.list_unit_knobs()} | {"masking.unit"}
+ELSEWHERE |= {"masking.overflow", "masking.weights", "masking.weights_power", "model.size"}
+ELSEWHERE |= {"masking.dupe_factor", "optim.nonfinite_limit", "model.attention"}
+ELSEWHERE |= {"model.features", "model.classifier_dropout"}
 
 
 def list_changes() -> list[tuple[str, object, Settings]]:

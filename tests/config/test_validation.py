@@ -12,15 +12,7 @@ import pytest
 from bert_jax import config
 from bert_jax.config import validation
 from bert_jax.errors import ConfigError
-from tests.config.settings import (
-    CLASSIFY,
-    DIFFUSION,
-    HYBRID,
-    MASK_ONLY,
-    REPLACED,
-    task,
-    write,
-)
+from tests.config.settings import CLASSIFY, DIFFUSION, HYBRID, MASK_ONLY, REPLACED, task, write
 
 ALONE = {"pairs": "none"}
 GENERATOR = REPLACED | MASK_ONLY | {"objectives.replaced.generator": 0.25}

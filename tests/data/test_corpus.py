@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import pickle
 from pathlib import Path
 
@@ -45,15 +44,6 @@ def test_open_corpus_names_what_is_not_whole(folder, tmp_path, damage):
     assert caught.value.code == 3
     assert "prepare again" in caught.value.hint
     assert not (tmp_path / "marker").exists()
-
-
-@pytest.mark.parametrize("key", ["fingerprint", "splits", "tokenizer"])
-def test_a_manifest_without_a_key_is_refused(folder, key):
-    file = folder / "manifest.json"
-    manifest = json.loads(file.read_text())
-    file.write_text(json.dumps({name: x for name, x in manifest.items() if name != key}))
-    with pytest.raises(DataError, match=f"missing required field `{key}`"):
-        corpus.open_corpus(folder)
 
 
 @pytest.mark.fault(7)

@@ -26,17 +26,9 @@ if x:
     def last():
         """Return the last of the thing."""
 '''
-FIRSTS = [
-    "The module does a thing for you",
-    "A class that is large",
-    "Call the method of the class",
-    "Return the long of the thing",
-    "This is the second sentence of it",
-    "Return the inner of the function",
-    "Return the name of the thing",
-    "Return the part of the thing",
-    "Return the last of the thing",
-]
+FIRSTS = ["The module does", "A class that", "Call the method", "Return the long"]
+FIRSTS += ["This is the", "Return the inner", "Return the name", "Return the part"]
+FIRSTS += ["Return the last"]
 
 
 def test_read_texts_gives_a_document_a_module(tmp_path):
@@ -46,7 +38,7 @@ def test_read_texts_gives_a_document_a_module(tmp_path):
     (tmp_path / "c.py").write_text("a template: {{ x }}")
     spec = tuple(str(tmp_path / name) for name in ("b.py", "a.py", "c.py", "a.py"))
     texts = list(docstrings.read_texts(Item("x", 0, spec), knobs.Corpus()))
-    assert [text.text.split(".")[0] for text in texts] == FIRSTS * 2
+    assert [" ".join(text.text.split()[:3]) for text in texts] == FIRSTS * 2
     assert [text.starts for text in texts] == ([True] + [False] * 8) * 2
 
 

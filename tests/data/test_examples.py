@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bert_jax.config.knobs import TEXT, Task
-from bert_jax.data.examples import (
-    Answer,
-    Example,
-    find_labels,
-    hash_examples,
-    load_examples,
-)
+from bert_jax.data.examples import Answer, Example, find_labels, hash_examples, load_examples
 from bert_jax.errors import DataError
 from tests.data.small import write
 

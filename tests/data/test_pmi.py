@@ -18,6 +18,7 @@ from bert_jax.data.corpus import Prepared, Split
 from bert_jax.data.pipeline import Source
 from bert_jax.masking import units
 from tests import corpora
+from tests.masking.by_hand import list_words, name_groups
 
 # Pieces of words: 8 and 9 go on with a word, 1 is [UNK].
 WORDS = [*((5,), (6,), (7, 8), (7, 9)), *((10, 9, 8), (11,), (12,), (1,))]
@@ -106,31 +107,19 @@ def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, oft
 # --- units ----------------------------------------------------------------------------------------
 
 
-def cut_plainly(
-    tokens: np.ndarray, eligible: np.ndarray, known: set[int], most: int, longest: int
-) -> list[int]:
-    """Unit ids of a row: from left to right the longest collocation, cut after `longest` tokens."""
-    segments: list[list[list[int]]] = []
-    for column, token in enumerate(tokens):
-        if eligible[column]:
-            if column == 0 or not eligible[column - 1]:
-                segments.append([])
-            if not CONTINUATION[token] or not segments[-1]:
-                segments[-1].append([])
-            segments[-1][-1].append(column)
-    ids = [-1] * len(tokens)
-    for words in segments:
+def group_words(tokens: np.ndarray, eligible: np.ndarray, known: set[int]) -> list[list[list[int]]]:
+    """Group the words of a row: from left to right the longest collocation of up to 4 words."""
+    groups = []
+    for words in list_words(tokens, eligible, CONTINUATION):
         at = 0
         while at < len(words):
             size = 1
-            for n in range(2, min(most, len(words) - at) + 1):
+            for n in range(2, min(4, len(words) - at) + 1):
                 gram = tuple(tuple(tokens[word].tolist()) for word in words[at : at + n])
                 size = n if hash_gram(gram) in known else size
-            group = list(itertools.chain(*words[at : at + size]))
-            for place, column in enumerate(group):
-                ids[column] = group[place - place % longest]
+            groups.append(words[at : at + size])
             at += size
-    return ids
+    return groups
 
 
 @settings(max_examples=15)
@@ -149,7 +138,8 @@ def test_units_are_the_longest_from_left_to_right(tmp_path_factory, seed, longes
     known = {*hashes.sorted.tolist()}
     found = units.mark_collocations(rows)
     for row in range(6):
-        assert found[row].tolist() == cut_plainly(tokens[row], eligible[row], known, 4, longest)
+        groups = group_words(tokens[row], eligible[row], known)
+        assert found[row].tolist() == name_groups(groups, length, longest)
 
 
 # --- the list on disk -----------------------------------------------------------------------------

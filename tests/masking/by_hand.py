@@ -98,6 +98,30 @@ def repeat_views(b, count: int):
     return repeated | {"views": np.repeat(numbers[:, None], b["example_ids"].shape[1], axis=1)}
 
 
+def list_words(
+    tokens: np.ndarray, eligible: np.ndarray, continuation: np.ndarray
+) -> list[list[Unit]]:
+    """Return the segments of a row, each a list of words."""
+    segments: list[list[Unit]] = []
+    for column in np.flatnonzero(eligible).tolist():
+        if column == 0 or not eligible[column - 1]:
+            segments.append([])
+        if not continuation[tokens[column]] or not segments[-1]:
+            segments[-1].append([])
+        segments[-1][-1].append(column)
+    return segments
+
+
+def name_groups(groups: list[list[Unit]], length: int, longest: int) -> list[int]:
+    """Return the unit ids of groups of words, cut after `longest` tokens."""
+    ids = [-1] * length
+    for group in groups:
+        columns = [*chain(*group)]
+        for place, column in enumerate(columns):
+            ids[column] = columns[place - place % longest]
+    return ids
+
+
 def equal_rows(count: int, length: int):
     """Return rows of the same tokens, of which all but the first and the last are eligible."""
     b = {key: np.zeros_like(value) for key, value in toy.batch(count, length).items()}

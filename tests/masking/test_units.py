@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import chain
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 
 from bert_jax.config import knobs
 from bert_jax.masking import units
+from tests.masking.by_hand import list_words, name_groups
 
 VOCAB = 40
 CONTINUATION = np.arange(VOCAB) % 2 == 1  # odd ids go on with a word
@@ -38,27 +37,6 @@ def mark(unit, tokens, eligible, seed=0, ids=None, copies=None, **settings) -> n
     return found
 
 
-def list_words(tokens: np.ndarray, eligible: np.ndarray) -> list[list[list[int]]]:
-    """Return the segments of a row, each a list of words, each a list of columns."""
-    segments: list[list[list[int]]] = []
-    for column in np.flatnonzero(eligible).tolist():
-        if not eligible[column - 1]:
-            segments.append([])
-        if tokens[column] % 2 == 0 or not segments[-1]:
-            segments[-1].append([])
-        segments[-1][-1].append(column)
-    return segments
-
-
-def name_groups(groups: list[list[int]], length: int, longest: int) -> list[int]:
-    """Return the unit ids of groups of columns, cut after `longest`."""
-    ids = [-1] * length
-    for group in groups:
-        for place, column in enumerate(group):
-            ids[column] = group[place - place % longest]
-    return ids
-
-
 @given(
     seed=st.integers(0, 10_000),
     length=st.integers(3, 40),
@@ -75,16 +53,15 @@ def test_mark_spans_joins_whole_words(seed, length, longest, most):
     cut = mark("span", tokens, eligible, seed, max_unit=longest, **settings)
     for row in range(5):
         spans: list[list[list[int]]] = []
-        for segment in list_words(tokens[row], eligible[row]):
+        for segment in list_words(tokens[row], eligible[row], CONTINUATION):
             assert found[row, segment[0][0]] == segment[0][0]  # a segment begins a span
             for word in segment:
                 if found[row, word[0]] == word[0]:
                     spans.append([])
                 spans[-1].append(word)
         assert all(len(span) <= most for span in spans)
-        columns = [[*chain(*span)] for span in spans]
-        assert found[row].tolist() == name_groups(columns, length, length)
-        assert cut[row].tolist() == name_groups(columns, length, longest)
+        assert found[row].tolist() == name_groups(spans, length, length)
+        assert cut[row].tolist() == name_groups(spans, length, longest)
         if most == 1:
             words = mark("word", tokens, eligible, max_unit=longest)
             assert words[row].tolist() == cut[row].tolist()
