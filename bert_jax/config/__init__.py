@@ -17,6 +17,7 @@ from typing import Any
 import ml_collections
 
 from bert_jax.config import conditions, script, table
+from bert_jax.config.declare import Traits
 from bert_jax.config.derived import derive
 from bert_jax.config.knobs import OBJECTIVES, Config, Objective
 from bert_jax.config.presets import PRESETS
@@ -272,11 +273,15 @@ def usual() -> dict[str, Any]:
 def free_on_resume(path: str) -> bool:
     """Tell whether a resumed run may change this knob without --allow-change."""
     section = table.read_section(Config).get(path.partition(".")[0])
-    knob = table.list_knobs().get(table.generalize(path))
-    return any(one is not None and one.traits.free for one in (section, knob))
+    return find_traits(path).free or (section is not None and section.traits.free)
 
 
 def is_traced(path: str) -> bool:
     """Tell whether a knob is a traced number of the program, or only the host reads it."""
+    return find_traits(path).traced
+
+
+def find_traits(path: str) -> Traits:
+    """Find the traits of the knob at a path; another path has the usual traits."""
     knob = table.list_knobs().get(table.generalize(path))
-    return knob is not None and knob.traits.traced
+    return knob.traits if knob else Traits()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from bert_jax.config.declare import Count, Natural, Share, knob
+from bert_jax.config.declare import Count, Natural, Positive, Share, knob
 
 Source = Literal["docstrings", "files", "tfds", "hub"]  # of a corpus
 Format = Literal["auto", "tsv", "csv", "jsonl", "json", "conll", "conllu", "parquet"]  # of a task
@@ -15,7 +15,6 @@ Unit = Literal["token", "word", "span", "pmi"]  # a row of MARKERS in bert_jax/m
 # fixed, or a row of LAWS in bert_jax/masking/rates.py.
 Law = Literal["fixed", "uniform", "cosine_low", "cosine_high", "beta"]
 Shape = Annotated[float, Meta(ge=0.01, le=1_000)]  # of the beta distribution
-Positive = Annotated[float, Meta(gt=0, le=1)]
 Course = Literal["step", "linear", "cosine"]  # a row of COURSES in bert_jax/masking/rates.py
 Phase = tuple[Positive, Positive, Course]
 
@@ -27,11 +26,11 @@ class Corpus:
     source: Source = "docstrings"  #: where text comes from
     #: a file, folder or glob; a tfds name; or hub datasets, such as
     #: wikimedia/wikipedia:20231101.en,emozilla/pg19
-    path: str = knob("", "corpus.source=files|tfds|hub")
+    path: str = knob("", "corpus.source=files|tfds|hub", place=True)
     #: commit, branch or tag of each dataset; empty: the newest when first prepared
-    revision: str = knob("", "corpus.source=hub")
+    revision: str = knob("", "corpus.source=hub", place=True)
     #: data_dir of tfds; empty is the library's default
-    tfds_dir: str = knob("", "corpus.source=tfds")
+    tfds_dir: str = knob("", "corpus.source=tfds", place=True)
     split: str = knob("train", "corpus.source=tfds|hub")  #: which split to read
     text_field: str = knob("text", "corpus.source=files|tfds|hub")  #: the field that holds the text
     #: auto detects whether a line is one sentence
@@ -52,10 +51,11 @@ class Task:
     name: str = ""  #: a row of data/tasks.py, which gives the format of submissions too
     #: files:PATTERN with {split}; files:train=FILE,validation=FILE; files:FOLDER; tfds:NAME; empty
     #: trains on the corpus
-    source: str = ""
+    source: str = knob("", place=True)
     #: file of each split of files:FOLDER, if its name is unusual; a|b is whichever exists
-    files: dict[str, str] = knob({}, "files")
-    tfds_dir: str = knob("", "tfds")  #: data_dir of tfds; empty is the library's default
+    files: dict[str, str] = knob({}, "files", place=True)
+    #: data_dir of tfds; empty is the library's default
+    tfds_dir: str = knob("", "tfds", place=True)
     format: Format = knob("auto", "files")  #: file format; auto goes by the names of files
     #: names of the columns of a tsv or csv file without a header
     columns: tuple[str, ...] = knob((), "files", "task.format=auto|tsv|csv")
@@ -95,7 +95,7 @@ class Tokenizer:
     """The tokenizer: WordPiece or byte-level BPE trained on the corpus, or the one at `path`."""
 
     #: a vocab.txt, tokenizer.json, vocab.json with merges.txt, or Hugging Face folder
-    path: str = knob("", resets=("vocab_size", "lowercase"))
+    path: str = knob("", resets=("vocab_size", "lowercase"), place=True)
     #: auto is what `path` holds, else WordPiece; bpe is byte-level, and keeps case
     kind: Literal["auto", "wordpiece", "bpe"] = knob("auto", "vocabulary", idle="wordpiece")
     #: size of a trained vocabulary
@@ -123,10 +123,10 @@ class Masking:
     """The selection of tokens to corrupt and predict, and their replacement."""
 
     #: share of eligible tokens selected
-    rate: Share = knob(0.15, "masking.draw=fixed", traced=True)
+    rate: Positive = knob(0.15, "masking.draw=fixed", traced=True)
     #: share predicted; None is the rate; above it an example is read in ceil(prediction_rate/rate)
     #: views, which batch_size counts
-    prediction_rate: Share | None = knob(None, "mlm", "masking.draw=fixed", traced=True)
+    prediction_rate: Positive | None = knob(None, "mlm", "masking.draw=fixed", traced=True)
     #: shares of [MASK], random token, kept
     replace: tuple[Share, Share, Share] = knob((0.8, 0.1, 0.1), traced=True)
     unit: Unit = "token"  #: unit of selection; pmi is collocations, and words elsewhere
@@ -153,7 +153,7 @@ class Masking:
     #: 1-cos(pi*u/2), cosine_high cos(pi*u/2)
     draw: Law = knob("fixed", traced=True)
     draw_low: Share = knob(0.0, "masking.draw=uniform", traced=True)  #: the lowest rate
-    draw_high: Share = knob(1.0, "masking.draw=uniform", traced=True)  #: the highest rate
+    draw_high: Positive = knob(1.0, "masking.draw=uniform", traced=True)  #: the highest rate
     #: first parameter of the distribution
     draw_alpha: Shape = knob(1.0, "masking.draw=beta", traced=True)
     #: second parameter of the distribution

@@ -18,6 +18,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+Positive = Annotated[float, Meta(gt=0, le=1)]  # a share that is not 0
 Amount = Annotated[float, Meta(ge=0)]
 Count = Annotated[int, Meta(ge=1)]
 Natural = Annotated[int, Meta(ge=0)]
@@ -34,6 +35,7 @@ class Traits:
       when: the conditions under which the knob acts; `conditions.py` lists their forms.
       traced: a change compiles nothing anew, as the knob is a traced number or read by the host.
       free: a resumed run may change the knob.
+      place: the knob says where data is; its fingerprint says what it is.
       idle: a value that is accepted without the condition, because it means the same.
       same_as: path of a knob whose value is accepted without the condition.
       resets: knobs of the same section that return to their defaults when this knob is set.
@@ -42,6 +44,7 @@ class Traits:
     when: tuple[str, ...] = ()
     traced: bool = False
     free: bool = False
+    place: bool = False
     idle: Any = None
     same_as: str = ""
     resets: tuple[str, ...] = ()

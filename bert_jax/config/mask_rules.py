@@ -34,16 +34,13 @@ def _check_masking(c: Config) -> None:
     for name, split in _list_splits(c).items():
         said = f"{name}.replace = {split} sums to {sum(split):g}"
         need(abs(sum(split) - 1) < 1e-6, said, "mask + random + keep = 1")
-    asked = {"masking.rate": k.rate, "masking.prediction_rate": k.prediction_rate}
-    for name, rate in (asked | {f"evals.{n}.rate": e.rate for n, e in c.evals.items()}).items():
-        need(rate != 0, f"{name} = 0 selects nothing", "any rate above 0")
     ends = [0.0, *(phase[0] for phase in k.phases)]
     rising = all(ends[i] < ends[i + 1] for i in range(len(k.phases)))
     need(rising, f"masking.phases end at {ends[1:]}", "each later than the phase before")
     late = ends[-1] == 1 and k.phases[-1][2] == "step"
     need(not late, "masking.phases has a step at the end of training", "leave it out")
     said = f"masking.draw_low = {k.draw_low:g} with masking.draw_high = {k.draw_high:g}"
-    need(k.draw_low <= k.draw_high > 0, said, "rates above 0, from the lowest to the highest")
+    need(k.draw_low <= k.draw_high, said, "from the lowest rate to the highest")
     longest = (k.span_max + 1) / 2  # the longest mean, where all lengths are equally likely
     said = f"masking.span_mean = {k.span_mean:g} cannot be reached with span_max = {k.span_max}"
     reached = k.unit != "span" or k.span_mean <= longest

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from bert_jax.config.data_knobs import Unit
-from bert_jax.config.declare import Count, Epochs, Natural, Seed, Share, knob
+from bert_jax.config.declare import Count, Epochs, Natural, Positive, Seed, Share, knob
 
 EVALUATED = 64  # examples a step of an evaluation
 MOST_ROWS = 65_536  # of a step without updates
@@ -44,7 +44,7 @@ class Eval:
     #: epochs of a task between evaluations, in place of every
     epochs: Epochs | None = knob(None, "labels", resets=("every",))
     split: str = knob("validation", "labels")  #: the split that is scored
-    rate: Share = knob(0.15, "masks")  #: masking rate of the frozen evaluation masks
+    rate: Positive = knob(0.15, "masks")  #: masking rate of the frozen evaluation masks
     #: shares of [MASK], random token, kept in these masks
     replace: tuple[Share, Share, Share] = knob((0.8, 0.1, 0.1), "masks")
     unit: Unit = knob("token", "masks")  #: masking unit; the knobs of `masking` define it

@@ -82,6 +82,8 @@ class Knob:
             return ", ".join(self.choices)
         if not limits:
             return KINDS[self.type]
+        if limits[0].gt is not None:
+            return f"above {limits[0].gt}, up to {limits[0].le}"
         low, high = (_write_number(limit) for limit in (limits[0].ge, limits[0].le))
         return f"{low}..{high}" if high else f">={low}"
 

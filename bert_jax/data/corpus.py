@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from bert_jax.config import knobs
+from bert_jax.config import knobs, table
 from bert_jax.data import docstrings, files, hub, tfds
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import DataError
@@ -51,8 +51,6 @@ FORMAT = 2  # of the folder
 SPLITS = ("train", "validation")
 HINT = "delete the folder and prepare again"
 TRAINED_ON = 500_000_000  # characters of text that a vocabulary is trained on, at most
-# Knobs of the corpus that do not change the result by themselves.
-FREE = ("path", "tfds_dir", "revision", "cache", "workers")
 # What fingerprints hold besides, so that those in committed records stay valid.
 CONSTANTS = {
     "on_bad_text": "replace",
@@ -184,7 +182,10 @@ def find_prepared(settings: knobs.Corpus, fingerprint: str) -> Prepared | None:
 
 def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
     """Return a sha256 of everything that shapes the result: text, knobs and library versions."""
-    settings = {k: v for k, v in dataclasses.asdict(config.corpus).items() if k not in FREE}
+    settings = dataclasses.asdict(config.corpus)
+    for name, knob in table.read_section(knobs.Corpus).items():
+        if knob.traits.place or knob.traits.free:
+            del settings[name]
     libraries = {name: importlib.metadata.version(name) for name in ("sentencex", "tokenizers")}
     kind = "wordpiece"
     if config.tokenizer.path:

@@ -24,9 +24,9 @@ from bert_jax.checkpoints import reading
 from bert_jax.config import (
     costs,
     differences,
+    find_traits,
     flatten,
     free_on_resume,
-    is_traced,
     knobs,
     recorded,
     to_dict,
@@ -36,11 +36,6 @@ from bert_jax.errors import ConfigError
 from bert_jax.training.step import State, compute_inputs
 
 FINGERPRINTS = ("corpus", "tokenizer", "batches")
-# Knobs that say where data is: fingerprints say what it is.
-PLACES = (
-    *("corpus.path", "corpus.tfds_dir", "corpus.revision", "tokenizer.path"),
-    *("task.source", "task.files", "task.tfds_dir"),
-)
 LENGTHS = ("steps", "epochs")  # they act through the schedules of numbers
 # What a run keeps next to its state and a branch goes on with; lines and seconds are its own.
 CARRIED = ("ledger", "best", "misses", "window")
@@ -146,10 +141,10 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 def _list_fixed(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs by path that neither a step input nor a fingerprint stands for."""
-    return {
-        path: value
-        for path, value in flatten(to_dict(config)).items()
-        if path not in (*PLACES, *LENGTHS, "branch_from")
-        and not is_traced(path)
-        and not free_on_resume(path)
-    }
+    fixed = {}
+    for path, value in flatten(to_dict(config)).items():
+        traits = find_traits(path)
+        varies = traits.place or traits.traced or free_on_resume(path)
+        if not varies and path not in (*LENGTHS, "branch_from"):
+            fixed[path] = value
+    return fixed

@@ -16,4 +16,4 @@ def test_page_is_current_and_has_every_knob(capsys):
     assert capsys.readouterr().out == page, "bert-jax knobs --markdown > configs/KNOBS.md"
     rows = [line for line in page.splitlines() if line.startswith("|`")]
     assert len(rows) == len(table.list_knobs())
-    assert "|`rate`|`0.15`|0..1|share of eligible tokens selected|masking.draw=fixed|" in rows
+    assert "|`draw_high`|`1.0`|above 0, up to 1|the highest rate|masking.draw=uniform|" in rows

@@ -30,7 +30,7 @@ RULES = [  # settings, and what is said of them
     ({"model.position": "relative", "model.position_buckets": 1024}, "reach model.max_positions"),
     ({"evals": {"a b": {}, "validation": {}}}, "config.evals has 'a b'"),
     ({"evals": {"other": {}}}, "needs evals.validation"),
-    ({"evals.validation.rate": 0.0}, "selects nothing"),
+    ({"evals.validation.rate": 0.0}, "out of range"),
     ({"masking.phases": ((0.5, 0.1, "step"), (0.5, 0.2, "step"))}, "masking.phases end at"),
     ({"masking.phases": ((1.0, 0.1, "step"),)}, "a step at the end"),
     ({"masking.draw": "uniform", "masking.draw_low": 0.5, "masking.draw_high": 0.1}, "draw_low"),
