@@ -11,13 +11,14 @@ about the same length are computed in one batch.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError, suggest
 from bert_jax.interop import runs
 from bert_jax.system.arguments import Parser
+
+if TYPE_CHECKING:
+    from bert_jax.views.texts import Parts, Texts
 
 Text = str | Sequence[str] | dict[str, Any]  # a text; a pair, or several fields; fields by name
 Answers = list[dict[str, Any]]
@@ -59,7 +63,6 @@ class Model:
     def __init__(self, opened: runs.TrainedModel):
         self.opened = opened
         self._predictors: dict[Any, Any] = {}
-        self._networks: dict[Any, Any] = {}
 
     def __repr__(self) -> str:
         model = self.opened.config.model
@@ -128,11 +131,11 @@ class Model:
         The embeddings come first, and the last layer stands after a final norm, as in transformers;
         [CLS] and [SEP] are tokens.
         """
-        return self._look_inside(texts, "hidden", lambda every, n: every[:, :n])
+        return self._texts.look_inside(self._read_parts(texts), "hidden")
 
     def attention(self, texts: Sequence[Text]) -> list[np.ndarray]:
         """Compute the attention of each text, float32 [layers, heads, tokens, tokens] each."""
-        return self._look_inside(texts, "attention", lambda weights, n: weights[..., :n, :n])
+        return self._texts.look_inside(self._read_parts(texts), "attention")
 
     def logits(self, texts: Sequence[Text], head: str = "") -> list[np.ndarray]:
         """Compute the outputs of a head for each text, by default of the model's first head.
@@ -160,62 +163,29 @@ class Model:
             row = row[0] if TABLE[name].pooled else row[:count]
             return row[..., :size] if name in ("mlm", "causal_lm") else row
 
-        title = f"logits of {name}"
+        def compute(texts: Sequence[Text]) -> list[np.ndarray]:
+            parts = self._read_parts(texts)
+            return self._texts.compute(f"logits of {name}", parts, apply, params, cut)
+
         if name != "choice":
-            return self._compute(texts, title, apply, params, cut)
+            return compute(texts)
         reader = Classify(asked)
         questions = [reader.example_of(row) for row in _read_rows(reader, texts)]
         pairs = [(question.text, option) for question in questions for option in question.options]
-        scores = iter(self._compute(pairs, title, apply, params, cut))
+        scores = iter(compute(pairs))
         return [np.concatenate([next(scores) for _ in q.options]) for q in questions]
 
-    def _look_inside(
-        self, texts: Sequence[Text], field: str, cut: Callable[[Any, int], Any]
-    ) -> list[np.ndarray]:
-        import jax.numpy as jnp
-
-        from bert_jax.models.encoder import compute_layers
-
-        def apply(params: Any, batch: dict[str, Any]) -> Any:
-            size = self.opened.tokenizer.size
-            inside = compute_layers(self.opened.config.model, size, params, batch)
-            return jnp.moveaxis(getattr(inside, field).astype(jnp.float32), 1, 0)
-
-        return self._compute(texts, field, apply, self.opened.params["encoder"], cut)
-
-    def _compute(
-        self,
-        texts: Sequence[Text],
-        name: str,
-        function: Callable[[Any, dict[str, Any]], Any],
-        params: Any,
-        cut: Callable[[Any, int], Any],
-    ) -> list[np.ndarray]:
-        """Compute something of each text, in batches of one length; `cut` leaves padding out."""
-        import jax
-
+    @functools.cached_property
+    def _texts(self) -> Texts:
         from bert_jax.predictors.base import AskedModel as Asked
-        from bert_jax.predictors.base import Work
         from bert_jax.predictors.options import Options
         from bert_jax.views.texts import Texts
 
-        reader = Texts(Asked(self.opened, Options()))
-        parts, _ = reader.parts(_read_rows(reader, texts))
-        counts = reader.count_tokens(parts)
-        if name not in self._networks:
-            self._networks[name] = (jax.jit(function), jax.device_put(params))
-        apply, placed = self._networks[name]
+        return Texts(Asked(self.opened, Options()))
 
-        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            batch = reader.batch([parts[i] for i in chosen], length, size)
-            places = np.arange(length, dtype=np.int32)
-            batch["predict_positions"] = np.broadcast_to(places, (size, length)).copy()
-            # By default an accelerator rounds the factors of float32 matmuls.
-            with jax.default_matmul_precision("highest"):
-                return apply(placed, batch)
-
-        found = Work(counts, compute, iter).compute_rows(Options().batch_size)
-        return [cut(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
+    def _read_parts(self, texts: Sequence[Text]) -> Parts:
+        parts, _ = self._texts.parts(_read_rows(self._texts, texts))
+        return parts
 
     # --- pages ------------------------------------------------------------------------------------
 

@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-import jax
 import numpy as np
 
 from bert_jax.data import encoding
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.models.encoder import compute_layers
 from bert_jax.predictors.base import Line
 from bert_jax.views import document
 from bert_jax.views.document import cut_text, make_visible
@@ -43,7 +41,7 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
             f"{amount:,} weights in {layers} layers of {heads} heads; a page takes {MOST:,}",
             "give shorter texts, or one at a time",
         )
-    weights = compute_attention(run, batch)
+    weights = texts.look_inside(parts, "attention")
     contents = []
     for number, (row, text) in enumerate(zip(rows, weights, strict=True)):
         ids = batch["tokens"][number, : text.shape[-1]].tolist()
@@ -76,20 +74,6 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
 
 
 # --- numbers -----------------------------------------------------------------------------------
-
-
-def compute_attention(run: runs.TrainedModel, batch: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """Compute the weights of each row [layers, heads, n, n], without padding."""
-
-    @jax.jit
-    def capture(params: Any, batch: Any) -> jax.Array:
-        return compute_layers(run.config.model, run.tokenizer.size, params, batch).attention
-
-    # By default an accelerator rounds the factors of float32 matmuls.
-    with jax.default_matmul_precision("highest"):
-        weights = np.asarray(capture(run.params["encoder"], batch))  # [layers, B, heads, L, L]
-    counts = batch["segment_ids"].sum(-1)
-    return [weights[:, i, :, :n, :n] for i, n in enumerate(counts)]
 
 
 def measure_entropy(weights: np.ndarray) -> np.ndarray:

@@ -1,14 +1,22 @@
-"""Readers of the texts of a page: texts and pairs, and texts with labels."""
+"""Readers of texts: texts and pairs, and what a model computes of them; texts with labels."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
+import jax
+import jax.numpy as jnp
 import msgspec
+import numpy as np
 
+from bert_jax.batch import Batch
 from bert_jax.errors import DataError
-from bert_jax.predictors.base import Line, OfText
+from bert_jax.models.encoder import compute_layers
+from bert_jax.predictors.base import AskedModel, Line, OfText, Work
 from bert_jax.system import jsons
+
+Parts = list[list[list[int]]]  # of each row, of each of its texts: token ids
 
 
 class Texts(OfText):
@@ -16,12 +24,16 @@ class Texts(OfText):
 
     forms = (("text", "text_pair"), ("text",))
 
+    def __init__(self, model: AskedModel):
+        super().__init__(model)
+        self._compiled: dict[str, Any] = {}  # name -> a function, and its parameters placed
+
     def read(self, number: int, line: str) -> Line:
         """Read a line; one with a tab is a pair."""
         self.plain = ("text", "text_pair") if "\t" in line else ("text",)
         return super().read(number, line)
 
-    def parts(self, rows: Sequence[Line]) -> tuple[list[list[list[int]]], list[bool]]:
+    def parts(self, rows: Sequence[Line]) -> tuple[Parts, list[bool]]:
         """Encode the texts of each row without special tokens; tell which rows were cut."""
         for row in rows:
             if blank := next((key for key, text in row.fields.items() if not text.strip()), None):
@@ -30,6 +42,53 @@ class Texts(OfText):
         whole = [encode(list(row.fields.values()), escape=False) for row in rows]
         fitted = [self.fit(row, parts) for row, parts in zip(rows, whole, strict=True)]
         return fitted, [after is not before for after, before in zip(fitted, whole, strict=True)]
+
+    def look_inside(self, parts: Parts, what: Literal["hidden", "attention"]) -> list[np.ndarray]:
+        """Compute the vectors [layers + 1, n, D] or attention [layers, heads, n, n] of each row."""
+        run = self.model.run
+
+        def apply(params: Any, batch: Batch) -> jax.Array:
+            layers = compute_layers(run.config.model, run.tokenizer.size, params, batch)
+            values = layers.hidden if what == "hidden" else layers.attention
+            return jnp.moveaxis(values.astype(jnp.float32), 1, 0)  # rows first
+
+        def cut(values: np.ndarray, n: int) -> np.ndarray:
+            return values[:, :n] if what == "hidden" else values[..., :n, :n]
+
+        return self.compute(what, parts, apply, run.params["encoder"], cut)
+
+    def compute(
+        self,
+        name: str,
+        parts: Parts,
+        function: Callable[[Any, Batch], Any],
+        params: Any,
+        cut: Callable[[np.ndarray, int], np.ndarray],
+    ) -> list[np.ndarray]:
+        """Compute a function of each row, in batches of about one length.
+
+        Args:
+          name: under which the compiled function is kept.
+          parts: the texts of the rows.
+          function: its arguments are parameters and a batch, its result has a row for each.
+          params: the parameters.
+          cut: takes the result of a row and its number of tokens, and leaves padding out.
+        """
+        counts = self.count_tokens(parts)
+        if name not in self._compiled:
+            self._compiled[name] = (jax.jit(function), jax.device_put(params))
+        apply, placed = self._compiled[name]
+
+        def compute(chosen: np.ndarray, length: int, size: int) -> Any:
+            batch = self.batch([parts[i] for i in chosen], length, size)
+            places = np.arange(length, dtype=np.int32)
+            batch["predict_positions"] = np.broadcast_to(places, (size, length)).copy()
+            # By default an accelerator rounds the factors of float32 matmuls.
+            with jax.default_matmul_precision("highest"):
+                return apply(placed, batch)
+
+        found = Work(counts, compute, iter).compute_rows(self.model.options.batch_size)
+        return [cut(np.asarray(row), int(n)) for row, n in zip(found, counts, strict=True)]
 
 
 class Label(msgspec.Struct):
