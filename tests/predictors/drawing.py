@@ -1,4 +1,4 @@
-"""What tests of writing text share: a small model, and top-k and top-p token by token."""
+"""What tests share: golden models, a small model that writes, and top-k and top-p by token."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from bert_jax.data import engines
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.interop import runs
 from bert_jax.predictors.generate import Draw
-from tests import toy
+from tests import toy, variants
 from tests.suites import masked
 
+GOLDEN = variants.GOLDEN / "huggingface"
 PIECES = [*masked.PIECES, ",", "(", ")"]
 CAUSAL = {  # changes of a model that reads from left to right
     "objectives__causal_lm__weight": 1,
@@ -36,6 +37,13 @@ def make_model(**changes: object) -> runs.TrainedModel:
     config = toy.config(**{"pairs": "none", **shape, **changes})
     params = toy.init(config, seed=1, vocab=tokenizer().size)
     return runs.TrainedModel(Path("model"), config, tokenizer(), Path("vocab.txt"), params, 0, {})
+
+
+@functools.cache
+def open_golden(name: str) -> runs.TrainedModel:
+    """A golden model, with the vocabulary that pipelines.json was made with."""
+    vocabulary = str(GOLDEN / "pretraining" / "vocab.txt")
+    return runs.open_run(str(GOLDEN / name), tokenizer=vocabulary)
 
 
 def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[dict[str, Any]]:

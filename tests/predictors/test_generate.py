@@ -20,7 +20,6 @@ from bert_jax.predictors.generate import Draw
 from tests import variants
 from tests.predictors import drawing
 
-GOLDEN = variants.GOLDEN / "huggingface"
 PROMPTS = ["the cat sees", "", "cat ", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
 MOST = 8
 MODELS: dict[str, dict[str, object]] = {
@@ -121,9 +120,8 @@ def test_generate_draws_as_a_plain_loop():
 @pytest.fixture(scope="module")
 def golden() -> tuple[runs.TrainedModel, list[dict[str, Any]]]:
     """A causal model, and what transformers goes on with behind texts."""
-    vocabulary = str(GOLDEN / "pretraining" / "vocab.txt")
     rows = json.loads((variants.GOLDEN / "pipelines.json").read_text())["generate"]
-    return runs.open_run(str(GOLDEN / "causal_lm"), tokenizer=vocabulary), rows
+    return drawing.open_golden("causal_lm"), rows
 
 
 def test_generate_equals_transformers(golden):

@@ -16,13 +16,12 @@ from bert_jax import sharding
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.evaluation import task_evaluator
-from bert_jax.interop import runs
 from bert_jax.predictors import TASKS, stream
 from bert_jax.predictors.labelled import find_entities
 from bert_jax.predictors.options import Options
 from tests import variants
+from tests.predictors.drawing import open_golden
 
-GOLDEN = variants.GOLDEN / "huggingface"
 ANSWERS = json.loads((variants.GOLDEN / "pipelines.json").read_text())
 WORDS = [
     "the",
@@ -39,13 +38,6 @@ WORDS = [
     "zzz",
     "The",
 ]
-
-
-@functools.cache
-def open_golden(name: str) -> runs.TrainedModel:
-    """A golden model, with the vocabulary that pipelines.json was made with."""
-    vocabulary = str(GOLDEN / "pretraining" / "vocab.txt")
-    return runs.open_run(str(GOLDEN / name), tokenizer=vocabulary)
 
 
 @functools.cache

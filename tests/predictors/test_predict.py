@@ -10,7 +10,6 @@ import pytest
 
 from bert_jax import cli, predict
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
 from bert_jax.predictors import TASKS
 from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import AskedModel, Predictor
@@ -19,10 +18,9 @@ from bert_jax.predictors.labelled import Answer, Classify, Tag
 from bert_jax.predictors.masked import FillMask, Unmask
 from bert_jax.predictors.options import Options
 from bert_jax.predictors.texts import Embed, Nsp
-from tests import variants
+from tests.predictors.drawing import GOLDEN, open_golden
 from tests.terminals import terminal
 
-GOLDEN = variants.GOLDEN / "huggingface"
 MODEL = GOLDEN / "pretraining"
 
 # --- lines ----------------------------------------------------------------------------------------
@@ -31,8 +29,7 @@ MODEL = GOLDEN / "pretraining"
 @functools.cache
 def make_predictor(task: str, name: str) -> Predictor:
     """The predictor of a task for a golden model."""
-    run = runs.open_run(str(GOLDEN / name), tokenizer=str(MODEL / "vocab.txt"))
-    return TASKS[task].make(AskedModel(run, Options()))
+    return TASKS[task].make(AskedModel(open_golden(name), Options()))
 
 
 @pytest.mark.parametrize(

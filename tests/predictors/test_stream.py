@@ -18,23 +18,19 @@ from hypothesis import strategies as st
 from bert_jax import cli
 from bert_jax.data.task_stream import round_length
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
 from bert_jax.predictors import stream as predictions
 from bert_jax.predictors.base import Work
 from bert_jax.predictors.options import Options
-from tests import texts, variants
+from tests import texts
+from tests.predictors.drawing import GOLDEN, open_golden
 
-GOLDEN = variants.GOLDEN / "huggingface" / "pretraining"
+MODEL = GOLDEN / "pretraining"
 WORDS = ["the", "a", "cat", "dog", "sat", "ran", "mat", "big", "red"]
 
 
-@pytest.fixture(scope="module")
-def golden() -> runs.TrainedModel:
-    return runs.open_run(str(GOLDEN))
-
-
-def make_stream(golden, task: str = "embed", **options) -> predictions.Stream:
-    return predictions.Stream(predictions.AskedModel(golden, Options(**options)), task)
+def make_stream(*, typed: bool = False, **options) -> predictions.Stream:
+    asked = predictions.AskedModel(open_golden("pretraining"), Options(**options))
+    return predictions.Stream(asked, "embed", typed=typed)
 
 
 # --- reading --------------------------------------------------------------------------------------
@@ -95,8 +91,8 @@ def test_decode_line_drops_a_byte_order_mark():
 
 
 @pytest.mark.fault(11)
-def test_bytes_that_are_no_text_are_replaced_and_counted(golden, capsys):
-    stream = make_stream(golden)
+def test_bytes_that_are_no_text_are_replaced_and_counted(capsys):
+    stream = make_stream()
     found = [row["text"] for row in stream.answer([b"caf\xe9", b"the cat", b"\xff\xfe"])]
     assert found == ["caf\ufffd", "the cat", "\ufffd\ufffd"]
     predictions.warn_of_replaced(stream.tally.replaced)
@@ -141,14 +137,13 @@ BAD = [
 ]
 
 
-def test_stream_ends_at_a_bad_line_if_none_is_typed(golden, capsys):
+def test_stream_ends_at_a_bad_line_if_none_is_typed(capsys):
     good = [line.encode() for line in make_lines(20, 5, seed=0)]
     lines = [*good, *BAD]
     random.Random(0).shuffle(lines)
     places = [number for number, line in enumerate(lines, 1) if line in BAD]
-    expected = list(make_stream(golden, batch_size=4).answer(good))
-    options = Options(batch_size=4)
-    typed = predictions.Stream(predictions.AskedModel(golden, options), "embed", typed=True)
+    expected = list(make_stream(batch_size=4).answer(good))
+    typed = make_stream(typed=True, batch_size=4)
     found = list(typed.answer(lines))
     assert [one["text"].encode() for one in found] == [line for line in lines if line not in BAD]
     by_text = {one["text"]: one["embedding"] for one in expected}
@@ -157,7 +152,7 @@ def test_stream_ends_at_a_bad_line_if_none_is_typed(golden, capsys):
     assert all(line.startswith("warning: line ") for line in said)
     assert sorted(int(line.split()[2].strip(":")) for line in said) == places
     assert typed.tally.lines == len(lines)
-    strict = make_stream(golden, batch_size=4)
+    strict = make_stream(batch_size=4)
     results = []
 
     def collect() -> None:
@@ -175,7 +170,7 @@ def test_stream_ends_at_a_bad_line_if_none_is_typed(golden, capsys):
 def test_predict_answers_each_line_of_a_pipe():
     answered = []
     with contextlib.ExitStack() as stack:
-        process = stack.enter_context(texts.start("predict", "embed", f"--model={GOLDEN}"))
+        process = stack.enter_context(texts.start("predict", "embed", f"--model={MODEL}"))
         stack.callback(process.kill)
         watch = threading.Timer(120, process.kill)  # else it would wait for more lines for ever
         watch.start()
@@ -203,7 +198,7 @@ def test_predict_refuses_an_enormous_line(tmp_path, capsys, megabytes, says):
     text = ("word " * (10 << 20))[: megabytes << 20]
     file = tmp_path / "in.txt"
     file.write_text(f"the cat\n{text}\na dog\n")
-    words = ["predict", "embed", f"--model={GOLDEN}", f"--input={file}"]
+    words = ["predict", "embed", f"--model={MODEL}", f"--input={file}"]
     assert cli.execute(words) == 3
     out, err = capsys.readouterr()
     assert [json.loads(line)["text"] for line in out.splitlines()] == ["the cat"]

@@ -13,15 +13,15 @@ from bert_jax.interop import runs
 from bert_jax.studies import worker
 
 
-def score(run: runs.TrainedModel, suite: str, **asked: Any) -> dict[str, Any]:
-    """Score a run on a suite."""
+def score(run: runs.TrainedModel, suite: str, **asked: Any) -> suites.Detailed:
+    """Score a run on a suite, in all and by example."""
     (options,) = suites.build_suites([suite], **asked)
-    return suites.score(run, options)[0]
+    return suites.score(run, options)
 
 
 def ask(run: runs.TrainedModel, suite: str, **asked: Any) -> dict[str, Any]:
     """Score a run on a suite; each metric that it finds fits a pattern of the suite's row."""
-    found = score(run, suite, **asked)
+    found, _ = score(run, suite, **asked)
     known = suites.SUITES[suite].metrics or ("*",)
     names = [*worker.flatten_metrics(found)]
     assert [name for name in names if not any(fnmatch.fnmatchcase(name, p) for p in known)] == []

@@ -7,9 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from bert_jax import suites
 from bert_jax.errors import DataError
-from tests.suites.asking import ask
+from tests.suites.asking import ask, score
 from tests.suites.masked import plainly
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -23,14 +22,13 @@ def make_lines(pairs: list[tuple[str, str]], **more: str) -> str:
 def test_blimp_equals_a_plain_loop(masked, tmp_path):
     texts = ["the cat sees", "cat", "the cats see .", "abc", "see the cat ."]
     encoded = dict(zip(texts, masked.tokenizer.encode_batch(texts), strict=True))
-    score = {text: sum(plainly(masked, ids)) for text, ids in encoded.items()}
+    sums = {text: sum(plainly(masked, ids)) for text, ids in encoded.items()}
     pairs = [(a, b) for a in texts for b in texts]
     named = {"UID": "one", "field": "syntax", "linguistics_term": "order"}
     (tmp_path / "one.jsonl").write_text(make_lines(pairs[:13], **named))
     (tmp_path / "two.jsonl").write_text(make_lines(pairs[13:]))
-    (options,) = suites.build_suites(["blimp"], source=f"files:{tmp_path}")
-    found, arrays = suites.score(masked, options)
-    right = [(score[a] > score[b]) + 0.5 * (score[a] == score[b]) for a, b in pairs]
+    found, arrays = score(masked, "blimp", source=f"files:{tmp_path}")
+    right = [(sums[a] > sums[b]) + 0.5 * (sums[a] == sums[b]) for a, b in pairs]
     share = {"one": np.mean(right[:13]), "two": np.mean(right[13:])}
     assert found["accuracy"] == pytest.approx(np.mean(right))
     assert arrays["accuracy.sum"].tolist() == right
@@ -40,8 +38,7 @@ def test_blimp_equals_a_plain_loop(masked, tmp_path):
     assert found["paradigm"] == pytest.approx(share)
     assert found["field"] == {"syntax": pytest.approx(share["one"])}
     assert found["term"] == {"order": pytest.approx(share["one"])}
-    (options,) = suites.build_suites(["blimp"], source=f"files:{tmp_path}", limit=3, batch_size=5)
-    of_few = suites.score(masked, options)[1]
+    of_few = score(masked, "blimp", source=f"files:{tmp_path}", limit=3, batch_size=5)[1]
     assert of_few["accuracy.sum"].tolist() == [*right[:3], *right[13:16]]
     assert of_few["examples"].tobytes() != arrays["examples"].tobytes()
 

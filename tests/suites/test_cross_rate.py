@@ -16,7 +16,7 @@ from bert_jax.interop import runs
 from bert_jax.suites import texts
 from bert_jax.suites.cross_rate import METRICS, RATES
 from bert_jax.suites.token_scores import TokenScorer
-from tests.suites.asking import ask
+from tests.suites.asking import ask, score
 from tests.suites.masked import plainly_masked
 
 pytestmark = pytest.mark.usefixtures("one_device")
@@ -29,12 +29,12 @@ def read_rows(monkeypatch) -> list[tuple[np.ndarray, np.ndarray]]:
     """The rows that a model reads; each token costs a nat and is guessed first."""
     rows: list[tuple[np.ndarray, np.ndarray]] = []
 
-    def score(scorer, given, progress):
+    def score_rows(scorer, given, progress):
         rows.extend(given)
         ones = [np.ones(int(masked.sum())) for _, masked in given]
         return [(nats, nats > 0) for nats in ones]
 
-    monkeypatch.setattr(TokenScorer, "score_masked", score)
+    monkeypatch.setattr(TokenScorer, "score_masked", score_rows)
     return rows
 
 
@@ -68,8 +68,7 @@ def test_cross_rate_of_a_source_equals_a_plain_loop(models, source):
     found = load(run, source)
     rows = [(one.ids, one.choose_masked(rate)[one.words]) for rate in RATES for one in found]
     plain = iter(plainly_masked(run, rows, 96))
-    (asked,) = suites.build_suites(["cross_rate"], source=source, words=WORDS)
-    result, arrays = suites.score(run, asked)
+    result, arrays = score(run, "cross_rate", source=source, words=WORDS)
     for rate in RATES:
         sums = []
         for one in found:
@@ -95,7 +94,8 @@ def test_cross_rate_of_a_source_equals_a_plain_loop(models, source):
         np.testing.assert_array_equal(arrays[f"{key}/nats_per_character.count"], own[:, 3])
     names = {f"{r:g}/{m}.{part}" for r in RATES for m in METRICS for part in ("sum", "count")}
     assert arrays.keys() == {*names, EXAMPLES}
-    few = suites.score(run, dataclasses.replace(asked, limit=2, batch_size=7))[1]
+    asked = {"source": source, "words": WORDS, "limit": 2, "batch_size": 7}
+    few = score(run, "cross_rate", **asked)[1]
     for name in names:
         np.testing.assert_allclose(few[name], arrays[name][:2], rtol=1e-5, err_msg=name)
 
@@ -105,8 +105,8 @@ def test_examples_of_two_vocabularies_are_paired(models, source, read_rows):
     for suite, prefix in (("cross_rate", "0.4/"), ("nelbo", "")):
         found = {}
         for name, limit in (("whole", 4), ("letters", 4), ("whole", 3)):
-            (asked,) = suites.build_suites([suite], source=source, words=WORDS, limit=limit)
-            found[name, limit] = suites.score(models[name], asked)[1]
+            asked = {"source": source, "words": WORDS, "limit": limit}
+            found[name, limit] = score(models[name], suite, **asked)[1]
         whole, letters = found["whole", 4], found["letters", 4]
         assert whole[EXAMPLES].tobytes() == letters[EXAMPLES].tobytes()
         assert whole[EXAMPLES].tobytes() != found["whole", 3][EXAMPLES].tobytes()

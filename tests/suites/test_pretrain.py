@@ -9,7 +9,7 @@ from bert_jax import suites
 from bert_jax.evaluation import corpus
 from bert_jax.suites.cross_rate import RATES
 from tests import texts
-from tests.suites.asking import ask
+from tests.suites.asking import ask, score
 
 NAMES = [f"{objective}_{part}" for objective in ("mlm", "nsp") for part in ("loss", "accuracy")]
 
@@ -17,7 +17,7 @@ NAMES = [f"{objective}_{part}" for objective in ("mlm", "nsp") for part in ("los
 @pytest.fixture(scope="module")
 def usual(run) -> suites.Detailed:
     """What training would report of it, and that by example."""
-    return suites.score(run, *suites.build_suites(["pretrain"]))
+    return score(run, "pretrain")
 
 
 def test_pretrain_by_example_adds_up(usual):
@@ -34,7 +34,7 @@ def test_pretrain_by_example_adds_up(usual):
 @pytest.mark.parametrize("rows", [1, 13])
 def test_pretrain_is_the_same_in_any_batch(run, usual, one_device, rows):
     """On eight devices with as many rows as fit, on one with few."""
-    found, arrays = suites.score(run, *suites.build_suites(["pretrain"], batch_size=rows))
+    found, arrays = score(run, "pretrain", batch_size=rows)
     assert found == pytest.approx(usual[0], rel=1e-6)
     assert arrays["examples"].tobytes() == usual[1]["examples"].tobytes()
     for name, values in arrays.items():

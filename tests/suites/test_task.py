@@ -82,11 +82,11 @@ def compute_accuracy(run: runs.TrainedModel, rows: list[tuple[str, int]]) -> flo
 
 
 def test_task_scores_all_splits_or_one(trained, rows):
-    found = score(trained, "task")
+    found, _ = score(trained, "task")
     assert (found["examples"], found["more/examples"]) == (12, 48)
     assert found["accuracy"] == pytest.approx(compute_accuracy(trained, rows["dev"]))
     assert found["more/accuracy"] == pytest.approx(compute_accuracy(trained, rows["train"]))
-    only = score(trained, "sst2", split="train")
+    only, _ = score(trained, "sst2", split="train")
     assert (only["examples"], only["accuracy"]) == (48, found["more/accuracy"])
     assert only["majority_accuracy"] == 0.5
 
@@ -96,16 +96,16 @@ def test_task_order_of_classes_changes_no_score(root, trained, names):
     """Others' heads may have the classes the other way round, or no names for them."""
     head = trained.params["classify"]["logits"]
     often = head | {"bias": head["bias"] + np.array([0, 0.05], np.float32)}
-    expected = score(with_head(trained, often), "sst2", split="train", changes=F1)
+    expected, _ = score(with_head(trained, often), "sst2", split="train", changes=F1)
     assert expected["f1"] != pytest.approx(expected["accuracy"])  # F1 differs by the class
     turned = {k: v[..., ::-1] for k, v in often.items()} if names[0] == "positive" else often
     run = with_head(trained, turned).changed(objectives={"classify": knobs.Objective(1.0, names)})
     options = {"split": "train", "source": f"files:{root}", "changes": F1}
-    assert score(run, "sst2", **options) == pytest.approx(expected)
+    assert score(run, "sst2", **options)[0] == pytest.approx(expected)
 
 
 def test_task_submission_is_as_the_server_takes_it(trained, rows, tmp_path):
-    found = score(trained, "sst2", submission=str(tmp_path / "glue"))
+    found, _ = score(trained, "sst2", submission=str(tmp_path / "glue"))
     assert found == {"test/examples": 10}
     said = predict_shares(trained, rows["test"]) > 0.5
     header, *lines = (tmp_path / "glue" / "SST-2.tsv").read_text().splitlines()
@@ -119,4 +119,4 @@ def test_task_scores_all_rows_of_an_unseen_file(root, trained, tmp_path):
     """Nothing is held back from training, as of a single file of the run's own."""
     file = tmp_path / "own.tsv"
     file.write_bytes((root / "SST-2" / "dev.tsv").read_bytes())
-    assert score(trained, "sst2", source=f"files:{file}")["examples"] == 12
+    assert score(trained, "sst2", source=f"files:{file}")[0]["examples"] == 12
