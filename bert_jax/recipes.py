@@ -1,4 +1,7 @@
-"""Configs that start from a model and take its shape: fine-tuning, and continued pre-training."""
+"""Make configs that start from a trained model and take its shape.
+
+`finetuning` fine-tunes a model on a task; `adapting` continues its pre-training on other text.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +32,13 @@ def finetuning(
 ) -> ml_collections.ConfigDict:
     """Build the config that fine-tunes a model on a task, by the recipe of the BERT paper.
 
-    Batches of 32, 3 epochs with a warm-up over a tenth of them, dropout 0.1, and the settings of
-    the task's row.
+    The config has batches of 32, 3 epochs with a warm-up over a tenth of them, dropout 0.1, and the
+    knobs of the task in `data/tasks.py`.
 
     Args:
       task: a row of `data/tasks.py`, or a kind of objective over labels.
-      init_from: a run or a model of others, whose shape is used.
-      changes: values by path; they override the recipe.
+      init_from: the folder of a run, or a model that was trained elsewhere; its shape is used.
+      changes: values of knobs by path, which override the recipe.
       start: the config of `init_from`, if it is known before `init_from` exists.
     """
     config = default()
@@ -60,13 +63,13 @@ def finetuning(
 
 
 def adapting(text: str, init_from: str) -> ml_collections.ConfigDict:
-    """Build the config that goes on training a model on other text, with its vocabulary.
+    """Build the config that continues to train a model on other text, with the model's vocabulary.
 
-    A model that reads from the left goes on as causal_lm, any other as mlm with the default masks.
+    A causal model continues as causal_lm, any other model as mlm with the default masking.
 
     Args:
       text: a file, folder or glob of text.
-      init_from: a run or a model of others.
+      init_from: the folder of a run, or a model that was trained elsewhere.
     """
     start, tokenizer = described(init_from)
     config = default()
@@ -98,7 +101,7 @@ def described(init_from: str) -> tuple[knobs.Config, Path]:
 
 
 def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.Config) -> None:
-    """Set the start model, its shape, and a length of rows that it was trained for."""
+    """Set the start model of a config, and its shape; make rows no longer than its rows."""
     config.init_from = init_from
     shape = dataclasses.asdict(start.model)
     set_values(config, {f"model.{name}": value for name, value in shape.items()})
@@ -106,7 +109,7 @@ def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.
 
 
 def split_argument(arg: str, example: str) -> tuple[str, dict[str, str]]:
-    """Split a config's argument WHAT,NAME=VALUE,... into WHAT and the knobs."""
+    """Split the argument WHAT,NAME=VALUE,... of a config into WHAT and values of knobs by name."""
     name, *changes = arg.split(",")
     if wrong := [change for change in changes if "=" not in change]:
         raise ConfigError(f"{wrong[0]!r} sets no knob", f"NAME=VALUE, as in {example}")

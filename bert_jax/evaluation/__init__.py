@@ -1,1 +1,1 @@
-"""Exact scoring of a corpus and of labelled data: every example once, whatever the batch size."""
+"""Exact evaluation on a corpus or on labelled data: every example once, for any batch size."""

@@ -1,6 +1,6 @@
-"""The exact evaluation of a corpus, which training and several suites run.
+"""The evaluation on a corpus that training and several suites run.
 
-`Evaluator` scores every example of the validation split once, on masks that never change.
+`Evaluator` scores every example of the validation split exactly once, with masks that never change.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ OF_TEXT = {"unigram_loss", "unigram_accuracy", "first_label", "examples"}  # of 
 class Evaluator:
     """An evaluation that is compiled once and called with parameters as often as needed.
 
-    The result does not depend on the batch size or the devices: masks come from the evaluation seed
-    and the example, rows that fill up the last batch count nothing, and sums are divided once.
-    Masks do not depend on the training of a model either, so that models compare. Quotas are
-    rounded to the nearest number.
+    The result does not depend on the batch size or the devices. Masks depend on the example and the
+    seed of the evaluation only, padding rows are not counted, and sums are divided once at the end.
+    The masks of models that were trained differently are the same, so their numbers compare. Quotas
+    are rounded to the nearest number.
     """
 
     def __init__(self, config: knobs.Config, prepared: Prepared, settings: knobs.Eval, mesh: Mesh):
@@ -70,10 +70,10 @@ class Evaluator:
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
     def _frequencies(self, prepared: Prepared) -> np.ndarray:
-        """Return how often each token is a target in training [V].
+        """Return how often each token of the vocabulary is a target in training [V].
 
-        Counts of the training text have no [SEP]. If [SEP] is a target too, its frequency per token
-        is measured on the first held-out examples.
+        The training text was counted without [SEP]. If [SEP] is a target too, its frequency is
+        estimated from the first held-out examples.
         """
         counts = prepared.unigrams
         objective = self.config.objectives.get("causal_lm")
@@ -87,9 +87,10 @@ class Evaluator:
         return counts + np.round(per_token * counts.sum()).astype(np.int64) * is_sep
 
     def at(self, rate: float) -> StepInputs:
-        """Return the inputs that mask at a rate.
+        """Make the step inputs that mask every example at one rate.
 
-        The rate must not exceed the rate of the settings, which decides the number of slots.
+        The rate must not exceed the rate of the settings, for which the prediction slots were
+        counted.
         """
         selected = quotas.selection_quotas(self.config.masking, rate, self.config.sequence_length)
         return StepInputs(
@@ -103,9 +104,10 @@ class Evaluator:
         )
 
     def draws(self, count: int) -> list[StepInputs]:
-        """Return `count` step inputs that mask an example at rates spread from 0 to 1.
+        """Make `count` step inputs under which an example has rates spread evenly from 0 to 1.
 
-        Each of the inputs has other masks. Their draws u for an example lie 1 / count apart.
+        The masks of an example differ from input to input. The uniform numbers by which its rates
+        are drawn lie 1 / count apart.
         """
         drawn = drawn_quotas.make_drawn(self.config.masking, self.config.sequence_length, 1.0)
         # On the devices, or the weights of the bound would cross to them with every batch.
@@ -126,13 +128,13 @@ class Evaluator:
         return inputs
 
     def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
-        """Return the metrics of the whole split."""
+        """Return the metrics of the whole split, by name."""
         return self.sweep(params, [self.traced], progress)[0]
 
     def sweep(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress = inference.silent
     ) -> list[dict[str, float]]:
-        """Return the metrics of the whole split under each of several masks, by one program."""
+        """Return the metrics of the whole split under each of several masks, in one pass."""
         totals = [Totals() for _ in masks]
         for outputs in self._run_batches(params, masks, progress):
             for total, rows in zip(totals, outputs, strict=True):
@@ -145,10 +147,11 @@ class Evaluator:
         progress: Progress = inference.silent,
         masks: Sequence[StepInputs] | None = None,
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Return the metrics of the whole split, and METRIC.sum and METRIC.count of its examples.
+        """Return the metrics of the whole split, and METRIC.sum and METRIC.count of each example.
 
-        The arrays are float64 [N] in the order of the examples, and are added over several masks. A
-        further array is a digest of the examples and of the settings that mask them.
+        The arrays are float64 [N] in the order of the examples. With several masks, the sums and
+        the counts of an example are added over the masks. A further array is a digest of the
+        examples and of the settings that mask them.
         """
         totals = Totals()
         parts: dict[str, list[np.ndarray]] = collections.defaultdict(list)
@@ -162,9 +165,9 @@ class Evaluator:
         return self._finish(totals), arrays | {EXAMPLES: digest(self._list_examples())}
 
     def _list_examples(self) -> Iterator[bytes]:
-        """Yield bytes that identify the examples: settings of the masks, then the held-out rows.
+        """Yield bytes that identify the examples: settings of the masks, then held-out rows.
 
-        The joined bytes do not depend on the batch size.
+        The concatenation of the bytes does not depend on the batch size.
         """
         settings = self.settings
         masks = [settings.rate, settings.replace, settings.unit, settings.seed]
@@ -182,7 +185,7 @@ class Evaluator:
     def _run_batches(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress
     ) -> Iterator[list[Metrics]]:
-        """Yield the rows' metrics of each batch, under each of the masks."""
+        """Yield for each batch a list with the metrics of its rows under each of the masks."""
 
         def compute(planned: inference.Planned) -> list[Metrics]:
             index = int(planned.rows[0]) // self.rows
@@ -213,17 +216,17 @@ class Evaluator:
 
 
 def both(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[str, Any]:
-    """Join the metrics of a hybrid model as a masked and as a causal model.
+    """Join the metrics of a hybrid model that was scored as a masked and as a causal model.
 
-    The causal unigram baseline gets the prefix `causal_lm_`. If both have a key, such as the digest
-    of the examples, the value of the masked model stays.
+    The causal unigram baseline gets the prefix `causal_lm_`. If both have a metric of the same
+    name, the value of the masked model is returned.
     """
     renamed = {f"causal_lm_{k}" if k.startswith("unigram") else k: v for k, v in causal.items()}
     return {**renamed, **masked}
 
 
 def _add_rows(rows: Metrics) -> dict[str, tuple[float, float]]:
-    """Add the sums and counts of a batch's rows, in float64."""
+    """Add up the sums and the counts of the rows of a batch, in float64."""
     return {
         name: (float(np.sum(total, dtype=np.float64)), float(np.sum(count, dtype=np.float64)))
         for name, (total, count) in rows.items()
@@ -233,7 +236,7 @@ def _add_rows(rows: Metrics) -> dict[str, tuple[float, float]]:
 def _make_step(
     config: knobs.Config, prepared: Prepared, unigram: np.ndarray
 ) -> Callable[[Any, Batch, StepInputs], Metrics]:
-    """Build the step: sums and counts [B] of each metric, one for each row of a batch."""
+    """Build the function that returns (sums [B], counts [B]) of each metric of a batch's rows."""
     special = prepared.tokenizer.special
     vocab_size = prepared.tokenizer.size
     model = network.build_network(config, vocab_size)

@@ -1,4 +1,4 @@
-"""The inference driver: rows through a compiled function, in batches of about one length.
+"""The inference loop: computes rows by a compiled function, in batches of rows of similar length.
 
     plan = by_length(lengths, size)            # which rows form a batch, and its padded shape
     for rows, outputs in run(compute, plan):   # outputs on the host, in the plan's order
@@ -26,11 +26,11 @@ Progress = Callable[[int, int], None]  # how much is done, and of how much
 
 
 def silent(done: int, total: int) -> None:
-    """Report no progress at all."""
+    """Do nothing: the progress function of callers that show no progress."""
 
 
 class Planned(NamedTuple):
-    """One batch of a plan: its rows, and its shape with padding."""
+    """One planned batch: the numbers of its rows, and its shape with padding."""
 
     rows: np.ndarray  # int64 [n], n <= size
     length: int  # columns
@@ -38,16 +38,17 @@ class Planned(NamedTuple):
 
 
 def in_order(count: int, size: int, length: int) -> list[Planned]:
-    """Plan rows of one length in their own order."""
+    """Plan batches of `count` rows of one length, without sorting the rows."""
     starts = range(0, count, size)
     return [Planned(np.arange(at, min(at + size, count)), length, size) for at in starts]
 
 
 def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list[Planned]:
-    """Plan batches of rows sorted by length, each padded to the rounded length of its longest.
+    """Plan batches of `size` rows, sorted by length, and padded to the longest row of the batch.
 
-    The longest rows come first, so that a batch that does not fit in memory fails at once. With
-    `shrink_last`, an incomplete batch has the next power of two of rows instead of `size`.
+    The padded length is rounded up, so that few shapes are compiled. The longest rows come first,
+    so that a batch that does not fit in memory fails at once. With `shrink_last`, the size of an
+    incomplete batch is the next power of two instead of `size`.
     """
     order = np.argsort(-lengths, kind="stable")
     plan = []
@@ -61,10 +62,10 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
 def by_shape(
     lengths: np.ndarray, mesh: Mesh, batch_size: int = 0, tokens: int = TOKENS
 ) -> list[Planned]:
-    """Plan batches of rows that share one rounded length, the longest first.
+    """Plan batches of rows whose rounded lengths are equal, the longest first.
 
-    This suits many short rows, such as sentences of some ten tokens. By default a length has a
-    batch size of `tokens` divided by the length, or less if it has few rows. Every batch size is
+    This suits many short rows, such as sentences of some ten tokens. By default a batch has as many
+    rows as hold `tokens` tokens, or fewer if fewer rows have its length. Every batch size is
     rounded up to a multiple of the devices that split the rows.
     """
     longest = int(lengths.max(initial=0))
@@ -85,7 +86,7 @@ def _power_of_two(count: int) -> int:
 
 
 def rows_a_step(config: knobs.Config, settings: knobs.Eval) -> int:
-    """Return the examples a step of an evaluation that is made while training."""
+    """Return the batch size of an evaluation during training."""
     return settings.batch_size or config.batch_size // config.optim.accumulation
 
 
@@ -96,7 +97,7 @@ def shared_rows(size: int, mesh: Mesh) -> int:
 
 
 def place(batch: Batch, mesh: Mesh) -> Batch:
-    """Split the rows of a host batch over the mesh; every process has the whole batch."""
+    """Split the rows of a host batch over the mesh; every process must have the whole batch."""
     size = len(next(iter(batch.values())))
     local = sharding.local_rows(size, mesh)
     return sharding.place({key: value[local] for key, value in batch.items()}, size, mesh)
@@ -108,17 +109,18 @@ def run(
     progress: Progress = silent,
     cost: Callable[[Planned], int] = lambda batch: 1,
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Compute every batch of a plan; yield its rows' numbers and its outputs, in the plan's order.
+    """Compute each batch of a plan, in its order; yield the numbers of its rows and its outputs.
 
     Outputs are numpy arrays without padding rows. They are fetched one batch late, so that the
     device never waits for the host.
 
     Args:
-      compute: starts a batch on the devices and returns its outputs, replicated: arrays with a row
-        for each row of the batch, and scalars, which belong to the batch as a whole.
+      compute: starts a batch on the devices and returns its replicated outputs. An output is an
+        array with a row for each row of the batch, or a scalar of the whole batch.
       plan: the batches.
-      progress: called after each batch with the cost of the batches started so far, and of all.
-      cost: what a batch counts; 1 counts batches.
+      progress: called after each batch with the cost of all batches started so far, and the total
+        cost.
+      cost: returns the cost of a batch; by default each batch costs 1.
     """
     done, total = 0, sum(map(cost, plan))
     started: list[tuple[np.ndarray, Any]] = []

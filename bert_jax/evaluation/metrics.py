@@ -15,7 +15,7 @@ EXAMPLES = "examples"  # key, among the arrays of an evaluation, of the digest o
 
 
 def digest(parts: Iterable[bytes]) -> np.ndarray:
-    """Digest a sequence of examples: uint8 [32], equal for equal examples in the same order."""
+    """Return the SHA-256 of a sequence of byte strings, as uint8 [32]."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(part)
@@ -23,14 +23,17 @@ def digest(parts: Iterable[bytes]) -> np.ndarray:
 
 
 def as_lower(name: str, value: float) -> float:
-    """Return a metric's value with its sign turned, where needed, so that lower is better."""
+    """Return the value of a metric, negated if higher is better, so that lower is always better.
+
+    NaN becomes infinity.
+    """
     if math.isnan(value):  # as a correlation with a constant is
         return math.inf
     return -need_direction(name) * value
 
 
 class Totals:
-    """Running sums of (sum, count) pairs, in float64."""
+    """Sums of (sum, count) pairs over batches, in float64."""
 
     def __init__(self, sums: Mapping[str, Sequence[float]] | None = None) -> None:
         self.sums = {
@@ -44,9 +47,9 @@ class Totals:
             self.sums[name] = (old[0] + float(total), old[1] + float(count))
 
     def values(self) -> dict[str, float]:
-        """Divide sums by counts.
+        """Divide each metric's sum by its count.
 
-        Where nothing was counted the value is NaN, which is never the best and is written as null.
+        If nothing was counted, the value is NaN, which is never the best and is written as null.
         """
         return {
             name: total / count if count else math.nan for name, (total, count) in self.sums.items()
@@ -54,7 +57,7 @@ class Totals:
 
 
 def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
-    """Return the add-one unigram of the training tokens: what a model knows without context."""
+    """Return the log-probability of each token by its count plus one [V]: the unigram baseline."""
     return (np.log(counts + 1.0) - math.log(counts.sum() + len(counts))).astype(np.float32)
 
 

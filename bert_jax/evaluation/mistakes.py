@@ -1,12 +1,12 @@
 """What a fine-tuned model gets wrong: the confusions of its classes, and its worst mistakes.
 
-An evaluation of a task leaves one row of this in samples.jsonl. Long texts are cut, so that the row
-is small whatever the data. What is counted by kind of task:
+An evaluation of a task writes one such row to samples.jsonl. Long texts are cut, so that the row is
+small whatever the data. The counts depend on the kind of task:
 
-    classify   `counts`: [right class, predicted class, how often]
-    tag        `counts` of words, where "" is a word that was cut off; of entities
-               `entities`: [type, found, predicted, there]
-    span       `counts`: ["an answer" or "no answer", outcome, how often]
+    classify   `counts`: [right class, predicted class, number]
+    tag        `counts` of words, as for classify; "" is predicted for a word that was cut off
+               `entities`, if labels mark them: [type, right, predicted, in the data]
+    span       `counts`: ["an answer" or "no answer", outcome, number]
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ def list_mistakes(
     labels: Sequence[str],
     most: int,
 ) -> list[dict[str, Any]]:
-    """Return the row of an evaluation with up to `most` mistakes; none if nothing has a label.
+    """Return one row of samples.jsonl with counts and up to `most` mistakes, in a list.
 
-    Predictions are those of `answers.decode_outputs`.
+    The list is empty if no example has a label. Predictions are those of `answers.decode_outputs`.
     """
     pairs = zip(examples, predictions, strict=True)
     known = [(example, output) for example, output in pairs if example.label is not None]
@@ -54,7 +54,7 @@ def list_mistakes(
 
 
 def _rank_choices(known: Known, labels: Sequence[str]) -> Found:
-    """Rank texts by the probability of the right class, or questions by the right option's."""
+    """Count confusions of classes; rank mistakes by the probability of what is right."""
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for example, shares in known:
@@ -75,7 +75,7 @@ def _rank_choices(known: Known, labels: Sequence[str]) -> Found:
 
 
 def _rank_numbers(known: Known, labels: Sequence[str]) -> Found:
-    """Rank texts by the distance from the right number."""
+    """Rank mistakes by the distance of the predicted number from the right number."""
     ranked = []
     for example, value in known:
         if value != example.label:
@@ -85,7 +85,7 @@ def _rank_numbers(known: Known, labels: Sequence[str]) -> Found:
 
 
 def _rank_tags(known: Known, labels: Sequence[str]) -> Found:
-    """Rank texts by the number of wrong words."""
+    """Count confusions of labels and entities; rank texts by their number of wrong words."""
     from seqeval.metrics.sequence_labeling import get_entities
 
     counts: Counter[tuple[str, str]] = Counter()
@@ -115,7 +115,10 @@ def _rank_tags(known: Known, labels: Sequence[str]) -> Found:
 
 
 def _rank_spans(known: Known, labels: Sequence[str]) -> Found:
-    """Rank questions by the words shared with the right answer, then by the probability."""
+    """Count outcomes, and rank mistakes by the words they share with a right answer.
+
+    Of mistakes that share as many words, the more probable one is worse.
+    """
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for example, span in known:
@@ -147,7 +150,7 @@ def _list_counts(counts: Counter[tuple[str, str]]) -> list[list[Any]]:
 
 
 def _round_share(value: float) -> float | None:
-    """Round a probability for the file; None where it is not finite."""
+    """Round a probability for the file; return None for a number that is not finite."""
     return round(float(value), 6) if math.isfinite(value) else None
 
 
@@ -161,7 +164,7 @@ def _cut(text: str, most: int = TEXT) -> str:
 
 
 def _cut_around(text: str, start: int, length: int) -> str:
-    """Cut the neighbourhood of an answer out of a text."""
+    """Cut a text to an answer and its surroundings."""
     first = max(0, start - AROUND)
     last = min(len(text), start + length + AROUND)
     return f"{'…' if first else ''}{text[first:last]}{'…' if last < len(text) else ''}"

@@ -1,7 +1,7 @@
-"""Predictions for the same few held-out sentences during training, so that one sees a model learn.
+"""Predictions for the same few held-out sentences during training, to watch a model learn.
 
-Sentences and masks follow from the validation text and the seed of its evaluation alone. A causal
-model reads the beginnings of sentences and predicts the next token.
+The sentences and their masks depend only on the validation text and the seed of its evaluation. A
+causal model reads the beginnings of sentences and predicts the next token.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BLANK = "…"  # after the beginning of a sentence
 
 
 class Sample(NamedTuple):
-    """One row: the tokens the model reads, the positions it predicts, and the true tokens there."""
+    """A sentence as the model reads it, the positions that predict, and the true tokens there."""
 
     ids: list[int]  # of the text, without [CLS] and [SEP]
     places: list[int]  # columns of the row whose vectors predict the answers
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 
 class Samples:
-    """A sampler that is compiled once and called with parameters as often as needed."""
+    """Predicts the masked tokens of its sentences; compiled once, and called with parameters."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Samples:
 
 
 def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Samples | None:
-    """Build the sampler of a run; None where it wants no samples or has no head over tokens."""
+    """Build the `Samples` of a run; None if it asks for no samples or has no head over tokens."""
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
         return None
@@ -108,7 +108,7 @@ def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Sampl
 def choose(
     split: Split, tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
-    """Choose up to `count` different sentences, preferring sentences of easily read lengths."""
+    """Choose up to `count` different sentences to predict, preferring a readable length."""
     make = _cut_beginning if causal else _mask_words
     drawn = list(draw_samples(split, TRIES * count, hashing.make_key(seed, _CHOICE)))
     drawn.sort(key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0))
@@ -122,7 +122,7 @@ def choose(
 
 
 def draw_samples(split: Split, most: int, key: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield the numbers and tokens of up to `most` sentences, in the random order of a key."""
+    """Yield the numbers and tokens of up to `most` sentences, in an order seeded by `key`."""
     total = len(split.sentence_ends)
     numbers = hashing.permute_index(np.arange(min(most, total)), total, key)
     for number in numbers.tolist():
@@ -131,7 +131,7 @@ def draw_samples(split: Split, most: int, key: int) -> Iterator[tuple[int, list[
 
 
 def _mask_words(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
-    """Mask one or two words of a single token each; any tokens if a sentence has no such word."""
+    """Mask one or two random words that are single tokens; without such words, mask any tokens."""
     count = 2 if len(ids) >= TWO else 1
     # A token is a whole word if neither it nor the next one continues a word.
     parts = [*(tokenizer.continuation[token] for token in ids), False]
@@ -149,7 +149,7 @@ def _mask_words(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
 
 
 def _cut_beginning(ids: list[int], tokenizer: Tokenizer, key: int) -> Sample:
-    """Cut a sentence before some word about its middle."""
+    """Keep the beginning of a sentence, which ends before a random word near the middle."""
     middle = range(max(1, len(ids) // 3), max(2, len(ids) * 2 // 3))
     places = [at for at in middle if not tokenizer.continuation[ids[at]]] or list(middle)[:1]
     at = places[int(hashing.permute_index(np.arange(1), len(places), key)[0])]

@@ -1,8 +1,9 @@
 """The metrics of each kind of task, by scikit-learn, scipy, seqeval and SQuAD's own rules.
 
-Metrics of a class that never occurs are 0, as in the libraries; a correlation with a constant, or
-of fewer than two numbers, is NaN. A word that was cut off counts as wrong, and for entities as O.
-SQuAD's metrics are in per cent, as published; all others are fractions.
+Metrics of a class that never occurs are 0, as in the libraries. A correlation is NaN if one side is
+constant or there are fewer than two numbers. The label of a word that was cut off counts as wrong,
+and as O when entities are counted. SQuAD's metrics are in per cent, as published; all others are
+fractions.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ ENTITY = re.compile(r"[BIES]-.+")
 
 
 def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, ...]:
-    """Return the names of the metrics that `score` finds for a task with these classes."""
+    """Return the names of the metrics that `score` returns for a task with these classes."""
     absent: tuple[str, ...] = ()
     if kind == "classify":
         absent = ("macro_f1",) if len(labels) == 2 else ("f1",)
@@ -45,8 +46,8 @@ def score(
 ) -> dict[str, float]:
     """Score predictions of `answers.decode_outputs`; leave out examples without a label.
 
-    The metrics are `knobs.METRICS[kind]`, as far as they apply to the task. If `task.metrics`
-    names some, only these are returned.
+    The metrics are those of `knobs.METRICS[kind]` that are defined for the task. If `task.metrics`
+    names metrics, only these are returned.
     """
     pairs = zip(examples, predictions, strict=True)
     labelled = [(example, output) for example, output in pairs if example.label is not None]
@@ -112,7 +113,7 @@ def _score_tags(
 
 
 def is_entities(labels: Sequence[str]) -> bool:
-    """Return whether labels are O, B-NAME, I-NAME and the like."""
+    """Tell whether labels mark entities, as O, B-NAME and I-NAME do."""
     entities = [label for label in labels if ENTITY.fullmatch(label)]
     return bool(entities) and set(labels) - set(entities) <= {"O"}
 

@@ -1,4 +1,4 @@
-"""The metrics of SQuAD's evaluate-v2.0.py, in per cent as there; they hold for SQuAD 1.1 too."""
+"""The metrics of SQuAD's evaluate-v2.0.py, in per cent as in that script, also for SQuAD 1.1."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def exact(answer: str, prediction: str) -> float:
 
 
 def f1(answer: str, prediction: str) -> float:
-    """Return the F1 score of the words that both texts have, as often as they occur."""
+    """Return the F1 score of the words that both texts share, counted with repeats."""
     a, b = normalize(answer).split(), normalize(prediction).split()
     if not a or not b:
         return float(a == b)
@@ -44,10 +44,10 @@ def evaluate_squad(
     """Score predicted texts by SQuAD's rules.
 
     Args:
-      answers: right texts of each question; an empty list means that it has no answer.
-      predictions: a text for each question; an empty one means no answer.
+      answers: right texts of each question; an empty list means that the question has no answer.
+      predictions: a text for each question; an empty text means no answer.
       doubts: for each question, a number that rises with the evidence for no answer.
-      kept: the text for each question where a threshold allows an answer; default: predictions.
+      kept: the predicted text of each question if it must be answered; by default `predictions`.
 
     Returns:
       exact and f1. With doubts also exact and f1 of the questions with and without an answer, and
@@ -73,7 +73,7 @@ def evaluate_squad(
 def _score_best(
     name: str, golds: Sequence[Sequence[str]], predictions: Sequence[str]
 ) -> np.ndarray:
-    """Return the best score of each prediction over the right answers of its question."""
+    """Return for each question its prediction's best score over the right answers [N]."""
     pairs = zip(golds, predictions, strict=True)
     return np.array([max(MEASURES[name](gold, text) for gold in texts) for texts, text in pairs])
 
@@ -81,10 +81,10 @@ def _score_best(
 def _find_threshold(
     name: str, scores: np.ndarray, texts: Sequence[str], has_answer: np.ndarray, doubts: np.ndarray
 ) -> dict[str, float]:
-    """Find the best threshold on the doubts and its score.
+    """Find the best threshold on the doubts, and the score it gives.
 
     At first no question is answered. Then questions are answered one by one, the least doubtful
-    first, and the best score of all these states counts.
+    first. The threshold is where the score is highest.
     """
     order = np.argsort(doubts, kind="stable")
     gains = np.where(has_answer, scores, -np.array([bool(text) for text in texts], float))[order]

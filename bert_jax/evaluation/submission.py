@@ -1,8 +1,9 @@
-"""Predictions of a benchmark's test set, as the files its server takes.
+"""Write predictions of a benchmark's test set as the files that its server takes.
 
-GLUE: a tsv file of index and prediction, where a label is written as the benchmark's own files
-write it, and a number of STS-B from 0 to 5. SQuAD: predictions.json with a text for each id, empty
-for no answer; 2.0 also na_prob.json, the probability that there is no answer.
+GLUE: a tsv file with the columns index and prediction. A label is written as in the benchmark's own
+files, and the prediction for STS-B is a number from 0 to 5. SQuAD: predictions.json with a text for
+each id, which is empty for no answer. SQuAD 2.0 also has na_prob.json, with the probability that
+there is no answer.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ def write_submission(
 
     Args:
       name: a row of `data/tasks.py`.
-      split: one that the benchmark's server scores.
-      examples: all of the split.
-      predictions: one for each example, as `answers.decode_outputs` makes them.
-      labels: names of the model's classes, in its order, which need not be the task's.
-      folder: created if it does not exist.
+      split: a split that the benchmark's server scores.
+      examples: all examples of the split.
+      predictions: a prediction for each example, as `answers.decode_outputs` makes them.
+      labels: names of the model's classes in its order, which may differ from the task's order.
+      folder: where to write; created if it does not exist.
     """
     row: Any = tasks.TASKS.get(name)
     takes = row.submission.files if row is not None and row.submission is not None else {}
@@ -67,7 +68,7 @@ def write_submission(
 
 
 def _read_index(example: Example) -> int:
-    """Return the number by which a server knows a row."""
+    """Return the number of an example in the benchmark's file, which its server asks for."""
     need(
         example.id.isdecimal(),
         f"{example.where}: {example.id!r} is no number of a row",

@@ -1,4 +1,4 @@
-"""Exact scoring of a task: every example once, whatever the batch size and the devices."""
+"""Exact evaluation on a task: every example once, whatever the batch size and the devices."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ logger = logging.getLogger(__name__)
 
 
 class TaskEvaluator:
-    """An evaluation that encodes once, compiles once a length, and is called with parameters."""
+    """An evaluation on a task, which may be called with parameters many times.
+
+    Examples are encoded once, and one program is compiled for each length.
+    """
 
     def __init__(
         self,
@@ -85,9 +88,10 @@ class TaskEvaluator:
     def evaluate(
         self, params: Any, progress: Progress = inference.silent
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
-        """Return the metrics, where there are labels, and a prediction for each example, in order.
+        """Return the metrics, and a prediction for each example in order.
 
-        Predictions are those of `answers.decode_outputs`.
+        Without labels there is only the number of examples. Predictions are those of
+        `answers.decode_outputs`.
         """
         outputs, means = self.outputs(params, progress)
         task = self.config.task
@@ -104,5 +108,5 @@ class TaskEvaluator:
         return metrics, predictions
 
     def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
-        """Return the metrics of all examples."""
+        """Return the metrics of all examples, by name."""
         return self.evaluate(params, progress)[0]

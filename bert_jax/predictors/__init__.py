@@ -1,8 +1,9 @@
-"""The tasks of `bert-jax predict`: one row of TASKS each, which serves command, help and Python.
+"""The tasks of `bert-jax predict`, in a table TASKS that the command, its help and Python read.
 
-A row says what the task does, shows its lines, and names what makes a predictor from a
-`base.AskedModel`. The predictor decides how a line is read and what the model computes for it: see
-`base.Predictor`. The flags of a task are the options that `options.py` describes for it.
+A row of TASKS says what the task does and what its lines of input and output look like. The row
+also names the class or function that makes a predictor from a `base.AskedModel`. The predictor
+reads the lines and computes their results, see `base.Predictor`. The flags of the command are
+described in `options.py`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ if TYPE_CHECKING:  # --help does not wait for jax
 
 
 class Task(NamedTuple):
-    """What a task does, the shapes of its lines, and what makes its predictor."""
+    """Row of TASKS: what a task does, its lines of input and output, and its predictor's maker."""
 
     does: str
     takes: tuple[str, ...]  # lines of input

@@ -1,4 +1,4 @@
-"""What the tasks of `predict` share: the model, the lines, and their way through the model."""
+"""What the tasks of `predict` share: the model, the lines of input, and the base classes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from bert_jax.system import jsons
 
 
 class Stated(msgspec.Struct):
-    """The keys of a JSON line; others are ignored."""
+    """The keys that a JSON line may have; other keys are ignored."""
 
     text: str | None = None
     text_pair: str | None = None
@@ -35,7 +35,7 @@ class Stated(msgspec.Struct):
 
 
 class Line(NamedTuple):
-    """One line: its number from 1, and its fields."""
+    """One line of input: its number, from 1, and its fields by name."""
 
     number: int
     fields: dict[str, Any]
@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The rows that some lines become, how the model computes them, and how results follow."""
+    """The rows made from some lines, the function that computes rows, and the maker of results."""
 
     lengths: np.ndarray  # int64 [N], tokens of each row of the model
     # Numbers of rows, padded length, padded count -> arrays [count, …].
@@ -52,11 +52,11 @@ class Work:
     cut: int = 0  # lines that lost text
 
     def answer(self, batch_size: int) -> Iterator[dict[str, Any]]:
-        """Compute all rows, then yield the results of the lines."""
+        """Compute all rows, then yield the result of each line."""
         yield from self.results(self.compute_rows(batch_size))
 
     def compute_rows(self, batch_size: int) -> list[Any]:
-        """Compute the outputs of each row, in batches of rows of about the same length."""
+        """Compute the output of each row; rows of similar length share a batch."""
         outputs: list[Any] = [None] * len(self.lengths)
         plan = inference.by_length(self.lengths, batch_size, shrink_last=True)
         for rows, arrays in inference.run(lambda planned: self.compute(*planned), plan):
@@ -66,14 +66,14 @@ class Work:
 
 
 class AskedModel:
-    """A run and the options of its predictors."""
+    """A trained model, and the options that its predictor was given."""
 
     def __init__(self, run: runs.TrainedModel, options: Options):
         self.run, self.options = run, options
         self.limit = run.longest
 
     def choose(self, *names: str) -> str:
-        """Return the first of these heads that the model has."""
+        """Return the first of the named heads that the model has; ConfigError if it has none."""
         heads = self.run.config.objectives
         have = f"it has: {', '.join(heads)}" if heads else "it has no head, only an encoder"
         name = next((name for name in names if name in heads), "")
@@ -81,7 +81,10 @@ class AskedModel:
         return name
 
     def parameters(self, name: str = "") -> Any:
-        """Put the encoder, its matmul factors rounded, and a head on the device."""
+        """Put the parameters of the encoder, and of a head if one is named, on the device.
+
+        The encoder's matmul kernels are rounded to the type that the model computes in.
+        """
         config, params = self.run.config, self.run.params
         encoder = network.with_rounded_kernels(config.model, params["encoder"])
         if not name:
@@ -90,7 +93,10 @@ class AskedModel:
         return jax.device_put(chosen | {"encoder": encoder})
 
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
-        """Compile a function of the outputs of one head, for each shape of a batch."""
+        """Compile `function` of the outputs of one head; return a function of a batch.
+
+        It is compiled anew for each shape of a batch.
+        """
         one_head = network.build_network(
             self.run.config, self.run.tokenizer.size, only=self.choose(name)
         )
@@ -104,7 +110,7 @@ class AskedModel:
 
 
 class Predictor:
-    """One task of one model: how it reads lines, computes them, and shows results to people."""
+    """A task on one model: it reads lines, computes their results, and writes results as text."""
 
     plain: tuple[str, ...] = ("text",)  # fields of a line that is not JSON, tabs between
     forms: tuple[tuple[str, ...], ...] = (("text",),)  # keys of a JSON line, the first that fits
@@ -122,19 +128,19 @@ class Predictor:
 
     @property
     def example(self) -> str:
-        """The shape of a JSON line."""
+        """The shape of a JSON line that the task takes, for error messages."""
         return "{" + ", ".join(f'"{key}": …' for key in self.forms[0]) + "}"
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode lines as rows of the model; DataError if one of them cannot be encoded."""
+        """Encode lines as rows of the model; raise DataError if a line cannot be encoded."""
         raise NotImplementedError
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write what a result says for people."""
+        """Write a result as text for people."""
         raise NotImplementedError
 
     def read(self, number: int, line: str) -> Line:
-        """Parse a line: a JSON object, or plain texts; a blank line holds empty ones."""
+        """Parse a line, which is a JSON object or plain texts; a blank line gives empty texts."""
         parse = self._json if line.lstrip().startswith("{") else self._plain
         row = parse(number, line)
         size = sum(len("".join(text)) for text in row.fields.values())
@@ -184,17 +190,21 @@ class Predictor:
 
 
 class OfText(Predictor):
-    """A predictor whose rows are [CLS] A [SEP], or [CLS] A [SEP] B [SEP]."""
+    """A predictor that makes one row [CLS] A [SEP] or [CLS] A [SEP] B [SEP] of a text or a pair."""
 
     apply: Callable[..., Any]  # a batch -> what the model computes for each row
 
     def ids(self, rows: Sequence[Line], key: str = "text", escape: bool = True) -> list[list[int]]:
-        """Tokenize a field without adding special tokens; with escape=False, [MASK] is one too."""
+        """Tokenize a field of each line, without adding special tokens.
+
+        With escape=False a [MASK] in the text becomes the special token; by default it is plain
+        text.
+        """
         texts = [row.fields[key] for row in rows]
         return self.model.run.tokenizer.encode_batch(texts, escape=escape)
 
     def fit(self, row: Line, parts: list[list[int]]) -> list[list[int]]:
-        """Return the texts of a row within the model's length; cut none unless told to."""
+        """Cut the texts of a row to the model's length with --long=cut; else refuse a long row."""
         added = self.model.run.tokenizer.special.added(len(parts))
         count, room = sum(map(len, parts)), self.limit - added
         if count <= room:
@@ -210,16 +220,16 @@ class OfText(Predictor):
         return [list(part) for part in cut[: len(parts)]]
 
     def count_tokens(self, parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
-        """Count the tokens of each row, its special tokens among them."""
+        """Count the tokens of each row, including its special tokens."""
         added = self.model.run.tokenizer.special.added
         return np.array([sum(map(len, texts)) + added(len(texts)) for texts in parts], np.int64)
 
     def batch(self, parts: list[list[list[int]]], length: int, size: int) -> Batch:
-        """Assemble the rows of some texts or pairs, padded."""
+        """Assemble `size` rows of `length` tokens from tokenized texts or pairs, with padding."""
         return encoding.pad_rows(self.model.run.tokenizer.special, parts, length, size=size)
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode the texts of each line as one row of the model, for `apply` and `result`."""
+        """Encode the texts of each line as a row; `apply` and `result` make the line's result."""
         by_field = [self.ids(rows, key) for key in self.plain]
         parts = [list(texts) for texts in zip(*by_field, strict=True)]
         fitted = [self.fit(row, texts) for row, texts in zip(rows, parts, strict=True)]
@@ -234,15 +244,15 @@ class OfText(Predictor):
         return Work(self.count_tokens(fitted), compute, results, cut)
 
     def result(self, row: Line, output: Any) -> dict[str, Any]:
-        """Return the result of a line."""
+        """Make the result of a line from the model's output for its row."""
         raise NotImplementedError
 
 
 def indent_table(rows: Iterable[Sequence[str]]) -> str:
-    """Align the columns of a table below a heading."""
+    """Align the columns of a table, indented as below a heading."""
     return textwrap.indent(format_table(rows), "  ")
 
 
 def write_percent(share: float) -> str:
-    """Write a probability in a column."""
+    """Write a probability as a percentage of fixed width, for a column."""
     return f"{100 * share:5.1f} %"

@@ -1,4 +1,4 @@
-"""Task `generate` of causal and hybrid models: text that goes on from left to right."""
+"""Task `generate` for causal and hybrid models: continues a text from left to right."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ TOKENS = 64  # of a continuation at most, where --max-tokens is not given
 class Generate(OfText):
     """Results {"text", "continuation", "stopped"}: "text" is the prompt with its continuation.
 
-    "stopped" is "end" or "length". Each token is the likeliest, or with a temperature a drawn one.
-    The draws of a line follow from the seed and its number, whatever lines share its batch.
+    "stopped" is "end" if the model ended the text, "length" if there was no more room. Each token
+    is the likeliest or, with a temperature, drawn at random. The draws of a line depend on the seed
+    and the number of the line, never on other lines of its batch.
     """
 
     heading = ()
@@ -65,7 +66,7 @@ class Generate(OfText):
         self.apply = lambda *prompts: go_on(params, *prompts)
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode one prompt a line; all prompts of a batch end in the same column."""
+        """Encode each line as one prompt; all prompts of a batch end in the same column."""
         special = self.model.run.tokenizer.special
         prompts = [[special.cls, *ids] for ids in self.ids(rows)]
         rooms = [self._find_room(row, len(ids)) for row, ids in zip(rows, prompts, strict=True)]
@@ -89,7 +90,7 @@ class Generate(OfText):
         return Work(np.array([len(prompt) for prompt in prompts], np.int64), compute, results)
 
     def _find_room(self, row: Line, prompt: int) -> int:
-        """Return how many tokens may follow a prompt of so many; DataError if they are too few."""
+        """Return how many tokens may follow a prompt of `prompt` tokens; DataError if too few."""
         room = self.limit - prompt
         least = self.model.options.max_tokens or 1
         if room < least:
@@ -101,7 +102,7 @@ class Generate(OfText):
         return min(room, self.most)
 
     def _continue(self, row: Line, prompt: list[int], tokens: list[int]) -> dict[str, Any]:
-        """Return the result of a line."""
+        """Make the result of a line from the tokens of its prompt and of its continuation."""
         tokenizer = self.model.run.tokenizer
         text = row.fields["text"]
         ended = tokenizer.special.sep in tokens
@@ -111,12 +112,12 @@ class Generate(OfText):
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write the prompt with its continuation."""
+        """Return the prompt with its continuation."""
         return result["text"]
 
 
 def write_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
-    """Write the tokens that continue a text, with a blank in front if they need a blank."""
+    """Write the tokens that continue a text, with a blank before them if one is needed there."""
     text = tokenizer.readable(before)
     whole = tokenizer.readable([*before, *ids])
     return whole[len(text) :] if whole.startswith(text) else f" {tokenizer.readable(ids)}"
@@ -127,7 +128,7 @@ def write_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """The rule by which a token is chosen: at temperature 0 the likeliest."""
+    """The rule by which a token is chosen; at temperature 0 it is the likeliest token."""
 
     temperature: float = 0.0
     top_k: int = 0  # draw from so many of the likeliest; 0 is all
@@ -136,9 +137,9 @@ class Draw:
 
 
 def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
-    """Return the rule that the options ask for; refuse options that nothing uses.
+    """Make the rule for choosing tokens from the options; refuse options that have no effect.
 
-    With `random_places` the seed has a use even at temperature 0.
+    With `random_places` a seed has an effect even at temperature 0.
     """
     temperature = options.temperature
     top_p = options.top_p
@@ -166,9 +167,10 @@ def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
 
 
 def choose(logits: jax.Array, keys: jax.Array, draw: Draw) -> jax.Array:
-    """Choose a token [B] by logits [B, V] and a random key for each row.
+    """Choose a token for each row [B], by its logits [B, V] and a random key.
 
-    Tokens as likely as the last one that top-k or top-p keep are kept too.
+    Top-k and top-p keep a number of the likeliest tokens. Tokens tied with the last of these are
+    kept too.
     """
     if not draw.temperature:
         return jnp.argmax(logits, axis=-1).astype(jnp.int32)
@@ -195,7 +197,7 @@ Continue = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array
 def _reader(
     cfg: knobs.Model, vocab_size: int, special: Special
 ) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
-    """Build the function that reads a batch, given the keys and values of the tokens before it."""
+    """Build the function that reads a batch, given the keys and values of earlier tokens."""
     cfg = devices.settle_model(cfg, train=False)
     cfg = dataclasses.replace(cfg, attention="einsum", remat="none")
     encoder = Encoder(cfg, vocab_size, pool=False)
@@ -216,9 +218,9 @@ def _reader(
 
 
 def _one_text(tokens: jax.Array, places: jax.Array) -> Batch:
-    """Return a batch with one text in each row.
+    """Make a batch with one text in each row, whose tokens are [B, L].
 
-    `places` [B, L] are the positions of the tokens in their text. Padding has a place below 0.
+    `places` [B, L] are the positions of the tokens in their text, and negative for padding.
     """
     real = (places >= 0).astype(jnp.int32)
     blank = jnp.zeros_like(tokens)
@@ -228,13 +230,14 @@ def _one_text(tokens: jax.Array, places: jax.Array) -> Batch:
 def continuations(
     cfg: knobs.Model, vocab_size: int, special: Special, draw: Draw, most: int
 ) -> Continue:
-    """Build the function that continues prompts by tokens [B, most]; the caller compiles it.
+    """Build the function that returns the tokens [B, most] which continue some prompts.
 
-    The function takes the parameters and four arrays. tokens [B, P] has the padding of each row
-    first, and starts [B] the column where the text begins. rooms [B] says how many tokens may
-    follow, and numbers [B] seeds the draws of a row. The prompt is read at once. Then each token is
-    read by itself, next to the kept keys and values of earlier tokens. After its end a row has
-    [SEP]. When all rows have ended, nothing more is computed.
+    The caller compiles the function, which takes the parameters and four arrays. `tokens` [B, P]
+    are the prompts, with padding before them, and `starts` [B] are the columns where they begin.
+    `rooms` [B] says how many tokens may follow, and `numbers` [B] seeds the draws of a row. The
+    prompt is read at once. Then one token at a time is read, with the stored keys and values of
+    earlier tokens. A row that has ended is filled with [SEP]. When all rows have ended, nothing
+    more is computed.
     """
     read = _reader(cfg, vocab_size, special)
 
@@ -250,7 +253,7 @@ def continuations(
         def append(
             count: jax.Array, logits: jax.Array, chosen: jax.Array, ended: jax.Array
         ) -> tuple[jax.Array, jax.Array]:
-            """Choose token number `count` of each row and write it."""
+            """Write each row's next token into column `count`; tell which rows have ended."""
             token_keys = jax.vmap(lambda key: jax.random.fold_in(key, count))(keys)
             token = jnp.where(ended, special.sep, choose(logits, token_keys, draw))
             chosen = jax.lax.dynamic_update_slice(chosen, token[:, None], (0, count))

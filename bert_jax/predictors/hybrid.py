@@ -1,4 +1,7 @@
-"""Task `generate`: how a model does it; a hybrid model fills masks, or goes on from the left."""
+"""Task `generate`: chooses how a model generates, and does both for a hybrid model.
+
+A hybrid model fills the masks of a text, or continues a text without masks from left to right.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from bert_jax.predictors.masked import Unmask
 
 @dataclasses.dataclass(frozen=True)
 class _Both(Work):
-    """The work of lines of two kinds, each computed by itself."""
+    """The work of lines of two kinds; the lines of each kind are computed by themselves."""
 
     works: tuple[Work, ...] = ()  # of each kind
     kinds: Sequence[int] = ()  # of each line
 
     def answer(self, batch_size: int) -> Iterator[dict[str, Any]]:
-        """Compute each kind; yield the results in the order of the lines."""
+        """Compute the lines of each kind, and yield the results in the order of all lines."""
         answers = [work.answer(batch_size) for work in self.works]
         for kind in self.kinds:
             yield next(answers[kind])
 
 
 class GenerateHybrid(OfText):
-    """Results of `masked.Unmask` for texts with [MASK], of `generate.Generate` for others."""
+    """Results of `masked.Unmask` for texts with [MASK], of `generate.Generate` for other texts."""
 
     heading = ()
 
@@ -41,7 +44,7 @@ class GenerateHybrid(OfText):
         self.predictors = (Generate(AskedModel(model.run.from_left, options)), Unmask(model))
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode the lines of each kind."""
+        """Encode the lines with and without [MASK], each by the predictor of their kind."""
         mask = self.model.run.tokenizer.special.mask
         kinds = [int(mask in ids) for ids in self.ids(rows, escape=False)]
         works = []
@@ -52,14 +55,15 @@ class GenerateHybrid(OfText):
         return _Both(lengths, works[0].compute, works[0].results, works=tuple(works), kinds=kinds)
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write the final text, with the rounds that filled it."""
+        """Write the text of a result and, if it was filled in rounds, what each round revealed."""
         return self.predictors[1].text(result)
 
 
 def make_generator(model: AskedModel) -> Predictor:
-    """Choose how a model generates: masked models fill masks, causal ones go from left to right.
+    """Make the predictor by which a model generates.
 
-    This is the one place where that is decided.
+    Masked models fill masks, causal models write from left to right, and hybrid models do both.
+    Nothing else decides this.
     """
     if model.run.from_left is not None:
         return GenerateHybrid(model)

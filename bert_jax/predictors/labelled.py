@@ -1,4 +1,7 @@
-"""Tasks that read a fine-tuned head: `classify`, `tag` and `answer`, as an evaluation does."""
+"""Tasks that read a fine-tuned head: `classify`, `tag` and `answer`.
+
+Texts are encoded, and outputs decoded, as by the evaluation of a fine-tuned model.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ LABELS = 20  # listed for people
 
 
 class Labelled(Predictor):
-    """A predictor that turns lines into examples, and predictions for them into results."""
+    """A predictor that turns lines into examples, and predictions for the examples into results."""
 
     heads: ClassVar[tuple[str, ...]]  # the model must have one of these
 
@@ -35,15 +38,15 @@ class Labelled(Predictor):
         self.apply = model.head(self.kind, lambda logits: logits)
 
     def example_of(self, row: Line) -> Example:
-        """Return a line as an example without a label; DataError if it cannot be one."""
+        """Turn a line into an example without a label; raise DataError if it cannot be one."""
         raise NotImplementedError
 
     def result(self, row: Line, prediction: Any) -> dict[str, Any]:
-        """Return the result of a line."""
+        """Make the result of a line from the prediction for it."""
         raise NotImplementedError
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode lines as an evaluation does; a long text may have several rows."""
+        """Encode lines as an evaluation encodes examples; a long text may become several rows."""
         tokenizer = self.model.run.tokenizer
         examples = [self.example_of(row) for row in rows]
         try:
@@ -72,7 +75,7 @@ class Labelled(Predictor):
 
 
 class Classify(Labelled):
-    """Results {"text", "label", "probabilities": {label: p}}; of regress {"text", "value"}."""
+    """Results {"text", "label", "probabilities": {label: p}}; {"text", "value"} for regress."""
 
     heads = ("classify", "regress", "choice")
 
@@ -87,7 +90,7 @@ class Classify(Labelled):
             self.forms = (pair, ("text",))
 
     def example_of(self, row: Line) -> Example:
-        """Return a text, a pair, or a text and its options."""
+        """Return an example of a line's text, its pair of texts, or its text and options."""
         where, fields = f"line {row.number}", row.fields
         options = tuple(fields.get("options", ()))
         if self.kind == "choice" and (len(options) < 2 or len(set(options)) < len(options)):
@@ -95,7 +98,7 @@ class Classify(Labelled):
         return Example(where, "", fields["text"], fields.get("text_pair"), options=options)
 
     def result(self, row: Line, prediction: Any) -> dict[str, Any]:
-        """Return the number, or the likeliest label and all probabilities."""
+        """Return the predicted number, or the likeliest label and all probabilities."""
         if self.kind == "regress":
             return {**row.fields, "value": prediction}
         names = row.fields.get("options", self.labels)
@@ -103,7 +106,7 @@ class Classify(Labelled):
         return {**row.fields, "label": names[int(prediction.argmax())], "probabilities": shares}
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write the number, or a table of labels, the likeliest first."""
+        """Write the predicted number, or a table of labels, the likeliest first."""
         if "value" in result:
             return f"  {result['value']:.3f}"
         best = sorted(result["probabilities"].items(), key=lambda one: -one[1])
@@ -114,10 +117,10 @@ class Classify(Labelled):
 class Tag(Labelled):
     """Results {"words", "labels"}; with --entities also "entities", a list of what the labels mark.
 
-    An entity is {"text", "label", "start", "end"}, counted in characters. A text is split at
-    blanks. If words are given, entities lie in the text they make with a blank between.
-    As in transformers, byte-level BPE sees a blank before each of given words. Before the first
-    word of a text it sees a blank only if the text has it.
+    An entity is {"text", "label", "start", "end"}, where start and end count characters. A line
+    with a text is split into words at blanks. If a line gives words, its text is the words joined
+    by blanks. As in transformers, byte-level BPE sees a blank before each of given words. Before
+    the first word of a text it sees a blank only if the text begins with one.
     """
 
     heads = ("tag",)
@@ -134,12 +137,12 @@ class Tag(Labelled):
         )
 
     def example_of(self, row: Line) -> Example:
-        """Return the words of a line as an example."""
+        """Return an example of the words of a line."""
         text = row.fields.get("text", "")
         return Example(f"line {row.number}", "", text=text, words=tuple(_split_words(row)))
 
     def result(self, row: Line, prediction: Any) -> dict[str, Any]:
-        """Return a label for each word; None, not O, where the text was cut off before it."""
+        """Return a label for each word; the label is None, not O, for words that were cut off."""
         words = _split_words(row)
         labels = [self.labels[tag] if tag >= 0 else None for tag in prediction]
         result: dict[str, Any] = {"words": words, "labels": labels}
@@ -182,8 +185,8 @@ def find_entities(
 class Answer(Labelled):
     """Results {"question", "answer", "start", "end", "score"}; with --top-k also "n_best", a list.
 
-    The answer is context[start:end]; if there is none it is empty, and start and end are 0. The
-    score is a probability among the best answers.
+    The answer is context[start:end]. If there is no answer, it is empty, and start and end are 0.
+    The score is the answer's probability among the best answers.
     """
 
     heads = ("span",)
@@ -202,11 +205,11 @@ class Answer(Labelled):
             )
 
     def example_of(self, row: Line) -> Example:
-        """Return the question, with the context as its pair."""
+        """Return an example with the question as its text and the context as its second text."""
         return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
 
     def result(self, row: Line, prediction: Any) -> dict[str, Any]:
-        """Return the chosen answer; because of a threshold it may differ from the best answer."""
+        """Return the chosen answer; a threshold for no answer may make it not the best one."""
         span = (prediction.text, prediction.start, prediction.end)
         chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
         result = {"question": row.fields["question"], **_describe_answer(chosen)}
@@ -215,7 +218,7 @@ class Answer(Labelled):
         return result
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write the answer and its place, then the further answers that were asked for."""
+        """Write the answer and its place in the context, then the best answers if asked for."""
         tables = [indent_table([_tabulate_answer(result)])]
         if others := result.get("n_best"):
             tables += ["  best by score:", indent_table(map(_tabulate_answer, others))]

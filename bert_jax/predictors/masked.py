@@ -1,9 +1,9 @@
-"""Tasks of the MLM head: `fill-mask`, and `generate` of a masked model, by filling masks in rounds.
+"""Tasks of the MLM head: `fill-mask`, and `generate`, which fills masks in rounds.
 
-The number of masks that a round reveals is exact. The masks of a round are chosen before their
-tokens: at random, as in the bound of masked diffusion, or by the probability of the likeliest
-token. So one mask per round samples from the model's conditionals, in either order. The tokens of
-one round are drawn independently.
+Each round of `generate` reveals a fixed number of masks. Which masks these are is decided before
+their tokens are chosen. They are random, as in the bound of masked diffusion, or those whose
+likeliest token has the highest probability. With one mask per round, each token is chosen given all
+tokens that earlier rounds revealed. The tokens of one round are drawn independently.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class View(NamedTuple):
 class FillMask(OfText):
     """Results {"text", "masks": [[{"token", "probability"}, …], …]}, the best token first.
 
-    A gap of several tokens needs as many masks, each predicted as if the others stayed; a masked
-    model cannot tell how many there should be.
+    A gap of several tokens needs as many masks, because a masked model cannot tell how many tokens
+    are missing. Each mask is predicted while all other masks stay masked.
     """
 
     windows = True
@@ -90,7 +90,7 @@ class FillMask(OfText):
         return Work(self.count_tokens(texts), compute, results, cut)
 
     def _list_views(self, number: int, row: Line, ids: list[int]) -> Iterator[View]:
-        """Yield the windows of a text, each mask in the window with most context around it."""
+        """Yield the windows of a text; each mask is in the window with most context around it."""
         masks = np.array(ids, int) == self.model.run.tokenizer.special.mask
         room, options = self.limit - 2, self.model.options
         if len(ids) <= room or options.long != "windows":
@@ -104,7 +104,7 @@ class FillMask(OfText):
             yield View(number, start, end, np.flatnonzero(masks & (best == window)).tolist())
 
     def text(self, result: dict[str, Any]) -> str:
-        """Write a table of candidates, or that there is nothing to fill."""
+        """Write a table of the likeliest tokens of each mask, or that there is no mask."""
         masks = result["masks"]
         if not masks:
             mask = self.model.run.tokenizer.mask
@@ -118,17 +118,17 @@ class FillMask(OfText):
 
 
 def _round_slots(places: Sequence[Sequence[int]]) -> int:
-    """Return the slots for the masks of some rows: a multiple of SLOTS."""
+    """Return how many slots hold the masks of every row, rounded up to a multiple of SLOTS."""
     return -(-max(1, *map(len, places), 1) // SLOTS) * SLOTS
 
 
 class Unmask(OfText):
-    """Results {"text"}, and if steps are asked for "tokens" and "steps".
+    """Results {"text"}; with --show-steps also "tokens" and "steps".
 
-    A text without [MASK] gets masks behind it. "tokens" are the tokens of the final text; "steps"
-    lists for each round what it revealed, {"place", "token", "probability"}: a place among the
-    tokens, from 0, and the probability that the model gave the token, before temperature, top-k and
-    top-p.
+    Masks are added behind a text that has no [MASK]. "tokens" are the tokens of the final text.
+    "steps" lists for each round the masks that it revealed, as {"place", "token", "probability"}.
+    The place is a place among the tokens, from 0. The probability is the model's for this token,
+    before temperature, top-k and top-p change it.
     """
 
     heading = ()
@@ -161,7 +161,7 @@ class Unmask(OfText):
         self.apply = functools.partial(apply, params)
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode each text as one row of the model, with the masks that are to be filled."""
+        """Encode each text, with masks added behind it if it has none, as one row of the model."""
         mask = self.model.run.tokenizer.special.mask
         steps = self.model.options.steps
         encoded = self.ids(rows, escape=False)
@@ -182,7 +182,7 @@ class Unmask(OfText):
         return Work(self.count_tokens([[ids] for ids in texts]), compute, results)
 
     def _add_masks(self, row: Line, ids: list[int]) -> list[int]:
-        """Return a text's ids, with masks behind them if they hold none; DataError if too many."""
+        """Add masks behind the ids of a text without masks; DataError if the row is too long."""
         mask = self.model.run.tokenizer.special.mask
         room = self.limit - 2 - len(ids)
         least = 0 if mask in ids else self.model.options.max_tokens or 1
@@ -196,7 +196,7 @@ class Unmask(OfText):
         return ids + [mask] * min(room, self.most) if least else ids
 
     def _fill(self, row: Line, ids: list[int], places: list[int], revealed: Any) -> dict[str, Any]:
-        """Return the result of a line."""
+        """Make the result of a line from the tokens that its rounds revealed."""
         tokenizer, final = self.model.run.tokenizer, list(ids)
         steps: list[list[dict[str, Any]]] = []
         by_round = np.argsort(revealed.rounds[: len(places)], kind="stable")
@@ -227,13 +227,13 @@ class Unmask(OfText):
 
 
 def replace_masks(tokenizer: Tokenizer, text: str, ids: list[int], places: list[int]) -> str:
-    """Return a text with its masks replaced by tokens, and all else as it was.
+    """Return a text with its masks replaced by tokens, and everything else unchanged.
 
     Args:
-      tokenizer: of the tokens.
-      text: with a literal [MASK] for each place, or with none; then the masks stood behind it.
+      tokenizer: the tokenizer of the model.
+      text: has a literal [MASK] for each place, or no [MASK] if the masks were added behind it.
       ids: the tokens of the final text.
-      places: of its masks among them.
+      places: the places of the masks among `ids`.
     """
     parts = text.split(tokenizer.mask)
     if len(parts) == 1:
@@ -261,7 +261,7 @@ def replace_masks(tokenizer: Tokenizer, text: str, ids: list[int], places: list[
 
 
 class Masks(NamedTuple):
-    """The masks of B rows, in K slots each."""
+    """The masks of B rows; a row has K slots, of which some may be spare."""
 
     places: Any  # int32 [B, K], columns; those of spare slots are 0
     counts: Any  # int32 [B], slots that are no spare ones
@@ -276,7 +276,14 @@ class Masks(NamedTuple):
         steps: int | None,
         shape: tuple[int, int],
     ) -> Masks:
-        """Build the masks of texts, given their places in each; rows behind them have none."""
+        """Build the masks of some texts from the places of the masks in each text.
+
+        Args:
+          places: for each text, the places of its masks among its tokens.
+          numbers: the number of the line of each text.
+          steps: the number of rounds that fill a text; None reveals one mask a round.
+          shape: (B, K). Rows after the last text have no masks.
+        """
         columns, reveals = np.zeros((2, *shape), np.int32)
         counts, lines = np.zeros((2, shape[0]), np.int32)
         for k, own in enumerate(places):
@@ -288,13 +295,13 @@ class Masks(NamedTuple):
 
 
 def schedule_rounds(masks: int, steps: int | None) -> np.ndarray:
-    """Return how many masks each round reveals: counts that differ by 1 at most, none of them 0."""
+    """Return how many masks each round reveals: at least 1, and counts differ by 1 at most."""
     rounds = min(steps or masks, masks)
     return np.diff(masks * np.arange(rounds + 1) // rounds)
 
 
 class Revealed(NamedTuple):
-    """The tokens that fill the masks of B rows, by slot; nothing reads the spare slots."""
+    """The tokens that fill the masks of B rows, in the slots of `Masks`; ignore spare slots."""
 
     tokens: jax.Array  # int32 [B, K]
     rounds: jax.Array  # int32 [B, K], from 0; -1 in spare slots
@@ -310,15 +317,16 @@ def reveal(
     *,
     random: bool,
 ) -> Revealed:
-    """Fill the masks of some rows; the caller compiles it.
+    """Fill the masks of some rows round by round; the caller compiles this function.
 
     Args:
-      read_logits: a function from tokens [B, L] and columns [B, k] to the logits there [B, k, V].
-      tokens: [B, L], with [MASK] wherever there is something to fill.
+      read_logits: maps tokens [B, L] and columns [B, k] to the logits at these columns [B, k, V].
+      tokens: [B, L], with [MASK] where a token is to be filled in.
       masks: the places of the [MASK], and how many of them each round reveals.
       most: the largest number of masks that a round reveals.
       draw: the rule by which tokens are chosen.
-      random: choose the places of a round at random, not by the model's largest probabilities.
+      random: whether the masks of a round are random. If not, they are those whose likeliest token
+        has the highest probability.
     """
     (size, slots), length = masks.places.shape, tokens.shape[1]
     rows = jnp.arange(size)[:, None]
@@ -364,7 +372,10 @@ def reveal(
 
 
 def _make_keys(seed: int, numbers: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-    """Return two random keys of each slot [B, K], which follow from seed, line and slot."""
+    """Return two random keys for each slot [B, K], for its order and its token.
+
+    The keys depend on the seed, the number of the line and the slot.
+    """
 
     def of_line(number: jax.Array) -> tuple[jax.Array, ...]:
         line = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), number)

@@ -1,4 +1,4 @@
-"""The options of `bert-jax predict`: each is a flag, and what it does for each task stands here."""
+"""The options of `bert-jax predict`: each is a flag, with a help text for each task that has it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ORDER += "token the model is surest (confident, the default)"
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What may be asked besides the task; None, 0 or "" leaves a choice to task and model."""
+    """Options of a predictor; None, 0 or "" leaves a choice to the task and the model."""
 
     top_k: int | None = option(
         None,

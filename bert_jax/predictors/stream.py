@@ -1,8 +1,8 @@
-"""Lines of text in, one result for each out, in the same order.
+"""Read lines of text and yield one result for each line, in the same order.
 
-What one read of the input gives is answered before the next read. So a line that is typed, or that
-another program writes, is answered at once. A file is read far enough ahead that rows of about the
-same length share a batch.
+All lines of one read of the input are answered before the next read. So a line that is typed, or
+that another program writes, is answered at once. Of a file, one read gives many lines, so that
+lines of similar length share a batch.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ CHUNK = 1 << 20  # bytes read at once: tokenised, they take 200 times as many
 
 
 def read_lines(descriptor: int, count: int) -> Iterator[list[bytes]]:
-    """Yield up to `count` lines at once, and fewer if a read gives fewer.
+    """Yield the lines that each read of the input completes, in lists of at most `count`.
 
     A line of more than LINE bytes is cut, but stays long enough to be recognised as too long.
     """
@@ -44,9 +44,9 @@ def read_lines(descriptor: int, count: int) -> Iterator[list[bytes]]:
 
 
 def decode_line(number: int, line: bytes) -> str:
-    """Decode a line as UTF-8, whatever the locale; a byte order mark is no text.
+    """Decode a line as UTF-8, whatever the locale; drop a byte order mark before the first line.
 
-    Bytes that are no UTF-8 become U+FFFD.
+    Bytes that are not UTF-8 become U+FFFD.
     """
     if len(line) > LINE:
         raise DataError(f"line {number}: more than {LINE:,} bytes", "divide it, or leave it out")
@@ -54,7 +54,7 @@ def decode_line(number: int, line: bytes) -> str:
 
 
 def warn_of_replaced(count: int) -> None:
-    """Warn of lines with U+FFFD, which stands for bytes that are no UTF-8."""
+    """Warn that `count` lines had bytes that are not UTF-8, which were read as U+FFFD."""
     if count:
         lines = "1 line has" if count == 1 else f"{count:,} lines have"
         logger.warning(
@@ -65,7 +65,7 @@ def warn_of_replaced(count: int) -> None:
 
 @dataclasses.dataclass
 class Tally:
-    """Counts of the input so far."""
+    """Counts of the lines and tokens read so far."""
 
     lines: int = 0  # read
     replaced: int = 0  # that have U+FFFD
@@ -74,9 +74,10 @@ class Tally:
 
 
 class Stream:
-    """A stream of lines through a predictor.
+    """The lines of one input, answered by a predictor.
 
-    A bad line ends the stream. If lines are typed, a bad line is left out with a warning.
+    A bad line ends the stream. If the lines are typed by a person, a bad line is left out with a
+    warning.
     """
 
     def __init__(self, model: AskedModel, task: str, typed: bool = False):
@@ -121,7 +122,11 @@ class Stream:
     def _keep_good(
         self, items: Sequence[Any], use: Callable[[Any], Line]
     ) -> tuple[list[Line], DataError | None]:
-        """Use each item; warn of a bad item and leave it out, or stop there with its error."""
+        """Apply `use` to each item; return its results, and the error of a bad item.
+
+        The first bad item ends the loop. If lines are typed, bad items are left out with a warning
+        instead.
+        """
         kept = []
         for item in items:
             try:

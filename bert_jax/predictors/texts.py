@@ -1,4 +1,4 @@
-"""Tasks that read one vector of a text or a pair: `nsp` and `embed`."""
+"""Tasks that read one vector of a text or a pair of texts: `nsp` and `embed`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = 5  # numbers of a vector that people are shown
 
 
 class Nsp(OfText):
-    """Results {"text", "text_pair", "is_next"}: how probable the second text follows the first."""
+    """Results {"text", "text_pair", "is_next"}: the probability that the second text follows."""
 
     plain = ("text", "text_pair")
     forms = (("text", "text_pair"),)
@@ -27,7 +27,7 @@ class Nsp(OfText):
         self.apply = model.head("nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0])  # [B]
 
     def result(self, row: Line, output: Any) -> dict[str, Any]:
-        """Return the result of a line."""
+        """Make the result of a line from the probability that its second text follows."""
         return {**row.fields, "is_next": float(output)}
 
     def text(self, result: dict[str, Any]) -> str:
@@ -38,7 +38,10 @@ class Nsp(OfText):
 
 
 class Embed(OfText):
-    """Results {"text", "embedding"}: the mean over the tokens, [CLS] and [SEP] too, or [CLS]'s."""
+    """Results {"text", "embedding"}: the mean of all tokens' vectors, or the vector of [CLS].
+
+    The mean includes the vectors of [CLS] and [SEP].
+    """
 
     def __init__(self, model: AskedModel):
         super().__init__(model)
@@ -59,7 +62,7 @@ class Embed(OfText):
         self.apply = lambda batch: pool_texts(params, batch)
 
     def result(self, row: Line, output: Any) -> dict[str, Any]:
-        """Return the result of a line."""
+        """Make the result of a line from the vector of its text."""
         return {"text": row.fields["text"], "embedding": [float(x) for x in output]}
 
     def text(self, result: dict[str, Any]) -> str:
