@@ -37,7 +37,7 @@ HEIGHT = 640  # pixels of a page in a notebook
 
 
 class Page:
-    """An HTML page that shows itself in a notebook."""
+    """An HTML page, which a notebook displays."""
 
     def __init__(self, html: str, title: str):
         self.html = html.encode(errors="replace").decode()  # a lone surrogate is no character
@@ -53,12 +53,12 @@ class Page:
         return f'<iframe srcdoc="{html}" title="{escape(self.title)}" style="{style}"></iframe>'
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the page into a file, which needs no network."""
+        """Write the page into a file, which can be viewed without a network."""
         Path(path).write_text(self.html, encoding="utf-8")
 
 
 class Model:
-    """A trained model: a run of ours, or another project's."""
+    """A trained model: the model of a bert-jax run, or a model of another project."""
 
     def __init__(self, opened: runs.TrainedModel):
         self.opened = opened
@@ -94,7 +94,7 @@ class Model:
         return self._answer("answer", questions, options)
 
     def generate(self, texts: Sequence[Text], **options: Any) -> Answers:
-        """Continue each text, or fill its masks, as the model was trained to."""
+        """Continue each text, or fill in its masks, depending on the objective of the model."""
         return self._answer("generate", texts, options)
 
     def embed(self, texts: Sequence[Text], **options: Any) -> np.ndarray:
@@ -126,23 +126,23 @@ class Model:
     # --- arrays (here [MASK] in a text is the special token) --------------------------------------
 
     def hidden_states(self, texts: Sequence[Text]) -> list[np.ndarray]:
-        """Compute the vectors of each text's tokens, float32 [layers + 1, tokens, D] each.
+        """Compute the vectors of each text's tokens, an array float32 [layers + 1, tokens, D].
 
-        The embeddings come first, and the last layer stands after a final norm, as in transformers;
-        [CLS] and [SEP] are tokens.
+        The embeddings come first. The last vectors are those after the final norm, if the model has
+        one, as in transformers. [CLS] and [SEP] count as tokens.
         """
         return self._texts.look_inside(self._read_parts(texts), "hidden")
 
     def attention(self, texts: Sequence[Text]) -> list[np.ndarray]:
-        """Compute the attention of each text, float32 [layers, heads, tokens, tokens] each."""
+        """Compute the attention of each text, an array float32 [layers, heads, tokens, tokens]."""
         return self._texts.look_inside(self._read_parts(texts), "attention")
 
     def logits(self, texts: Sequence[Text], head: str = "") -> list[np.ndarray]:
-        """Compute the outputs of a head for each text, by default of the model's first head.
+        """Compute the logits of a head for each text, by default of the model's first head.
 
-        Heads over tokens give [tokens, classes], where `mlm` and `causal_lm` have the vocabulary as
-        classes; `replaced` gives [tokens]. Heads over a text give [classes]. The texts of `choice`
-        are {"text", "options"}, and it gives [options].
+        Heads over tokens give [tokens, classes]. The classes of `mlm` and `causal_lm` are the
+        vocabulary, and `replaced` gives [tokens]. Heads over a whole text give [classes]. For
+        `choice` a text is {"text", "options"}, and the result is [options].
         """
         from bert_jax.objectives import TABLE, network
         from bert_jax.predictors.base import AskedModel as Asked
@@ -190,7 +190,7 @@ class Model:
     # --- pages ------------------------------------------------------------------------------------
 
     def inspect(self, page: str, texts: Sequence[Text], **settings: Any) -> Page:
-        """Make a page of `bert-jax inspect`: attention, embeddings or generation of texts."""
+        """Make the HTML page of `bert-jax inspect`: attention, embeddings or a generation."""
         from bert_jax.predictors.base import AskedModel as Asked
         from bert_jax.predictors.options import Options
         from bert_jax.views import PAGES
@@ -226,7 +226,7 @@ class Run:
         return self.report()._repr_html_()
 
     def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Read the steps and values of each number in metrics.jsonl, by name."""
+        """Read metrics.jsonl: for each metric, by name, its steps and its values."""
         from bert_jax.reporting import records
 
         found: dict[str, tuple[list[int], list[float]]] = {}
@@ -240,7 +240,7 @@ class Run:
         return {name: (np.array(steps), np.array(v)) for name, (steps, v) in found.items()}
 
     def report(self) -> Page:
-        """Make the run's report in its present state; the run may still train."""
+        """Make the report of the run as it is now; the run may still be training."""
         from bert_jax.checkpoints import steps
         from bert_jax.reporting import run_record, run_report
 
@@ -248,31 +248,34 @@ class Run:
         return Page(html, f"report of {self.workdir}")
 
     def load(self) -> Model:
-        """Open the model: the best verified step, else the latest."""
+        """Open the model of the best sound checkpoint, or of the latest if no step has a metric."""
         return load(self.workdir)
 
 
 def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
-    """Open a run (its best verified step, else its latest), one step of it, or a foreign model.
+    """Open a trained model: of a run, of one step of a run, or of another project.
 
     Args:
       path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
-        or a hub name.
-      tokenizer: the vocabulary of a foreign model that has none beside it.
+        or a hub name. RUN stands for its best sound checkpoint, or for its latest if no step has a
+        metric.
+      tokenizer: the vocabulary, for a model of another project without a vocabulary.
     """
     _read_path(path, "path")
     return Model(runs.open_run(os.fspath(path), tokenizer=tokenizer))
 
 
 def default_config(preset: str = "") -> Any:
-    """Make the default config as a ConfigDict; `preset` is a published recipe's name."""
+    """Return the default config as a ConfigDict, or the config of a published recipe's name."""
     return configs.default(preset)
 
 
 def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
-    """Train a config (a ConfigDict or a Config) in a folder, or go on there; return the run.
+    """Train a config (a ConfigDict or a Config) in a folder; return the run.
 
-    `options` are passed to `train.run`. A dry run prints the plan, makes no run and returns None.
+    If the folder has an unfinished run of this config, the training continues there. `options` are
+    passed to `train.run`. With dry_run=True the description of the run is printed, nothing is
+    trained, and the result is None.
     """
     from bert_jax import train
 
@@ -285,7 +288,7 @@ def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
     """Compute the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
 
-    `options` are the flags of the suite, by name; a config may be a ConfigDict.
+    `options` are the flags of the suite, by name. The option `config` may be a ConfigDict.
     """
     from bert_jax import suites
 
@@ -312,35 +315,42 @@ def show(folder: str | os.PathLike) -> Page:
 
 
 def _read_path(path: str | os.PathLike, what: str) -> Path:
-    """Refuse an empty path, which would be the current folder."""
+    """Convert a path; refuse an empty path, which would mean the current folder."""
     if not os.fspath(path):
         raise ConfigError(f"{what} is empty", "name a folder; '.' is the current one")
     return Path(path)
 
 
 def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> None:
-    """Refuse an unknown option, with the nearest known one."""
+    """Refuse an unknown option, and suggest the known option that is nearest."""
     for name in options:
         if name not in known:
             raise TypeError(f"{asked} has no option {name!r}: {suggest(name, known)}")
 
 
 def _check_options(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Refuse the options that the command's own parser refuses: misplaced, or out of range."""
+    """Refuse options of Python that the command line would refuse, in the same words.
+
+    The parser of the command decides: an option may not belong to `part`, or its value may be out
+    of range.
+    """
     parser = Parser(prog=f"bert-jax {command}")
     importlib.import_module(f"bert_jax.{command}").add_flags(parser)
     parser.check(part, options)
 
 
 def _read_rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
-    """Read texts as a predictor reads the lines of the command, by the same checks."""
+    """Convert texts to what a predictor reads, with the checks for lines of `bert-jax predict`."""
     if isinstance(texts, (str, dict)):  # which would be read letter by letter
         raise TypeError(f"one text where several are expected: write [{texts!r}]")
     return [reader.read(n, _write_line(n, text, reader.forms)) for n, text in enumerate(texts, 1)]
 
 
 def _write_line(number: int, text: Text, forms: Sequence[Sequence[str]]) -> str:
-    """Write a text as a line of JSON; `forms` are the fields that a line may have."""
+    """Write a text, a pair or a dict as a line of JSON.
+
+    `forms` lists the sets of fields that a line may have, such as ("text",) and ("text", "pair").
+    """
     if isinstance(text, dict):
         return json.dumps(text)
     if isinstance(text, str):

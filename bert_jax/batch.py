@@ -79,7 +79,7 @@ HOST_KEYS = (
 
 
 class Special(NamedTuple):
-    """The ids of the special tokens of a vocabulary, whatever it calls them."""
+    """The ids of the special tokens of a vocabulary, by role: `cls` is [CLS], or <s> of RoBERTa."""
 
     pad: int
     unk: int
@@ -93,7 +93,7 @@ class Special(NamedTuple):
         return 1
 
     def added(self, texts: int) -> int:
-        """Count the special tokens of a row of one text or two."""
+        """Count the special tokens that are added to a row of one text or of two."""
         return 2 + (texts - 1) * self.separators
 
 

@@ -47,9 +47,10 @@ def main(call: cli.Call) -> None:
 def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
     """Time updates of a config on one batch; return milliseconds, tokens a second and MFU.
 
-    Each update is timed from the batch on the host until its metrics are there. FLOPs are those
-    that the model needs, by our own count, and MFU is their share of the devices' nominal peak:
-    null for a device without one, such as a CPU.
+    An update is timed from the batch on the host until its metrics are computed. The FLOPs are the
+    FLOPs that the model needs for the real tokens, as `config/costs.py` counts them. MFU is their
+    share of the nominal peak of the devices. It is null for a device without a known peak, such as
+    a CPU.
     """
     import jax  # here: --help does not wait for the libraries of training
 

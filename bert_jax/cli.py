@@ -49,10 +49,10 @@ UNFORESEEN, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Take the knobs out of a command line, in order.
+    """Split a command line into its other words and the pairs (path, value) of its knobs.
 
-    They are `--config.a.b=v`, `--config.a.b v` and, for true and false, `--config.a.b` and
-    `--noconfig.a.b`.
+    A knob is set by `--config.a.b=v` or `--config.a.b v`. A knob that is true or false may also be
+    set by `--config.a.b` and `--noconfig.a.b`.
     """
     rest: list[str] = []
     overrides: list[tuple[str, str]] = []
@@ -78,7 +78,7 @@ def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
 
 
 def _is_switch(path: str) -> bool:
-    """Tell whether the knob at a path is true or false; an unknown path is refused later."""
+    """Tell whether the knob at a path is a bool; return False for an unknown path."""
     from bert_jax.config import table
 
     return table.is_switch(path)
@@ -105,15 +105,16 @@ def main(argv: list[str] | None = None) -> NoReturn:
 
 
 def _is_one_of_several() -> bool:
-    """Tell whether this process has joined others in a distributed run."""
+    """Tell whether this process is one of several that train together."""
     jax = sys.modules.get("jax")
     return jax is not None and jax.distributed.is_initialized()
 
 
 def execute(argv: list[str]) -> int:
-    """Run a command line and return its exit code; an error that nobody foresaw is raised.
+    """Run a command line and return its exit code.
 
-    Ctrl-C ends a command that can be resumed with 75, others with 130.
+    An exception that is no user's error is raised. Ctrl-C gives the code 75 if the same command can
+    continue the work, and 130 otherwise.
     """
     words = [word for word in argv if word != "--debug"]
     debug = "--debug" in argv
@@ -146,7 +147,7 @@ def execute(argv: list[str]) -> int:
 
 
 def _explain(error: Exception) -> UserError | None:
-    """Find the user's error that an exception stands for; None if it is unforeseen."""
+    """Convert an exception to a UserError with a hint; return None if the cause is unknown."""
     if isinstance(error, UserError):
         return error
     if disk.is_full(error):
@@ -165,7 +166,7 @@ def _explain(error: Exception) -> UserError | None:
 
 
 def _discard_output() -> None:
-    """Discard buffered output, because Python would fail to print it at the end."""
+    """Discard buffered output, which Python would otherwise try to print at exit, and fail."""
     with contextlib.suppress(OSError):  # a stream that a program put there has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -223,7 +224,10 @@ class Call:
 
 
 def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str = "") -> Any:
-    """Read and check the config of --config and its overrides; `source` replaces a task's data."""
+    """Read the config file of --config, set the overrides, and check the config.
+
+    `source`, if given, replaces `task.source` of a config with labelled data.
+    """
     from bert_jax import config
     from bert_jax.config import knobs
 
@@ -244,7 +248,7 @@ def positive(text: str) -> int:
 
 
 def row_count(text: str) -> int:
-    """Read how many rows a step of an evaluation or a prediction has."""
+    """Read a number of rows to compute at once; refuse more than MOST_ROWS."""
     from bert_jax.config import knobs
 
     number = positive(text)
@@ -272,14 +276,14 @@ def amount(text: str) -> float:
 
 
 def nonempty(text: str) -> str:
-    """Refuse an empty text."""
+    """Return a text unchanged; refuse an empty text."""
     if not text:  # an unset shell variable, which would mean the current folder
         raise ArgumentTypeError("it is empty")
     return text
 
 
 def path(text: str) -> Path:
-    """Read a path, which is not empty: Path("") is the current folder."""
+    """Convert a text to a path; refuse an empty text, which would mean the current folder."""
     return Path(nonempty(text))
 
 
@@ -291,7 +295,7 @@ def config_flag(parser: ArgumentParser) -> None:
 
 
 def format_flag(parser: Parser, part: str = "") -> None:
-    """Add --format, for one part of a command or for all; `for_people` reads it."""
+    """Add the flag --format, for one part of a command or for the whole command."""
     what = "JSON for programs, or text for people (text on a terminal, else JSON)"
     settings: dict[str, Any] = {"choices": ("json", "text"), "default": SUPPRESS}
     if part:
@@ -301,7 +305,10 @@ def format_flag(parser: Parser, part: str = "") -> None:
 
 
 def for_people(form: str) -> bool:
-    """Tell whether to print text for people: as --format says, by default only on a terminal."""
+    """Tell whether to print text for people, and not JSON.
+
+    `form` is the value of --format. If it is empty, people read a terminal, and programs all else.
+    """
     return form == "text" if form else sys.stdout.isatty()
 
 
@@ -310,9 +317,10 @@ def option_flags(
 ) -> None:
     """Add a flag for each field that `arguments.option` declared.
 
-    A flag that is not given sets no attribute. A field may have a help text for each part of the
-    command; then only these parts have the flag. `renamed` maps the parts of the fields to parts of
-    this command, and other parts are left out.
+    A flag that is not given sets no attribute. The help of a field is one text, or a text for each
+    part of a command (a task, page or action). With a text for each part, only these parts get the
+    flag. `renamed` maps a part that a field names to the part of this command. Parts that `renamed`
+    lacks do not get the flag.
     """
     for field in fields:
         does = field.metadata["does"]
@@ -333,7 +341,7 @@ def option_flags(
 
 
 def _reader(field: Field) -> Callable[[str], Any]:
-    """Choose how the value of an option is read."""
+    """Choose the function that converts the text of an option's flag to its value."""
     named = {"batch_size": row_count, "seed": count}
     if "int" in str(field.type):
         return named.get(field.name, positive)
@@ -341,7 +349,7 @@ def _reader(field: Field) -> Callable[[str], Any]:
 
 
 def checkpoint_flag(parser: ArgumentParser) -> None:
-    """Add --model, also called --checkpoint, and --tokenizer."""
+    """Add the flags --model (or --checkpoint) and --tokenizer."""
     parser.add_argument(
         *("--model", "--checkpoint"),
         dest="checkpoint",
@@ -357,7 +365,7 @@ def checkpoint_flag(parser: ArgumentParser) -> None:
 
 
 def output_flag(parser: ArgumentParser, what: str) -> None:
-    """Add --output of a folder."""
+    """Add the flag --output, which names a new or empty folder."""
     parser.add_argument(
         "--output",
         type=path,

@@ -1,1 +1,1 @@
-"""Checkpoints of a run: saved by Orbax in the background, read only as their manifest confirms."""
+"""Checkpoints of a run: Orbax saves them in the background; their files are verified when read."""

@@ -1,4 +1,4 @@
-"""Read checkpoints: verify files first, then read the parameters alone or the whole state."""
+"""Read checkpoints: verify their files, then read only the parameters, or the whole state."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathnam
 
 
 def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
-    """Read parameters, as numpy arrays, and meta of the best step, else the latest, or of `step`.
+    """Read the parameters, as numpy arrays, and the JSON record (meta) of a step.
 
-    The arrays of the optimizer are neither read nor hashed.
+    The step is `step`, or the best sound step, or the latest if no step has a metric. The arrays of
+    the optimizer are neither read nor verified.
     """
     chosen = choose_step(folder, step, ("params", "meta"), best_first=True)
     if chosen is None:
@@ -39,7 +40,10 @@ def read_model(folder: Path, step: int | None = None) -> tuple[PyTree, Meta]:
 
 
 def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
-    """Read the meta of the newest step, or of `step`, and the step; arrays are not even hashed."""
+    """Read the JSON record (meta) of the newest sound step, or of `step`; return (meta, step).
+
+    The files of the arrays are not verified.
+    """
     chosen = choose_together(folder, step, ("meta",))
     return None if chosen is None else (_load_meta(folder / str(chosen)), chosen)
 
@@ -63,7 +67,7 @@ def read_state(
 
 
 def split_state(state: dict[str, PyTree]) -> dict[str, PyTree]:
-    """Separate the parameters from the rest, so that they can be read without the rest."""
+    """Split a state into `params` and `rest`, which are saved in separate files."""
     rest = {key: value for key, value in state.items() if key != "params"}
     return {"params": state["params"], **({"rest": rest} if rest else {})}
 
@@ -71,7 +75,10 @@ def split_state(state: dict[str, PyTree]) -> dict[str, PyTree]:
 def choose_together(
     folder: Path, step: int | None, groups: tuple[str, ...] = ("params", "rest", "meta")
 ) -> int | None:
-    """Choose a sound step on process 0, so that hosts neither hash twice nor disagree."""
+    """Choose a sound step on process 0, and tell the other processes which it is.
+
+    So the files are hashed once, and all processes read the same step.
+    """
     nothing = -1
     refused = -2
     number = nothing
@@ -97,7 +104,10 @@ def _read_shapes(folder: Path) -> PyTree:
 
 
 def _read_arrays(folder: Path, like: PyTree) -> PyTree:
-    """Read a tree of arrays, placed as in `like`, or as numpy arrays where it has no sharding."""
+    """Read a tree of arrays with the shapes and shardings of `like`.
+
+    An array without a sharding in `like` becomes a numpy array.
+    """
     placed = ocp.checkpoint_utils.construct_restore_args(like)
     request = ocp.args.PyTreeRestore(item=like, restore_args=placed)
     return ocp.PyTreeCheckpointHandler().restore(folder, args=request)

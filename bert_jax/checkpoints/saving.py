@@ -32,10 +32,11 @@ SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 
 
 class Checkpoints:
-    """The checkpoints of one run: the `keep` latest, the best by its metric, and the steps `at`.
+    """The checkpoints of one run.
 
-    Only the process that holds the lock of the run may save and restore: both delete what a killed
-    process left behind.
+    The `keep` latest steps are kept, the step with the best metric if `keep_best`, and the steps in
+    `at`. Only the process that holds the lock of the run may save and restore, because both delete
+    what a killed process left behind.
     """
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
@@ -51,9 +52,10 @@ class Checkpoints:
     def save(
         self, step: int, state: dict[str, PyTree], meta: dict[str, Any], metric: float | None = None
     ) -> None:
-        """Begin to save; block only while an earlier save runs and while arrays are copied.
+        """Begin to save a step in the background.
 
-        Call `wait` or `close` before the process ends, or the last save is lost.
+        The call blocks while an earlier save runs and while arrays are copied. Call `wait` or
+        `close` before the process ends, or the last save is lost.
         """
         self.wait()
         if step == self._step:
@@ -85,7 +87,7 @@ class Checkpoints:
         return restored
 
     def write_rank(self, step: int, metric: float) -> None:
-        """Give a saved step the metric of an evaluation that came after the save."""
+        """Record the metric of a saved step whose evaluation came after the save."""
         self.wait()
         if jax.process_index() == 0:
             steps.write_metric(self.folder / str(step), metric)
@@ -106,7 +108,7 @@ class Checkpoints:
                     self._manager.close()
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
-        """Tell Orbax, as its preservation policy, which steps stay once a save has ended."""
+        """Return for each checkpoint whether to keep it; Orbax asks after each save."""
         metrics, damaged = steps.read_metrics(self.folder)
         metrics[self._step] = self._metric
         best = steps.sort_best_first(metrics)[: int(self._keep_best)]
@@ -117,7 +119,10 @@ class Checkpoints:
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
     def _open_manager(self, previous: int) -> Manager:
-        """Delete steps after the `previous` one, of an abandoned attempt; open Orbax's manager."""
+        """Open Orbax's manager, after deleting all steps later than `previous`.
+
+        Such steps were saved by an attempt that the run has not continued.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove(str(step) for step in steps.list_steps(self.folder) if step > previous)
         self._remove_drafts()
@@ -150,7 +155,7 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def _explain_failure(self) -> Iterator[None]:
-        """Turn an error of a save into the user's error; remove what the save left behind."""
+        """Turn an error of a save into an error with a hint; remove the files of this save."""
         try:
             yield
         except Exception as error:  # Orbax raises what its storage, threads or barriers raise
@@ -167,14 +172,14 @@ class Checkpoints:
 
 
 class Manager(ocp.CheckpointManager):
-    """Orbax's manager, which does not ask for preemptions: the loop does.
+    """Orbax's manager without its check for preemption, which the training loop makes itself.
 
-    Orbax would ask in a thread and with a step that the loop is past. The service that makes all
-    hosts stop at one step would count back.
+    Orbax would check from a thread, with a step that the loop has already left. The service of jax
+    that lets all hosts stop at the same step does not allow an earlier step.
     """
 
     def reached_preemption(self, step: int) -> bool:
-        """Tell Orbax that no preemption has come."""
+        """Return False: the training loop checks for preemption."""
         return False
 
 
@@ -204,5 +209,5 @@ def _copy(tree: PyTree) -> PyTree:
 
 @jax.jit
 def _find_finite(tree: PyTree) -> PyTree:
-    """Tell of each array whether all of its numbers are finite."""
+    """Return for each array of a tree whether all its numbers are finite."""
     return jax.tree.map(lambda array: jnp.isfinite(array).all(), tree)

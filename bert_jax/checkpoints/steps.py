@@ -3,7 +3,8 @@
     20/params/ rest/ meta/   the parameters, the other arrays, plain JSON, all written by Orbax
     20/manifest.json         size and sha256 of those files, and the metric that ranks the step
 
-Groups of files, such as `params`, are verified apart: a reader of the parameters reads no others.
+Each group of files, such as `params`, is verified separately: to read the parameters, only the
+files of `params` are hashed.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def write_manifest(folder: Path, step: int, metric: float | None) -> None:
 
 
 def write_metric(folder: Path, metric: float) -> None:
-    """Replace the metric of a step."""
+    """Replace the metric in the manifest of a step."""
     _write(folder, {**read_manifest(folder), "metric": metric})
 
 
@@ -67,7 +68,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def find_problem(folder: Path, groups: tuple[str, ...]) -> str:
-    """Return the first file of the groups that is not as it was written, and why; else ""."""
+    """Describe the first file of the groups that differs from its manifest; "" if none differs."""
     try:
         files = read_manifest(folder)["files"]
     except CheckpointError as error:
@@ -108,7 +109,10 @@ def _hash_file(path: Path) -> str:
 
 
 def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
-    """Read the metric of each step, None for a step without; list the damaged manifests apart."""
+    """Return the metric of each step, or None if it has no metric, and the steps that are damaged.
+
+    A step is damaged here if its manifest cannot be read.
+    """
     metrics: Metrics = {}
     damaged = []
     for step in list_steps(folder):
@@ -120,12 +124,15 @@ def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
 
 
 def sort_best_first(metrics: Metrics) -> list[int]:
-    """Sort steps: the lowest metric first, then steps without a metric; latest of equals first."""
+    """Sort steps by their metric, the lowest first; steps without a metric come last.
+
+    Of steps with equal metrics, or without a metric, the latest comes first.
+    """
     return sorted(metrics, key=lambda step: (metrics[step] is None, metrics[step] or 0.0, -step))
 
 
 def list_metrics(run: Path) -> list[tuple[int, float | None]]:
-    """List the steps of a run with their metrics, the best first, without damaged manifests."""
+    """List (step, metric) of a run, the best first; steps with a damaged manifest are left out."""
     metrics, _ = read_metrics(run / "checkpoints")
     return [(step, metrics[step]) for step in sort_best_first(metrics)]
 
@@ -133,10 +140,11 @@ def list_metrics(run: Path) -> list[tuple[int, float | None]]:
 def choose_step(
     folder: Path, step: int | None, groups: tuple[str, ...], best_first: bool = False
 ) -> int | None:
-    """Choose the newest sound step, the best sound step, or `step`; verify only these groups.
+    """Choose `step`, or the newest sound step, or with `best_first` the best sound step.
 
-    If a step is damaged, a warning is logged and the next step is tried. If all steps are damaged,
-    or `step` is, that is an error. None means that there is no step.
+    Only the files of `groups` are verified. If they are damaged, a warning is logged and the next
+    candidate is tried. If no candidate is sound, a CheckpointError is raised. The result is None if
+    no step was saved.
     """
     folder = folder.absolute()
     candidates = list_steps(folder)[::-1]

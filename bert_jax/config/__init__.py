@@ -1,4 +1,4 @@
-"""From a user's ConfigDict to the checked, frozen dataclasses of `knobs`.
+"""Convert a user's ConfigDict to the checked, frozen dataclasses of `knobs`.
 
 A config is written as a ConfigDict that differs from `default()`. `resolve` checks each knob and
 fills in the values that follow from others. Nothing else in the package reads a ConfigDict.
@@ -44,7 +44,7 @@ CONSTANTS: dict[str, Any] = {
 
 
 class Entries(ml_collections.ConfigDict):
-    """A section whose entries have their own names, and may be added and deleted at any time."""
+    """A section whose entries are named by the user, and may be added and deleted at any time."""
 
     def lock(self) -> Entries:
         """Lock the entries, but not the section: `resolve` checks the names of entries."""
@@ -58,7 +58,10 @@ class Entries(ml_collections.ConfigDict):
 
 
 def default(preset: str = "") -> ml_collections.ConfigDict:
-    """Return all knobs at their defaults, or a preset's; a misspelt knob cannot be set."""
+    """Return a ConfigDict with every knob at its default, or at the value of a preset.
+
+    The ConfigDict is locked, so that a misspelt knob cannot be set.
+    """
     tree = copied(dataclasses.asdict(Config()))
     for section in table.ENTRIES:
         tree[section] = Entries(tree[section], type_safe=False)
@@ -71,7 +74,10 @@ def default(preset: str = "") -> ml_collections.ConfigDict:
 
 
 def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Call a user's file and return its config as a ConfigDict (see `script.call_file`)."""
+    """Call a user's file and return its config as a ConfigDict (see `script.call_file`).
+
+    The result of a `function` other than get_config is returned as it is.
+    """
     result = script.call_file(spec, beside, function)
     if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
         return result
@@ -99,8 +105,8 @@ def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
 def set_values(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
     """Set the knobs of a preset, a task's row or a model, by path.
 
-    Whether they act depends on the rest of the config. So they count as defaults until they are
-    changed.
+    These values count as defaults until the user changes them, because whether the knobs act
+    depends on the rest of the config.
     """
     for path, value in values.items():
         put(tree, path.split("."), value)
@@ -109,12 +115,12 @@ def set_values(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> No
 
 
 def override(tree: ml_collections.ConfigDict, path: str, text: str) -> None:
-    """Set one knob from the command line; the text is read as the knob's type."""
+    """Set one knob; the text of a command line is converted to the knob's type."""
     overrides(tree, [(path, text)])
 
 
 def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]]) -> None:
-    """Set the knobs of one command line; log what they take away from the file."""
+    """Set the knobs of one command line; log the knobs that are reset because of `pairs`."""
     values = {path: table.read_text(path, text) for path, text in changes}
     if dropped := assign(tree, values):
         settings = ", ".join(f"{path} = {value}" for path, value in dropped.items())
@@ -122,7 +128,9 @@ def overrides(tree: ml_collections.ConfigDict, changes: Iterable[tuple[str, str]
 
 
 def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Set knobs by path; reset the knobs that they replace, unless `values` sets those too.
+    """Set knobs by path, and reset the knobs that they replace (`steps` replaces `epochs`).
+
+    A knob that `values` sets too is not reset.
 
     Returns:
       The former values, by path, of knobs that are reset because `pairs` excludes their objective.
@@ -138,7 +146,11 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
 
 
 def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Reset knobs of pair objectives other than `pairs`; return their values before, by path."""
+    """Reset the knobs of the pair objectives that `values["pairs"]` excludes.
+
+    Returns:
+      The former value of each knob that was reset, by path.
+    """
     before = flatten(plain(tree))
     others = {"nsp", "sop"} - {values["pairs"]}
     without = [f"objectives.{name}.weight" for name in sorted(others)]
@@ -175,9 +187,9 @@ def resolve(tree: Any) -> Config:
 
 
 def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[conditions.Idle]]:
-    """Return the checked config, and the knobs that are set where they do nothing.
+    """Return the checked Config, and the knobs that are set where they do nothing.
 
-    `said` are paths that the user set, even if a preset has the same value.
+    `said` has the paths that the user set. A preset's value for such a path is no default.
     """
     values = {**plain(tree)}
     taken = dict(values.pop(TAKEN, ()))
@@ -188,7 +200,10 @@ def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[conditions
 
 
 def recorded(tree: dict[str, Any]) -> Config:
-    """Return the config that a run has saved; knobs that do nothing are accepted there."""
+    """Return the Config of the dict that a run has saved.
+
+    Here a knob may be set where it does nothing, and knobs of earlier versions may be present.
+    """
     tree = copy.deepcopy(tree)
     for path, value in CONSTANTS.items():
         section, _, name = path.rpartition(".")
@@ -199,19 +214,22 @@ def recorded(tree: dict[str, Any]) -> Config:
 
 
 def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
-    """Return a config with some knobs set from the command line."""
+    """Return a copy of a config with the (path, text) pairs of a command line set."""
     tree = copied(to_dict(config))
     overrides(tree, changes)
     return settle(tree)[0]
 
 
 def checked(path: str, value: Any) -> Any:
-    """Return a value as a knob's type, checked against its range but not against other knobs."""
+    """Convert a value to the type of the knob at a path; refuse a value out of its range.
+
+    Rules between several knobs are not checked.
+    """
     return table.check_value(table.find_knob(path), value, f"config.{path}")
 
 
 def plain(tree: Any) -> Any:
-    """Return a ConfigDict as plain dicts, and a dict as it is."""
+    """Convert a ConfigDict to plain dicts; return a dict unchanged."""
     return tree if isinstance(tree, dict) else tree.to_dict()
 
 
@@ -221,12 +239,12 @@ def copied(tree: Any) -> ml_collections.ConfigDict:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Return a config in plain JSON types; `recorded(to_dict(c)) == c`."""
+    """Convert a config to plain JSON types; `recorded(to_dict(c)) == c`."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 
 def flatten(tree: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return {dotted path: value}; an empty section is a value."""
+    """Return {dotted path: value} of nested dicts; an empty dict counts as a value."""
     values: dict[str, Any] = {}
     for key, value in tree.items():
         if isinstance(value, dict) and value:
@@ -241,7 +259,7 @@ def differences(
 ) -> dict[str, tuple[Any, Any]]:
     """Return {dotted path: (old, new)} for every difference between two config dicts.
 
-    A section that only one of them has is one difference.
+    A section that only one of the two dicts has counts as one difference.
     """
     changes: dict[str, tuple[Any, Any]] = {}
     for key in sorted(old.keys() | new.keys()):
@@ -257,9 +275,10 @@ def differences(
 
 @functools.cache
 def usual() -> dict[str, Any]:
-    """Return the usual value of each knob by path, which the name of a run leaves out.
+    """Return the usual value of each knob by path.
 
-    So a knob that is added later does not rename the runs that have its usual value.
+    The name of a run states only knobs with other values. So a knob that is added to the package
+    later does not rename the runs that have its usual value.
     """
     options = {  # of the objectives that the default config does not have
         f"objectives.{name}.{field.name}": field.default
@@ -277,7 +296,10 @@ def free_on_resume(path: str) -> bool:
 
 
 def is_traced(path: str) -> bool:
-    """Tell whether a knob is a traced number of the program, or only the host reads it."""
+    """Tell whether a knob can change without a new compilation.
+
+    Such a knob is a traced number of the program, or only the host reads it.
+    """
     return find_traits(path).traced
 
 

@@ -11,7 +11,7 @@ DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
 
 
 def of_model(name: str, m: knobs.Model) -> str:
-    """Return why a backend cannot compute a model; empty if it can."""
+    """Explain why an attention backend cannot compute a model; "" if it can."""
     width = m.shape[1] // m.shape[2]
     if name == "cudnn" and m.dtype in ("float32", "bfloat16_products"):
         return "it computes in bfloat16: --config.model.dtype=bfloat16"
@@ -25,7 +25,7 @@ def of_model(name: str, m: knobs.Model) -> str:
 
 
 def of_length(name: str, length: int) -> str:
-    """Return why a backend cannot compute rows of a length; empty if it can."""
+    """Explain why an attention backend cannot compute rows of this length; "" if it can."""
     if name == "splash" and length % BLOCK:
         return f"rows of {length} tokens: it takes multiples of {BLOCK}"
     if name == "cudnn" and length % 2:

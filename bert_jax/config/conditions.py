@@ -1,14 +1,14 @@
 """The conditions under which knobs act, and the refusal of knobs that do nothing.
 
-A knob that does nothing where it is set would misrepresent a run, and make a study compare runs
-that are the same.
+A knob that is set but does nothing would misrepresent a run, and a study would compare runs that
+are the same.
 
-A declaration names its conditions by texts of these forms, all of which must hold:
+The declaration of a knob lists its conditions, all of which must hold, in these forms:
 
     "pairs=nsp|sop"        the knob at the path has one of the values
     "model.window>0"       the number at the path is above 0
     "task.no_answer"       the knob at the path is set
-    "evals.*.epochs=None"  the same of the entry that the knob belongs to
+    "evals.*.epochs=None"  * is the entry that the knob belongs to
     "unit=span"            training or an evaluation selects this masking unit
     "kind=tag|span"        the objective over labels is one of these
     "objective=hybrid"     the knob belongs to the entry of this objective
@@ -45,7 +45,10 @@ class Idle(NamedTuple):
     condition: Condition
 
     def error(self, place: str = "") -> ConfigError:
-        """Return the refusal of the knob; `place` says where it is set, if not in the config."""
+        """Return the error that refuses the knob.
+
+        `place` says where the knob is set, if not in the config.
+        """
         leave = f"leave it at its default, {write_flag(self.path, self.default)}"
         hint = self.condition.hint
         return ConfigError(
@@ -58,7 +61,7 @@ class Idle(NamedTuple):
 
 
 def _reads_task(c: Config, scheme: str) -> bool:
-    """Tell whether the task's source has a scheme such as `tfds:`, or is not named yet."""
+    """Tell whether `task.source` begins with a scheme such as `tfds:`, or is still empty."""
     return not c.task.source or c.task.source.startswith(scheme)
 
 
@@ -72,7 +75,7 @@ def _reads_vector(c: Config) -> bool:
 
 
 def _has_transform(c: Config) -> bool:
-    """Tell whether a head over labels has a dense layer, head_activation and LayerNorm."""
+    """Tell whether the head over labels has the dense layer, activation and norm of an MLM head."""
     over_labels = {*POOLED, *LABELLED} & {*c.objectives}
     return c.model.pooler == "transform" and c.model.features == 1 and bool(over_labels)
 
@@ -131,7 +134,10 @@ CONDITIONS: dict[str, Condition] = {
 
 
 def get_value(config: Config, path: str, entry: str = "") -> Any:
-    """Return a knob of a config; * in the path stands for the entry."""
+    """Return the value of a knob; a * in its path is replaced by `entry`.
+
+    `entry` is the name of one entry of a section, such as an evaluation in `evals.*.epochs`.
+    """
     value: Any = config
     for name in path.replace("*", entry).split("."):
         value = value[name] if isinstance(value, dict) else getattr(value, name)
@@ -140,7 +146,7 @@ def get_value(config: Config, path: str, entry: str = "") -> Any:
 
 @functools.cache
 def read_condition(text: str) -> Condition:
-    """Return the condition that a text of a declaration describes."""
+    """Return the Condition that a text in a knob's declaration stands for."""
     if text in CONDITIONS:
         return CONDITIONS[text]
     path, equals, listed = text.partition("=")
@@ -178,7 +184,7 @@ def list_unit_knobs() -> list[str]:
 
 
 def list_conditions(path: str) -> list[Condition]:
-    """Return the conditions of a knob: the conditions of its section, then further ones."""
+    """Return the conditions of a knob: the conditions of its section, then its own."""
     texts = read_section(Config)[path.partition(".")[0]].traits.when
     if "." in path:
         texts += find_knob(path).traits.when
@@ -189,10 +195,12 @@ def list_conditions(path: str) -> list[Condition]:
 
 
 def find_idle(written: Config, resolved: Config, defaults: Mapping[str, Any]) -> list[Idle]:
-    """Return the knobs that differ from their defaults where they do nothing.
+    """Return the knobs that are set to other values than their defaults, but do nothing.
 
-    `resolved` is the config that the user has `written` with dependent values filled in. `defaults`
-    has the values of a preset, a task or a model by path, which count as defaults.
+    Args:
+      written: the config as the user wrote it.
+      resolved: the same config with dependent values filled in.
+      defaults: the values of a preset, a task or a model by path, which count as defaults too.
     """
     found = []
     for path, value in list_values(written):
@@ -208,7 +216,7 @@ def find_idle(written: Config, resolved: Config, defaults: Mapping[str, Any]) ->
 
 
 def _means_the_same(knob: Knob, value: Any, resolved: Config) -> bool:
-    """Tell whether a value means the same as leaving the knob out."""
+    """Tell whether setting a knob to this value means the same as leaving the knob out."""
     if knob.traits.same_as:
         return value == get_value(resolved, knob.traits.same_as)
     return knob.traits.idle is not None and value == knob.traits.idle

@@ -1,4 +1,4 @@
-"""Costs of a run: FLOPs, tokens and predictions of a step, and the bytes it holds.
+"""Costs of a run: FLOPs, tokens and predictions of a step, and the bytes of its activations.
 
 The costs follow from the config and the size of the vocabulary. That size is not always
 `tokenizer.vocab_size`: a trained vocabulary may be smaller, and a given one has its own size.
@@ -23,7 +23,7 @@ def per_step(kind: str, config: knobs.Config, vocab_size: int) -> float:
 
 
 def predicted_share(config: knobs.Config) -> float:
-    """Return the share of tokens that are predicted, on average over training and over views."""
+    """Return the share of tokens that are predicted, averaged over training and over views."""
     if "mlm" not in config.heads:
         return 1.0
     masking = config.masking
@@ -39,7 +39,7 @@ def causal_share(config: knobs.Config) -> float:
 
 
 def own_slots(config: knobs.Config) -> int:
-    """Return the prediction slots per row of a run that is not fused with others."""
+    """Count the prediction slots of a row if the run does not share a program with other runs."""
     if "mlm" not in config.heads:
         return 1
     if "hybrid" in config.objectives:
@@ -51,7 +51,7 @@ def own_slots(config: knobs.Config) -> int:
 
 
 def flops_per_step(config: knobs.Config, vocab_size: int) -> float:
-    """Return the FLOPs an update computes, with padding, spare slots and masked attention."""
+    """Count the FLOPs that an update computes, with padding, spare slots and masked attention."""
     length, rows = config.sequence_length, config.batch_size
     tokens = rows * length
     predictions = rows * _count_predictions(config)
@@ -61,14 +61,17 @@ def flops_per_step(config: knobs.Config, vocab_size: int) -> float:
 def count_flops(
     config: knobs.Config, vocab_size: int, tokens: int, pairs: float, examples: int
 ) -> float:
-    """Return the FLOPs an update needs for its real tokens, pairs that may attend, and examples."""
+    """Count the FLOPs that an update needs for its real tokens, without padding.
+
+    `pairs` counts the pairs of tokens that may attend, and `examples` the texts that are pooled.
+    """
     shares = {"mlm": predicted_share(config), "causal_lm": 1.0}
     heads = sum(shares.get(name, 0.0) for name in config.heads)
     return _sum_flops(config, vocab_size, tokens, pairs, tokens * heads, examples)
 
 
 def count_pairs(model: knobs.Model, sizes: np.ndarray, causal: float = 0.0) -> float:
-    """Count the pairs that may attend in examples of these sizes, on average over layers.
+    """Count the pairs of tokens that may attend, averaged over layers, in examples of these sizes.
 
     `causal` is the share of examples that a bidirectional model reads from left to right.
     """
@@ -127,14 +130,14 @@ def activation_bytes(
 ) -> int:
     """Estimate the bytes of activations when the backward pass of `rows` rows begins.
 
-    They are the arrays that all layers keep, and the arrays of the head. The estimate follows XLA
+    These are the arrays that all layers keep, and the arrays of the head. The estimate follows XLA
     on a CPU, which keeps more than other compilers. `bert-jax plan` asks the compiler itself.
 
     Args:
-      config: its compute type, remat and scan are those of the device.
-      vocab_size: of the head.
-      rows: of a device and microbatch.
-      fused: attention is a fused kernel, which keeps no scores.
+      config: with the compute type, remat and scan that the device will use.
+      vocab_size: the number of classes of the head.
+      rows: rows of a microbatch on one device.
+      fused: whether attention is a fused kernel, which keeps no scores.
     """
     m, length = config.model, config.sequence_length
     remat = m.remat if m.scan else "none"  # compilers undo the recomputation of layers in no loop
@@ -150,7 +153,11 @@ def activation_bytes(
 
 
 def _count_arrays(m: knobs.Model, remat: str) -> tuple[int, int, int]:
-    """Count the arrays that a layer keeps: [rows, L, D], [rows, L, F] and [rows, heads, L, L]."""
+    """Count the arrays that a layer keeps for its backward pass, by their shape.
+
+    Returns:
+      The numbers of arrays [rows, L, D], [rows, L, F] and [rows, heads, L, L].
+    """
     gate = m.attention_gate
     norm = m.inner_norm
     weights = m.layer_weights
@@ -166,30 +173,30 @@ def _count_arrays(m: knobs.Model, remat: str) -> tuple[int, int, int]:
 
 
 def count_layer_matrices(model: knobs.Model) -> int:
-    """Return the number of weight-matrix parameters per layer."""
+    """Count the parameters in the weight matrices of one layer."""
     _, width, _, mlp = model.shape
     return (4 + model.attention_gate) * width**2 + (2 + model.gated) * width * mlp
 
 
 def count_distances(model: knobs.Model) -> int:
-    """Return the rows of the table of relative positions; 0 without one."""
+    """Count the rows of the table of relative positions; 0 if the model has no such table."""
     return 2 * model.position_buckets - 1 if model.position == "relative" else 0
 
 
 def _count_predictions(config: knobs.Config) -> int:
-    """Return the tokens per row that go through the heads over the vocabulary."""
+    """Count the tokens of a row for which logits over the vocabulary are computed."""
     heads = {"mlm": own_slots(config), "causal_lm": config.sequence_length}
     return sum(heads.get(name, 0) for name in config.heads)
 
 
 def _list_encoders(config: knobs.Config) -> list[knobs.Model]:
-    """Return the model, and the generator where there is one."""
+    """List the model, and the generator if there is one."""
     generator = config.generator
     return [config.model] if generator is None else [config.model, generator]
 
 
 def _count_word_weights(config: knobs.Config, vocab_size: int) -> int:
-    """Return the weights that the MLM head multiplies a token with, the token table included."""
+    """Count the weights of the MLM head that multiply a predicted token, with the token table."""
     read = _list_encoders(config)[-1].shape[1]  # of the generator, if there is one
     if config.model.word_head == "matrix":
         return read * vocab_size

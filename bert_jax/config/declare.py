@@ -1,4 +1,4 @@
-"""How a knob is declared: its type with a range or choices, its default, and what else is true.
+"""The declaration of a knob: its type with a range or choices, its default, and its Traits.
 
     rate: Share = knob(0.15, "masking.draw=fixed", traced=True)  #: share of tokens selected
 
@@ -29,15 +29,16 @@ Epochs = Annotated[float, Meta(ge=0.01)]
 
 @dataclasses.dataclass(frozen=True)
 class Traits:
-    """What is true of a knob besides its type and default.
+    """Further properties of a knob, besides its type and default.
 
     Attributes:
       when: the conditions under which the knob acts; `conditions.py` lists their forms.
-      traced: a change compiles nothing anew, as the knob is a traced number or read by the host.
+      traced: a change needs no new compilation, because the knob is a traced number or only the
+        host reads it.
       free: a resumed run may change the knob.
-      place: the knob says where data is; its fingerprint says what it is.
-      idle: a value that is accepted without the condition, because it means the same.
-      same_as: path of a knob whose value is accepted without the condition.
+      place: the knob says where data is; what the data is, a fingerprint says.
+      idle: a value that is accepted even if the conditions fail, because it changes nothing then.
+      same_as: path of a knob whose value is accepted for this knob even if the conditions fail.
       resets: knobs of the same section that return to their defaults when this knob is set.
     """
 
@@ -59,14 +60,14 @@ def knob(default: Any, *when: str, **traits: Any) -> Any:
 
 
 def section(make: Callable[[], Any], *when: str, free: bool = False) -> Any:
-    """Declare a section; its conditions, and whether it is free, hold for all of its knobs."""
+    """Declare a section of knobs; its conditions and `free` hold for all of its knobs."""
     traits = Traits(when, free=free)
     return dataclasses.field(default_factory=make, metadata={"traits": traits})
 
 
 @functools.cache
 def read_sentences(section: type) -> dict[str, str]:
-    """Read the comments `#:` of a dataclass, by the names of its knobs."""
+    """Read the sentence of each knob of a dataclass, by name, from its `#:` comment."""
     sentences = {}
     above: list[str] = []
     for line in inspect.getsource(section).splitlines():

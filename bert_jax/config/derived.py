@@ -1,4 +1,4 @@
-"""The values of a config that follow from other knobs."""
+"""Fill in the values of a config that follow from other knobs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _derive_model(m: Model) -> Model:
 def _derive_objectives(c: Config) -> dict[str, Objective]:
     """Return the objectives that are trained, with their weights.
 
-    A pair objective needs the labels of its `pairs`, and an objective of OF_TOKENS replaces `mlm`.
+    A pair objective is trained only if `pairs` names it. An objective of OF_TOKENS replaces `mlm`.
     An objective that is left out for these reasons must not have a weight.
     """
     others = [name for name in OF_TOKENS if name in c.objectives]

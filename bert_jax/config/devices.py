@@ -2,13 +2,15 @@
 
 A CPU keeps float32 because runs there are compared to the last digits. bfloat16_products saves a
 third of the time where the processor supports it, and must be set by name. Dropout uses threefry
-everywhere, so that runs under vmap draw the bits of single runs. The rows of accelerators follow
-what their compilers make of BERT-base (experiments/scale/README.md); none was measured.
+everywhere, so that a run under vmap draws the same bits as the run by itself. The rows of
+accelerators follow what their compilers make of BERT-base (experiments/scale/README.md). No row of
+an accelerator was measured.
 
-A TPU has 15.75 GiB and compiles one layer. Its loop copies arrays from the forward to the backward
-pass, and remat=dots copies only results of matmuls. A GPU has room for all that the backward pass
-reads. A loop would write and read arrays that fusions of unrolled layers pass on: a third of all
-traffic. A batch that does not fit a GPU needs model.scan=true besides model.remat.
+A TPU has 15.75 GiB of memory, and one layer is compiled for it, as the body of a loop. The loop
+copies arrays from the forward to the backward pass, with remat=dots only the results of matmuls. A
+GPU has memory for all that the backward pass reads. There a loop would write and read arrays that
+unrolled layers pass on within fusions: a third of all traffic. A batch that does not fit a GPU
+needs model.scan=true besides model.remat.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ _target: tuple[str, Sequence[Any]] | None = None  # of trace_for; else what this
 
 
 def find_kind() -> str:
-    """Return the kind of the devices that code is traced for; TABLE may have no row for it."""
+    """Return the kind of device that code is traced for, such as "cuda"; TABLE may lack it."""
     if _target:
         return _target[0]
     kind = jax.default_backend()
@@ -68,15 +70,16 @@ def find_kind() -> str:
 
 
 def list_all() -> Sequence[Any]:
-    """Return all devices that code is traced for, also the devices of other processes."""
+    """Return all devices that code is traced for, including the devices of other processes."""
     return (_target and _target[1]) or jax.devices()
 
 
 @contextlib.contextmanager
 def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
-    """Trace code for devices of another kind, as if they were here.
+    """Trace the code of a block for devices of another kind, as if this machine had them.
 
-    Without `devices`, as a compiler describes them, the code is for the devices that are here.
+    `devices` are descriptions of these devices by a compiler. Without them, the devices of this
+    machine are used under the name `kind`.
     """
     global _target
     before, _target = _target, (kind, devices)
@@ -87,12 +90,18 @@ def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
 
 
 def find_row() -> DeviceRow:
-    """Return the row of this machine's devices, or the CPU's row for a kind without a row."""
+    """Return the settings for the kind of device that code is traced for.
+
+    A kind that TABLE lacks has the settings of a CPU.
+    """
     return TABLE.get(find_kind(), TABLE["cpu"])
 
 
 def settle_model(model: knobs.Model, *, train: bool) -> knobs.Model:
-    """Fill in the model knobs left to the machine; `backends.py` chooses the attention."""
+    """Fill in the knobs `dtype`, `remat` and `scan` of a model, if they are left to the machine.
+
+    `models/backends.py` chooses the attention backend.
+    """
     row = find_row() if train else find_row()._replace(dtype=READING, remat="none")
     return dataclasses.replace(
         model,
@@ -103,13 +112,13 @@ def settle_model(model: knobs.Model, *, train: bool) -> knobs.Model:
 
 
 def list_options() -> dict[str, bool | int]:
-    """Return the options that an update is compiled with."""
+    """Return the compiler options for an update on the devices that code is traced for."""
     options = dict(COMPILER.get(find_kind(), {}))
     return options if _target else list_known(options)
 
 
 def list_known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
-    """Return the options that the compiler of the devices here knows; its versions differ."""
+    """Return the compiler options that the installed compiler knows; warn of the other ones."""
     taken = {}
     for name, value in options.items():
         try:
@@ -122,5 +131,5 @@ def list_known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
 
 
 def choose_prng(settings: knobs.Parallel) -> str:
-    """Return the generator of dropout bits."""
+    """Return the name of the random number generator for dropout."""
     return find_row().prng if settings.prng == "auto" else settings.prng

@@ -1,8 +1,8 @@
-"""Every knob of a run, once: type with range or choices, default, condition and meaning.
+"""Every knob of a run, declared once: type with range or choices, default, condition and meaning.
 
 `model_knobs.py` declares the knobs of the model, `data_knobs.py` the sections about data, and
-`run_knobs.py` the sections about checkpoints, evaluations and metrics.
-`declare.py` says how a declaration reads.
+`run_knobs.py` the sections about checkpoints, evaluations and metrics. `declare.py` explains the
+form of a declaration.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bert_jax.config.run_knobs import Checkpoints, Eval, Logging
 
 
 class ObjectiveRow(NamedTuple):
-    """Row of OBJECTIVES; `bert_jax/objectives` has the objective itself."""
+    """Row of OBJECTIVES: what the config needs to know of an objective in `bert_jax/objectives`."""
 
     targets: str  # from "text" alone, or from "labels" of a task's data
     default: bool = False  # trained where a config names no objective; nsp and sop with their pairs
@@ -128,7 +128,10 @@ class Optim:
     nonfinite_limit: Count = 5
 
     def stable_until(self, steps: int) -> int:
-        """Return the number of updates before the decay of `wsd`, which depend on no later one."""
+        """Return the number of updates before the decay of schedule `wsd`.
+
+        These updates do not depend on the number of steps of the run.
+        """
         return max(self.warmup_steps, steps - round(self.decay_fraction * steps))
 
 
@@ -192,7 +195,7 @@ class Config:
 
     @property
     def trunk(self) -> tuple[str, int]:
-        """The run that `branch_from` names and its step; "" and 0 if it names no run."""
+        """The run and the step that `branch_from` names; ("", 0) if it is empty."""
         run, _, step = self.branch_from.rpartition("@")
         return run, int(step) if step.isdecimal() else 0
 
@@ -203,10 +206,10 @@ class Config:
 
     @property
     def generator(self) -> Model | None:
-        """The model that `mlm` trains as the generator of objective `replaced`, as ELECTRA does.
+        """The config of the generator that `mlm` trains for objective `replaced`; None without one.
 
-        The generator has as many layers as the encoder, and a share of its width, heads and
-        feed-forward. It reads the encoder's embeddings, which keep their width.
+        As in ELECTRA, the generator has as many layers as the encoder, and a share of its width,
+        heads and feed-forward. It reads the encoder's embeddings, which keep their width.
         """
         share = self.generator_share
         if not share:
@@ -217,17 +220,17 @@ class Config:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """The heads of the model, by the objectives that read them."""
+        """The names of the model's heads, one for each objective."""
         return tuple(OBJECTIVES[name].head or name for name in self.objectives)
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The objectives by which an evaluation of text measures the model."""
+        """The objectives that an evaluation of text computes, by the names of their heads."""
         return (*self.heads, *(("causal_lm",) if "hybrid" in self.objectives else ()))
 
     @property
     def as_read(self) -> Config:
-        """The config of evaluations and predictions, where each objective is named after its head.
+        """The config for evaluations and predictions, with each objective named after its head.
 
         For example `diffusion`, which trains the head of `mlm`, becomes `mlm`.
         """
@@ -238,15 +241,15 @@ class Config:
 
     @property
     def kind(self) -> str:
-        """The objective over labels; empty if there is none."""
+        """The name of the objective over labels, such as "classify"; empty if there is none."""
         return next((name for name in self.objectives if name in LABELLED), "")
 
     @property
     def labelled(self) -> bool:
-        """True where the data is labelled, and not a corpus."""
+        """True if the config trains on labelled data, and not on a corpus."""
         return bool(self.task.source or self.kind)
 
     @property
     def masked(self) -> bool:
-        """True where text is corrupted before it is read: not for labelled data or causal_lm."""
+        """True if tokens of the text are masked: not for labelled data or causal_lm."""
         return not self.labelled and "causal_lm" not in self.objectives

@@ -13,7 +13,7 @@ BOUND = 2_048  # tokens of a row at most, under objective diffusion
 
 
 def check_masks(c: Config) -> None:
-    """Raise a ConfigError for the first of these rules that a config breaks."""
+    """Raise a ConfigError for the first rule of this module that a config breaks."""
     _check_masking(c)
     _check_views(c)
     if "diffusion" in c.objectives and c.objectives["diffusion"].gamma:
@@ -25,7 +25,7 @@ def check_masks(c: Config) -> None:
 
 
 def _list_splits(c: Config) -> dict[str, tuple[float, float, float]]:
-    """Return the shares of [MASK], random and kept tokens in training and each evaluation."""
+    """Return the shares of [MASK], random and kept tokens, for training and for each evaluation."""
     return {"masking": c.masking.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
 
 
@@ -48,7 +48,7 @@ def _check_masking(c: Config) -> None:
 
 
 def _check_views(c: Config) -> None:
-    """Refuse predictions above the rate where an example cannot be read in several views."""
+    """Refuse a prediction rate above the masking rate if there cannot be several views."""
     k = c.masking
     lowest, wanted = rates.rate_range(k)[0], k.prediction_rate
     if k.draw != "fixed" or wanted is None or wanted <= lowest:

@@ -123,7 +123,7 @@ class Model:
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
-        """The layers, width, heads and feed-forward width, once they are derived."""
+        """The number of layers, the width, the number of heads, and the feed-forward width."""
         assert self.layers is not None
         assert self.hidden is not None
         assert self.heads is not None
@@ -132,12 +132,15 @@ class Model:
 
     @property
     def table_width(self) -> int:
-        """The width of the token table."""
+        """The width of the table of token vectors."""
         return self.embedding or self.shape[1]
 
     @property
     def can_scan(self) -> bool:
-        """Tell whether layers can be a loop: all compute the same, and only the last is read."""
+        """Tell whether the layers can be computed by a loop (`model.scan`).
+
+        They can if all layers compute the same, and only the output of the last layer is read.
+        """
         windows_differ = bool(self.window and self.global_every)
         norms_differ = self.norm == "pre" and not self.first_norm
         differ = self.layer_weights or windows_differ or norms_differ
@@ -145,5 +148,5 @@ class Model:
 
     @property
     def longest(self) -> int:
-        """The most tokens of a row that have a position."""
+        """The most tokens of a row for which the model has positions."""
         return self.max_positions - self.first_position if self.position == "learned" else LONGEST

@@ -1,4 +1,4 @@
-"""Published recipes as diffs over the defaults: knobs by their paths, and where they were read.
+"""Published recipes: for each, the knobs that differ from the defaults, and their sources.
 
 A recipe sets rate, steps, batch and learning rate if its source states them. Size, number type,
 devices and text stay with the config. `config.default(NAME)` is a config with a preset, and

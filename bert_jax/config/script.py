@@ -1,4 +1,4 @@
-"""Running a user's Python file, such as a config or a study: errors name the file and line."""
+"""Run a user's Python file, such as a config or a study; errors name the file and line."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ logger = logging.getLogger(__name__)
 
 
 def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
-    """Run `get_config(arg)` of `FILE.py[:arg]` or of a shipped config's name.
+    """Run a function of a Python file, by default get_config, and return its result.
 
-    With `beside=__file__` the path is relative to the folder of that file.
+    `spec` is FILE.py, FILE.py:ARGUMENT, or the name of a shipped config in place of FILE.py. With
+    `beside=__file__` the path is relative to the folder of that file.
     """
     path, _, arg = spec.partition(":")
     file = Path(beside).parent / path if beside else shipped.find_config(path)
@@ -62,7 +63,7 @@ def call_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
 
 
 def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
-    """Return the error of a user's file with its place and a hint."""
+    """Convert an error of a user's file to a ConfigError with the line and a hint."""
     place = f"{path}{_line_in(error, file)}"
     said = f"{type(error).__name__}: {error}"
     hint = "this is the file's own code; --debug shows where"
@@ -81,7 +82,7 @@ def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
 
 
 def _line_in(error: BaseException, file: Path) -> str:
-    """Return the last line of a file that an error went through, such as ":12"."""
+    """Return the last line of a file that an error's traceback names, such as ":12"; else ""."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return f":{lines[-1]}" if lines else ""
@@ -89,7 +90,7 @@ def _line_in(error: BaseException, file: Path) -> str:
 
 @contextlib.contextmanager
 def isolate_output() -> Iterator[None]:
-    """Redirect what a user's code prints to standard error, and give it no standard input.
+    """Send what a user's code prints to standard error, and give the code no standard input.
 
     Standard output carries only results.
     """

@@ -19,9 +19,9 @@ ROOT = INSIDE if INSIDE.is_dir() else PACKAGE.parent
 
 
 def find_config(path: str) -> Path:
-    """Return the file of a config: the file at this path, else the project's own.
+    """Return the file of a config: the file at this path, else the project's config of this name.
 
-    A folder of this name does not hide a config.
+    A folder of the same name is passed over.
     """
     given = Path(path)
     if given.is_file():
@@ -36,9 +36,9 @@ def find_config(path: str) -> Path:
 
 
 def find_study(path: str) -> Path:
-    """Return the study.py of a study, whose folder or file is at this path; else the project's own.
+    """Return the study.py of a study: at this path, else of the project's study of this name.
 
-    A folder without a study.py, such as a workdir, does not hide a study.
+    The path is a folder or a file. A folder without a study.py, such as a workdir, is passed over.
     """
     given = Path(path)
     file = given / "study.py" if given.suffix != ".py" else given
@@ -51,12 +51,12 @@ def find_study(path: str) -> Path:
 
 
 def _find_by_path(path: str, own: Mapping[str, Path]) -> Path | None:
-    """Find a file or folder of the project by its path from the root."""
+    """Find one of the project's own files or folders by its path below the root of the project."""
     return next((file for file in own.values() if path == os.path.relpath(file, ROOT)), None)
 
 
 def _suggest_name(path: str, own: Mapping[str, Path], what: str) -> str:
-    """Write a hint: the project's file with the nearest name or path, and all names."""
+    """Write a hint: the nearest name or path of the project's own files, and all their names."""
     written = [str(file.relative_to(ROOT)) for file in own.values()]
     close = difflib.get_close_matches(path, [*own, *written], n=1, cutoff=0.6)
     meant = f"did you mean {close[0]!r}? else " if close else ""

@@ -1,6 +1,6 @@
 """The declarations as a table: find a knob by its path, check its value, read and write it as text.
 
-A path such as `evals.mine.rate` names a knob of an entry; `evals.*.rate` is that knob's row.
+A path such as `evals.mine.rate` names a knob of an entry. The table has it as `evals.*.rate`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ class Knob:
 
     @property
     def item(self) -> Any:
-        """The annotation of the value, or of each item of a tuple."""
+        """The annotation of the value, or of each item if the value is a tuple."""
         return typing.get_args(self.plain)[0] if self.is_tuple else self.plain
 
     @property
     def type(self) -> type:
-        """The Python type of the value, or of each item of a tuple."""
+        """The Python type of the value, or of each item if the value is a tuple."""
         if self.choices:
             return str
         return getattr(self.item, "__origin__", self.item)
@@ -76,7 +76,7 @@ class Knob:
 
     @property
     def values(self) -> str:
-        """The choices, the range, or what else the knob takes, in words."""
+        """The values that the knob accepts, in words: its choices, its range, or its type."""
         limits = getattr(self.item, "__metadata__", ())
         if self.choices:
             return ", ".join(self.choices)
@@ -104,7 +104,7 @@ def _write_number(value: float | None) -> str:
 
 @functools.cache
 def read_section(section: Any) -> dict[str, Knob]:
-    """Return the fields of a dataclass by name; fields that are sections are among them."""
+    """Return the fields of a dataclass by name, including fields that are sections themselves."""
     kinds = typing.get_type_hints(section, include_extras=True)
     usual = section()
     found = {}
@@ -117,7 +117,10 @@ def read_section(section: Any) -> dict[str, Knob]:
 
 @functools.cache
 def list_sections() -> Mapping[str, type]:
-    """Return the dataclass of each section of a config, or of one entry if entries have names."""
+    """Return the dataclass of each section of a config, by name.
+
+    For a section with named entries, such as `evals`, it is the dataclass of one entry.
+    """
     fields = read_section(Config)
     kinds = {name: ENTRIES.get(name, one.kind) for name, one in fields.items()}
     return {n: k for n, k in kinds.items() if isinstance(k, type) and dataclasses.is_dataclass(k)}
@@ -125,7 +128,7 @@ def list_sections() -> Mapping[str, type]:
 
 @functools.cache
 def list_knobs() -> Mapping[str, Knob]:
-    """Return every knob by its path, with * for the name of an entry."""
+    """Return every knob by its path, in which * stands for the names of entries."""
     sections = list_sections()
     found = {name: knob for name, knob in read_section(Config).items() if name not in sections}
     for name, section in sections.items():
@@ -136,12 +139,15 @@ def list_knobs() -> Mapping[str, Knob]:
 
 
 def generalize(path: str) -> str:
-    """Return a path with * for the name of an entry."""
+    """Replace the name of an entry in a path by *: `evals.mine.rate` becomes `evals.*.rate`."""
     return re.sub(rf"^({'|'.join(ENTRIES)})\.[^.]+", r"\1.*", path)
 
 
 def find_knob(path: str) -> Knob:
-    """Return the knob at a path; a ConfigError names the nearest one, or says it is a section."""
+    """Return the knob at a path.
+
+    For a path without a knob, a ConfigError names the nearest knob, or says that it is a section.
+    """
     first, *rest = path.split(".")
     knob = pick_field(Config, first, "config")
     if first not in list_sections() or path in ENTRIES:
@@ -173,7 +179,7 @@ def pick_field(section: type, name: str, place: str) -> Knob:
 
 
 def build_section(section: Any, values: Any, place: str) -> Any:
-    """Return a dataclass of plain values, with every name, type and range checked."""
+    """Build the dataclass of a section from plain values; check every name, type and range."""
     if not isinstance(values, dict):
         raise ConfigError(f"{place} must be a section, got {values!r}", "set its knobs one by one")
     built = {}
@@ -190,14 +196,14 @@ def build_section(section: Any, values: Any, place: str) -> Any:
 
 
 def _build_entries(entry: type, values: Any, place: str) -> dict[str, Any]:
-    """Return the entries of a section by their names."""
+    """Build the entries of a section, by name, from plain values."""
     if not isinstance(values, dict):
         raise ConfigError(f"{place} must be a section, got {values!r}", f"set {place}.NAME.KNOB")
     return {name: build_section(entry, one, f"{place}.{name}") for name, one in values.items()}
 
 
 def check_value(knob: Knob, value: Any, path: str) -> Any:
-    """Return a value as the knob's type; refuse what is out of the type, range or choices."""
+    """Convert a value to the knob's type; refuse a value of another type, range or choice."""
     plain = _make_plain(value)
     try:
         if isinstance(plain, float) and not math.isfinite(plain):
@@ -217,7 +223,7 @@ def check_value(knob: Knob, value: Any, path: str) -> Any:
 
 
 def _make_plain(value: Any) -> Any:
-    """Return a value without numpy's floats, and with tuples for lists."""
+    """Convert numpy's floats to Python's, and lists to tuples."""
     if isinstance(value, (list, tuple)):
         return tuple(_make_plain(item) for item in value)
     return float(value) if isinstance(value, float) else value
@@ -227,15 +233,16 @@ def _make_plain(value: Any) -> Any:
 
 
 def is_switch(path: str) -> bool:
-    """Tell whether the knob at a path is true or false; an unknown path is refused later."""
+    """Tell whether the knob at a path is a bool; return False for an unknown path."""
     knob = list_knobs().get(generalize(path))
     return knob is not None and knob.type is bool
 
 
 def read_text(path: str, text: str) -> Any:
-    """Return the value of a command line: `true`, `3`, `0.5`, `1,0,0`, `a,b`, `None` or words.
+    """Convert a text of the command line to a knob's value.
 
-    Types and ranges are checked with the whole config.
+    Examples are `true`, `3`, `0.5`, `1,0,0`, `a,b`, `None` and words. The type and the range are
+    checked later, with the whole config.
     """
     knob = find_knob(path)
     if knob.optional and text in ("None", "none", "null"):
@@ -257,7 +264,7 @@ def read_text(path: str, text: str) -> Any:
 
 
 def write_flag(path: str, value: Any) -> str:
-    """Write the word of a command line that sets a knob, quoted for a shell; see `read_text`."""
+    """Write the command-line flag that sets a knob, quoted for a shell; `read_text` reads it."""
     text = "" if value == {} else str(value)
     if isinstance(value, (list, tuple)):
         nested = any(isinstance(item, (list, tuple)) for item in value)

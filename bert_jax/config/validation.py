@@ -1,4 +1,4 @@
-"""Rules between knobs, checked when a config is resolved, before anything is prepared."""
+"""Check the rules between knobs when a config is resolved, before anything is prepared."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_rules(c: Config) -> None:
 
 
 def check_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> None:
-    """Refuse a change of a knob that an evaluation does not read."""
+    """Refuse to change a knob for an evaluation if evaluations do not read it."""
     section, _, name = path.partition(".")
     if section in read or (section == "masking" and name in list_unit_knobs()):
         return
@@ -50,7 +50,7 @@ def check_evaluation(path: str, read: tuple[str, ...] = OF_TEXT + OF_LABELS) -> 
 def check_trainable(c: Config) -> None:
     """Raise a ConfigError for a config that can be evaluated, but not trained.
 
-    A model that is not trained may have no objective, or one over labels without a task.
+    Such a config may have no objective, or an objective over labels without labelled data.
     """
     names, m = list(c.objectives), c.model
     need(bool(names), "config.objectives is empty", "keep mlm, or a pair objective with its pairs")
@@ -75,7 +75,7 @@ def check_trainable(c: Config) -> None:
 
 
 def warn_of_warmup(*several: Config) -> None:
-    """Warn of runs that end in their warm-up, once where several are alike."""
+    """Warn if a run ends during its warm-up; runs with the same lengths give one warning."""
     for steps, warmup in dict.fromkeys((c.steps, c.optim.warmup_steps) for c in several):
         if warmup > steps:
             peak = f"the learning rate ends at {(steps - 1) / warmup:.2g} of its peak"
@@ -86,7 +86,7 @@ def warn_of_warmup(*several: Config) -> None:
 
 
 def _check_paths(c: Config) -> None:
-    """Refuse paths in an object store, and texts that are no regular expression."""
+    """Refuse paths in an object store, and invalid regular expressions."""
     paths = {"corpus.cache": c.corpus.cache, "tokenizer.path": c.tokenizer.path}
     paths |= {"init_from": c.init_from, "branch_from": c.trunk[0]}
     if c.corpus.source == "files":
@@ -103,7 +103,7 @@ def _check_paths(c: Config) -> None:
 
 
 def _check_run(c: Config) -> None:
-    """Check steps, batches, devices and the start of a run."""
+    """Check steps, batch sizes, devices, and the trunk or model that a run begins with."""
     run, step = c.trunk
     fork = f"branch_from = {c.branch_from!r}"
     example = "--config.branch_from=runs/trunk@800"
