@@ -70,8 +70,9 @@ REFERENCES = tuple({row.baseline for row in TABLE if row.baseline})
 def _find_rows(name: str) -> list[Metric]:
     """List the rows that a metric's name ends with, the longest first."""
     path, _, last = name.rpartition("/")
-    last = OF_GROUPS.get(path.rpartition("/")[2], last)
-    short = re.sub(r"_\d+$", "", last.removesuffix(CORRECTED))
+    part = path.rpartition("/")[2]
+    last = OF_GROUPS.get(part, last)
+    short = re.sub(r"_\d+$", "", f"{part}/{last}".removesuffix(CORRECTED))
     return [row for row in TABLE if short.endswith(row.ending)]
 
 

@@ -14,7 +14,6 @@ from bert_jax.studies.report.intervals import summarize_values
 from bert_jax.studies.report.view import View, find_values, get_metric
 from bert_jax.studies.report.wording import join_names, name_measure
 
-EVEN = 0.5  # accuracy of guessing which of two sentences is right
 LISTED = 6  # points of a warning, at most; more are counted
 
 
@@ -28,8 +27,8 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
         for key in (f"{evaluation}/{key}" for key in reversed(keys)):
             if key in result.metrics:
                 levels[result.entry.id] = result.metrics[key]
-    pairs = view.study.get("evaluations", {}).get(evaluation, {}).get("name") == "blimp"
-    chance = EVEN if pairs and name == "accuracy" else CHANCE.get(name)
+    suite = view.study.get("evaluations", {}).get(evaluation, {}).get("name", "")
+    chance = CHANCE.get(f"{suite}/{name}", CHANCE.get(name))
     if not levels and chance is not None:
         return "chance", {result.entry.id: chance for result in with_metric}
     return words, levels
