@@ -195,7 +195,7 @@ class Evaluator:
         return (outputs for _, outputs in inference.run(compute, self._plan_batches(), progress))
 
     def _finish(self, totals: Totals) -> dict[str, float]:
-        """Return the metrics of each objective, with intervals and baselines."""
+        """Return each objective's metrics, with intervals and baselines, from the totals."""
         values = totals.values()
         metrics: dict[str, float] = {"examples": int(totals.sums["examples"][0])}
         for name in self.config.objectives:

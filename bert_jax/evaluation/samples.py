@@ -72,7 +72,7 @@ class Samples:
         self.likeliest = jax.jit(likeliest, out_shardings=sharding.replicated(mesh))
 
     def __call__(self, params: Any) -> list[dict[str, Any]]:
-        """Return a row of samples.jsonl for each sentence, with the TOP tokens of each mask."""
+        """Return a row of samples.jsonl for each sentence, with the TOP tokens for each mask."""
         values, ids = sharding.to_host(self.likeliest(params, self.batch))  # [B, slots, TOP]
         rows = []
         for row, sample in enumerate(self.chosen):

@@ -1,11 +1,12 @@
-"""The registry of suites: what commands, studies and the Python API know of each.
+"""The table of suites: what commands, studies and the Python API know about each of them.
 
-A suite is a row of SUITES and a file of its name, which is imported when the suite runs and has
+A suite has a row in SUITES and a file of its name. The file is imported when the suite runs. It
+defines
 
     score(run, options) -> (numbers by metric, numbers of each example)
 
-To add a suite, write its file, then its row here. The row names the class of its options, one of
-`options.py`, whose fields are flags of `evaluate` and settings of a study's `Suite`.
+To add a suite, write its file, then its row here. The row names the class of the suite's options
+(see `options.py`), whose fields are flags of `evaluate` and settings of a study's `Suite`.
 
     (options,) = suites.build_suites(["blimp"], source="files:blimp", limit=100)
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
@@ -47,7 +48,7 @@ Detailed = tuple[Result, "dict[str, np.ndarray]"]
 
 
 class SuiteRow(NamedTuple):
-    """A suite as it is known before it runs."""
+    """Row of SUITES: what is known about a suite without importing its file."""
 
     options: type[Options]
     finds: str = ""  # patterns of its metrics; without them no study asks
@@ -56,7 +57,7 @@ class SuiteRow(NamedTuple):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The patterns of the names of the suite's metrics."""
+        """The patterns that the names of the suite's metrics match."""
         return tuple(self.finds.split())
 
 
@@ -116,7 +117,7 @@ SUITES: dict[str, SuiteRow] = {
 
 
 def build_suites(names: Sequence[str], **options: Any) -> list[Options]:
-    """Build the options of several suites; refuse an option that none of the suites reads."""
+    """Make the options of several suites; refuse an option that none of the suites reads."""
     rows = [find_row(name) for name in names]
     source = bool(options.get("source"))
     read = [row.options.list_read(source) for row in rows]
@@ -146,7 +147,7 @@ def find_row(name: str) -> SuiteRow:
 
 
 def score(run: runs.TrainedModel, options: Options) -> Detailed:
-    """Score a model on a suite: numbers by metric, and by example if the suite has these."""
+    """Score a model on a suite; return its metrics, and numbers of each example if it has them."""
     row = SUITES[options.suite]
     check_heads(run, [options.suite])
     file = importlib.import_module(f"bert_jax.suites.{row.file or options.suite}")
@@ -154,7 +155,7 @@ def score(run: runs.TrainedModel, options: Options) -> Detailed:
 
 
 def check_heads(run: runs.TrainedModel, names: Sequence[str]) -> None:
-    """Refuse a model without a head that one of several suites needs."""
+    """Refuse a model that lacks a head which one of several suites needs."""
     for name in names:
         if head := SUITES[name].head:
             need_head(run, head, name)
@@ -171,7 +172,7 @@ def need_head(run: runs.TrainedModel, head: str, suite: str) -> None:
 
 
 def list_options() -> dict[str, dataclasses.Field]:
-    """List the options of all suites, by name."""
+    """List the options of all suites, as fields by name."""
     fields: dict[str, dataclasses.Field] = {}
     for row in SUITES.values():
         fields |= {field.name: field for field in dataclasses.fields(row.options)}
@@ -180,5 +181,5 @@ def list_options() -> dict[str, dataclasses.Field]:
 
 
 def list_flags() -> dict[str, dataclasses.Field]:
-    """List the options that are flags, by name."""
+    """List the options of all suites that are flags, as fields by name."""
     return {name: field for name, field in list_options().items() if field.metadata}

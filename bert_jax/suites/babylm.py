@@ -3,21 +3,21 @@
     bert-jax evaluate --model=RUN --suite=babylm --source=evaluation_data/full_eval
 
 The rules come from github.com/babylm/evaluation-pipeline-2025 at bf55c11. For these tasks
-babylm-org/babylm-eval (2026) at 45fe2c1 has the same code. `reading.py` has the rules of reading
-times.
+babylm-org/babylm-eval (2026) at 45fe2c1 has the same code. The rules of reading times are in
+`reading.py`.
 
 - An option is scored by its tokens' log-probabilities. If options continue a context, only the
   tokens of the continuation count.
-- The likeliest option is chosen, and ties are shared as `choices.py` says. The pipeline takes a tie
-  as right, so its accuracy is higher if there are `ties`.
+- The likeliest option is chosen, and ties are shared as `choices.py` says. The pipeline counts a
+  tie as right, so its accuracy is higher if there are `ties`.
 - A task's accuracy is the mean over its subsets (`UID`). Entity tracking has a subset for each file
-  and number of operations. There it is the mean over files of their means.
-- Tasks of `wug` have Spearman's correlation between what the model and what people prefer.
-- A text longer than a row of the model is read in windows. The pipeline fails, or reads it at
-  positions that were never trained.
+  and number of operations; its accuracy is the mean over files of each file's mean over subsets.
+- Tasks of `wug` have Spearman's correlation between the preferences of the model and of people.
+- A text longer than a row of the model is read in windows. On such a text the pipeline fails, or it
+  reads positions that were never trained.
 
-Numbers are shares, where the pipeline prints per cent. `macro_average` is the mean over the tasks
-that are there. The pipeline itself writes a submission, from a model that `bert-jax export` wrote.
+All numbers are shares; the pipeline prints per cent. `macro_average` is the mean over the tasks
+that the source has. To make a submission, run the pipeline on a model written by `bert-jax export`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SCORES = ("accuracy", "spearman", *reading.SCORES)  # that the macro average is 
 
 
 class Item(NamedTuple):
-    """A row of a task: its choice, and what the task needs besides."""
+    """A row of a task's data: its choice, and a split or a ratio if the task needs them."""
 
     choice: Choice
     split: str = ""  # of subsets, if a task's accuracy is the mean over splits
@@ -54,7 +54,7 @@ class Item(NamedTuple):
 
 
 class BabylmTask(NamedTuple):
-    """A row of TASKS: the folders of a task, and how its rows are read."""
+    """Row of TASKS: the folders in which a task may be, and the function that reads its rows."""
 
     folders: tuple[str, ...]  # of full_eval and of fast_eval
     # From FILE:LINE, a row, and its file's name without ending.
@@ -121,9 +121,9 @@ FOLDERS = {name: task.folders for name, task in TASKS.items()} | {"reading": ("r
 
 
 def score(run: runs.TrainedModel, options: SourceOptions) -> Detailed:
-    """Return the scores of each task whose files the source has, and their mean.
+    """Score each task whose files the source has; return the tasks' scores and their mean.
 
-    A hybrid model also answers from left to right, as `left_to_right`.
+    A hybrid model is also scored from left to right, under `left_to_right`.
     """
     if not options.source:
         raise ConfigError("suite babylm needs --source", f"--source={EXAMPLE}")
@@ -152,7 +152,7 @@ def _score_tasks(run: runs.TrainedModel, options: SourceOptions) -> Result:
 
 
 def _find_folders(source: str) -> dict[str, Path]:
-    """Find the folder of each task in the folder of all; the source may also be one of these."""
+    """Find the folder of each task: `source` is one of them, or the folder that contains them."""
     root = Path(source.removeprefix("files:")).expanduser()
     if not root.is_dir():
         raise DataError(f"no folder {root}", f"for example --source={EXAMPLE}")
@@ -172,7 +172,7 @@ def _find_folders(source: str) -> dict[str, Path]:
 
 
 def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
-    """Read the rows of a task, the first `limit` of each file."""
+    """Read the items of a task, the first `limit` of each file."""
     items: list[Item] = []
     for file in sorted(folder.glob("*.jsonl")):
         for where, row in itertools.islice(read_objects(file, ()), limit or None):
@@ -189,7 +189,7 @@ def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
 
 
 def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
-    """Return the accuracy, by group too, and how many ties there were."""
+    """Return a task's accuracy, the accuracy of each group of items, and the number of ties."""
     credits, ties = credit_choices(totals)
     groups = average_groups([item.choice for item in items], credits)
     splits: dict[str, list[float]] = {}
@@ -204,9 +204,9 @@ def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Res
 
 
 def _correlate_ratios(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
-    """Return Spearman's correlation of the model's preferences with people's preferences.
+    """Return Spearman's correlation between the preferences of the model and of people.
 
-    Probabilities are float32 as in the pipeline, where the surest ones are equal in rank.
+    Probabilities are float32 as in the pipeline, so that those rounded to 1 have the same rank.
     """
     from scipy import stats
 

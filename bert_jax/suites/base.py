@@ -1,4 +1,4 @@
-"""What suites share: progress, standard errors, and the two ways to read a hybrid model."""
+"""What suites share: progress lines, standard errors, and scoring a hybrid model in both ways."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def standard_error(sums: np.ndarray, counts: np.ndarray, documents: np.ndarray) 
 def score_both_ways(
     run: runs.TrainedModel, score: Callable[[runs.TrainedModel], Detailed]
 ) -> Detailed:
-    """Score a model; a hybrid model also from left to right, as `left_to_right`."""
+    """Score a model by `score`; score a hybrid model also from left to right.
+
+    The second result of a hybrid model is under `left_to_right`.
+    """
     result, of_examples = score(run)
     if run.from_left is None:
         return result, of_examples
@@ -48,7 +51,7 @@ class Progress:
         self.printed = self.began
 
     def __call__(self, done: int, total: int) -> None:
-        """Rewrite the line on a terminal; elsewhere print one every PAUSE seconds."""
+        """Rewrite the line on a terminal; elsewhere print a new line every PAUSE seconds."""
         now, watched = time.monotonic(), sys.stderr.isatty()
         if done < total and not watched and now < self.printed + PAUSE:
             return

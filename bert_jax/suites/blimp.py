@@ -1,4 +1,4 @@
-"""Minimal pairs (BLiMP, Warstadt et al., 2020): how often the good sentence is the likelier one."""
+"""Suite `blimp`: minimal pairs (Warstadt et al., 2020); the good sentence should be likelier."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ GROUPS = {"field": "field", "term": "linguistics_term", "paradigm": "UID"}
 
 
 def score(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
-    """Return the share of right pairs: of all, and by field, linguistic term and paradigm.
+    """Return the accuracy on all pairs, and by field, linguistic term and paradigm.
 
-    A pair with equal scores is half right (`choices.py`). A hybrid model also scores pairs from
-    left to right, as `left_to_right`.
+    A pair whose sentences have equal scores counts half (`choices.py`). A hybrid model is also
+    scored from left to right, under `left_to_right`.
     """
     if not options.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
@@ -61,7 +61,7 @@ def _score_pairs(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
 
 
 def _read_pairs(options: BlimpOptions) -> Iterator[Choice]:
-    """Read the pairs of each paradigm, the first `limit` of them."""
+    """Yield the pairs of each paradigm, the first `limit` of them."""
     for paradigm, located in _find_paradigms(options.source):
         rows = list(itertools.islice(located, options.limit or None))
         if not rows:
@@ -76,7 +76,7 @@ def _read_pairs(options: BlimpOptions) -> Iterator[Choice]:
 
 
 def _find_paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:
-    """Yield each paradigm's name and its rows, each with FILE:LINE."""
+    """Yield the name of each paradigm, and its rows as pairs of FILE:LINE and fields."""
     scheme, _, name = source.partition(":")
     if scheme != "tfds":
         for path in texts.find_files(source, "blimp", EXAMPLE):

@@ -1,8 +1,8 @@
-"""Choices between texts of which the first is right, such as minimal pairs: one rule for all.
+"""Choices between texts of which the first is right, such as minimal pairs: rules for ties.
 
-A model chooses the option that it finds likeliest. If m options are equally likely, it has to draw
-lots: the right option, if it is one of them, earns 1 / m. So a model that tells nothing apart has
-the accuracy of chance, and ties favour neither side.
+A model chooses the option that it finds likeliest. If m options are equally likely, it draws one of
+them at random. So the right option, if it is one of these, earns 1 / m. A model for which all
+options are equal then has the accuracy of chance.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
 
 def score_options(score: TokenScorer, choices: Sequence[Choice], label: str) -> list[np.ndarray]:
-    """Return the log-probability of the scored part of each option of each choice."""
+    """Return for each choice the log-probabilities of its options, only of their scored parts."""
     texts = [text for choice in choices for text in choice.options]
     ends = [(choice.where, part) for choice in choices for part in choice.scored]
     encoded = score.tokenizer.encode_with_offsets(texts)
@@ -52,7 +52,10 @@ def credit_choices(totals: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
 
 
 def average_groups(choices: Sequence[Choice], credits: np.ndarray) -> dict[str, dict[str, float]]:
-    """Return the mean credit by group and by value of the group; a choice may lack a group."""
+    """Return the mean credit of choices by group and by value, as {group: {value: mean}}.
+
+    A choice may lack a group.
+    """
     members: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for choice, credit in zip(choices, credits.tolist(), strict=True):
         for group, value in choice.groups.items():

@@ -1,10 +1,11 @@
-"""Suite `cross_rate`: loss and accuracy of the MLM head at many masking rates, on nested masks.
+"""Suite `cross_rate`: loss and accuracy of the MLM head at many masking rates.
 
-On a corpus the masks are those of the pre-training evaluation. On a `--source` they are whole
-words, the same ones for every vocabulary (`texts.py`). Each token of a masked word is [MASK], and
-the nats of its tokens are added. So models of different vocabularies compare by nats a word and a
-character. Two things still depend on the vocabulary. A model sees how many tokens a masked word
-has, and a word that is [UNK] is easier to predict (`unknown_words` counts such words).
+The tokens masked at a lower rate are also masked at every higher rate. On a corpus the masks are
+those of the pre-training evaluation. On a `--source` whole words are masked, the same words for
+every vocabulary (`texts.py`). Each token of a masked word is [MASK], and the losses of its tokens
+are added. So models of different vocabularies compare by nats per word and per character. Two
+things still depend on the vocabulary. A model sees how many tokens a masked word has, and a word
+that is [UNK] is easier to predict (`unknown_words` counts such words).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
 
 
 def score(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
-    """Return MLM loss and accuracy at many masking rates; of a source also by word and character.
+    """Return MLM loss and accuracy at many masking rates; for a source also by word and character.
 
     The masks of a lower rate are part of the masks of a higher rate. On a corpus, the masks at the
     rate of the pre-training evaluation are the masks of that evaluation, and the unigram baseline
@@ -91,7 +92,7 @@ def _count_words(
     found: tuple[np.ndarray, np.ndarray],
     unknown: int,
 ) -> dict[str, float]:
-    """Sum the nats and count the right tokens and words, over the masked words of a passage."""
+    """Return sums over the masked words of a passage: nats, and numbers of tokens and words."""
     nats, right = found
     words = passage.words[masked]  # of each masked token
     return {

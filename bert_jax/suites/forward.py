@@ -1,10 +1,10 @@
-"""Rows through a model: the one way in which suites compute.
+"""Computes rows by a model: the one way in which suites compute.
 
     forward = Forward.of_head(run, "mlm", lambda logits, batch: logits.argmax(-1))
     for rows, guesses in forward(lengths, make, batch_size, progress):
         ...                               # numbers of some rows, and an array [rows, ...] of them
 
-The vectors of texts or of their words, at one layer or at all layers, are `embed`.
+`embed_texts` computes vectors of texts or of their words, at the last layer or at every layer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Make = Callable[[np.ndarray, int, int], Batch]  # numbers of rows, padded length
 
 
 def on_devices(params: Any) -> tuple[Any, Mesh]:
-    """Put parameters on all devices; return them and the mesh."""
+    """Put parameters on all devices; return the placed parameters and the mesh."""
     mesh = sharding.make_mesh(knobs.Parallel())
     return jax.device_put(params, sharding.state_shardings(params, mesh)), mesh
 
 
 class Forward:
-    """A function of a model and a batch, compiled once for each shape, that computes rows."""
+    """A function of parameters and a batch, which computes rows; compiled once for each shape."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], params: Any):
         self.params, self.mesh = on_devices(params)
@@ -46,7 +46,7 @@ class Forward:
     def of_head(
         cls, run: runs.TrainedModel, head: str, function: Callable[[Any, Batch], Any]
     ) -> Forward:
-        """Compute a function of the outputs of one head, and of the batch."""
+        """Make the `Forward` of a function of one head's outputs and the batch."""
         one_head = network.build_network(run.config, run.tokenizer.size, only=head)
         params = {part: run.params[part] for part in network.list_parts(run.config, head)}
 
@@ -63,14 +63,15 @@ class Forward:
         progress: inference.Progress = inference.silent,
         tokens: int = inference.TOKENS,
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Compute every row once; yield the numbers of a batch's rows, and their outputs.
+        """Compute every row once; yield, batch by batch, the numbers of its rows and their outputs.
 
         Args:
-          lengths: tokens of each row.
-          make: assembles a batch; rows beyond the given numbers are padding.
-          batch_size: rows of a batch; 0 is as many as hold `tokens`.
-          progress: called with the tokens that are done, padding included, and with all of them.
-          tokens: of a batch, if batch_size is 0.
+          lengths: the number of tokens of each row.
+          make: assembles a batch from numbers of rows; it adds padding rows up to the batch's size.
+          batch_size: rows of a batch; 0 means as many as hold `tokens`.
+          progress: called with the tokens done so far, padding included, and with the tokens in
+            total.
+          tokens: tokens of a batch, if batch_size is 0.
         """
 
         def compute(planned: inference.Planned) -> Any:
@@ -90,16 +91,16 @@ def embed_texts(
     every_layer: bool = False,
     words: Sequence[np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute the vectors of texts by each pooling, or of words as the pooling "word".
+    """Compute the vector of each text by each pooling, or of each word as the pooling "word".
 
     Args:
       run: the model.
-      lengths: tokens of each text.
+      lengths: the number of tokens of each text.
       make: assembles a batch of some texts.
-      batch_size: rows of a batch; 0 is as many as hold `inference.TOKENS`.
-      progress: called with the tokens that are done.
-      every_layer: take the embeddings and each layer, not only the last layer.
-      words: for each text the columns of the tokens that stand for its words.
+      batch_size: rows of a batch; 0 means as many as hold `inference.TOKENS`.
+      progress: called with the tokens done so far and in total.
+      every_layer: return the embeddings and the output of each layer, not only of the last layer.
+      words: for each text, the column of the token whose vector stands for each of its words.
 
     Returns:
       For each pooling float32 [layers, N, D], where N counts texts, or the words of all texts.

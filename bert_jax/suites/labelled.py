@@ -1,4 +1,4 @@
-"""The labelled data of a suite, whatever the checkpoint was trained on."""
+"""The labelled data that a suite scores, whatever data the checkpoint was trained on."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def find_task(
 ) -> knobs.Config:
     """Return the config to score with, whose task, objective and length fit the data.
 
-    It is `config` if there is one. Else it is `task` over the defaults: a row of `data/tasks.py`,
-    or knobs by path. Without either it is the config of the run. The command line sets the source
-    and knobs of the task.
+    This is `config` if it is given. Without it, `task` is applied to the defaults: a row of
+    `data/tasks.py`, or knobs by path. Without both, it is the config of the run. The command line
+    may then change the source and knobs of the task.
     """
     suite = options.suite
     name = "--suite=sst2" if suite == "task" else "--task=sst2"
@@ -75,7 +75,7 @@ def find_task(
 def find_frozen_task(
     run: runs.TrainedModel, options: FrozenOptions, usual: str = ""
 ) -> knobs.Config:
-    """Return the config of the task on which the vectors of a model are measured."""
+    """Return the config of the task that measures a model's vectors, by default task `usual`."""
     need(
         options.config is None or not options.task,
         f"--task={options.task} beside a --config, which has a task of its own",
@@ -85,12 +85,15 @@ def find_frozen_task(
 
 
 def main_split(config: knobs.Config, options: LabelledOptions) -> str:
-    """Return the split to score: --split, else the split of the task's evaluation."""
+    """Return the split to score: the --split flag, or the split of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 
 
 def take_whole(config: knobs.Config, split: str) -> knobs.Config:
-    """Take all rows of a single file as the split, since nothing is trained on the rest of it."""
+    """If the source is a single file, change the config so that all of its rows are the split.
+
+    No row has to be kept for training, because nothing is trained on the file.
+    """
     scheme, _, path = config.task.source.partition(":")
     if scheme != "files" or not Path(path).expanduser().is_file():
         return config
@@ -99,14 +102,14 @@ def take_whole(config: knobs.Config, split: str) -> knobs.Config:
 
 
 def kind_of(config: knobs.Config) -> str:
-    """Return the objective of a task."""
+    """Return the kind of a task, which is the name of its objective."""
     return next(iter(config.objectives))
 
 
 def load_examples(
     config: knobs.Config, split: str, limit: int = 0, *, known: bool = False
 ) -> list[Example]:
-    """Load the first `limit` examples of a split, or of its `known` ones, which have a label."""
+    """Load the first `limit` examples of a split; with `known`, only examples that have a label."""
     kind = kind_of(config)
     labels = config.objectives[kind].labels
     found = examples.load_examples(config.task, kind, labels, split, log.line)
@@ -116,7 +119,7 @@ def load_examples(
 def encode_examples(
     run: runs.TrainedModel, config: knobs.Config, known: Sequence[Example], what: str
 ) -> features.Features:
-    """Encode examples for a task; log how many of `what` are cut."""
+    """Encode examples for a task; log how many of them are cut, and call them `what`."""
     length = config.sequence_length
     encoded = features.encode_examples(
         known, kind_of(config), run.tokenizer, config.task, length, train=False
@@ -127,7 +130,7 @@ def encode_examples(
 
 
 def make_rows(run: runs.TrainedModel, encoded: features.Features) -> Make:
-    """Build the function that assembles a batch of encoded examples."""
+    """Build the function that assembles a batch of encoded examples from their numbers."""
 
     def make(rows: np.ndarray, length: int, size: int) -> Batch:
         return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)

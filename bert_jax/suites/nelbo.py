@@ -1,13 +1,13 @@
-"""Suite `nelbo`: the negative log-likelihood of a text, or a bound on it, in nats.
+"""Suite `nelbo`: the negative log-likelihood of a text, or an upper bound on it, in nats.
 
-For a left-to-right model it is exact. For a masked model, whatever it was trained with, it is the
-bound of masked diffusion. Each example is read under several draws of how many of its tokens are
-masked, spread over all numbers from one to all. Its cross-entropies are weighted as
-`objectives/diffusion.py` says. Both are over the same tokens, so the numbers compare. A hybrid
-model has both: its bound, and as `left_to_right` its likelihood.
+A left-to-right model gives the exact value. A masked model, whatever its objective was, gives the
+bound of masked diffusion. For the bound, an example is read several times with different numbers of
+masked tokens, spread over 1 to all of them. The cross-entropies are weighted as
+`objectives/diffusion.py` says. Both values are over the same tokens, so they can be compared. A
+hybrid model has both: its bound, and its likelihood under `left_to_right`.
 
-The text is the validation split, or a `--source`, of which each passage (`texts.py`) is an example.
-There nats a word and a character compare models of different vocabularies, too.
+The text is the validation split, or a `--source`, where each passage (`texts.py`) is an example.
+With a source, nats per word and per character also compare models of different vocabularies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DRAWS = 8  # of an example
 
 
 def score(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
-    """Return nats a token with their standard error over documents, and nats by example."""
+    """Return nats per token with their standard error over documents, and nats of each example."""
     score_text = _score_texts if options.source else _score_corpus
 
     def score_run(run: runs.TrainedModel) -> Detailed:
@@ -97,9 +97,10 @@ def _bound_passages(
 ) -> np.ndarray:
     """Return the bound of each passage in nats, float64 [N].
 
-    If k of n tokens are masked, with every k from 1 to n as likely, n / k times the sum of their
-    cross-entropies is the bound on average. The draws divide 1 to n into equal parts and take one k
-    from each. Its place in the part follows from the text, so single passages are unbiased too.
+    Suppose that k of n tokens are masked, and that every k from 1 to n is equally likely. Then n /
+    k times the sum of their cross-entropies is the bound on average. The draws divide 1 to n into
+    equal parts and take one k from each part. A hash of the text says which, so the bound of a
+    single passage is unbiased too.
     """
     rows = []
     weights = []
@@ -121,7 +122,7 @@ def _bound_passages(
 def _summarize_nats(
     nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray, draws: int
 ) -> tuple[Result, dict[str, np.ndarray]]:
-    """Return the metrics by token, and the sums and counts that they are made of."""
+    """Return the metrics per token, and the sums and counts of each example."""
     mean = float(np.sum(nats) / np.sum(tokens))
     result = {
         "nats_per_token": mean,

@@ -1,8 +1,8 @@
-"""The options of suites: a class for each suite, or for suites that read the same options.
+"""The options of suites: a class for each suite, or for several suites that read the same options.
 
-A field is a setting of a study's `Suite` and an argument of `bert_jax.score`. A field that
-`arguments.option` declares is a flag of `evaluate` too. A suite inherits what it reads:
-`CorpusOptions` if it reads the checkpoint's own corpus, `SourceOptions` if it reads named texts.
+A field is a setting of a study's `Suite` and an argument of `bert_jax.score`. A field declared by
+`arguments.option` is a flag of `evaluate` too. The options of a suite inherit from `CorpusOptions`
+if it reads the checkpoint's own corpus, and from `SourceOptions` if it reads texts that are named.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bert_jax.system.arguments import option
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options of every suite."""
+    """The options that every suite has."""
 
     suite: str  # name of the row
     batch_size: int = option(0, "rows a step; changes no result", "N")
@@ -27,18 +27,18 @@ class Options:
 
     @classmethod
     def list_names(cls) -> list[str]:
-        """List the names of the options that the suite has."""
+        """List the names of the suite's options."""
         return [field.name for field in dataclasses.fields(cls) if field.name != "suite"]
 
     @classmethod
     def list_read(cls, source: bool) -> set[str]:
-        """List the names of the options that the suite reads beside a source, or without one."""
+        """List the names of the options that the suite reads, with a source or without one."""
         return {*cls.list_names()}.difference(cls.exclude_source if source else cls.need_source)
 
 
 @dataclasses.dataclass(frozen=True)
 class CorpusOptions(Options):
-    """The options of a suite that reads the checkpoint's corpus or the corpus of a config."""
+    """The options of a suite that reads the checkpoint's own corpus, or the corpus of a config."""
 
     config: knobs.Config | None = None  # of --config
     changes: tuple[tuple[str, str], ...] = ()  # --config.KNOB=VALUE, to it or the checkpoint's own
@@ -46,7 +46,7 @@ class CorpusOptions(Options):
 
 @dataclasses.dataclass(frozen=True)
 class SourceOptions(Options):
-    """The options of a suite that reads texts or labelled data by name."""
+    """The options of a suite that reads texts or labelled data from a source that is named."""
 
     source: str = option(
         "",
@@ -125,7 +125,7 @@ class NspOptions(CorpusOptions, LabelledOptions):
 
 @dataclasses.dataclass(frozen=True)
 class NamedTaskOptions(LabelledOptions):
-    """The options of a task whose name says which data and knobs it has, and of `glue`."""
+    """The options of the suites of named tasks (rows of `data/tasks.py`), and of `glue`."""
 
     submission: str = option(
         "",
@@ -142,6 +142,6 @@ class TaskOptions(CorpusOptions, NamedTaskOptions):
 
 @dataclasses.dataclass(frozen=True)
 class FrozenOptions(CorpusOptions, LabelledOptions):
-    """The options of `sts` and `probe`, which measure the vectors of a model on any task."""
+    """The options of `sts` and `probe`, which measure the vectors of a frozen model on a task."""
 
     task: str = option("", "sts, probe: a row of bert_jax/data/tasks.py", "NAME")

@@ -1,7 +1,8 @@
 """Suite `pll`: pseudo-log-likelihood and pseudo-perplexity of texts (Salazar et al., 2020).
 
-A `--source` is also scored in nats a word and a character, which compare models of different
-vocabularies. Words are those of `texts.py`; characters are all but white space.
+The texts of a `--source` are also scored in nats per word and per character, which compare models
+of different vocabularies. Words are defined in `texts.py`; white space is not counted as
+characters.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _ORDER = 0x504C4C  # keeps the order's hashes apart from those of other orders
 
 
 def score(run: runs.TrainedModel, options: PllOptions) -> Detailed:
-    """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity over all tokens.
+    """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity of all tokens.
 
-    For a causal model these are the log-likelihood and the perplexity. A hybrid model has these
-    too, as `left_to_right`.
+    For a causal model these are the log-likelihood and the perplexity. A hybrid model is also
+    scored from left to right, under `left_to_right`.
     """
     check_within_word(run, options.within_word)
     return score_both_ways(run, lambda run: (_score_texts(run, options), {}))
@@ -67,7 +68,7 @@ def _score_texts(run: runs.TrainedModel, options: PllOptions) -> Result:
 
 
 def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, list[int]]]:
-    """Return the texts that have tokens, and their tokens."""
+    """Return the texts of a source, each with its tokens; leave out texts without tokens."""
     files = texts.find_files(options.source, "pll", EXAMPLE, texts.TEXTS)
     every = itertools.chain.from_iterable(map(texts.read_texts, files))
     written = list(itertools.islice(every, options.limit or None))
@@ -81,7 +82,7 @@ def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, 
 
 
 def _draw_sentences(run: runs.TrainedModel, options: PllOptions) -> list[list[int]]:
-    """Draw sentences of the validation split by a hash of their number."""
+    """Return the tokens of random sentences of the validation split, always the same ones."""
     need(
         options.config is not None or "foreign" not in run.meta or bool(options.changes),
         f"suite pll needs a --source: {run.meta.get('foreign')} names no text",

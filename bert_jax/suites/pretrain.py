@@ -1,4 +1,4 @@
-"""Suite `pretrain`, which scores the validation split as training does; other suites import it."""
+"""Suite `pretrain`: scores the validation split as training does; other suites use it too."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bert_jax.system import log
 
 
 def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
-    """Return losses, accuracies and baselines, and loss and accuracy of each example."""
+    """Return losses, accuracies and baselines, and the loss and accuracy of each example."""
     config = choose_config(run, options)
     if not config.objectives.keys() & set(knobs.PRETRAINING):
         have = ", ".join(run.config.objectives) or "no head at all"
@@ -40,7 +40,10 @@ def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
 def make_evaluator(
     run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config, **changes: Any
 ) -> tuple[Evaluator, Any]:
-    """Build the evaluation that training calls validation, and place the parameters for it."""
+    """Build the evaluator of the validation split, and put the model's parameters on devices.
+
+    The settings are those of the evaluation in training, with `changes` to its fields.
+    """
     settings = config.evals.get("validation", knobs.Eval())
     changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED
     params, mesh = on_devices(run.params)
@@ -49,7 +52,7 @@ def make_evaluator(
 
 
 def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Config:
-    """Choose the config to evaluate: the checkpoint's model, and the text and masks asked for."""
+    """Choose the config to evaluate: the checkpoint's model, with the text and masks asked for."""
     config = options.config
     foreign = "foreign" in run.meta
     changes = dict(options.changes)
@@ -88,7 +91,7 @@ def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Confi
 
 
 def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:
-    """Drop the pair objective if the config has other pairs, which its head cannot score."""
+    """Drop the objective over pairs if `changes` set another kind of pairs, unknown to its head."""
     if changes.get("pairs", config.pairs) == config.pairs:
         return config
     kept = {name: row for name, row in config.objectives.items() if name != config.pairs}
@@ -97,10 +100,10 @@ def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Co
 
 
 def prepare_text(run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config) -> Prepared:
-    """Return the corpus of a config in the model's vocabulary.
+    """Prepare the corpus of a config in the model's vocabulary.
 
-    By default this is the corpus that the model was trained on. Any `--config.corpus.KNOB`, or a
-    `--config` with other knobs of the corpus, names another.
+    By default this is the corpus that the model was trained on. A `--config.corpus.KNOB`, or a
+    `--config` whose corpus has other knobs, names another corpus.
     """
     named = any(path.startswith("corpus.") for path, _ in options.changes)
     wanted, own = (
@@ -118,10 +121,11 @@ def prepare_text(run: runs.TrainedModel, options: CorpusOptions, config: knobs.C
 
 
 def _find_trained_text(run: runs.TrainedModel) -> Prepared:
-    """Return the corpus that a run was trained on, or refuse to take another text for it.
+    """Return the corpus that a run was trained on; refuse if its text is not to be had any more.
 
-    Docstrings change with Python and its packages, and sentences with the libraries that split
-    them. Then the corpus that was prepared for the run is used, if it still exists.
+    Text may change with the installed software: docstrings with Python and its packages, and
+    sentences with the libraries that split them. Then the corpus as it was prepared for the run is
+    used, if it still exists.
     """
     settings, saved = run.config.corpus, run.meta["corpus"]
     cache = corpora.find_cache(settings)

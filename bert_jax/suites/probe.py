@@ -27,7 +27,7 @@ ITERATIONS = 1000  # of logistic regression, at most
 
 
 class Split(NamedTuple):
-    """A split's labelled items, which are texts or words, with their vectors."""
+    """The labelled items (texts or words) of a split, with their vectors."""
 
     examples: Sequence[Example]
     features: Features
@@ -37,10 +37,11 @@ class Split(NamedTuple):
 
 
 def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
-    """Return the metrics of each layer by pooling, and of the majority class (regress: the mean).
+    """Return the metrics of a linear probe for each layer and pooling, and those of a baseline.
 
-    A word's vector is the vector of its first piece. Vectors are standardised; all else is
-    scikit-learn's default.
+    The baseline predicts the frequency of each class in training, or the mean for a regression. A
+    word's vector is the vector of its first piece. Vectors are standardised; all other settings are
+    scikit-learn's defaults.
     """
     config = labelled.find_frozen_task(run, options)
     kind = labelled.kind_of(config)
@@ -81,7 +82,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
 
 
 def _settle_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
-    """Fill in the names of the classes, and the limit."""
+    """Fill the names of the classes and the limit of rows into the config of a task."""
     kind = labelled.kind_of(config)
     objective = config.objectives[kind]
     if kind != "regress" and not objective.labels:
@@ -92,7 +93,7 @@ def _settle_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
 
 
 def _load_known(config: knobs.Config, split: str, limit: int) -> list[Example]:
-    """Load the labelled examples of a split, up to the limit."""
+    """Load the examples of a split that have a label, at most `limit` if that is not 0."""
     known = labelled.load_examples(config, split, limit, known=True)
     if not known:
         raise DataError(
@@ -127,7 +128,7 @@ def _embed_split(
 
 
 def _find_words(encoded: Features, known: Sequence[Example]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the columns of the words of each row, and the labels of all words [N]."""
+    """Return each row's columns of the first pieces of its words, and all words' labels [N]."""
     assert encoded.words is not None
     at = np.flatnonzero(encoded.words >= 0)  # [N], first pieces among all tokens
     rows = np.searchsorted(encoded.offsets, at, side="right") - 1
@@ -141,7 +142,7 @@ def _find_words(encoded: Features, known: Sequence[Example]) -> tuple[list[np.nd
 def _fit_probe(
     kind: str, vectors: np.ndarray, targets: np.ndarray, held_out: np.ndarray, labels: int
 ) -> np.ndarray:
-    """Fit a linear model; predict held-out probabilities [N, labels], or numbers [N, 1]."""
+    """Fit a linear model; predict probabilities [N, labels] or numbers [N, 1] of held-out items."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
@@ -162,7 +163,7 @@ def _fit_probe(
 
 
 def _score_items(config: knobs.Config, split: Split, predicted: np.ndarray) -> dict[str, float]:
-    """Score what a probe predicts for each item as if it were the output of a head."""
+    """Score a probe's predictions for the items of a split as if they were outputs of a head."""
     kind = labelled.kind_of(config)
     outputs: list[Any] = list(predicted)
     if kind == "classify":

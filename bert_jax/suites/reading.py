@@ -1,15 +1,16 @@
 """Reading times: how much better they are predicted with a model's surprisal than without it.
 
-The rules come from the BabyLM evaluation pipeline, after de Varda et al. (2023). A word's
-surprisal is minus the sum of the log-probabilities of its pieces, from left to right. A masked
-model reads the text before a piece, then three [MASK], and predicts at the first (Samuel, 2024). A
-causal model reads that text as its vocabulary frames it, so that [SEP] is the last it sees. As in
-the pipeline, the context, the word and each piece are joined as text and tokenised anew.
+The rules come from the BabyLM evaluation pipeline, after de Varda et al. (2023). A word's surprisal
+is minus the sum of the log-probabilities of its pieces, from left to right. A masked model reads
+the text before a piece, then three [MASK], and predicts the piece at the first [MASK] (Samuel,
+2024). A causal model reads the text before a piece with the special tokens of its vocabulary, so
+that the last token it sees is [SEP]. As in the pipeline, the context, the word and each piece are
+joined as text, and the text is tokenized anew for each piece.
 
-Linear regressions predict a reading time from frequency, length and place of its word, and from
-products of two of these. For self-paced reading they also know length and surprisal of the word
-before. The score is the share of the variance they leave that the word's own surprisal explains.
-For eye tracking it is the mean over four measures.
+Linear regressions predict a reading time from the word's frequency, length and place, and from
+products of two of these. For self-paced reading, the length and surprisal of the word before are
+predictors too. Adding the word's own surprisal explains a share of the variance that these
+regressions leave. This share is the score. For eye tracking it is the mean over four measures.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ MISSING = {"", "N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 
 
 class Word(NamedTuple):
-    """A word with the text before it, and how long people read it."""
+    """A word with the text before it, the word before it, and how long people read it."""
 
     read: tuple[str, str]  # context and word
     before: tuple[str, str] | None  # the same of the word before
@@ -51,7 +52,7 @@ class Word(NamedTuple):
 
 
 def load_words(folder: Path, limit: int = 0) -> list[Word]:
-    """Read the words of the pipeline's file, the first `limit`."""
+    """Read the words of the pipeline's file in a folder; with a `limit`, only the first ones."""
     path = folder / FILE
     words = []
     try:
@@ -81,7 +82,7 @@ def _read_word(where: str, row: dict[str, Any]) -> Word:
 
 
 def evaluate_words(scorer: TokenScorer, words: Sequence[Word]) -> Result:
-    """Return the scores of eye tracking and of self-paced reading."""
+    """Return the scores for eye tracking and for self-paced reading."""
     asked = [pair for word in words for pair in (word.read, word.before) if pair]
     found = compute_surprisals(scorer, asked)
     own = np.array([found[word.read] for word in words])
@@ -101,7 +102,7 @@ def evaluate_words(scorer: TokenScorer, words: Sequence[Word]) -> Result:
 def compute_surprisals(
     scorer: TokenScorer, asked: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], float]:
-    """Compute the surprisal in nats of words after contexts, of each pair once."""
+    """Compute the surprisal, in nats, of the word in each pair (context, word)."""
     pairs = list(dict.fromkeys(asked))
     rows = [list(_list_pieces(scorer, *pair)) for pair in pairs]
     texts, places = zip(*itertools.chain.from_iterable(rows), strict=True)
@@ -112,7 +113,7 @@ def compute_surprisals(
 
 
 def _list_pieces(scorer: TokenScorer, context: str, word: str) -> Iterator[tuple[list[int], int]]:
-    """Yield for each piece of a word the ids of a text that holds it, and its place in them."""
+    """Yield, for each piece of a word, the ids of a text to score and the piece's place in it."""
     tokenizer = scorer.tokenizer
     for number, piece in enumerate(_encode_piece(tokenizer, word)):
         text = tokenizer.decode([piece])
@@ -128,7 +129,7 @@ def _list_pieces(scorer: TokenScorer, context: str, word: str) -> Iterator[tuple
 
 
 def _encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text in which special tokens stand for themselves."""
+    """Return the ids of a text, in which a written special token becomes the special token."""
     return tokenizer.encode_batch([text], escape=False)[0]
 
 
@@ -141,9 +142,10 @@ def _encode_piece(tokenizer: Tokenizer, text: str) -> list[int]:
 def explain_variance(
     times: np.ndarray, controls: Sequence[np.ndarray], surprisal: np.ndarray
 ) -> float:
-    """Return the share that surprisal explains of the variance which the controls leave.
+    """Return the share of the variance left by the controls that surprisal explains.
 
-    All arrays are [N]; rows with a missing value are left out. NaN if too few are left.
+    All arrays are [N]. Rows with a missing value are left out. The result is NaN if too few rows
+    are left.
     """
     rows = np.isfinite(np.stack([times, surprisal, *controls])).all(0)
     products = [a * b for a, b in itertools.combinations(controls, 2)]
@@ -156,6 +158,6 @@ def explain_variance(
 
 
 def _sum_residuals(design: np.ndarray, values: np.ndarray) -> float:
-    """Return the sum of squares that a linear regression leaves."""
+    """Return the sum of squared residuals of a linear regression."""
     weights = np.linalg.lstsq(design, values, rcond=None)[0]
     return float(((values - design @ weights) ** 2).sum())

@@ -1,4 +1,4 @@
-"""Suite `sts`: cosines of two texts' vectors against human ratings, without training."""
+"""Suite `sts`: correlation of the cosine of two texts' vectors with human ratings, no training."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from bert_jax.system import log
 
 
 def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
-    """Return Spearman's and Pearson's correlation by pooling.
+    """Return Spearman's and Pearson's correlation of cosines and ratings, for each pooling.
 
-    The poolings are `mean`, `cls`, and `own` where the model states one.
+    The poolings are `mean`, `cls`, and also `own` if the model names a pooling.
     """
     config = labelled.find_frozen_task(run, options, "stsb")
     need(
@@ -58,7 +58,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
 def _embed_texts(
     run: runs.TrainedModel, options: FrozenOptions, texts: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Embed texts by every pooling: float64 [N, D] each; the ends of long texts are cut."""
+    """Compute the vectors of texts by every pooling, float64 [N, D]; cut the end of long texts."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
     if cut := sum(len(ids) > room for ids in encoded):

@@ -1,4 +1,4 @@
-"""The suites of a fine-tuned checkpoint: its own task, a named one, or all of GLUE that fits."""
+"""The suites of a fine-tuned checkpoint: its own task, a named task, or all tasks of GLUE."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "a
 
 
 def score(run: runs.TrainedModel, options: NamedTaskOptions) -> Detailed:
-    """Score the checkpoint's own task or the task of --config, all of GLUE, or one named task."""
+    """Score the task that the suite stands for, or every task of GLUE for the suite `glue`.
+
+    For the suite `task` this is the task of --config, or else the checkpoint's own task.
+    """
     if options.suite == "glue":
         return _score_glue(run, options), {}
     if isinstance(options, TaskOptions):
@@ -35,7 +38,7 @@ def score(run: runs.TrainedModel, options: NamedTaskOptions) -> Detailed:
 
 
 def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
-    """Score, by name, every task of GLUE whose classes the head has and whose files exist."""
+    """Score each task of GLUE whose classes the head has and whose files exist."""
     result: Result = {}
     left_out: list[str] = []
     for name in GLUE:
@@ -54,14 +57,17 @@ def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
 
 
 def _score_named(run: runs.TrainedModel, options: NamedTaskOptions, name: str) -> Result:
-    """Score the task of one row of `data/tasks.py`."""
+    """Score the task of a row of `data/tasks.py`."""
     need_head(run, tasks.TASKS[name].kind, name)
     own = run.config.task.source and run.config.task.name == name and not options.source
     return _score_task(run, options, labelled.find_task(run, options, "" if own else name))
 
 
 def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs.Config) -> Result:
-    """Score --split, else all the task's evaluations; the main one's metrics have no prefix."""
+    """Score the split of --split, or else the split of each of the task's evaluations.
+
+    The metrics of the main evaluation, `validation`, have no prefix.
+    """
     kind = labelled.kind_of(config)
     need_head(run, kind, config.task.name or "task")
     need(
@@ -115,7 +121,7 @@ def _check_data(run: runs.TrainedModel) -> None:
 
 
 def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str, str]:
-    """Return the splits to score, by the name of their evaluation."""
+    """Return the split of each evaluation to make, by the evaluation's name."""
     if options.split:
         return {"validation": options.split}
     if options.submission:
@@ -130,9 +136,9 @@ def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str,
 
 
 def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:
-    """Return the task's config with the model's encoder, and the head in the task's class order.
+    """Return a task's config with the model's encoder, and the head, its classes reordered.
 
-    The order matters: F1 is the F1 of the second of two classes.
+    The classes are in the order of the task, because F1 is computed for the second of two classes.
     """
     kind = labelled.kind_of(config)
     head, task = run.params[kind], config.task

@@ -1,10 +1,11 @@
-"""Texts of a --source, one a line or JSON lines, plain or gzipped, and passages of equal words.
+"""Reads the texts of a --source, and cuts them into passages of whole sentences.
 
-A passage is whole sentences of one document, together at most so many words. A word is what stands
-between white space, but each Chinese character is a word, as to BERT's tokenizer. Which words are
-masked, and so what else the model reads, follows only from the text. A vocabulary only decides how
-many tokens a word has: the tokens that hold its characters, and in vocabularies where a token
-begins with a blank, that blank. A sentence of more words is cut.
+Files are plain or gzipped, with a text or a JSON object in each line. A passage is a number of
+whole sentences of one document with at most a given number of words. A longer sentence is cut.
+Words are separated by white space, but each Chinese character is a word, as for BERT's tokenizer.
+Which words are masked depends only on the text and not on the vocabulary. A word's tokens are the
+tokens that hold its characters. In vocabularies whose tokens begin with a blank, they include the
+blank before the word.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ _STEP = np.uint64(0x9E3779B97F4A7C15)
 def find_files(
     source: str, suite: str, example: str, endings: Sequence[str] = ("jsonl",)
 ) -> list[Path]:
-    """Find the files of files:PATTERN, or of a path, sorted by name.
+    """Find the files of a source files:PATTERN, or of a path, sorted by name.
 
-    A folder stands for its files with one of the endings, gzipped ones too.
+    For a folder, these are its files with one of the endings, gzipped or not.
     """
     kind, _, pattern = source.partition(":")
     if Path(source).exists():
@@ -79,7 +80,10 @@ def find_files(
 
 
 def read_documents(path: Path) -> Iterator[list[str]]:
-    """Yield the lines of each document: the text of a JSON line, or lines between blank lines."""
+    """Yield the lines of each document of a file.
+
+    A document is the text of a JSON object or, in a text file, the lines between blank lines.
+    """
     if _has_objects(path):
         yield from (row["text"].split("\n") for _, row in read_objects(path, ["text"]))
         return
@@ -90,7 +94,7 @@ def read_documents(path: Path) -> Iterator[list[str]]:
 
 
 def _read_plain(path: Path) -> Iterator[str]:
-    """Yield the lines of a text file; warn of bytes that are no UTF-8, which become U+FFFD."""
+    """Yield the lines of a text file; warn if bytes are not UTF-8, which become U+FFFD."""
     replaced = 0
     for _, line in read_lines(path, errors="replace"):
         replaced += "\ufffd" in line
@@ -100,7 +104,7 @@ def _read_plain(path: Path) -> Iterator[str]:
 
 
 def read_texts(path: Path) -> Iterator[str]:
-    """Yield the text of each JSON line, or each line of a text file that is not blank."""
+    """Yield the text of each JSON object or, in a text file, each line that is not blank."""
     for lines in read_documents(path):
         yield from ["\n".join(lines)] if _has_objects(path) else lines
 
@@ -110,13 +114,13 @@ def _has_objects(path: Path) -> bool:
 
 
 def read_objects(path: Path, needed: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield FILE:LINE and the JSON object of each line, in which the needed fields are texts."""
+    """Yield FILE:LINE and the JSON object of each line; refuse a line without the needed texts."""
     for where, row in parse_rows(read_lines(path), path):
         yield where, check_fields(where, row, needed)
 
 
 def check_fields(where: str, row: Any, needed: Sequence[str]) -> dict[str, Any]:
-    """Return a row once the needed fields are known to be texts."""
+    """Return a row; refuse it if one of the needed fields is not a text."""
     for name in needed:
         if not isinstance(row, dict) or not isinstance(row.get(name), str) or not row[name].strip():
             raise DataError(f"{where}: no text {name!r}", f"each row needs {', '.join(needed)}")
@@ -132,7 +136,10 @@ def count_characters(text: str) -> list[int]:
 
 
 def number_words(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return the number of the word of each token; a blank belongs to the word after it."""
+    """Return the number of the word that each token belongs to [n].
+
+    A blank belongs to the word after it.
+    """
     starts = [word.start() for word in WORD.finditer(text)]
     at = np.searchsorted(starts, np.arange(len(text)), side="right") - 1
     spans = np.array(offsets, np.int64).reshape(-1, 2)
@@ -148,9 +155,9 @@ def number_words(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 def shuffle_parts(text: str, count: int, *draw: int) -> np.ndarray:
-    """Return the place of each of `count` parts of a text in a random order.
+    """Return the rank of each of `count` parts of a text in a random order.
 
-    It follows from the evaluation seed, the text, the part and the draw.
+    The order depends only on the text, the count and the draw.
     """
     key = np.uint64(hashing.make_key(SEED, _ORDER, _hash_text(text), *draw))
     scores = hashing.mix_words(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
@@ -158,7 +165,7 @@ def shuffle_parts(text: str, count: int, *draw: int) -> np.ndarray:
 
 
 def draw_shift(text: str) -> float:
-    """Draw a number from 0 to below 1 for a text, by the evaluation seed."""
+    """Draw a number from 0 to below 1, which depends only on a text."""
     return (hashing.make_key(SEED, _SHIFT, _hash_text(text)) >> 11) / 2**53
 
 
@@ -171,7 +178,10 @@ def _hash_text(text: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Passage:
-    """Words with at most one blank between two, in the tokens of a model."""
+    """A passage of a text with its tokens, and the word that each token belongs to.
+
+    No two words have more than one blank between them.
+    """
 
     text: str
     document: int  # its number
@@ -180,7 +190,7 @@ class Passage:
     lengths: np.ndarray  # int64 [W], characters of each word
 
     def choose_masked(self, rate: float) -> np.ndarray:
-        """Choose the words masked at a rate; a lower rate chooses some of the same words."""
+        """Choose the words to mask at a rate, bool [W]; words of a lower rate are among them."""
         count = len(self.lengths)
         ranks = shuffle_parts(self.text, count)
         return ranks < quotas.mean_quotas(rate, count, "nearest")[count]
@@ -218,7 +228,7 @@ def load_passages(run: runs.TrainedModel, options: PassageOptions) -> list[Passa
 
 
 def digest_passages(passages: Sequence[Passage], *settings: object) -> np.ndarray:
-    """Digest what decides the words read and masked: texts, settings and seed, no vocabulary."""
+    """Digest what decides which words are read and masked: the texts, settings and the seed."""
     texts = (f"{len(one.text)}:{one.text}".encode() for one in passages)
     return digest([repr((SEED, *settings)).encode(), *texts])
 
@@ -238,7 +248,7 @@ def _read_passages(files: Sequence[Path], most: int) -> Iterator[tuple[str, int]
 
 
 def _split_document(document: Sequence[str], most: int) -> Iterator[list[str]]:
-    """Yield the words of each sentence, at most `most` at once."""
+    """Yield the words of each sentence of a document; divide sentences of more than `most`."""
     for line in document:
         for sentence in split_sentences(replace_surrogates(line), LANGUAGE):
             words = WORD.findall(sentence)

@@ -1,12 +1,13 @@
-"""Log-probabilities of tokens of texts: masked in their turn or together, or read from the left.
+"""Log-probabilities of the tokens of texts, which are masked singly or together, or read causally.
 
     score = TokenScorer(run, options)
     score([[5, 6, 7], [8]])        -> an array of 3 log-probabilities, and one of 1
     score.score_masked([(ids, masked)], progress)    -> nats of tokens masked at the same time
 
 Equal texts are scored once, so that their scores are equal to the bit. A text longer than the model
-is read in windows, each half over the next. A masked token is scored in the window with most
-context around it, any other token in the window where most tokens precede it.
+is read in windows, each of which overlaps the next by half. A masked token is scored in the window
+that has most context around it. Any other token is scored in the window where most tokens precede
+it.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ LOGITS = 1 << 26  # of a batch in which many tokens are masked: a quarter of a g
 
 
 def is_causal(run: runs.TrainedModel) -> bool:
-    """Tell whether a model reads from left to right."""
+    """Tell whether a model was trained to read from left to right."""
     return "causal_lm" in run.config.objectives
 
 
 def check_within_word(run: runs.TrainedModel, within_word: bool) -> None:
-    """Refuse the correction within words of a model without masks or without words."""
+    """Refuse --within-word for a causal model, or if the vocabulary has no words."""
     if within_word and is_causal(run):
         raise ConfigError(
             "--within-word corrects what is masked, and a causal model masks nothing",
@@ -56,7 +57,7 @@ def take_log_probabilities(logits: jax.Array, tokens: jax.Array) -> jax.Array:
 
 
 class Scored(NamedTuple):
-    """Tokens that are scored. A place is a number in the tokens of all texts, one after another."""
+    """The tokens to score. A place is an index into the concatenated tokens of all texts."""
 
     tokens: np.ndarray  # int32 [T]
     places: np.ndarray  # int64 [S], of the tokens that are scored
@@ -64,12 +65,12 @@ class Scored(NamedTuple):
 
 
 class TokenScorer:
-    """Scores tokens by the MLM head, or by the causal head of a model that reads from the left.
+    """Scores tokens by the MLM head, or by the causal head of a left-to-right model.
 
-    Each token of a text is masked alone (Salazar et al., 2020). With `within_word` the later pieces
-    of its word are masked too, since they give a piece away (Kauf and Ivanova, 2023: PLL-word-l2r).
-    A causal model gives each token its probability after [CLS] and all tokens before it. The end of
-    a text is not scored, since not all models learn where texts end.
+    A masked model scores each token with only this token masked (Salazar et al., 2020). With
+    `within_word` the later pieces of its word are masked too, because they would give it away (Kauf
+    and Ivanova, 2023: PLL-word-l2r). A causal model scores each token given [CLS] and all tokens
+    before it. The end of a text is not scored, because not all models learn where texts end.
     """
 
     def __init__(self, run: runs.TrainedModel, options: Options, within_word: bool = False):
@@ -88,9 +89,9 @@ class TokenScorer:
         progress: inference.Progress = inference.silent,
         parts: Sequence[Part] | None = None,
     ) -> list[np.ndarray]:
-        """Score the tokens of each text: a float64 array of log-probabilities for each.
+        """Return a float64 array for each text with the log-probabilities of its tokens.
 
-        With `parts` only a part of each text is scored, in the context of the whole.
+        With `parts` only a part of each text is scored, in the context of the whole text.
         """
         whole = [(0, len(ids)) for ids in texts]
         asked = list(zip(map(tuple, texts), parts or whole, strict=True))
@@ -108,14 +109,16 @@ class TokenScorer:
     def score_masked(
         self, texts: Sequence[tuple[np.ndarray, np.ndarray]], progress: inference.Progress
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Score tokens that are masked at the same time; [MASK] itself has no probability.
+        """Score the masked tokens of each text, which are masked at the same time.
+
+        [MASK] itself is given no probability.
 
         Args:
           texts: for each text its ids, int32 [n], and which tokens are masked, bool [n].
-          progress: called with the tokens that are done.
+          progress: called with the tokens done so far and in total.
 
         Returns:
-          For each text the nats of its masked tokens, and whether each is the likeliest.
+          For each text the nats of its masked tokens, and whether each is the likeliest token.
         """
         special = self.tokenizer.special
 
@@ -139,7 +142,7 @@ class TokenScorer:
     def _find_windows(
         self, texts: Sequence[Sequence[int] | np.ndarray], chosen: Sequence[np.ndarray]
     ) -> Scored:
-        """Join texts, and find the window in which each of their chosen tokens is scored."""
+        """Concatenate texts, and find the window in which each of their chosen tokens is scored."""
         ends = np.cumsum([len(places) for places in chosen], dtype=np.int64).tolist()
         scored = np.zeros(sum(map(len, chosen)), np.int64)
         windows = np.zeros((len(scored), 2), np.int64)
@@ -159,7 +162,7 @@ class TokenScorer:
         return Scored(tokens, scored, windows)
 
     def _find_masked_ends(self, scored: Scored) -> np.ndarray:
-        """Find where each scored token's mask ends: after the token, or after its word."""
+        """Return where each scored token's mask ends [S]: behind the token, or behind its word."""
         ends = scored.places + 1
         if self.within_word:
             starts = np.flatnonzero(~self.tokenizer.continuation[scored.tokens])  # of words
@@ -175,15 +178,16 @@ class TokenScorer:
         alone: np.ndarray | None,
         progress: inference.Progress,
     ) -> Iterator[tuple[np.ndarray, list[np.ndarray]]]:
-        """Yield numbers of scored tokens, and the outputs for them.
+        """Yield, batch by batch, the indices of scored tokens and the outputs for these tokens.
 
         Args:
           forward: computes the outputs [B, K] for the tokens at `predict_positions` of a batch.
-          scored: the tokens.
+          scored: the tokens to score.
           shown: the tokens of all texts as the model reads them, int32 [T].
-          alone: where each scored token is masked in a row of its own: the place before which that
-            mask ends, int64 [S]. None if a row has all tokens that are scored in its window.
-          progress: called with the tokens that are done.
+          alone: None if one row scores all tokens of its window, in `shown` as it is. Otherwise
+            each scored token has a row of its own, which is masked from the token to before this
+            place, int64 [S].
+          progress: called with the tokens done so far and in total.
         """
         special, total = self.tokenizer.special, len(scored.places)
         firsts = np.arange(total)  # of each row's scored tokens
@@ -193,7 +197,7 @@ class TokenScorer:
         single = counts.max(initial=1) == 1
 
         def find_numbers(rows: np.ndarray, slots: int) -> tuple[np.ndarray, np.ndarray]:
-            """Find the numbers of the scored tokens of rows [n, K], and which slots hold one."""
+            """Return the indices of the scored tokens of rows [n, K], and which slots hold one."""
             slot = np.arange(slots)
             held = slot < counts[rows, None]
             return np.where(held, firsts[rows, None] + slot, 0), held
@@ -235,18 +239,18 @@ class TokenScorer:
 
 
 def _split(values: np.ndarray, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Split values into one array for each text, which has a value for each scored token."""
+    """Split the values of all scored tokens into one array for each text."""
     ends = np.cumsum([len(part) for part in parts], dtype=np.int64).tolist()
     return [values[end - len(part) : end] for part, end in zip(parts, ends, strict=True)]
 
 
 def _read_masks(logits: jax.Array, batch: Batch) -> tuple[jax.Array]:
-    """Return the log-probability of each token that is scored [B, K]."""
+    """Return the log-probability of the target in each prediction slot [B, K]."""
     return (take_log_probabilities(logits, batch["predict_targets"]),)
 
 
 def _read_next(logits: jax.Array, batch: Batch) -> tuple[jax.Array]:
-    """Return the log-probability of each scored token [B, K] given the tokens before it."""
+    """Return the log-probability of each scored token given the tokens before it [B, K]."""
     following = take_log_probabilities(logits[:, :-1], batch["tokens"][:, 1:])  # [B, L - 1]
     before = jnp.maximum(batch["predict_positions"] - 1, 0)
     return (jnp.take_along_axis(following, before, axis=1),)
