@@ -180,25 +180,6 @@ def test_encode_span_windows_over_a_context(questions, length, stride):
     assert found.cut == sum(len(ids_of(one.text)) > 5 for one in examples)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("CAFE\u0301de", [("cafe", "CAFE\u0301"), ("##de", "de")]),  # a mark stays with its letter
-        ("字字", [("字", "字"), ("字", "字")]),
-        ("😀x \u00c9", [("[UNK]", "😀x"), ("e", "\u00c9")]),
-        ("한", [("ᄒ", "한"), ("##ᅡ", "한"), ("##ᆫ", "한")]),  # three pieces of one character
-        ("\u0301", []),
-    ],
-)
-def test_encode_span_knows_where_tokens_lie(text, shown):
-    found = encode([make_example(text="a", pair=text)], "span")
-    context = slice(3, 3 + len(shown))  # after [CLS] a [SEP]
-    pieces = [TOKENIZER.vocab[token] for token in found.tokens[context]]
-    texts = [text[start:end] for start, end in found.characters[context]]
-    assert list(zip(pieces, texts, strict=True)) == shown
-    assert len(found.tokens) == len(shown) + 4
-
-
 @pytest.mark.fault(15)
 def test_encode_span_cuts_or_refuses_what_is_long(monkeypatch):
     long = make_example(text="a", pair="b " * 20, label=(Answer("b", 38),))

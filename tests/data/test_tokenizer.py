@@ -93,13 +93,25 @@ def test_continuation_holds_pieces_inside_words():
     assert found.words(counts, documents=1) == 4
 
 
-def test_offsets_hold_accents_of_the_last_letter():
-    text = "unwante\u0301d\u0301, the a\u0301"
-    found = Tokenizer(build_wordpiece([*VOCAB, "##e", "##d", "##t"]))
-    ids, offsets = found.encode_with_offsets([text])[0]
-    assert [found.vocab[i] for i in ids] == ["un", "##want", "##ed", ",", "the", "a"]
-    parts = [text[start:end] for start, end in offsets]
-    assert parts == ["un", "want", "e\u0301d\u0301", ",", "the", "a\u0301"]
+OFFSETS = {  # of a text: the part of the text that each piece stands for
+    "unwante\u0301d\u0301, a\u0301": "un=un want=##want e\u0301d\u0301=##ed ,=, a\u0301=a",
+    "UN字字e\u0301": "UN=un 字=字 字=字 e\u0301=e",  # a mark stays with its letter
+    "😀x É": "😀x=[UNK] É=e",
+    "한": "한=ᄒ 한=##ᅡ 한=##ᆫ",  # three pieces of one character
+    "\u0301": "",
+}
+
+
+@pytest.mark.parametrize("text", OFFSETS)
+def test_offsets_hold_accents_of_the_last_letter(text):
+    found = Tokenizer(build_wordpiece([*VOCAB, "e", "ᄒ", "##ᅡ", "##ᆫ"]))
+    ((ids, offsets),) = found.encode_with_offsets([text])
+    shown = [f"{text[a:b]}={found.vocab[i]}" for i, (a, b) in zip(ids, offsets, strict=True)]
+    assert shown == OFFSETS[text].split()
+
+
+def test_offsets_of_a_lone_surrogate():
+    found = small()
     assert found.encode_with_offsets(["", "\ud800a"]) == [([], []), ([VOCAB.index("a")], [(1, 2)])]
 
 
