@@ -54,7 +54,7 @@ def place(tmp_path, monkeypatch) -> StudyFolder:
     )
     path = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(__file__).parents[2]}:{path}")
-    monkeypatch.setenv("FAKE_RAY", str(tmp_path / "ray"))
+    monkeypatch.setenv("FAKE_CLUSTER", str(tmp_path))
     return StudyFolder(tmp_path / "w")
 
 
