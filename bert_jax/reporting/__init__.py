@@ -1,4 +1,4 @@
-"""Reads what runs have written, draws figures and builds the pages that show it."""
+"""Read what runs have written, draw figures of it, and build pages that show it."""
 
 import logging
 

@@ -1,9 +1,10 @@
-"""Several runs on one page: final scores, what differs in their configs, curves over one another.
+"""A page that compares several runs: final scores, differences of their configs, and curves.
 
     build_comparison(runs, read_scores([Path("runs/a/evaluation.json"), Path("b.json")]))
 
-Evaluations are those of `evaluate --output=FILE.json`, of these runs or of other models. Loss over
-the masking rate is drawn with a line for each model, and every other number is a row of a table.
+The scores come from files of `evaluate --output=FILE.json`, for these runs or for other models. A
+chart shows the loss by masking rate with a line for each model. Every other number is a row of a
+table.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ Flat = Mapping[str, Mapping[str, float]]  # model -> SUITE/METRIC, or with parts
 def build_comparison(
     records: Sequence[RunRecord], scores: Mapping[Path, Scores] = MappingProxyType({})
 ) -> str:
-    """Build the page of several runs, and of what models scored, by their paths."""
+    """Build the page that compares runs, and models by their scores.
+
+    `scores` has the scores by the path of a model; a path that is the folder of a run adds to this
+    run.
+    """
     folders = list(dict.fromkeys([*(record.folder for record in records), *scores]))
     named = dict(zip(folders, name_runs(folders), strict=True))
     runs = {named[record.folder]: record for record in records}
@@ -95,7 +100,7 @@ def build_comparison(
 
 
 def name_runs(folders: Sequence[Path]) -> list[str]:
-    """Name runs by the last parts of their paths, as many as tell them apart."""
+    """Name runs by the last parts of their paths, using as many parts as make the names differ."""
     paths = [folder.resolve() for folder in folders]
     twice = next((path for path in paths if paths.count(path) > 1), None)
     need(twice is None, f"{twice} is given twice", "name every run once")
@@ -111,15 +116,15 @@ def name_runs(folders: Sequence[Path]) -> list[str]:
 
 
 def find_evaluations(path: Path) -> list[Path]:
-    """List the files of an argument: itself, or those in the folder of a run or model."""
+    """List the files of scores at a path, which is such a file, or the folder of a run or model."""
     return [path] if path.is_file() else sorted(path.glob(FILES))
 
 
 def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
-    """Read files of `evaluate --output`; return what each model scored, by the path that names it.
+    """Read files of `evaluate --output`, and return the scores by the path of the model.
 
-    The scores in FOLDER/evaluation*.json belong to the model FOLDER. A file of another name stands
-    for a model of that name.
+    A file FOLDER/evaluation*.json has scores of the model FOLDER. A file of any other name has
+    scores of a model of that name.
     """
     hint = "give a file that `bert-jax evaluate --output=FILE.json` wrote"
     scores: dict[Path, Scores] = {}
@@ -148,14 +153,14 @@ def _flatten_scores(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str
 
 
 def _list_served(run: RunRecord) -> Iterator[tuple[str, float]]:
-    """Yield what the evaluations of a run found at the step that is served."""
+    """Yield name and value of each metric of a run's evaluations at the step that is served."""
     for key in run.curves:
         if key.startswith("eval/") and not key.endswith(("_low", "_high", "seconds")):
             yield key.removeprefix("eval/"), run.find_served(key)[1]
 
 
 def _find_warnings(flat: Flat) -> Iterator[str]:
-    """Warn of suites that did not score the same text, and of words that a model cannot read."""
+    """Warn of suites that scored different texts, and of models that cannot read some words."""
     for suite in dict.fromkeys(key.partition("/")[0] for values in flat.values() for key in values):
         if what := _find_other_text(flat, suite):
             yield f"{suite} did not score the same text: {what}. Do not compare its scores. {CURE}"
@@ -173,7 +178,7 @@ def _find_warnings(flat: Flat) -> Iterator[str]:
 
 
 def _find_other_text(flat: Flat, suite: str) -> str:
-    """Say in what the text of a suite differs, model by model; empty if it is the same."""
+    """Say how the texts differ on which a suite scored the models; return "" if they agree."""
     scored = {name: v for name, v in flat.items() if any(k.startswith(f"{suite}/") for k in v)}
     for key in dict.fromkeys(key for values in scored.values() for key in values):
         name = key.rpartition("/")[2]
@@ -186,7 +191,7 @@ def _find_other_text(flat: Flat, suite: str) -> str:
 
 
 def _write_scores(runs: Runs, flat: Flat) -> str:
-    """Tabulate states and costs of runs, and every score; scores of parts are folded."""
+    """Tabulate the states, costs and scores of runs and models; fold scores of parts of suites."""
     rows = []
     for name, write in (
         ("state", lambda run: run.state),
@@ -214,7 +219,7 @@ def _write_number(value: float | None, percent: bool = False) -> str:
 
 
 def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
-    """Tabulate some numbers below other rows; the best value of a result is bold."""
+    """Tabulate scores below `rows`; the best value of each result is bold."""
     shown = [*rows]
     about = {}
     best = set()
@@ -231,7 +236,10 @@ def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ())
 
 
 def find_best(values: Sequence[float | None], name: str) -> int | None:
-    """Find the best value of a metric; None if all are equal, or no direction is better."""
+    """Return the index of the best value of a metric.
+
+    None if all values are equal, or if neither higher nor lower values are better.
+    """
     known = [value for value in values if value is not None]
     direction = find_direction(name)
     if not known or not direction:
@@ -241,7 +249,7 @@ def find_best(values: Sequence[float | None], name: str) -> int | None:
 
 
 def _is_ranked(flat: Flat, key: str) -> bool:
-    """Tell whether a number can rank models: it is a result, no count, and on the same text."""
+    """Tell whether a score ranks models: a result, not a count, and measured on the same text."""
     metric = key.rpartition("/")[2]
     values = [values[key] for values in flat.values() if key in values]
     if all(isinstance(value, int) for value in values) or not is_result(metric):
@@ -254,7 +262,7 @@ def _is_ranked(flat: Flat, key: str) -> bool:
 
 
 def _write_table(columns: Iterable[str], rows: list[list[str]], **options: Any) -> str:
-    """Write a table with a column for each run or model; empty without rows."""
+    """Write a table with a column for each run or model; return "" without rows."""
     if not rows:
         return ""
     shown = pages.write_table(rows, ["", *columns], numbers=True, **options)
@@ -262,7 +270,7 @@ def _write_table(columns: Iterable[str], rows: list[list[str]], **options: Any) 
 
 
 def _draw_sweep(flat: Flat, metric: str) -> str:
-    """Draw a metric over the masking rate, a line for each model; empty if no model has it."""
+    """Draw a metric by masking rate, a line for each model; return "" if no model has it."""
     series = []
     rates: set[float] = set()
     for at, (model, values) in enumerate(flat.items()):
@@ -300,7 +308,7 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
 def _write_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
-    """Tabulate the knobs or facts that differ; a missing knob counts as its usual value."""
+    """Tabulate the knobs or facts that differ between runs; a missing knob has its usual value."""
     flat = [configs.flatten(tree) for tree in trees]
     rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
@@ -313,14 +321,14 @@ def _write_differences(
 
 
 def _write_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
-    """Write a run's value of a knob; its default, if the run is older than the knob."""
+    """Write a run's value of a knob, or the knob's default if the run is older than the knob."""
     place = path.rpartition(".")[0]
     older = path in usual and any(other.rpartition(".")[0] == place for other in values)
     return pages.write_value(values.get(path, usual.get(path))) if path in values or older else HOLE
 
 
 def _draw_curves(runs: Runs) -> str:
-    """Draw each metric of all runs over one another: what is learned, and folded all others."""
+    """Draw the curves of all runs, a chart for each metric; fold those that show no learning."""
     found = dict.fromkeys(name for run in runs.values() for name in run.curves)
     learned = [
         full
@@ -336,7 +344,7 @@ def _draw_curves(runs: Runs) -> str:
 
 
 def _draw_curve(runs: Runs, full: str) -> str:
-    """Draw one metric of all runs, with the baselines of its evaluation."""
+    """Draw the curves of all runs for one metric, and the baselines of its evaluation."""
     kind, _, name = full.partition("/")
     suite, _, name = name.rpartition("/")
     series, levels = [], []

@@ -1,10 +1,10 @@
-"""Figures drawn by matplotlib, for pages and for files alike.
+"""Draws figures by matplotlib, both for pages and for files.
 
     with use_style():
         canvas, readings = draw_figures([figure], captions=False)
 
-The canvas is measured in points of 1/72 inch. Whoever saves it does so within `use_style`, which
-holds what matplotlib reads at that moment only.
+The canvas is measured in points of 1/72 inch. It must also be saved within `use_style`, because
+matplotlib reads some settings only then.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Drawing = tuple[Canvas, list[tuple[Axes, list[Reading]]]]
 
 @contextlib.contextmanager
 def use_style(**more: Any) -> Iterator[None]:
-    """Set our style while figures are drawn and saved, whatever a user's matplotlibrc says."""
+    """Use this package's style while figures are drawn and saved, whatever matplotlibrc says."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE | more)  # type: ignore[arg-type]  # names of settings
@@ -81,9 +81,10 @@ def use_style(**more: Any) -> Iterator[None]:
 
 
 def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = True) -> Drawing:
-    """Draw figures that have values, side by side in so many columns.
+    """Draw figures side by side in `columns` columns; return the canvas and each figure's readings.
 
-    Pages write titles and notes themselves, and draw without `captions`.
+    Each figure must have values. Pages write titles and notes as HTML, so they draw without
+    `captions`.
     """
     columns = min(columns, len(figures))
     sizes = [_measure_size(figure, captions) for figure in figures]
@@ -109,7 +110,7 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
 
 
 def _measure_size(figure: Figure, captions: bool) -> tuple[float, float]:
-    """Tell the width and height of a figure in points."""
+    """Return the width and height of a figure in points."""
     width, height = float(WIDTH), float(HEIGHT)
     if isinstance(figure, Heat):
         widest = max(len(line) for name in figure.columns for line in textwrap.wrap(name, 12))
@@ -139,7 +140,7 @@ def _wrap_note(note: str, width: float) -> str:
 
 
 def _hide_overlaps(axes: Axes) -> None:
-    """Hide labels of the axis at the bottom that would overlap the label before."""
+    """Hide each label of the bottom axis that would overlap the label before it."""
     free = -math.inf
     for label in axes.get_xticklabels():
         box = label.get_window_extent()
@@ -153,7 +154,7 @@ def _hide_overlaps(axes: Axes) -> None:
 
 
 def _draw_chart(axes: Axes, chart: Chart) -> list[Reading]:
-    """Draw lines over an axis at the bottom, or rows of dots; list their readings."""
+    """Draw a chart of lines, or of dots in rows; return its readings."""
     across, up = chart.x, chart.y
     if chart.rows:
         across, up = chart.y, "" if chart.x == "step" else chart.x
@@ -177,7 +178,7 @@ def _draw_chart(axes: Axes, chart: Chart) -> list[Reading]:
 
 
 def _prepare_rows(axes: Axes, chart: Chart) -> None:
-    """Set the axes of a chart whose values go to the right, in rows that have names."""
+    """Set limits and ticks of the axes for a chart of rows, whose values go to the right."""
     axes.set_xlim(_find_limits(chart.values))
     axes.set_ylim(len(chart.rows) - 0.5, -0.5)
     names = [textwrap.fill(name, NAME) for name in chart.rows]
@@ -191,7 +192,7 @@ def _prepare_rows(axes: Axes, chart: Chart) -> None:
 
 
 def _prepare_lines(axes: Axes, chart: Chart) -> None:
-    """Set the axes of a chart of lines."""
+    """Set limits, ticks and scale of the axes for a chart of lines."""
     values = chart.values
     apart = chart.log and not chart.percent and min(values) > 0
     log = apart and math.log10(max(values)) - math.log10(min(values)) > DECADES
@@ -215,7 +216,7 @@ def _prepare_lines(axes: Axes, chart: Chart) -> None:
 def _find_limits(
     values: Sequence[float], log: bool = False, pad: float = 0.06
 ) -> tuple[float, float]:
-    """Choose the ends of an axis: all values with some room; none below 0 without need."""
+    """Choose the ends of an axis, with some room around all values; below 0 only if a value is."""
     low, high = min(values), max(values)
     if log:
         room = 10 ** (pad * math.log10(high / low))
@@ -227,7 +228,7 @@ def _find_limits(
 
 
 def _label_numbers(axis: Any, percent: bool = False) -> None:
-    """Write the ticks of an axis of numbers as people do: 20 %, 0.01, 12.2k."""
+    """Write the ticks of an axis in short forms: 20 %, 0.01, 12.2k."""
     large = ticker.EngFormatter(sep="")
 
     def write(value: float, _: int) -> str:
@@ -240,13 +241,13 @@ def _label_numbers(axis: Any, percent: bool = False) -> None:
 
 
 def _count_columns(names: Sequence[str]) -> int:
-    """Count the columns of names that fit into the width of a legend."""
+    """Return how many names fit next to each other in a legend."""
     widest = max((len(line) for name in names for line in name.split("\n")), default=0)
     return max(1, int((WIDTH - 40) / (LETTER * widest + 40)))
 
 
 def _write_legend(chart: Chart, series: Series) -> str:
-    """Write a line's name, and its last value if the chart asks for it; empty without both."""
+    """Write a line's name, with its last value if the chart shows it; may be empty."""
     name = textwrap.fill(series.name, LONG)
     if chart.last:
         return f"{name} {number(series.points[-1][1], chart.percent)}".strip()
@@ -254,7 +255,10 @@ def _write_legend(chart: Chart, series: Series) -> str:
 
 
 def _draw_baselines(axes: Axes, chart: Chart) -> None:
-    """Draw dashed lines at baselines; the legend names them, with an arrow to a far one."""
+    """Draw dashed lines at the baselines, which the legend names.
+
+    A baseline beyond the ends of the axis is named with an arrow, and not drawn.
+    """
     low, high = min(chart.values), max(chart.values)
     draw = axes.axvline if chart.rows else axes.axhline
     lower, higher = "←→" if chart.rows else "↓↑"
@@ -267,9 +271,10 @@ def _draw_baselines(axes: Axes, chart: Chart) -> None:
 
 
 def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[Reading]:
-    """Draw a line with its dots and intervals; it has a gap where a value is missing.
+    """Draw a line with its dots and intervals, and return its readings.
 
-    Whiskers stand `aside` by some points, so that none hides another.
+    The line has a gap where a value is missing. `aside` moves the whiskers to the right, so that
+    those of different lines do not hide each other.
     """
     colour = LIGHT[series.tone]
     whiskers = axes.vlines(*_split_intervals(series.whiskers), color=colour, **WHISKER)
@@ -295,7 +300,10 @@ def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[R
 
 
 def _thin_points(points: Sequence[tuple[float, float]]) -> np.ndarray:
-    """Reduce points to at most MOST [n, 2]: the first, means of equal stretches, and the last."""
+    """Reduce the points of a line to at most MOST, [n, 2].
+
+    The first and last points stay; points between them are averaged in stretches of equal length.
+    """
     known = np.array([(x, y if is_drawable(y) else math.nan) for x, y in points])
     if len(known) <= MOST:
         return known
@@ -304,13 +312,16 @@ def _thin_points(points: Sequence[tuple[float, float]]) -> np.ndarray:
 
 
 def _split_intervals(intervals: Intervals) -> np.ndarray:
-    """Split intervals that have both ends into places, lower and upper ends [3, n]."""
+    """Return places, lower and upper ends of intervals [3, n]; leave out those without an end."""
     known = [edge for edge in intervals if is_drawable(edge[1]) and is_drawable(edge[2])]
     return np.reshape(known, (-1, 3)).T
 
 
 def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> list[Reading]:
-    """Draw the intervals, single values and means of a series, `shift` below the rows' middles."""
+    """Draw a series in a chart of rows: intervals, single values and means.
+
+    `shift` is the distance below the middle of each row.
+    """
     colour = LIGHT[series.tone]
     rows, low, high = _split_intervals(series.whiskers)
     axes.hlines(rows + shift, low, high, color=colour, **WHISKER)
@@ -325,7 +336,10 @@ def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> 
 
 
 def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> None:
-    """Draw filled dots, or circles for single values; a dot on the edge of the axes is whole."""
+    """Draw filled dots, or empty circles for single values.
+
+    Dots at the edge of the axes are not cut.
+    """
     look: dict[str, Any] = {"markersize": 5, "markeredgewidth": 0}
     if single:
         look = {"markersize": 4, "fillstyle": "none", "alpha": 0.5}
@@ -335,7 +349,10 @@ def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> No
 
 
 def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> list[Reading]:
-    """Write the series, the place, the exact value and, of a point, its interval."""
+    """Return the readings of a series: for each value its place and a text.
+
+    The text names the series and the place, and gives the exact value and its interval.
+    """
     ends = {x: (low, high) for x, low, high in _split_intervals([*series.band, *series.whiskers]).T}
     labels = dict(chart.ticks)
     readings = []
@@ -357,7 +374,7 @@ def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> 
 
 
 def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
-    """Draw a matrix as shaded cells with their numbers; a frame marks the best cells."""
+    """Draw a matrix as shaded cells with numbers, the best cells framed; return its readings."""
     columns = [textwrap.fill(name, 12) for name in heat.columns]
     rows = [textwrap.fill(name, NAME) for name in heat.rows]
     axes.set(xlabel=textwrap.fill(heat.x, LONG), ylabel=textwrap.fill(heat.y, NAME + 4))
@@ -383,7 +400,7 @@ def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
 
 
 def _draw_cell(axes: Axes, heat: Heat, row: int, column: int) -> None:
-    """Draw a cell: its shade, its number, and a frame if it is the best."""
+    """Draw a cell of a matrix: its shade, its number, and a frame if it is among the best."""
     value = heat.values[row][column]
     shade = float(np.clip(heat.shades[row][column], 0, 1))
     cell: dict[str, Any] = {"xy": (column - 0.48, row - 0.46), "width": 0.96, "height": 0.92}

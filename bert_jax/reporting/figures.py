@@ -1,4 +1,4 @@
-"""Descriptions of figures: lines, rows of dots and matrices. `drawing` draws them."""
+"""Descriptions of figures: charts of lines, charts of rows, and matrices. `drawing` draws them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STILL = 1e-6  # of the largest value: values that vary by no more are constant b
 
 @dataclass(frozen=True)
 class Series:
-    """Line of a chart: values, intervals (`band` or `whiskers`), and the values they average."""
+    """A line of a chart: values, their intervals, and the single values that they average."""
 
     name: str
     points: Points
@@ -33,13 +33,13 @@ class Series:
 
     @property
     def tone(self) -> str:
-        """Name the colour in the palette."""
+        """The name of the line's colour in the palette."""
         return f"c{self.colour}" if isinstance(self.colour, int) else self.colour
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over `x`, or dots in rows that have names; dashed baselines and a vertical mark."""
+    """A chart of lines over `x`, or of dots in named rows, with baselines and a vertical mark."""
 
     title: str
     series: Sequence[Series]
@@ -64,7 +64,7 @@ class Chart:
 
     @property
     def values(self) -> list[float]:
-        """List the values that the axis must hold; empty without any."""
+        """List the values that the axis must hold: points, intervals and baselines near them."""
         singles = self.singles
         if not singles:
             return []
@@ -78,7 +78,7 @@ class Chart:
         return values
 
     def _list_ends(self) -> list[float]:
-        """List the ends of all intervals; an end that is cut lies nearer to the middle."""
+        """List the ends of all intervals as they are drawn; very long intervals are cut."""
         every = [edge for line in self.series for edge in (*line.band, *line.whiskers)]
         known = [(low, high) for _, low, high in every if is_drawable(low) and is_drawable(high)]
         halves = [(high - low) / 2 for low, high in known]
@@ -92,7 +92,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Heat:
-    """Matrix of numbers with shades from 0 to 1; NaN is a hole."""
+    """A matrix of numbers, each with a shade from 0 to 1; NaN is an empty cell."""
 
     title: str
     rows: Sequence[str]
@@ -110,19 +110,19 @@ Figure = Chart | Heat
 
 
 def is_drawable(value: float) -> bool:
-    """Tell whether a value has a place in a figure."""
+    """Tell whether a value can be drawn: it is finite and not too large for the axes."""
     return abs(value) <= LARGEST  # which is false of NaN
 
 
 def has_values(figure: Figure) -> bool:
-    """Tell whether a figure shows anything."""
+    """Tell whether a figure has a value to show."""
     if isinstance(figure, Heat):
         return any(is_drawable(value) for row in figure.values for value in row)
     return any(is_drawable(y) for series in figure.series for _, y in series.points)
 
 
 def clean_texts(value: Any) -> Any:
-    """Put a space in place of each character that no picture can hold, in all texts of a figure."""
+    """Replace each character that a picture cannot hold by a space, in all texts of a figure."""
     if isinstance(value, str):
         return CONTROL.sub(" ", value)
     if isinstance(value, list | tuple):
@@ -134,6 +134,6 @@ def clean_texts(value: Any) -> Any:
 
 
 def is_constant(values: Iterable[float]) -> bool:
-    """Tell whether values, at least one, differ by no more than rounding."""
+    """Tell whether values, at least one of them, are equal up to rounding."""
     known = list(values)
     return max(known) - min(known) <= STILL * max(map(abs, known))

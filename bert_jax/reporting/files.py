@@ -1,4 +1,4 @@
-"""Figures as PNG, SVG and PDF files for papers."""
+"""Write figures as PNG, SVG and PDF files for papers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,11 @@ def write_figures(
     source: str = "",
     kinds: Collection[str] = KINDS,
 ) -> list[Path]:
-    """Write figures side by side to `path` with the ending of each kind; none without values.
+    """Draw figures side by side and write a file of each kind; return their paths.
 
-    `source` says where the values come from: it becomes metadata and is not drawn.
+    The name of a file is `path` with the ending of its kind. Without values to draw nothing is
+    written. `source` says where the values come from. It becomes metadata of the file and is not
+    drawn.
     """
     from bert_jax.reporting import drawing  # matplotlib takes a while to load
 

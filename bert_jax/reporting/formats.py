@@ -1,4 +1,4 @@
-"""Numbers as text: rounded for reading, exact for hovering."""
+"""Format numbers as text: rounded for reading, or exact for hovering."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def number(value: float, percent: bool = False) -> str:
 
 
 def rounded(value: float, digits: int = 3) -> str:
-    """Format a number with at most so many digits; a large one ends in zeros, not in a power."""
+    """Format a number with at most `digits` digits; large numbers end in zeros, not in a power."""
     return f"{float(f'{value:.{digits}g}'):,.15g}"
 
 
 def exact(value: float, percent: bool = False) -> str:
-    """Format a number with six digits, or all digits of a whole or large number."""
+    """Format a number with six digits; a whole or large number has all digits before the point."""
     if percent:
         return f"{100 * value:.6g}{SPACE}%"
     if (float(value).is_integer() or abs(value) >= 1e5) and abs(value) < 1e15:

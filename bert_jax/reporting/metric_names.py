@@ -1,8 +1,8 @@
-"""Names of metrics for readers, by metrics.csv: title, unit, direction, baseline and meaning.
+"""Names of metrics for readers, from metrics.csv: title, unit, direction, baseline and meaning.
 
-A row of that table holds for all metrics whose names end with its `ending`, if no longer row fits.
-Nothing else decides which way is better. A metric without a row or a direction ranks nothing. The
-unit of a share is %.
+A row of the table applies to all metrics whose names end with its `ending`; the longest ending
+counts. Only this table says whether higher or lower values are better. A metric without a row, or
+without a direction, cannot rank models. The unit of a share is %.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OF_GROUPS["explained"] = "eye_tracking"
 
 
 class Metric(NamedTuple):
-    """Row of the table."""
+    """Row of metrics.csv, for the metrics whose names end with `ending`."""
 
     ending: str
     title: str = ""  # of the metric of exactly this name; by default the words of the name
@@ -55,7 +55,7 @@ class Metric(NamedTuple):
 
 
 def _read_table() -> list[Metric]:
-    """Read metrics.csv, the longest endings first."""
+    """Read metrics.csv, sorted by the length of the endings, the longest first."""
     with Path(__file__).with_name("metrics.csv").open(newline="", encoding="utf-8") as file:
         _, *rows = csv.reader(file)
     return sorted((Metric(*row) for row in rows), key=lambda row: -len(row.ending))
@@ -68,7 +68,7 @@ REFERENCES = tuple({row.baseline for row in TABLE if row.baseline})
 
 @functools.cache
 def _find_rows(name: str) -> list[Metric]:
-    """List the rows that a metric's name ends with, the longest first."""
+    """List the rows whose endings fit a metric's name, the longest first."""
     path, _, last = name.rpartition("/")
     part = path.rpartition("/")[2]
     last = OF_GROUPS.get(part, last)
@@ -77,24 +77,24 @@ def _find_rows(name: str) -> list[Metric]:
 
 
 def find_metric(name: str) -> Metric:
-    """Find the longest row that a metric's name ends with; an empty row for an unknown metric."""
+    """Find the row with the longest ending that fits a metric's name; without one an empty row."""
     return next(iter(_find_rows(name)), Metric(""))
 
 
 def is_share(name: str) -> bool:
-    """Tell whether a metric lies between 0 and 1 and is written in per cent."""
+    """Tell whether a metric is a share, which lies between 0 and 1 and is written in per cent."""
     return find_metric(name).unit == "%"
 
 
 def is_result(name: str) -> bool:
-    """Tell whether a metric of an evaluation is a result: no baseline, interval or count."""
+    """Tell whether an evaluation's metric is a result, not a baseline, an interval or a count."""
     return not name.endswith((*REFERENCES, *COUNTS))
 
 
 def baselines(name: str) -> tuple[list[str], str]:
-    """List the possible baselines of a metric, and the words for a baseline.
+    """List the metrics that may be a metric's baseline, and the words for its baseline.
 
-    The baseline is the first metric of the list that was logged.
+    The first metric of the list that was logged is the baseline.
     """
     row = find_metric(name)
     if row.ending != name or not row.baseline:
@@ -104,12 +104,12 @@ def baselines(name: str) -> tuple[list[str], str]:
 
 
 def find_direction(name: str) -> int:
-    """Return 1 if higher values of a metric are better, -1 if lower ones are, 0 if none are."""
+    """Return 1 if higher values of a metric are better, -1 if lower values are, else 0."""
     return {"higher": 1, "lower": -1, "": 0}[find_metric(name).better]
 
 
 def need_direction(name: str) -> int:
-    """Return 1 or -1 as `find_direction` does; refuse a metric of which no value is better."""
+    """Return 1 or -1 as `find_direction` does; refuse a metric that has no direction."""
     if direction := find_direction(name):
         return direction
     problem = f"neither a higher nor a lower {name} is better"
@@ -117,7 +117,7 @@ def need_direction(name: str) -> int:
 
 
 def unit(name: str) -> str:
-    """Find the unit of a metric; empty for a share or a plain number."""
+    """Return the unit of a metric; "" for a share or a plain number."""
     objective = OBJECTIVES.get(name.rpartition("/")[2].removesuffix("_loss"))
     if objective and name.endswith("_loss"):
         return objective.unit
@@ -125,18 +125,21 @@ def unit(name: str) -> str:
 
 
 def axis_title(name: str, words: str = "") -> str:
-    """Write a metric's name, or other words, with its unit; shares have theirs at the ticks."""
+    """Write the title of an axis: the name of a metric, or `words`, with its unit.
+
+    A share has no unit here, because the ticks show %.
+    """
     words = words or pretty(name)
     return f"{words} ({unit(name)})" if unit(name) else words
 
 
 def meaning(name: str) -> str:
-    """Say what a metric means, by the longest row that says it; empty if none does."""
+    """Return the sentence that says what a metric means; "" if the table has none."""
     return next((row.meaning for row in _find_rows(name) if row.meaning), "")
 
 
 def pretty(name: str) -> str:
-    """Write a metric's name as a title."""
+    """Return the title of a metric, by default the words of its name."""
     row = find_metric(name)
     stem, _, number = name.rpartition("_")
     if row.title and row.ending == name:

@@ -1,4 +1,4 @@
-"""Building blocks of report pages: a document whole in one file for offline reading, and its parts.
+"""Building blocks of report pages. A page is one file that can be read offline.
 
 The template, style and script are page.html, page.css and page.js. All text is escaped here.
 """
@@ -28,17 +28,20 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 def read_asset(module: str, ending: str) -> str:
-    """Read the style sheet (".css") or script (".js") beside a module, given its `__file__`."""
+    """Read the file next to a module with its name and another ending, such as ".css" or ".js".
+
+    `module` is the module's `__file__`.
+    """
     return Path(module).with_suffix(ending).read_text(encoding="utf-8")
 
 
 def fill_template(module: str, **parts: str) -> str:
-    """Put HTML into the $names of the page (".html") beside a module."""
+    """Fill HTML into the $names of the template (".html") next to a module."""
     return string.Template(read_asset(module, ".html")).substitute(parts)
 
 
 def page(title: str, body: str, style: str = "", script: str = "") -> str:
-    """Build a document that loads nothing; style and script add to those that all pages share."""
+    """Build a document that loads nothing; add style and script to those that all pages share."""
     style = palette.write_css() + read_asset(__file__, ".css") + style
     script = read_asset(__file__, ".js") + script
     return fill_template(__file__, title=escape(title), body=body, style=style, script=script)
@@ -47,21 +50,21 @@ def page(title: str, body: str, style: str = "", script: str = "") -> str:
 def write_document(path: Path, html: str, named: bool = False) -> None:
     """Write a document in one move; replace each lone surrogate, which UTF-8 lacks, by a "?".
 
-    `named` says that the user named the path, which may then be a link or a device.
+    `named` says that the user chose the path, which may then be a link or a device.
     """
     save = disk.write_output if named else disk.write
     save(path, html.encode(errors="replace"))
 
 
 def explain_words(words: str, meaning: str) -> str:
-    """Write words that say what they mean on hover, on focus and on touch; plain without it."""
+    """Write words whose meaning is shown on hover, focus or touch; without a meaning only words."""
     if not meaning:
         return escape(words)
     return f'<span class="term" tabindex="0" data-means="{escape(meaning)}">{escape(words)}</span>'
 
 
 def write_section(title: str, body: str, kind: str = "", about: str = "") -> str:
-    """Put a heading over content; return an empty string if there is no content."""
+    """Put a heading over HTML; return "" if there is no HTML."""
     if not body:
         return ""
     if kind:
@@ -71,12 +74,12 @@ def write_section(title: str, body: str, kind: str = "", about: str = "") -> str
 
 
 def name_anchor(title: str) -> str:
-    """Make the HTML id of a section from its title; no control of a page has such an id."""
+    """Make the HTML id of a section from its title; no other element has an id of this form."""
     return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
 
 
 def list_contents(body: str) -> str:
-    """Link to the sections of a page, if there are several."""
+    """Write links to the sections of a page; return "" if it has fewer than SEVERAL."""
     found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body)
     links = [f'<a href="#{name}">{re.sub("<.*?>", "", title)}</a>' for name, title in found]
     if len(links) < SEVERAL:
@@ -85,7 +88,7 @@ def list_contents(body: str) -> str:
 
 
 def fold_body(heading: str, body: str) -> str:
-    """Fold a body under a heading, both HTML; return an empty string if there is no body."""
+    """Fold HTML under a heading that opens it; return "" if there is no HTML."""
     return f"<details><summary>{heading}</summary>{body}</details>" if body else ""
 
 
@@ -95,7 +98,7 @@ def write_warnings(texts: Iterable[str]) -> str:
 
 
 def wrap_body(body: str, kind: str = "", tag: str = "div") -> str:
-    """Put HTML into an element of a class; empty without a body."""
+    """Put HTML into an element with a class; return "" if there is no HTML."""
     if not body:
         return ""
     return f'<{tag} class="{kind}">{body}</{tag}>'
@@ -108,12 +111,12 @@ def write_table(
     about: Mapping[str, str] = NOTHING,
     best: Collection[tuple[str, int]] = (),
 ) -> str:
-    """Format rows of plain text; the first column holds names, the others code or numbers.
+    """Write a table of plain text, whose first column holds names and the others code or numbers.
 
     Args:
       rows: cells; a name that begins with a space belongs to the row above.
       head: names of the columns. Cells repeat them for style sheets that stack cells.
-      numbers: whether cells are numbers.
+      numbers: whether the cells are numbers, not code.
       about: what names of rows and columns mean.
       best: cells in bold, by the name of their row and the number of their column.
     """
@@ -135,7 +138,7 @@ def write_table(
 
 
 def write_tile(name: str, value: str, below: str = "", about: str = "") -> str:
-    """Format one number of a page's head: a name that is explained, value, and HTML below."""
+    """Write a number of the top of a page: a name with its meaning, the value, and HTML below."""
     value = f"<strong>{escape(value)}</strong>"
     return f'<div class="tile"><div>{explain_words(name, about)}</div>{value}<p>{below}</p></div>'
 
@@ -144,7 +147,7 @@ def write_tile(name: str, value: str, below: str = "", about: str = "") -> str:
 
 
 def config_box(recorded: dict[str, Any]) -> str:
-    """List the knobs that differ from their defaults, then all knobs."""
+    """Write a box with the knobs that differ from their defaults and, folded, all knobs."""
     if not recorded:
         return ""
     default = configs.to_dict(knobs.Config())
@@ -171,7 +174,7 @@ def config_box(recorded: dict[str, Any]) -> str:
 
 
 def knob_docs(paths: Iterable[str]) -> dict[str, str]:
-    """Read the sentences of the knobs at some paths; a knob of another version has none."""
+    """Return the sentences that describe the knobs at some paths; "" for an unknown knob."""
     docs = dict.fromkeys(paths, "")
     for path in docs:
         with contextlib.suppress(ConfigError):
@@ -180,7 +183,7 @@ def knob_docs(paths: Iterable[str]) -> dict[str, str]:
 
 
 def environment_box(environment: dict[str, Any]) -> str:
-    """List versions, devices and the command; fold lists."""
+    """Write a box with versions, devices and the command; nested entries are folded."""
     if not environment:
         return ""
     if isinstance(command := environment.get("command"), list):
@@ -195,7 +198,7 @@ def environment_box(environment: dict[str, Any]) -> str:
 
 
 def write_value(value: Any) -> str:
-    """Write a value of a config."""
+    """Write a value of a config as text."""
     if isinstance(value, str) and value:
         return value
     return json.dumps(value, ensure_ascii=False)

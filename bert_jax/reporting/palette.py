@@ -1,6 +1,6 @@
-"""Colours of pages and figures by name, in a light and in a dark theme.
+"""Colours of pages and figures by name, for a light and a dark theme.
 
-Files have the light colours. On a page each colour is a variable of CSS, `var(--name)`.
+Figures in files use the light colours. On a page each colour is a variable of CSS, `var(--name)`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LIGHT = {name: light for name, (light, _) in COLOURS.items()}
 
 
 def write_css() -> str:
-    """Write the variables of both themes, of which the reader's system chooses one."""
+    """Write the CSS variables of both themes; the reader's system chooses the theme."""
     light = " ".join(f"--{name}: {colour};" for name, (colour, _) in COLOURS.items())
     dark = " ".join(f"--{name}: {colour};" for name, (_, colour) in COLOURS.items())
     return (

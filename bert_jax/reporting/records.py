@@ -1,9 +1,9 @@
-"""Reader of metrics.jsonl and samples.jsonl, which a run writes line by line.
+"""Reads metrics.jsonl and samples.jsonl, which a run writes line by line.
 
-A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
-resumes), then flat names. A number that is not finite is null. A line of samples.jsonl has `step`,
-and a sentence with its predictions: `text`, `answers`, `predictions`. If the run trains on a task,
-a line has counts and mistakes instead, which evaluation/mistakes.py describes.
+A line of metrics.jsonl is a JSON object: `step`, `time` (seconds that the run has worked, over all
+its resumes), then the metrics by name. A number that is not finite is null. A line of samples.jsonl
+has `step`, and a sentence with its predictions: `text`, `answers`, `predictions`. If the run trains
+on a task, a line has counts and mistakes instead, as described in evaluation/mistakes.py.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ SAMPLES = "samples.jsonl"
 
 
 def read_rows(path: Path, *keys: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a file; leave broken lines, or lines without a key, out with a warning.
+    """Yield the lines of a file as dicts; leave out broken lines and lines without one of the keys.
 
-    A last line without its newline was torn by a kill, or is being written: it is left out too.
+    Warn of lines that are left out. A last line without a newline was torn by a kill, or is being
+    written now, so it is left out without a warning.
     """
     needed = {"step", *keys}
     broken = []
@@ -44,7 +45,7 @@ def read_rows(path: Path, *keys: str) -> Iterator[dict[str, Any]]:
 
 
 def read_sorted(path: Path, *keys: str) -> list[dict[str, Any]]:
-    """Read the lines of a file that have some keys, by step; none if there is no file."""
+    """Read the lines of a file that have some keys, sorted by step; [] if there is no file."""
     if not path.exists():
         return []
     return sorted(read_rows(path, *keys), key=lambda row: row["step"])

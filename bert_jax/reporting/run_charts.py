@@ -1,4 +1,4 @@
-"""Charts and tables of one run: what it learned, the masking ledger, time, and all the rest."""
+"""Charts and tables of one run: what it learned, the masking ledger, its time, and the rest."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ HELD = {  # metric -> which memory
 def draw_metric(
     run: RunRecord, name: str, series: Sequence[Series], title: str = "", **options: Any
 ) -> str:
-    """Draw a metric with its unit and meaning; the loss has the unit of the run's objective."""
+    """Draw a chart of a metric, with its unit and meaning.
+
+    The metric `loss` has the unit of the run's first objective.
+    """
     objective = next(iter(find_section(run.recorded, "objectives")), "")
     y = axis_title(name)
     if name == "loss" and objective:
@@ -71,7 +74,7 @@ def list_learned(runs: Iterable[RunRecord]) -> list[str]:
 
 
 def draw_learning(run: RunRecord) -> str:
-    """Draw every measure of learning, in training and in every evaluation."""
+    """Draw every loss, accuracy and result, in training and in every evaluation."""
     drawn = "".join(_draw_learned(run, name) for name in list_learned([run]))
     said = ""
     if drawn and run.served and run.served < run.step:
@@ -82,7 +85,7 @@ def draw_learning(run: RunRecord) -> str:
 
 
 def _draw_learned(run: RunRecord, name: str) -> str:
-    """Draw a metric in training and in every evaluation, with its baselines."""
+    """Draw the curves of a metric in training and in every evaluation, with its baselines."""
     series, levels = [], []
     evaluated = [suite for suite in run.list_suites() if f"eval/{suite}/{name}" in run.curves]
     if points := run.curves.get(f"train/{name}"):
@@ -106,7 +109,7 @@ def _draw_learned(run: RunRecord, name: str) -> str:
 
 
 def draw_others(run: RunRecord) -> str:
-    """Draw, folded, every other measure of training that changes; name those that do not."""
+    """Draw all other training metrics that change, folded; list the constant ones in a sentence."""
     known = {*LEDGER, *SPENT, *HELD, *list_learned([run])}
     said, drawn = [], ""
     for key, points in sorted(run.curves.items()):
@@ -129,7 +132,7 @@ def draw_others(run: RunRecord) -> str:
 
 
 def write_ledger(run: RunRecord) -> str:
-    """Tabulate what masking did beside what the config asks for, and draw it, folded."""
+    """Tabulate what was masked next to what the config asks for, with folded charts by step."""
     masking = find_section(run.recorded, "masking")
     rate = _find_rate(masking)
     replace = masking.get("replace") or (None, None, None)
@@ -156,7 +159,7 @@ def write_ledger(run: RunRecord) -> str:
 
 
 def _find_rate(masking: dict[str, Any]) -> float | None:
-    """Find the share of tokens that the config selects; None if that is not one number."""
+    """Return the share of tokens that the config selects; None if the share varies."""
     if masking.get("phases") or masking.get("draw") not in (None, "fixed"):
         return None
     rate = masking.get("rate")
@@ -170,7 +173,7 @@ def _find_rate(masking: dict[str, Any]) -> float | None:
 
 
 def write_times(run: RunRecord) -> str:
-    """Tabulate where the time went, the rest of it being steps, and the peak memory."""
+    """Tabulate how the time was spent, and the peak memory."""
     spent = {text: run.last(name) for name, text in SPENT.items()}
     times = {text: seconds for text, seconds in spent.items() if seconds is not None}
     if len(times) < len(SPENT) or not run.seconds:

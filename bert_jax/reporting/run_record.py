@@ -1,4 +1,4 @@
-"""What a run has written, read once for its pages: config, metrics by step, and the steps kept."""
+"""What a run has written, read for its pages: config, metrics by step, and saved checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Baseline = tuple[str, float, str]  # what it is called, its value, and what it m
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder describes it; what is missing there is empty here."""
+    """A run as its folder describes it; a file that is missing there is empty here."""
 
     folder: Path
     recorded: dict[str, Any]  # its config.json
@@ -35,45 +35,45 @@ class RunRecord:
 
     @cached_property
     def curves(self) -> Curves:
-        """Collect the finite values of every metric by step."""
+        """The finite values of each metric, as (step, value) sorted by step."""
         return _collect_curves(self.rows, self.recorded)
 
     @property
     def name(self) -> str:
-        """Name the run by its folder."""
+        """The name of the run's folder."""
         return self.folder.resolve().name
 
     @property
     def steps(self) -> int:
-        """Find the number of steps of the config; 0 if that is not known."""
+        """The number of steps in the config; 0 if it is unknown."""
         steps = self.recorded.get("steps")
         return steps if isinstance(steps, int) else 0
 
     @property
     def step(self) -> int:
-        """Find the last step with a line of metrics or a checkpoint that is served."""
+        """The last step that has metrics, or the step that is served if that is later."""
         last = self.rows[-1]["step"] if self.rows else 0
         return max(last, self.served or 0)
 
     @property
     def seconds(self) -> float:
-        """Find the seconds that the run has worked."""
+        """The seconds that the run has worked, over all its resumes."""
         return max((row.get("time") or 0.0 for row in self.rows), default=0.0)
 
     @property
     def served(self) -> int | None:
-        """Find the step that commands open; None if no checkpoint is known."""
+        """The step of the checkpoint that commands open; None if no checkpoint is known."""
         return self.kept[0][0] if self.kept else None
 
     @property
     def ranked_by(self) -> str:
-        """Name the metric of the validation by which the best step is kept; empty for none."""
+        """The validation metric that ranks checkpoints; "" if they are not ranked."""
         best = find_section(self.recorded, "checkpoints").get("best")
         return f"eval/validation/{best}" if best else ""
 
     @property
     def state(self) -> str:
-        """Say in a few words how far the run is."""
+        """The state of the run in a few words, such as "finished"."""
         if not self.rows:
             return "imported" if self.kept else "begun" if self.training else "not begun"
         if self.step >= self.steps > 0:
@@ -83,7 +83,7 @@ class RunRecord:
         return "training now" if self.training else "stopped"
 
     def _is_out_of_patience(self) -> bool:
-        """Tell whether too many evaluations in a row were no better than the best."""
+        """Tell whether the last `patience` evaluations, or more, were not better than the best."""
         patience = find_section(self.recorded, "checkpoints").get("patience") or 0
         values = [value for _, value in self.curves.get(self.ranked_by, [])]
         if not values or not patience:
@@ -93,28 +93,28 @@ class RunRecord:
         return len(values) - 1 - values.index(best) >= patience
 
     def last(self, name: str) -> float | None:
-        """Find the last value of a metric of training."""
+        """Return the last value of a training metric; None without a value."""
         points = self.curves.get(f"train/{name}")
         return points[-1][1] if points else None
 
     def find_served(self, name: str) -> tuple[int, float]:
-        """Find step and value of a metric at the step that is served, else of its last line."""
+        """Return (step, value) of a metric at the step that is served, or else at its last step."""
         points = self.curves[name]
         return next((point for point in points if point[0] == self.served), points[-1])
 
     def list_suites(self) -> list[str]:
-        """List the names of the evaluations."""
+        """List the names of the run's evaluations."""
         names = [name.split("/") for name in self.curves if name.startswith("eval/")]
         return list(dict.fromkeys(parts[1] for parts in names if len(parts) == 3))
 
     def list_results(self, suite: str) -> list[str]:
-        """List the metrics of an evaluation, without its baselines, intervals and counts."""
+        """List the results of an evaluation, without its baselines, intervals and counts."""
         prefix = f"eval/{suite}/"
         names = [name.removeprefix(prefix) for name in self.curves if name.startswith(prefix)]
         return [name for name in names if is_result(name)]
 
     def find_baseline(self, suite: str, name: str) -> Baseline | None:
-        """Find the baseline of a metric of an evaluation."""
+        """Return words, value and meaning of the baseline of an evaluation's metric, if any."""
         references, words = baselines(name)
         for reference in references:
             if points := self.curves.get(f"eval/{suite}/{reference}"):
@@ -122,7 +122,7 @@ class RunRecord:
         return ("chance", CHANCE[name], "What guessing reaches.") if name in CHANCE else None
 
     def list_warnings(self) -> list[str]:
-        """Say what is wrong with the run: its loss is no number, or updates are not made."""
+        """Say if the last loss is not finite, and how many updates in a row were skipped."""
         last: dict[str, Any] = next((r for r in reversed(self.rows) if "train/loss" in r), {})
         parts = ["the loss is not finite"] if last.get("train/loss", 0) is None else []
         if skipped := last.get("train/skipped_in_row"):
@@ -132,7 +132,7 @@ class RunRecord:
 
 
 def read_run(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
-    """Read a run's folder; `find_kept` tells which checkpoints it has."""
+    """Read what a run has written to its folder; `find_kept` lists its checkpoints."""
     return RunRecord(
         folder=folder,
         recorded=_read_object(folder / "config.json"),
@@ -144,13 +144,13 @@ def read_run(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
 
 
 def is_run(folder: Path) -> bool:
-    """Tell whether a folder is a run."""
+    """Tell whether a folder is the folder of a run."""
     known = {"objectives", "model"} <= _read_object(folder / "config.json").keys()
     return known or (folder / records.METRICS).is_file()
 
 
 def check_run(folder: Path) -> None:
-    """Refuse a folder that is no run."""
+    """Refuse a folder that is not the folder of a run."""
     if not folder.is_dir():
         hint = "give the folder that `bert-jax train --workdir=…` made"
         raise MissingError(f"no run in {folder}: there is no such folder", hint)
@@ -163,13 +163,13 @@ def check_run(folder: Path) -> None:
 
 
 def find_section(recorded: dict[str, Any], name: str) -> dict[str, Any]:
-    """Find a section of a recorded config; empty if it is missing."""
+    """Return a section of a recorded config; {} if it is missing."""
     value = recorded.get(name)
     return value if isinstance(value, dict) else {}
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    """Read a JSON object; an empty one if it is missing or being written."""
+    """Read a JSON object; return {} if the file is missing or incomplete."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -178,10 +178,10 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _collect_curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Curves:
-    """Collect the finite values of every metric by step.
+    """Collect the finite values of each metric, sorted by step.
 
-    A task's training metrics are named after its objective and its evaluation's are not, so the
-    objective's name is dropped. SQuAD's scores, which are published in per cent, become shares.
+    The training metrics of a task begin with the name of its objective, and those of its evaluation
+    do not. So the name is dropped. SQuAD's scores, which are published in per cent, become shares.
     """
     curves: Curves = defaultdict(list)
     objective = next(iter(find_section(recorded, "objectives")), "")

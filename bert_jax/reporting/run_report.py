@@ -1,7 +1,7 @@
 """`report.html` of a run: a page for offline reading, made from the files in the run's folder.
 
-It reads config.json, environment.json, metrics.jsonl and samples.jsonl. Whatever is missing is left
-out, so the page of a run in progress is the same page with less on it.
+These are config.json, environment.json, metrics.jsonl and samples.jsonl. What is missing is left
+out, so the page of a run in progress is the same page with less content.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ INTERVAL = (
 def write_report(
     workdir: Path, find_kept: FindKept | None = None, output: Path | None = None
 ) -> Path:
-    """Write the page, by default `report.html` in the workdir, in one move; return its path.
+    """Write the page of a run in one move; return its path.
 
-    `find_kept` returns the checkpoints of a run's folder, the one that is served first.
+    The path is `output`, or `report.html` in the workdir. `find_kept` lists the checkpoints in the
+    run's folder, first the one that is served.
     """
     path = output or Path(workdir) / "report.html"
     html = build_report(run_record.read_run(Path(workdir), find_kept))
@@ -42,7 +43,7 @@ def write_report(
 
 
 def build_report(run: RunRecord) -> str:
-    """Build the page of a run."""
+    """Build the HTML page of a run."""
     title = _write_title(run)
     head = f"<h1>{escape(title)}</h1>{_write_subtitle(run)}"
     head += pages.write_warnings(run.list_warnings())
@@ -71,7 +72,7 @@ def _write_title(run: RunRecord) -> str:
 
 
 def _write_subtitle(run: RunRecord) -> str:
-    """Write the run's name, objectives, masking, batch and size in a line."""
+    """Write a line with a run's name, objectives, masking, batch size and parameter count."""
     recorded = run.recorded
     objectives = find_section(recorded, "objectives")
     masking = find_section(recorded, "masking")
@@ -101,7 +102,7 @@ def _write_subtitle(run: RunRecord) -> str:
 
 
 def _list_tiles(run: RunRecord) -> list[str]:
-    """Make the tiles of a run: its results, then its steps and its speed."""
+    """Write the tiles of a run: its results, steps, time and speed."""
     shown = [
         _make_result_tile(run, suite, name)
         for suite in run.list_suites()
@@ -122,7 +123,7 @@ def _list_tiles(run: RunRecord) -> list[str]:
 
 
 def _make_result_tile(run: RunRecord, suite: str, name: str) -> str:
-    """Show a metric at the step that is served, with its interval and its baseline."""
+    """Write the tile of a metric at the step that is served, with its interval and its baseline."""
     key, percent = f"eval/{suite}/{name}", is_share(name)
     step, value = run.find_served(key)
     parts = [escape(f"{suite}, step {step:,}{', served' if step == run.served else ''}")]
@@ -153,7 +154,7 @@ def _write_pace(run: RunRecord) -> str:
 
 
 def _explain_served(run: RunRecord) -> str:
-    """Say by which metric the served step was chosen, and from which steps."""
+    """Say how the step that is served was chosen among the saved steps."""
     if len(run.kept) == 1:
         return "the only one kept"
     steps = " and ".join(f"{step:,}" for step, _ in sorted(run.kept))

@@ -1,6 +1,7 @@
-"""What samples.jsonl of a run shows: predictions for held-out sentences, or a task's mistakes.
+"""Sections of a page from samples.jsonl: predictions for held-out sentences, or a task's mistakes.
 
-A fine-tuned run has confusions, scores by class, outcomes of answers, and the worst mistakes.
+For a fine-tuned run the sections show confusions, scores by class, outcomes of answers, and the
+worst mistakes.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ Counts = Counter[tuple[str, str]]  # right class and predicted class -> how ofte
 
 
 def write_predictions(run: RunRecord) -> str:
-    """Show what the model expects in each sentence, the right tokens, and earlier best guesses.
+    """Write a section with predictions for held-out sentences.
 
-    The predictions are from the step that is served, or the latest if that step has none.
+    The predictions are from the step that is served, or from the last step if that step has none.
+    The best guesses of earlier steps are listed too.
     """
     rows = records.read_sorted(run.folder / records.SAMPLES, "text", "predictions")
     if any(row["step"] == run.served for row in rows):
@@ -59,7 +61,7 @@ def write_predictions(run: RunRecord) -> str:
 
 
 def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
-    """Show a sentence: its latest predictions as bars, and earlier best guesses."""
+    """Write a sentence with its latest predictions as bars, and earlier steps' best guesses."""
     *before, latest = rows
     sentence = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(latest["text"]))
     gaps = itertools.zip_longest(latest["predictions"], latest.get("answers") or [])
@@ -73,7 +75,7 @@ def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
-    """Draw the likeliest tokens of a mask, and the right token if none of them is it."""
+    """Write a bar for each likely token of a mask, then the right token if no bar shows it."""
     lines = ""
     for guess in guesses:
         share = 100 * guess["probability"]
@@ -92,7 +94,10 @@ def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
 
 
 def write_outcomes(run: RunRecord) -> str:
-    """Write what a task's validation got right and wrong, at the served step or else the last."""
+    """Write a section on a task's validation: scores, confusions and the worst mistakes.
+
+    The numbers are from the step that is served, or from the last step if that step has none.
+    """
     rows = records.read_sorted(run.folder / records.SAMPLES, "task", "mistakes")
     if not rows:
         return ""
@@ -122,7 +127,7 @@ def _write_box(title: str, body: str) -> str:
 
 
 def _write_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
-    """Show the confusion matrix, or the commonest confusions, and the scores of each class."""
+    """Write the confusion matrix, or the commonest confusions, and the scores of each class."""
     seen = {name for pair in counts for name in pair} - {CUT}
     order = [name for name in labels if name in seen] + sorted(seen - {*labels})
     predicted = [*order, CUT] if any(b == CUT for _, b in counts) else order
@@ -145,7 +150,7 @@ def _write_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
 
 
 def _write_answers(counts: Counts) -> str:
-    """Show how many answers are right, by whether there is one."""
+    """Write a matrix of outcomes of answers, by whether the text has an answer."""
     rows = [name for name in ASKED if any(a == name for a, _ in counts)]
     right = {("an answer", "exact"), ("no answer", "no answer")}
     corner = "the text has ↓<br>the model gives →"
@@ -180,7 +185,7 @@ def _write_matrix(
 
 
 def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]:
-    """Make a row of precision, recall, F1 and the number of examples."""
+    """Make a row of a class: its name, precision, recall, F1 and number of examples."""
     precision = right / max(predicted, 1)
     recall = right / max(there, 1)
     f1 = 2 * right / max(predicted + there, 1)
@@ -188,13 +193,13 @@ def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]
 
 
 def _write_scores(lines: list[list[str]], kind: str, what: str) -> str:
-    """Write a table of scores."""
+    """Write a table of the rows of `_score_class`."""
     head = [kind, "precision", "recall", "F1", what]
     return write_table(lines, head, numbers=True, about=ABOUT)
 
 
 def _write_mistake(mistake: dict[str, Any]) -> str:
-    """Show a text with its wrong words, or what is right and what was predicted."""
+    """Write a text with its wrong words marked, or with what is right and what was predicted."""
     if words := mistake.get("words"):
         shown = " ".join(_write_word(*word) for word in words)
         wrong = int(mistake.get("wrong") or 0)

@@ -1,4 +1,4 @@
-"""Figures inside a page: SVG in the colours of the reader's theme, with exact values on hover."""
+"""Figures of a page: SVG in the colours of the reader's theme, with exact values on hover."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ COLOURS = {value: f"var(--{name})" for name, value in LIGHT.items()}
 
 
 def draw_svg(figure: Figure, about: str = "") -> str:
-    """Draw a `<figure>` of a page; empty if there are no values.
+    """Draw a figure as a `<figure>` of a page; return "" if it has no values.
 
-    A chart of one value is a line of text. `about` says what the title means.
+    A chart whose values are all equal becomes a line of text. `about` says what the title means.
     """
     figure = clean_texts(figure)
     if not has_values(figure):
@@ -45,13 +45,13 @@ def draw_svg(figure: Figure, about: str = "") -> str:
 
 
 def _has_one_value(chart: Chart) -> bool:
-    """Tell whether all points of a chart are equal, without intervals."""
+    """Tell whether all points of a chart are equal and have no intervals."""
     spread = any(line.band or line.whiskers for line in chart.series)
     return not spread and is_constant(chart.singles)
 
 
 def _describe_value(chart: Chart) -> str:
-    """Write the only value of a chart, at how many points it stands, and the names of its lines."""
+    """Write the value of a constant chart, the number of its points, and the names of its lines."""
     lines = [line for line in chart.series if line.points]
     count = sum(len(line.points) for line in lines)
     names = [line.name for line in lines if line.name]
@@ -62,7 +62,7 @@ def _describe_value(chart: Chart) -> str:
 
 
 def _draw_picture(figure: Figure) -> tuple[str, list[tuple[float, float, str]]]:
-    """Draw the `<svg>` of a figure, and list its readings: x, y and text."""
+    """Draw the `<svg>` of a figure; return it and the readings: x, y and text."""
     from bert_jax.reporting import drawing  # matplotlib takes a while to load
 
     # Two figures of a page must not share the names of their parts.
@@ -88,7 +88,7 @@ def _draw_picture(figure: Figure) -> tuple[str, list[tuple[float, float, str]]]:
 
 
 def _shorten_tag(found: re.Match[str]) -> str:
-    """Rewrite a tag, and no text between tags."""
+    """Shorten a tag of matplotlib's SVG, and put variables of CSS in place of its colours."""
     tag = found[0]
     for pattern, text in BALLAST.items():
         tag = re.sub(pattern, text, tag)

@@ -1,4 +1,4 @@
-"""Pages of `bert-jax inspect`, which show the inside of a model: a file and a row of PAGES each."""
+"""The pages of `bert-jax inspect`, which show the inside of a model: a row of PAGES for each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = "Return a list of the names in the file."
 
 
 class Page(NamedTuple):
-    """What a page shows, the shapes of lines of --input, and what makes it."""
+    """Row of PAGES: what a page shows, the form of its lines of input, and what makes it."""
 
     does: str
     takes: tuple[str, ...]
@@ -24,21 +24,21 @@ class Page(NamedTuple):
 
 
 def find_attention() -> Maker:
-    """Import the reader and the maker of the page of attention."""
+    """Import the class that reads texts for the attention page, and the function that makes it."""
     from bert_jax.views import attention, texts
 
     return texts.Texts, attention.make_attention_page
 
 
 def find_embeddings() -> Maker:
-    """Import the reader and the maker of the page of embeddings."""
+    """Import the class that reads texts for the embeddings page, and the function that makes it."""
     from bert_jax.views import embeddings, texts
 
     return texts.Labelled, embeddings.make_embeddings_page
 
 
 def find_generation() -> Maker:
-    """Import the reader and the maker of the page of generation."""
+    """Import the class that reads texts for the generation page, and the function that makes it."""
     from bert_jax.predictors.base import OfText
     from bert_jax.views import generation
 

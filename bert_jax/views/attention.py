@@ -1,7 +1,7 @@
-"""Page of `bert-jax inspect attention`: the weights of every head, for texts side by side.
+"""The page of `bert-jax inspect attention`: the weights of every head, for texts side by side.
 
-The page stores the square root of a weight in one byte, as small weights matter too. A weight that
-is read back is off by 0.004 at most near 1, and by far less near 0.
+The page stores the square root of a weight in one byte, because small weights matter too. The error
+of a weight is at most 0.004 near 1, and much smaller near 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TITLE = 200  # characters of a text above its figures
 
 
 def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
-    """Build the document for rows of one text or pair each."""
+    """Make the page for some texts or pairs."""
     run = texts.model.run
     if not rows or len(rows) > SEVERAL:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
@@ -77,13 +77,13 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
 
 
 def measure_entropy(weights: np.ndarray) -> np.ndarray:
-    """Measure each head's entropy in nats, the mean over query tokens [layers, heads]."""
+    """Return the entropy of each head in nats, as a mean over query tokens [layers, heads]."""
     p = weights.astype(np.float64)  # [layers, heads, n, n]
     return -(p * np.log(np.where(p > 0, p, 1))).sum(-1).mean(-1)
 
 
 def measure_distance(weights: np.ndarray) -> np.ndarray:
-    """Measure how many tokens away each head attends, the mean over tokens [layers, heads]."""
+    """Return how many tokens away each head attends, as a mean over tokens [layers, heads]."""
     index = np.arange(weights.shape[-1])
     away = np.abs(index[:, None] - index)  # [n, n]
     return (weights.astype(np.float64) * away).sum(-1).mean(-1)
@@ -92,9 +92,9 @@ def measure_distance(weights: np.ndarray) -> np.ndarray:
 def compute_rollout(weights: np.ndarray) -> np.ndarray:
     """Compute the attention rollout up to each layer [layers, n, n].
 
-    A layer's matrix is the mean over heads, averaged with the identity for the residual connection;
-    the matrices up to a layer are multiplied (Abnar and Zuidema, Quantifying Attention Flow in
-    Transformers, 2020).
+    A layer's matrix is the mean over heads, averaged with the identity for the residual connection.
+    The matrices of the first layers, up to each layer, are multiplied (Abnar and Zuidema,
+    Quantifying Attention Flow in Transformers, 2020).
     """
     eye = np.eye(weights.shape[-1])
     products = [eye]
@@ -105,7 +105,7 @@ def compute_rollout(weights: np.ndarray) -> np.ndarray:
 
 
 def pack_weights(weights: np.ndarray) -> str:
-    """Write weights as base64 of deflated bytes, each 255 times the root of a weight."""
+    """Pack the square roots of weights as base64 of compressed bytes, a byte for each weight."""
     return document.pack_bytes(np.rint(255 * np.sqrt(weights)).astype(np.uint8).tobytes())
 
 
@@ -118,7 +118,7 @@ def _write_document(
     weights: Sequence[np.ndarray],
     facts: Sequence[str],
 ) -> str:
-    """Write the page: boxes for the figures that the script draws, and tables of all heads."""
+    """Write the page: empty boxes for the figures of the script, and tables of all heads."""
     several = len(weights) > 1
     parts = {}
     for figure in ("lines", "matrix", "thumbnails"):

@@ -1,4 +1,4 @@
-"""What the pages of a model share: one document of template, data and script, and its parts."""
+"""What the pages of a model share: a document of template, data and script, and parts of it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ SIGNS = {"\n": "↵", "\t": "⇥"}
 
 
 def write_page(module: str, title: str, data: Any, **parts: str) -> str:
-    """Build the document of a page from the .html, .css and .js beside its module.
+    """Build a page from the .html, .css and .js next to its module.
 
-    The script finds the data as JSON, escaped so that it cannot end its element.
+    `data` becomes JSON in the page, escaped so that it cannot end its element. The script reads it.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     for character in "<>&\u2028\u2029":  # in JSON they occur only in strings
@@ -36,19 +36,19 @@ def write_page(module: str, title: str, data: Any, **parts: str) -> str:
 
 
 def name_model(run: runs.TrainedModel) -> str:
-    """Name the model by its folder."""
+    """Return the name of the model's folder."""
     return Path(run.meta.get("foreign", run.folder)).resolve().name
 
 
 def write_facts(run: runs.TrainedModel, facts: Iterable[str]) -> str:
-    """Write the line under a page's title: the model's name, its step, and some facts."""
+    """Write the line under a page's title: the model's name, its step, and further facts."""
     step = [] if "foreign" in run.meta else [f"step {run.step:,}"]
     name = f"<b><bdi>{escape(name_model(run))}</bdi></b>"
     return " · ".join([name, *map(escape, [*step, *facts])])
 
 
 def write_options(names: Iterable[Any], chosen: int = 0) -> str:
-    """Write the options of a <select>, whose values are their numbers."""
+    """Write the options of a <select>; the value of an option is its number."""
     return "".join(
         f'<option value="{i}"{" selected" if i == chosen else ""}>{escape(str(name))}</option>'
         for i, name in enumerate(names)
@@ -56,9 +56,9 @@ def write_options(names: Iterable[Any], chosen: int = 0) -> str:
 
 
 def write_shades(rows: Iterable[str], values: np.ndarray, corner: str = "", digits: int = 3) -> str:
-    """Tabulate numbers under the numbers of their columns, shaded from the lowest to the highest.
+    """Write a table of numbers, shaded from the lowest to the highest, with numbered columns.
 
-    NaN is an empty cell. With 0 digits the shades stand alone, with the numbers on hover.
+    NaN is an empty cell. With 0 digits the cells show only shades, and their numbers on hover.
     """
     low = float(np.nanmin(values))
     spread = float(np.nanmax(values)) - low or 1.0
@@ -77,12 +77,12 @@ def write_shades(rows: Iterable[str], values: np.ndarray, corner: str = "", digi
 
 
 def pack_bytes(content: bytes) -> str:
-    """Write bytes as base64 of their deflated form, which document.js reads."""
+    """Compress bytes and write them as base64, which document.js reads."""
     return base64.b64encode(zlib.compress(content, 9)).decode()
 
 
 def make_visible(text: str) -> str:
-    """Make control characters visible, such as those that change the direction of text."""
+    """Replace control characters, such as those that turn the writing direction, by signs."""
     shown = ""
     for c in text:
         control = unicodedata.category(c) in ("Cc", "Cf") and c not in JOINERS
@@ -91,5 +91,5 @@ def make_visible(text: str) -> str:
 
 
 def cut_text(text: str, most: int) -> str:
-    """Cut a long text."""
+    """Cut a text to at most `most` characters, with "…" behind it."""
     return text if len(text) <= most else f"{text[:most]}…"

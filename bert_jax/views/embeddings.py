@@ -1,6 +1,6 @@
-"""Page of `bert-jax inspect embeddings`: a map of texts or words, neighbours, cosines, and tables.
+"""The page of `bert-jax inspect embeddings`: a map of texts or words, neighbours, and tables.
 
-The script beside this file draws the map and the neighbours at each layer and pooling.
+The script next to this file draws the map and the neighbours at each layer and pooling.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Near = tuple[np.ndarray, np.ndarray]  # neighbours and cosines [N, K]
 
 
 class MapView(NamedTuple):
-    """Numbers shown of one layer and pooling."""
+    """The numbers that the page shows for one layer and pooling."""
 
     places: np.ndarray  # [N, 2]
     shares: np.ndarray | None  # [2], of the variance
@@ -49,7 +49,7 @@ class MapView(NamedTuple):
 
 
 def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) -> str:
-    """Build the document; `settings` are fields of `MapOptions`."""
+    """Make the page for some texts; `settings` are fields of `MapOptions`."""
     asked = MapOptions(**settings)
     run, words, method = reader.model.run, asked.points == "words", asked.method
     if asked.neighbours > NEAR:
@@ -109,7 +109,7 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
 
 
 def _find_layer(name: str, last: int) -> int:
-    """Find the number of a layer among the vectors; the token table's rows precede layer 0."""
+    """Return the index of a named layer among the vectors, whose first is the token table."""
     if name in ("input", "last"):
         return 0 if name == "input" else last + 1
     if not re.fullmatch(r"\d+", name) or int(name) > last:
@@ -123,7 +123,7 @@ def _find_layer(name: str, last: int) -> int:
 def _compute_view(
     run: TrainedModel, shown: Points, key: tuple[int, int], method: str, count: int
 ) -> MapView:
-    """Compute the map and the neighbours of the points at one layer and pooling."""
+    """Compute the map and the nearest neighbours of the points at one layer and pooling."""
     raw = shown.vectors[key]  # [N, D]
     itself = [[point] for point in range(len(raw))]
     words = None
@@ -139,7 +139,7 @@ def _compute_view(
 
 
 def _write_places(shown: Points) -> list[str]:
-    """Write the number of each text; for a word, the numbers of its text and of the word in it."""
+    """Write the number of each text; for a word, the numbers of its text and of the word."""
     if shown.poolings == vectors.POOLINGS:
         return [str(row + 1) for row in shown.rows]
     first = np.searchsorted(shown.rows, shown.rows)  # the text's first word
@@ -147,7 +147,7 @@ def _write_places(shown: Points) -> list[str]:
 
 
 def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
-    """Collect the numbers of a view for the script, rounded to what a page can show."""
+    """Collect the numbers of a view as the script reads them, rounded to what a page can show."""
     spread = float(np.abs(view.places).max()) or 1.0
     collected: dict[str, Any] = {
         "xy": np.round(view.places / spread, 4).tolist(),
@@ -165,7 +165,7 @@ def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
 
 
 def _write_cosines(names: list[str], raw: np.ndarray) -> str:
-    """Tabulate the cosines of vectors [N, D], coloured from the lowest to the highest."""
+    """Write a table of the cosines of vectors [N, D], shaded from the lowest to the highest."""
     if len(names) > FEW:
         said = f"The table of cosines takes at most {FEW} points; these are {len(names):,}."
         return f'<p class="note">{said}</p>'

@@ -1,4 +1,4 @@
-"""Page of `bert-jax inspect generation`: plays the rounds in which a masked model writes a text."""
+"""The page of `bert-jax inspect generation`: plays the rounds in which a model fills masks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TITLE = 200  # characters of a text above its tokens
 
 
 def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) -> str:
-    """Build the document for texts that are filled as `predict generate` fills them.
+    """Make the page for texts whose masks are filled as by `predict generate`.
 
     `settings` are fields of `predictors.options.Options`.
     """
@@ -54,7 +54,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
 
 
 def _collect_text(row: Line, result: dict[str, Any]) -> dict[str, Any]:
-    """Collect the data of a text for the page: its tokens, and the choices of each round."""
+    """Collect what the page shows of a text: its tokens, and the tokens that each round chose."""
     steps: list[list[dict[str, Any]]] = []
     for revealed in result["steps"]:
         steps.append([])
@@ -71,7 +71,7 @@ def _collect_text(row: Line, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def _list_facts(options: Options, texts: Sequence[dict[str, Any]]) -> list[str]:
-    """Describe how the model was asked."""
+    """Describe the options of the generation, and the numbers of masks and rounds."""
     masks = [sum(map(len, text["steps"])) for text in texts]
     rounds = [len(text["steps"]) for text in texts]
     random = options.order == "random"
@@ -91,13 +91,13 @@ def _list_facts(options: Options, texts: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _join_numbers(numbers: Sequence[int]) -> str:
-    """Write numbers as 2, 5 and 5."""
+    """Write numbers in a list such as "2, 5 and 5"."""
     *before, last = map(str, numbers)
     return f"{', '.join(before)} and {last}" if before else last
 
 
 def _describe_chart(texts: Sequence[dict[str, Any]]) -> Chart:
-    """Describe the figure of the probabilities of what each round chose."""
+    """Describe the chart of the probabilities of the tokens that each round chose."""
     lines = []
     for number, text in enumerate(texts, 1):
         chances = [[one["probability"] for one in revealed] for revealed in text["steps"]]
@@ -121,7 +121,7 @@ def _describe_chart(texts: Sequence[dict[str, Any]]) -> Chart:
 
 
 def _write_table(text: dict[str, Any]) -> str:
-    """Tabulate the choices of a text, round by round."""
+    """Write a table of the tokens chosen for a text, round by round."""
     lines = ""
     for step, revealed in enumerate(text["steps"], 1):
         for one in sorted(revealed, key=lambda one: one["place"]):

@@ -1,4 +1,4 @@
-"""The options of `bert-jax inspect embeddings`: each is a flag."""
+"""The options of `bert-jax inspect embeddings`; each of them is a flag."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NEIGHBOURS = "nearest neighbours listed, at most 100 (5)"
 
 @dataclasses.dataclass(frozen=True)
 class MapOptions:
-    """What may be asked of the page of embeddings; an empty pooling is left to the model."""
+    """Options of the page of embeddings; an empty pooling means the model's own."""
 
     layer: str = option("last", {"embeddings": f"{LAYER}(last)"}, "N|input|last")
     pooling: str = option("", {"embeddings": POOLING}, choices=("tokens", "mean", "cls"))

@@ -1,4 +1,4 @@
-"""Figures of embedding tables: lengths of the tokens' vectors, cosines of the positions."""
+"""Figures of the embedding tables: lengths of the tokens' vectors, and cosines of positions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLD, HOT = (47, 124, 214), (222, 105, 40)
 
 
 def write_tables(run: TrainedModel) -> str:
-    """Write the sections of the token table and of the position table."""
+    """Write the sections on the token table and the position table."""
     table = np.asarray(run.params["encoder"]["embeddings"]["token"], np.float32)
     lengths = _draw_lengths(table[: run.tokenizer.size], run.tokenizer.shown)
     positions = _draw_positions(run)
@@ -33,7 +33,7 @@ def write_tables(run: TrainedModel) -> str:
 
 
 def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
-    """Draw how many vectors of the vocabulary are how long."""
+    """Draw a histogram of the lengths of the vocabulary's vectors."""
     norms = np.linalg.norm(table, axis=1)
     order = np.argsort(norms, kind="stable")
     ends = []
@@ -56,7 +56,7 @@ def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
 
 
 def _draw_positions(run: TrainedModel) -> str:
-    """Draw the cosines of the learned positions or of the sinusoids; or say that there are none."""
+    """Draw the cosines of the position vectors; say so if the model has no table of positions."""
     model = run.config.model
     if model.position == "learned":
         table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
@@ -79,7 +79,7 @@ def _draw_positions(run: TrainedModel) -> str:
 
 
 def _write_picture(cosines: np.ndarray) -> str:
-    """Draw numbers from -1 to 1 as pixels; the further from 0, the more opaque."""
+    """Draw a matrix of numbers from -1 to 1 as a PNG, a pixel for each; 0 is transparent."""
     from matplotlib import image
 
     pixels = np.zeros((*cosines.shape, 4), np.uint8)

@@ -1,4 +1,4 @@
-"""Readers of texts: texts and pairs, and what a model computes of them; texts with labels."""
+"""Readers of the texts of a page, which also compute what a model makes of texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ Parts = list[list[list[int]]]  # of each row, of each of its texts: token ids
 
 
 class Texts(OfText):
-    """Reader of texts and pairs, encoded as by `predict`; a literal [MASK] is the special token."""
+    """Reader of texts and pairs; a [MASK] in a text is the special token.
+
+    Texts are encoded as by `predict`.
+    """
 
     forms = (("text", "text_pair"), ("text",))
 
@@ -29,12 +32,12 @@ class Texts(OfText):
         self._compiled: dict[str, Any] = {}  # name -> a function, and its parameters placed
 
     def read(self, number: int, line: str) -> Line:
-        """Read a line; one with a tab is a pair."""
+        """Read a line; a line with a tab is a pair."""
         self.plain = ("text", "text_pair") if "\t" in line else ("text",)
         return super().read(number, line)
 
     def parts(self, rows: Sequence[Line]) -> tuple[Parts, list[bool]]:
-        """Encode the texts of each row without special tokens; tell which rows were cut."""
+        """Tokenize the texts of each row, without special tokens; tell which rows were cut."""
         for row in rows:
             if blank := next((key for key, text in row.fields.items() if not text.strip()), None):
                 raise DataError(f"line {row.number}: {blank} is empty", "give each text some words")
@@ -44,7 +47,7 @@ class Texts(OfText):
         return fitted, [after is not before for after, before in zip(fitted, whole, strict=True)]
 
     def look_inside(self, parts: Parts, what: Literal["hidden", "attention"]) -> list[np.ndarray]:
-        """Compute the vectors [layers + 1, n, D] or attention [layers, heads, n, n] of each row."""
+        """Compute each row's vectors [layers + 1, n, D] or attention [layers, heads, n, n]."""
         run = self.model.run
 
         def apply(params: Any, batch: Batch) -> jax.Array:
@@ -65,14 +68,14 @@ class Texts(OfText):
         params: Any,
         cut: Callable[[np.ndarray, int], np.ndarray],
     ) -> list[np.ndarray]:
-        """Compute a function of each row, in batches of about one length.
+        """Compute a function of each row, in batches of rows of similar length.
 
         Args:
-          name: under which the compiled function is kept.
-          parts: the texts of the rows.
-          function: its arguments are parameters and a batch, its result has a row for each.
+          name: the name under which the compiled function is kept for further calls.
+          parts: the token ids of each text of each row.
+          function: maps parameters and a batch to an array with an entry for each row.
           params: the parameters.
-          cut: takes the result of a row and its number of tokens, and leaves padding out.
+          cut: removes the padding from a row's result, given the number of tokens of the row.
         """
         counts = self.count_tokens(parts)
         if name not in self._compiled:
@@ -92,13 +95,13 @@ class Texts(OfText):
 
 
 class Label(msgspec.Struct):
-    """The label of a JSON line."""
+    """The label that a JSON line may have."""
 
     label: str | int | None = None
 
 
 class Labelled(OfText):
-    """Reader of texts; a JSON line may have a `label`, which points are coloured by."""
+    """Reader of texts; a JSON line may have a `label`, which gives the colour of its points."""
 
     example = '{"text": "Paris is the capital of France.", "label": "travel"}'
 

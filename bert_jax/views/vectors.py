@@ -25,7 +25,7 @@ ALIKE = 1e-10  # a variance below this share of the mean square is rounding
 
 @dataclasses.dataclass(frozen=True)
 class Points:
-    """Points of the page: texts, or the words in them."""
+    """The points of the page: texts, or the words of texts."""
 
     names: list[str]
     rows: np.ndarray  # int64 [N], the text of each point
@@ -68,7 +68,7 @@ def make_points(reader: OfText, rows: Sequence[Line], words: bool = False) -> Po
 
 
 def _check_count(count: int) -> None:
-    """Refuse more points than a page holds, and fewer than define a plane."""
+    """Refuse more points than a page holds, or fewer than the three that define a plane."""
     if count > MOST:
         raise DataError(f"{count:,} points, and a page holds {MOST:,}", "take some of the texts")
     if count < 3:
@@ -78,7 +78,10 @@ def _check_count(count: int) -> None:
 
 
 def _find_words(tokenizer: Tokenizer, ids: list[int]) -> Spans:
-    """Find the positions of each word of a text; of each token if the vocabulary has no words."""
+    """Return the span of positions of each word of a text.
+
+    If the vocabulary has no words, each token is a word.
+    """
     starts = [i for i, piece in enumerate(ids) if i == 0 or not tokenizer.continuation[piece]]
     return [(1 + a, 1 + b) for a, b in zip(starts, [*starts[1:], len(ids)], strict=True)]
 
@@ -86,7 +89,7 @@ def _find_words(tokenizer: Tokenizer, ids: list[int]) -> Spans:
 def _compute_means(
     reader: OfText, parts: Sequence[list[list[int]]], spans: Sequence[Spans]
 ) -> list[np.ndarray]:
-    """Compute the mean over each span at every layer: float32 [layers + 2, spans, D] per text."""
+    """Return for each text the mean vector of each span at every layer, [layers + 2, spans, D]."""
     run = reader.model.run
     params = jax.device_put(run.params["encoder"])
 
@@ -123,9 +126,9 @@ def are_alike(vectors: np.ndarray) -> bool:
 
 
 def project_pca(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Project on the first two principal components [N, 2]; return their shares of variance [2].
+    """Project on the first two principal components [N, 2]; return their variance shares [2].
 
-    The point farthest out along a component is on its positive side.
+    Each component is turned so that the point farthest out is on the positive side.
     """
     from sklearn.decomposition import PCA
 
@@ -137,7 +140,7 @@ def project_pca(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def project(vectors: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray | None]:
-    """Project to a plane [N, 2]; of a PCA return the two axes' shares of variance, else None."""
+    """Project vectors to a plane [N, 2]; for PCA also return each axis's share of the variance."""
     if are_alike(vectors):
         return np.zeros((len(vectors), 2)), None
     if method == "pca":
@@ -149,7 +152,7 @@ def project(vectors: np.ndarray, method: str) -> tuple[np.ndarray, np.ndarray | 
 
 
 def choose_perplexity(count: int) -> float:
-    """Choose how many neighbours t-SNE keeps near each of `count` points, roughly."""
+    """Choose the perplexity of t-SNE for `count` points."""
     return min(30.0, (count - 1) / 3)
 
 
@@ -157,7 +160,7 @@ def choose_perplexity(count: int) -> float:
 
 
 def scale_to_unit(vectors: np.ndarray) -> np.ndarray:
-    """Scale vectors to length 1, float32; zero stays zero."""
+    """Scale vectors to length 1 as float32; a vector of zeros stays zero."""
     from sklearn.preprocessing import normalize
 
     return normalize(vectors.astype(np.float64)).astype(np.float32)
@@ -171,8 +174,8 @@ def find_nearest(
     Args:
       vectors: [N, D].
       table: [rows, D].
-      count: neighbours of each vector; fewer if the table has fewer.
-      barred: for each vector, the rows that are no neighbours.
+      count: how many neighbours to find for each vector; fewer if the table has fewer.
+      barred: for each vector, the rows that do not count as neighbours.
 
     Returns:
       Row numbers and cosines [N, count].
