@@ -1,6 +1,6 @@
 """Decode the outputs of a head for rows of tokens to one prediction for each example.
 
-Answers in a context are found by the rules of run_squad.py. Two things differ. An answer is the
+Answers in a context are found by the rules of run_squad.py, with two differences. An answer is the
 exact text of the context between its first and last token. If the best starts and ends give no
 answer at all, the best single token is the answer.
 """
@@ -21,7 +21,7 @@ BEST = 20  # answers to a question that are kept, and starts and ends considered
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Candidate:
-    """One of the best answers. An empty text is no answer."""
+    """One of the best answers to a question. An empty text means "no answer"."""
 
     text: str
     start: int  # characters of the context
@@ -32,7 +32,7 @@ class Candidate:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Span:
-    """Predicted answer, context[start:end]. An empty text is no answer."""
+    """Predicted answer, context[start:end]. An empty text means "no answer"."""
 
     text: str
     start: int
@@ -43,7 +43,7 @@ class Span:
 
     @property
     def best_text(self) -> str:
-        """Return the best answer with a text."""
+        """Return the best answer that is not empty; "" if all answers are empty."""
         return next((candidate.text for candidate in self.n_best if candidate.text), "")
 
 
@@ -51,7 +51,7 @@ Prediction = np.ndarray | float | tuple[int, ...] | Span
 
 
 def trim_output(kind: str, output: np.ndarray, length: int) -> np.ndarray:
-    """Cut a head's output of one row to the row's tokens or labels.
+    """Remove the padding from a head's output of one row.
 
     Returns:
       tag [tokens, C], span [tokens, 2], classify [C], choice [options], regress [1].
@@ -69,10 +69,15 @@ def decode_outputs(
     task: knobs.Task,
     most: int = BEST,
 ) -> list[Prediction]:
-    """Return one prediction an example, from the output of each row as `trim_output` leaves it.
+    """Return one prediction for each example, given the outputs of all rows.
 
-    `features` is what `encode_examples` made of all the examples, in order, with train=False.
-    `most` is the number of answers to a question.
+    Args:
+      kind: the objective, such as "classify".
+      features: the rows of all examples, in order, from `encode_examples` with train=False.
+      examples: the examples.
+      outputs: the output of each row, as `trim_output` returns it.
+      task: the settings of answers to questions.
+      most: the number of best answers to keep for a question.
 
     Returns:
       classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for a
@@ -97,7 +102,7 @@ def decode_outputs(
 
 
 def _softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the softmax in float64."""
+    """Compute the softmax in float64."""
     shifted = np.exp(logits.astype(np.float64) - logits.max())
     return shifted / shifted.sum()
 
@@ -105,7 +110,10 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 def _decode_tags(
     features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]
 ) -> list[tuple[int, ...]]:
-    """Return each word's class from the row that answers for the word, -1 without such a row."""
+    """Return the class of each word, or -1 for a word that no row answers for.
+
+    A word may lie in several rows. Only the row that shows most of its surroundings answers for it.
+    """
     assert features.words is not None, "encode with train=False"
     tags = [np.full(len(example.words), -1) for example in examples]
     for row, (number, output) in enumerate(zip(features.example.tolist(), outputs, strict=True)):
@@ -123,7 +131,7 @@ def _decode_span(
     task: knobs.Task,
     most: int,
 ) -> Span:
-    """Return the answer to one question, from the rows of its windows."""
+    """Return the answer to one question, given the rows of the windows over its context."""
     logits = {row: outputs[row].astype(np.float64) for row in rows}
     pairs = [_pair_ends(features, row, logits[row], task.answer_tokens, most) for row in rows]
     spans = np.concatenate(pairs)  # [A, 3]
@@ -151,7 +159,11 @@ def _decode_span(
 def _pair_ends(
     features: Features, row: int, logits: np.ndarray, longest: int, most: int
 ) -> np.ndarray:
-    """Return answers from a row's best starts and ends: float64 [A, 3], score and characters."""
+    """Return answers that combine a row's best start tokens and best end tokens.
+
+    Returns:
+      float64 [A, 3]: the score of the answer, and its start and end in characters of the context.
+    """
     characters, best = _show_context(features, row)
     ranked = np.argsort(-logits, axis=0, kind="stable")[:most]  # [n, 2]
     starts = ranked[best[ranked[:, 0]], 0]
@@ -166,16 +178,21 @@ def _pair_ends(
 
 
 def _list_tokens(features: Features, row: int, logits: np.ndarray) -> np.ndarray:
-    """Return answers of one token each, for the context tokens that this row answers for.
+    """Return each context token that a row answers for as an answer of one token.
 
-    Returns float64 [A, 3]: the score, and the characters between which the answer stands.
+    Returns:
+      float64 [A, 3]: the score of the answer, and its start and end in characters of the context.
     """
     characters, best = _show_context(features, row)
     return np.concatenate([logits.sum(axis=1, keepdims=True), characters], axis=1)[best]
 
 
 def _show_context(features: Features, row: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where a row's tokens lie in the context, and for which tokens the row answers."""
+    """Return the place of each token of a row in the context, and whether the row answers for it.
+
+    Returns:
+      The first and the end character [tokens, 2], -1 outside the context, and bools [tokens].
+    """
     assert features.characters is not None
     assert features.best is not None, "encode with train=False"
     tokens = slice(features.offsets[row], features.offsets[row + 1])

@@ -1,4 +1,4 @@
-"""Audit a prepared corpus: counts, and warnings of what would spoil training on it."""
+"""Audit a prepared corpus: count its parts, and warn of what would spoil training on it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ UNKNOWN = 0.01  # [UNK] tokens; with more, the vocabulary does not fit the text
 
 
 def count_repeated(tokens: np.ndarray, lengths: np.ndarray) -> int:
-    """Count the tokens of sentences that equal an earlier sentence; sentences are not empty."""
+    """Count the tokens in sentences that repeat an earlier sentence.
+
+    Args:
+      tokens: of all sentences, one after the other [T].
+      lengths: the number of tokens of each sentence [N], all above 0.
+    """
     if not len(lengths):
         return 0
     starts = np.cumsum(lengths) - lengths
@@ -37,7 +42,7 @@ def measure_entropy(counts: np.ndarray) -> float:
 
 
 def find_problems(audit: dict[str, Any]) -> list[str]:
-    """Return warnings of what in the audit would spoil training on the corpus."""
+    """Return a warning for each fact of the audit that would spoil training on the corpus."""
     texts = []
     train = audit["train"]
     single = train["one_sentence_documents"] / max(1, train["documents"])

@@ -5,19 +5,20 @@ The fingerprint is a digest of everything that shapes the corpus: text, knobs, l
 <fingerprint>/
     manifest.json  audit.json  tokenizer.json  vocab.txt  unigrams.npy
     train/       tokens.npy         uint16 or uint32 [T]
-                 sentence_ends.npy  int64 [N]  where each sentence ends in the tokens
-                 document_ends.npy  int64 [D]  where each document ends in the sentences
+                 sentence_ends.npy  int64 [N]  the end of each sentence, counted in tokens
+                 document_ends.npy  int64 [D]  the end of each document, counted in sentences
     validation/  ...
 
 Text comes from a source: a module in SOURCES, whose name is a choice of `corpus.source` in
-`config/data_knobs.py`. A source lists items of work, so that reading spreads over processes:
+`config/data_knobs.py`. A source lists items of work, so that several processes can read. It has
+three functions:
 
     identify(settings, cache)    -> JSON that names the text
     list_items(settings, cache)  -> items, notes of what is left out
     read_texts(item, settings)   -> an iterator of texts
 
-`Item` and `Text` are in `sentences.py`. `cache` is the folder of prepared corpora, in which a
-source may keep what is slow to find out.
+`Item` and `Text` are in `sentences.py`. `cache` is the folder of prepared corpora, where a source
+may store facts that take long to find out.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ CONSTANTS = {
 
 
 class Counts(msgspec.Struct):
-    """How much text a split has."""
+    """The size of a split: its numbers of documents, sentences and tokens."""
 
     documents: int
     sentences: int
@@ -76,14 +77,14 @@ class Splits(msgspec.Struct):
 
 
 class Vocabulary(msgspec.Struct):
-    """The tokenizer that the text was cut by."""
+    """The digest and the size of the tokenizer that cut the text."""
 
     hash: str
     size: int
 
 
 class Manifest(msgspec.Struct):
-    """What is read of the manifest of a prepared folder."""
+    """The fields of a prepared folder's manifest that are read."""
 
     format: int
     fingerprint: str
@@ -103,7 +104,7 @@ class Split:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A finished corpus."""
+    """A prepared corpus, opened: its tokenizer, its splits and the counts of its tokens."""
 
     folder: Path
     manifest: Manifest
@@ -117,7 +118,7 @@ class Prepared:
 
 
 def open_corpus(folder: Path) -> Prepared:
-    """Open a prepared corpus; check that its files belong together and are whole."""
+    """Open a prepared corpus; refuse files that are damaged or do not belong together."""
     manifest = read_manifest(folder)
     tokenizer = tokenizers.load_tokenizer(folder)
     if tokenizer.hash != manifest.tokenizer.hash:
@@ -151,7 +152,7 @@ def open_split(folder: Path, counts: Counts) -> Split:
 
 
 def open_array(file: Path, length: int) -> np.ndarray:
-    """Map an array of a known length; refuse a file that is missing, cut short or another's."""
+    """Map an array of a known length; refuse a missing or damaged file, or another length."""
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -172,7 +173,10 @@ def find_cache(settings: knobs.Corpus) -> Path:
 
 
 def find_prepared(settings: knobs.Corpus, fingerprint: str) -> Prepared | None:
-    """Return the corpus with a fingerprint if it is in the cache, even if its text is gone."""
+    """Return the prepared corpus with a fingerprint, or None if the cache lacks it.
+
+    The files that the corpus was made from need not exist any more.
+    """
     folder = find_cache(settings) / fingerprint[:16]
     if not (folder / "manifest.json").is_file():
         return None
@@ -181,7 +185,7 @@ def find_prepared(settings: knobs.Corpus, fingerprint: str) -> Prepared | None:
 
 
 def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
-    """Return a sha256 of everything that shapes the result: text, knobs and library versions."""
+    """Return a sha256 of everything that shapes a corpus: its text, knobs and library versions."""
     settings = dataclasses.asdict(config.corpus)
     for name, knob in table.read_section(knobs.Corpus).items():
         if knob.traits.place or knob.traits.free:
@@ -212,7 +216,7 @@ def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
 
 
 def digest_text(settings: knobs.Corpus, cache: Path) -> str:
-    """Return a digest of the text alone."""
+    """Return a digest of the text of a corpus, without the knobs that shape the corpus."""
     return _digest(SOURCES[settings.source].identify(settings, cache))
 
 

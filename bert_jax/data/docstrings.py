@@ -1,7 +1,7 @@
 """Corpus source `docstrings`: the prose in docstrings of Python and of some packages.
 
-The source needs no download. Files are read by `ast`, never imported. The corpus varies with the
-versions of Python and of the packages, which are its identity.
+The source needs no download. Files are parsed by `ast`, never imported. The text depends on the
+installed versions of Python and of the packages, so these versions identify it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUP = 2 << 20  # bytes of source code read as one item
 
 
 def identify(settings: knobs.Corpus, cache: Path) -> Any:
-    """Return the versions of Python, of the packages and of the rules here."""
+    """Return the versions of Python, of the packages, and of this module's rules for prose."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"rules": RULES, "python": platform.python_version()} | versions
 
@@ -63,9 +63,9 @@ def _walk(root: Path) -> Iterator[Path]:
 
 
 def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
-    """Yield the paragraphs of a group of files: a document for each file.
+    """Yield the paragraphs of a group of files, each as a text; each file is a document.
 
-    Paragraphs are texts of their own, so that copies of a paragraph are dropped.
+    So preparation, which drops copies of a text, drops copies of a paragraph.
     """
     for path in item.spec:
         try:
@@ -79,7 +79,7 @@ def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
 
 
 def _find_docstrings(module: ast.Module) -> Iterator[str]:
-    """Yield docstrings in source order, calls of numpy's `add_newdoc` for C code included."""
+    """Yield the docstrings of a file in source order, with those that numpy's `add_newdoc` adds."""
     waiting: list[ast.AST] = [module]
     while waiting:
         match node := waiting.pop():

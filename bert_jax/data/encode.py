@@ -1,8 +1,8 @@
 """The two passes over a text, which worker processes run: texts to sentences, sentences to ids.
 
-Texts are written in parts of some megabytes, so that one file keeps all workers busy. A part is
-NAME.zst, one sentence a line, and NAME.npy, one RECORD a text. A sentence keeps the blank that it
-begins with: see `split_sentences`.
+Texts are written in parts of some megabytes, so that even a single file keeps all workers busy. A
+part is NAME.zst, with one sentence a line, and NAME.npy, with one RECORD for each text. A sentence
+keeps the blank that it begins with: see `split_sentences`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def read_sentences(folder: Path, name: str) -> list[str]:
 
 
 def _group_texts(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    """Yield texts in parts of about PART characters, which end with a document if they can."""
+    """Yield groups of texts of about PART characters; if possible a group ends with a document."""
     held: list[Text] = []
     size = 0
     for text in texts:
@@ -97,7 +97,10 @@ def _group_texts(texts: Iterable[Text]) -> Iterator[list[Text]]:
 def _write_part(
     folder: Path, name: str, texts: list[Text], language: str | None, done: dict[str, Any]
 ) -> None:
-    """Write a part, and count its lines in `done`."""
+    """Split texts into sentences, and write them as the part `name`.
+
+    The numbers of lines, and of lines with bytes that are no text, are added to `done`.
+    """
     written: list[str] = []
     records = np.zeros(len(texts), RECORD)
     for record, text in zip(records, texts, strict=True):
@@ -131,18 +134,18 @@ def _write_part(
 def encode_part(
     folder: Path, name: str, sides: np.ndarray, starts: np.ndarray, vocabulary: Path, out: Path
 ) -> None:
-    """Write the ids of a part's texts, by side of the split.
+    """Write the token ids of a part's texts into one file, by train and validation.
 
     The file holds for each split its tokens [T], the number of tokens of each sentence [N], the
     number of sentences of each document [D], and the number of tokens in repeated sentences.
     Sentences and documents without tokens are left out and counted.
 
     Args:
-      folder: of the parts.
-      name: of the part.
-      sides: of its texts, an index of SPLITS or -1 for a text that is dropped.
-      starts: whether a document begins with a text.
-      vocabulary: folder of the tokenizer.
+      folder: the folder of the parts.
+      name: the name of the part.
+      sides: for each text, an index of SPLITS, or -1 for a text that is dropped.
+      starts: whether each text begins a document.
+      vocabulary: the folder of the tokenizer.
       out: the file to write.
     """
     lengths = read_records(folder, name)["sentences"].astype(np.int64)
@@ -173,16 +176,19 @@ def encode_part(
 
 @functools.lru_cache(maxsize=1)
 def load_words(vocabulary: Path) -> Words:
-    """Return this process's `Words` of a saved tokenizer; the next part knows its words too."""
+    """Return this process's `Words` of a saved tokenizer.
+
+    The object is kept from part to part, so that each word is encoded once.
+    """
     return Words(tokenizers.load_tokenizer(vocabulary))
 
 
 class Words:
     """Encodes sentences word by word, and each word only once: 8 times as fast as the library.
 
-    Nothing in BERT's normalisation or WordPiece looks across a space, and punctuation is a word by
-    itself. So the ids equal the ids of whole sentences. Byte-level BPE looks only at the space
-    before a word, so there a word is stored with its space.
+    BERT's normalisation and WordPiece never look across a space, and punctuation is a word by
+    itself. So the ids of the words are the ids of the sentence. Byte-level BPE looks only at the
+    space before a word, so its words are stored with this space.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer):
@@ -198,11 +204,12 @@ class Words:
         self.sizes = np.zeros(0, np.int64)  # of each word
 
     def encode(self, sentences: list[str], begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of all sentences in one array, and the number of each sentence's ids.
+        """Return the ids of all sentences in one array, and the number of ids of each sentence.
 
         Args:
-          sentences: with the blanks before them.
-          begins: whether a document begins with a sentence [N]; the blank before it is no text.
+          sentences: each with the blank that it begins with.
+          begins: whether each sentence begins a document [N]. The blank of such a sentence is
+            dropped.
         """
         lines = [
             line.lstrip(" ") if first or not self.tokenizer.blank else line
@@ -218,7 +225,7 @@ class Words:
         return ids[~ended], np.diff(places, prepend=0)
 
     def _encode_block(self, lines: list[str]) -> np.ndarray:
-        """Return the ids of sentences, with ENDED after each."""
+        """Return the ids of sentences in one array, with the id ENDED after each sentence."""
         if not self.tokenizer.divides_at_blanks:  # a pattern may match across a space
             return _concatenate([[*ids, ENDED] for ids in self.tokenizer.encode_batch(lines)])
         if len(self.numbers) > WORDS:
@@ -239,7 +246,7 @@ class Words:
         return self.ids[np.arange(ends[-1]) + np.repeat(starts - ends + sizes, sizes)]
 
     def _cut_words(self, text: str) -> list[str]:
-        """Return the words of sentences, with END after each sentence."""
+        """Split a text into words; each sentence of the text ends with the word END."""
         if self.tokenizer.blank:
             text = text.replace(" ", f"{APART} ").replace(END, f"{APART}{END}{APART}")
             return text.split(APART)
@@ -254,6 +261,6 @@ def _concatenate(texts: list[list[int]]) -> np.ndarray:
 
 
 def _stands_alone(tokenizer: tokenizers.Tokenizer, mark: str) -> bool:
-    """Tell whether a punctuation mark is a word by itself, whatever stands beside it."""
+    """Tell whether a punctuation mark is always a word by itself, even next to a letter."""
     joined, apart = tokenizer.encode_batch([f"a{mark}a{mark}", f"a {mark} a {mark}"])
     return joined == apart

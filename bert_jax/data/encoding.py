@@ -1,7 +1,7 @@
 """Encode texts as rows, [CLS] A [SEP] or [CLS] A [SEP] B [SEP]: truncated, joined and padded.
 
-Two separators part the texts of a pair if the vocabulary says so, as RoBERTa's does. All type ids
-are 0 then.
+If the vocabulary says so, as RoBERTa's does, two separators stand between the texts of a pair, and
+all type ids are 0.
 
 first, second = truncate_pair([5, 6, 7], [8, 9], room=4)    -> [5, 6], [8, 9]
 batch = pad_rows(special, [[first, second]], length=8)
@@ -23,11 +23,11 @@ Part = tuple[Sequence[int], Sequence[int] | None]  # a text, and the second text
 def truncate_pair(
     first: Sequence[int], second: Sequence[int], room: int
 ) -> tuple[Sequence[int], Sequence[int]]:
-    """Cut two texts at their ends to `room` tokens together.
+    """Cut two texts at their ends, so that together they have at most `room` tokens.
 
-    The second text of a single text is empty. The longer text is cut. If both must be cut, they end
-    up equally long. The token of an odd room goes to the second text unless that was the shorter
-    text, as in `longest_first` of tokenizers.
+    The longer text is cut. If both must be cut, they end up equally long. If `room` is odd then,
+    the second text gets the last token, unless it was the shorter text, as in `longest_first` of
+    tokenizers. For a single text the second text is empty.
     """
     if room < 0:
         raise ValueError(f"room = {room}: at least 0")
@@ -50,9 +50,9 @@ def pad_rows(
 
     Args:
       special: ids of the special tokens.
-      texts: of each row, the token ids of one text or of two; they must fit.
-      length: of the rows.
-      size: rows of the batch, the last ones only padding; by default one for each text.
+      texts: for each row, the token ids of one text or of two; they must fit into the row.
+      length: tokens of a row.
+      size: rows of the batch, by default one for each text; further rows are only padding.
     """
     rows = [[(first, second[0] if second else None)] for first, *second in texts]
     flat = join_rows(special, rows)
@@ -65,13 +65,15 @@ def pad_rows(
 
 
 def join_rows(special: Special, rows: Sequence[Sequence[Part]]) -> dict[str, np.ndarray]:
-    """Join rows without padding. Parts of one row do not attend to one another.
+    """Encode rows of one or more parts, and join the rows without padding.
+
+    A part is a text or a pair. Parts of one row do not attend to one another.
 
     Returns:
       offsets, int64 [N + 1]: where each row begins, and where the last one ends;
       tokens, type_ids, positions and segment_ids, int32 [T]: segments count from 1 in each row, and
       positions from 0 in each segment;
-      cls_positions, int32 [N, S]: of the [CLS] of each part in its row, 0 where there is no part.
+      cls_positions, int32 [N, S]: the column of each part's [CLS]; 0 if a row has fewer parts.
     """
     parts = [part for row in rows for part in row]
     a = np.array([2 + len(first) for first, _ in parts], np.int64)  # [P], with [CLS] and [SEP]
@@ -112,9 +114,10 @@ def pad_tokens(
     size: int,
     pad: int,
 ) -> Batch:
-    """Return each array [T] of joined rows as [size, length]: the given rows, then only padding.
+    """Return the chosen rows of joined rows, padded to [size, length], for each array [T].
 
-    Tokens are padded with `pad`, tags with -1, and all else with 0.
+    Rows after the chosen ones are only padding. Tokens are padded with `pad`, tags with -1, and all
+    else with 0.
     """
     counts = np.zeros(size, np.int64)  # [B]
     counts[: len(rows)] = offsets[rows + 1] - offsets[rows]
@@ -133,5 +136,8 @@ def pad_tokens(
 
 
 def find_starts(counts: np.ndarray) -> np.ndarray:
-    """Return where each of consecutive stretches begins and the last one ends: int64 [N + 1]."""
+    """Return the start of each of consecutive stretches, and the end of the last: int64 [N + 1].
+
+    Stretches of 2, 3 and 1 elements give 0, 2, 5, 6.
+    """
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])

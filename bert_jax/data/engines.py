@@ -1,4 +1,4 @@
-"""The `tokenizers` objects of BERT's WordPiece and of byte-level BPE, and what their parts mean."""
+"""Build `tokenizers` objects for BERT's WordPiece and for byte-level BPE; interpret their parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,10 @@ def build_byte_level(model: models.BPE, add_prefix_space: bool = False) -> token
 
 
 def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
-    """Mark special tokens as such; let a text always have the same ids, however long it is."""
+    """Mark the special tokens of a tokenizer; switch off its padding, truncation and dropout.
+
+    So a text always has the same ids.
+    """
     engine.no_padding()
     engine.no_truncation()
     is_bpe = isinstance(engine.model, models.BPE)
@@ -68,7 +71,7 @@ def mark_specials(engine: tokenizers.Tokenizer, names: Sequence[str]) -> None:
 
 
 def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
-    """Mark the pieces that continue a word, bool [V]."""
+    """Tell for each piece of a vocabulary whether it continues a word, bool [V]."""
     if prefix := state["model"].get("continuing_subword_prefix"):
         return np.array([piece.startswith(prefix) for piece in vocab])
     if state["model"]["type"] == "WordLevel":
@@ -80,8 +83,8 @@ def find_continuations(state: State, vocab: list[str]) -> np.ndarray:
 def name_rules(state: State, names: Sequence[str], separators: int) -> str:
     """Name the rules by which a tokenizer cuts text.
 
-    BERT's rules have a name of their own, and other rules are named by a digest. The vocabulary
-    and the length of the longest word are no part of the rules.
+    BERT's rules are named "uncased" and "cased", and other rules by a digest. The vocabulary and
+    the length of the longest word do not belong to the rules.
     """
     rules = {key: state[key] for key in ("normalizer", "pre_tokenizer", "added_tokens")}
     model = dict(state["model"])

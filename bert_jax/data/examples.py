@@ -1,7 +1,7 @@
-"""Checked examples of labelled data, on which all later stages rely.
+"""Checked examples of labelled data, which all later stages read.
 
-examples = load_examples(task, "classify", ("negative", "positive"), "train", print)
-examples[0]            -> Example("train.tsv:2", "0", text="It rains.", label=1)
+examples = load_examples(task, "classify", ("negative", "positive"), "train", print) examples[0]
+-> Example("train.tsv:2", "0", text="It rains.", label=1)
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Log = Callable[[str], None]
 class Example:
     """One example of labelled data.
 
-    Its label is None if the data has no labels, as in some test splits. Else the label is an int
-    (classify, choice), a float (regress), an int for each word (tag), or a tuple of answers (span).
-    An empty tuple says that there is no answer.
+    The label is None if the data has no labels, as in some test splits. Otherwise the label is an
+    int (classify, choice), a float (regress), an int for each word (tag), or a tuple of answers
+    (span). An empty tuple means that the question has no answer.
     """
 
     where: str  # FILE:LINE, for messages
@@ -58,7 +58,7 @@ class Answer:
 def load_examples(
     task: Task, kind: str, labels: tuple[str, ...], split: str, log: Log
 ) -> list[Example]:
-    """Return the examples of a split, or of `train` the first `task.rows` examples."""
+    """Return the checked examples of a split; of `train` only the first `task.rows`, if set."""
     rows = read_rows(task, split)
     reader = _Reader(task, kind, labels)
     # A test split may have placeholders instead of labels.
@@ -84,7 +84,10 @@ def load_examples(
 
 
 def find_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
-    """Return the sorted labels of the training data, or of all rows of a single file."""
+    """Return the sorted labels of the training data.
+
+    If one file holds all splits, these are the labels of all its rows.
+    """
     task = dataclasses.replace(task, validation_fraction=0.0)
     reader = _Reader(task, kind, ())
     spelt = _convert_rows(read_rows(task, "train"), task, "train", reader.spell_labels, log)
@@ -94,7 +97,7 @@ def find_labels(task: Task, kind: str, log: Log) -> tuple[str, ...]:
 
 
 def hash_examples(train: list[Example], validation: list[Example]) -> str:
-    """Return a digest of the examples of both splits, whatever their files are called."""
+    """Return a digest of the examples of both splits, which does not depend on file names."""
     digest = hashlib.sha256()
     for split, examples in (("train", train), ("validation", validation)):
         digest.update(split.encode())
@@ -106,7 +109,7 @@ def hash_examples(train: list[Example], validation: list[Example]) -> str:
 def hash_training_data(config: Config) -> str:
     """Return the digest of the examples that a run with this config would train on now.
 
-    The labels of the config are those settled from the data.
+    `config` must have the names of the classes filled in.
     """
     kind, objective = next(iter(config.objectives.items()))
 
@@ -120,9 +123,10 @@ def hash_training_data(config: Config) -> str:
 def _convert_rows(
     rows: list[TableRow], task: Task, split: str, convert: Callable[[TableRow], Any], log: Log
 ) -> list[Any]:
-    """Convert all rows. A bad row is an error, unless the task's row of the table skips it.
+    """Convert all rows by `convert`.
 
-    In a test split no row is skipped, because a server wants a prediction for each row.
+    A bad row is an error, unless the table of tasks says that the task skips bad rows. In a test
+    split no row is skipped, because a server wants a prediction for each row.
     """
     known = TASKS.get(task.name)
     skips = known is not None and known.skips_bad_rows and not split.startswith("test")
@@ -149,9 +153,9 @@ def _convert_rows(
 
 
 def _drop_misplaced(examples: list[Example], split: str, log: Log) -> list[Example]:
-    """Drop training questions that have no answer at the place that the file states.
+    """Drop training questions none of whose answers stands where the file states.
 
-    google's reader does so too. Other splits keep such questions, because scoring compares only
+    google's reader drops them too. Other splits keep such questions, because scoring compares only
     texts.
     """
     lost = [one for one in examples if one.label and all(a.problem for a in one.label)]
@@ -183,7 +187,7 @@ def _check_varied(examples: list[Example], kind: str) -> None:
 
 
 class _Reader:
-    """Reads the examples of an objective from rows; errors name the file and line."""
+    """Converts rows of data to examples of an objective; errors name the file and line."""
 
     def __init__(self, task: Task, kind: str, labels: tuple[str, ...]):
         self.task = task
@@ -199,7 +203,7 @@ class _Reader:
                 raise ConfigError(f"task.values[{number}] = {value!r} {means}", "rename labels")
 
     def has_label(self, row: TableRow) -> bool:
-        """Tell whether a row has a label, and not a placeholder such as -1, as test splits have."""
+        """Tell whether a row has a label, and not a placeholder such as -1 of test splits."""
         value = row.fields.get(pick_column(self.task.label, row.fields) or "")
         if isinstance(value, dict):  # answers
             value = value.get("text")
@@ -209,7 +213,7 @@ class _Reader:
         return text not in ("", "-1", "-1.0") or text in self.meanings
 
     def read(self, row: TableRow) -> Example:
-        """Return the example of a row."""
+        """Convert a row to an example."""
         task = self.task
         key = pick_column(task.id, row.fields)
         if key is None:
@@ -241,7 +245,7 @@ class _Reader:
         return _check_text(row.where, self._read_value(row, name, knob), repr(knob))
 
     def _read_list(self, row: TableRow, name: str, knob: str) -> list[Any]:
-        """Return a list of words or labels, which a text separates by blanks."""
+        """Return the words or labels in a field: a list, or a text with blanks between them."""
         value = self._read_value(row, name, knob)
         if isinstance(value, str):
             return value.split()
@@ -258,7 +262,10 @@ class _Reader:
         return tuple(words)
 
     def _read_options(self, row: TableRow) -> tuple[str, ...]:
-        """Read options from a column each or from one list, without empty options at the end."""
+        """Read the options of a question, without empty options at the end.
+
+        They are in a column each, or in one column as a list.
+        """
         values = [self._read_value(row, "options", knob) for knob in self.task.options]
         if len(values) == 1 and isinstance(values[0], list):
             values = list(values[0])
@@ -289,7 +296,7 @@ class _Reader:
         return numbers if self.kind == "tag" else numbers[0]
 
     def spell_labels(self, row: TableRow) -> list[str]:
-        """Return the labels of a row, or of its words (tag), as JSON writes them."""
+        """Return the label of a row, or of each of its words (tag), as texts."""
         knob = self.task.label
         values = [self._read_value(row, "label", knob)]
         if self.kind == "tag":
@@ -330,9 +337,9 @@ class _Reader:
         return number
 
     def _read_answers(self, row: TableRow, context: str) -> tuple[Answer, ...]:
-        """Read answers as SQuAD has them, or as Hugging Face's datasets do.
+        """Read a question's answers, in the form of SQuAD or of Hugging Face's datasets.
 
-        That is a list of {text, answer_start}, or {text: [...], answer_start: [...]}.
+        These forms are a list of {text, answer_start}, and {text: [...], answer_start: [...]}.
         """
         value: Any = []
         if row.fields.get("is_impossible") is not True:
@@ -352,7 +359,7 @@ class _Reader:
 
 
 def _check_text(where: str, value: Any, name: str) -> str:
-    """Return a value after the check that it is a text which a model can read."""
+    """Return a value unchanged; refuse it if it is no text that a model can read."""
     if not isinstance(value, str):
         raise BadRow(where, f"{name} is {type(value).__name__}, not text")
     if not value.strip():
@@ -365,12 +372,12 @@ def _check_text(where: str, value: Any, name: str) -> str:
 
 
 def _locate_word(row: TableRow, number: int) -> str:
-    """Return the file and line of a word."""
+    """Name the file and line of a word, for an error."""
     return f"{row.where.rpartition(':')[0]}:{row.lines[number]}" if row.lines else row.where
 
 
 def _find_answer(where: str, text: Any, start: Any, context: str) -> Answer:
-    """Return an answer at its place in the file, or at the nearest place close by."""
+    """Return an answer where the file states it, or at the nearest place up to NEARBY away."""
     _check_text(where, text, "'answer'")
     if type(start) is not int or not 0 <= start < len(context):
         problem = f"answer {text[:80]!r} starts at {start!r} of {len(context)} characters"

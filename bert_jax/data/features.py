@@ -1,10 +1,10 @@
 """Features: token rows of examples with their targets, windows over long texts, and batches.
 
-A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` makes it. A row of multiple choice is
-several such rows side by side, one for each option.
+A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` makes it. For multiple choice a row
+is several of these, side by side, one for each option.
 
-features = encode_examples(examples, "classify", tokenizer, task, length=128, train=True)
-batch = gather_rows(features, np.arange(16), features.lengths.max(), 16, tokenizer.special)
+features = encode_examples(examples, "classify", tokenizer, task, length=128, train=True) batch =
+gather_rows(features, np.arange(16), features.lengths.max(), 16, tokenizer.special)
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NOT_COUNTED = {"labels": -1, "values": np.nan, "tags": -1, "spans": -1}  # targe
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """N rows with T tokens in all, one after the other, with special tokens."""
+    """N rows of T tokens in all, joined one after the other, with special tokens."""
 
     offsets: np.ndarray  # int64 [N + 1], where the tokens of each row begin
     tokens: np.ndarray  # int32 [T]
@@ -64,11 +64,11 @@ def encode_examples(
     *,
     train: bool,
 ) -> Features:
-    """Return the rows of the examples, in their order.
+    """Encode all examples as rows, in the order of the examples.
 
     An example without a label has targets -1, or NaN. A row, or an option of a choice, has at most
-    `length` tokens, special ones included. `train` leaves out words, characters and best, which
-    only decoding needs.
+    `length` tokens, special ones included. With `train` the fields words, characters and best are
+    None, because only decoding needs them.
     """
     work = _Encoder(examples, kind, tokenizer, task, length)
     ENCODERS[kind](work)
@@ -97,7 +97,7 @@ def encode_examples(
 def gather_rows(
     features: Features, rows: np.ndarray, length: int, size: int, special: Special
 ) -> Batch:
-    """Return the given rows padded to `length`, and rows of only padding up to `size`."""
+    """Build a batch of the chosen rows, padded to `length`, and of padding rows up to `size`."""
     names = ("tokens", "type_ids", "positions", "segment_ids")
     per_token = {name: getattr(features, name) for name in names}
     per_row = {
@@ -119,7 +119,7 @@ def gather_rows(
 
 @dataclasses.dataclass
 class _Row:
-    """A row to be, with its target and what its window of a text says of each token."""
+    """A row before it is joined with other rows: its texts, its target, and facts of its window."""
 
     example: int
     parts: Sequence[encoding.Part]
@@ -130,7 +130,10 @@ class _Row:
 
 
 def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
-    """Spread the values of windows over all tokens, -1 or False outside windows: [T, ...]."""
+    """Copy the values `name` of each row's window to an array over all tokens [T, ...].
+
+    Tokens outside of windows, such as [CLS], have -1 or False.
+    """
     values = np.concatenate([row.window[name] for row in rows])
     padding = False if values.dtype == bool else -1
     scattered = np.full((offsets[-1], *values.shape[1:]), padding, values.dtype)
@@ -141,7 +144,7 @@ def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
 
 
 class _Encoder:
-    """Encodes examples to rows, and counts the examples that lose text."""
+    """Encodes examples to rows, and notes which examples lose text."""
 
     def __init__(
         self,
@@ -166,7 +169,7 @@ class _Encoder:
         self.cut: set[int] = set()
 
     def encode_texts(self) -> None:
-        """Add one row for each text or pair, with the class or the number of its example."""
+        """Add one row for each text or pair, with its class or its number."""
         first = self.tokenizer.encode_batch([example.text for example in self.examples])
         pairs = [example.pair for example in self.examples if example.pair is not None]
         seconds = iter(self.tokenizer.encode_batch(pairs))
@@ -175,7 +178,7 @@ class _Encoder:
             self.rows.append(_Row(number, [self._fit(number, ids, second)], example.label))
 
     def encode_options(self) -> None:
-        """Add one row for each question, with its options side by side and the answer's number."""
+        """Add one row for each question: its options side by side, and the right one's number."""
         premises = self.tokenizer.encode_batch([example.text for example in self.examples])
         texts = [option for example in self.examples for option in example.options]
         encoded = iter(self.tokenizer.encode_batch(texts))
@@ -185,7 +188,7 @@ class _Encoder:
             self.rows.append(_Row(number, parts, example.label))
 
     def encode_words(self) -> None:
-        """Add the windows over each sentence, with the number and the class of each word."""
+        """Add a row for each window over a sentence, with the number and the class of each word."""
         blank = self.tokenizer.blank
         unknown = self.tokenizer.special.unk
         texts: list[str] = []
@@ -213,7 +216,10 @@ class _Encoder:
                 self.rows.append(_Row(number, [(ids[start:end], None)], column=1, window=window))
 
     def encode_questions(self) -> None:
-        """Add the windows over each context, with an answer's columns and where tokens lie."""
+        """Add a row for each window over a question's context.
+
+        A row has the columns of the answer, and the place of each token in the context.
+        """
         questions = self.tokenizer.encode_batch([example.text for example in self.examples])
         # Questions share contexts, each of which is encoded once.
         contexts = list(dict.fromkeys(example.pair or "" for example in self.examples))
@@ -241,7 +247,7 @@ class _Encoder:
     # --- texts that are too long ------------------------------------------------------------------
 
     def _count_cut(self, number: int, problem: str, instead: str = "") -> None:
-        """Record that an example loses text, or refuse it."""
+        """Note that an example loses text; raise a DataError if `task.long` is "refuse"."""
         if self.long == "refuse":
             hint = f"task.long = 'cut' takes the beginning{instead}"
             raise DataError(f"{self.examples[number].where}: {problem}", hint)
@@ -254,7 +260,7 @@ class _Encoder:
     def _fit(
         self, number: int, first: Sequence[int], second: Sequence[int] | None
     ) -> encoding.Part:
-        """Return a text or pair, cut if it is longer than a row."""
+        """Return a text or pair, truncated if it is longer than a row."""
         added = self.tokenizer.special.added(1 if second is None else 2)
         count = len(first) + len(second or ()) + added
         if count <= self.length:
@@ -264,7 +270,7 @@ class _Encoder:
         return a, None if second is None else b
 
     def _fit_question(self, number: int, question: Sequence[int]) -> Sequence[int]:
-        """Return a question, cut if it is too long. Refuse one that leaves a context no room."""
+        """Return a question, cut to QUESTION tokens; refuse it if no context would fit."""
         kept = question[:QUESTION]
         if self.length - self.tokenizer.special.added(2) - len(kept) < 1:
             message = (
@@ -277,9 +283,9 @@ class _Encoder:
         return kept
 
     def _windows(self, number: int, count: int, room: int) -> list[tuple[int, int, np.ndarray]]:
-        """Return (start, end, best) of each window of `room` tokens over a text of an example.
+        """Return (start, end, best) of each window of at most `room` tokens over a text.
 
-        `best` marks the tokens that a window answers for.
+        `best` [end - start] marks the tokens that the window answers for.
         """
         if count <= room:
             return [(0, count, np.ones(count, bool))]
@@ -292,7 +298,7 @@ class _Encoder:
 
 
 def _find_tokens(characters: np.ndarray, answer: Answer) -> tuple[int, int]:
-    """Return the first and the last token of an answer, or (-1, -1) if no token shows it."""
+    """Return the first and the last token of an answer, or (-1, -1) if no token covers it."""
     first = int(np.searchsorted(characters[:, 1], answer.start, side="right"))
     end = answer.start + len(answer.text)
     last = int(np.searchsorted(characters[:, 0], end, side="left")) - 1

@@ -38,7 +38,11 @@ DAMAGED = "it may be cut short; fetch it again"
 
 
 def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str]]:
-    """Return the name below its folder and the path of each file of `corpus.path`, and notes."""
+    """Find the files that `corpus.path` names: a file, a folder or a pattern.
+
+    Returns:
+      (name relative to the folder, path) of each file, and notes of files that are left out.
+    """
     path = Path(settings.path).expanduser()
     knob = f"config.corpus.path = {settings.path!r}"
     if settings.path and os.path.lexists(path) and not path.is_dir():
@@ -68,7 +72,7 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
 
 
 def _kind_of(path: Path) -> str | None:
-    """Return the kind of a file by the ending of its name; None if no source reads such a file."""
+    """Return the kind of a file by the ending of its name; None for a kind that is not read."""
     name = path.name.lower()
     for packed in PACKED:
         name = name.removesuffix(packed)
@@ -120,7 +124,7 @@ def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
 
 
 def read_file(path: str, field: str) -> Iterator[Text]:
-    """Yield the documents of a file; in rows, `field` holds the text."""
+    """Yield the documents of a file; in a file of rows, the text is in the column `field`."""
     kind = _kind_of(Path(path))
     if kind == "parquet":
         for number, row in enumerate(read_parquet(path, field), 1):
@@ -139,7 +143,7 @@ def read_file(path: str, field: str) -> Iterator[Text]:
 
 @contextlib.contextmanager
 def open_packed(path: str) -> Iterator[BinaryIO]:
-    """Open a file for its decompressed bytes; name the file if it turns out to be damaged."""
+    """Open a file and decompress it while it is read; an error names the damaged file."""
     opening.check_file(path, DataError)
     file: Any
     if path.endswith(".gz"):
@@ -162,7 +166,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
 def parse_rows(
     lines: Iterable[tuple[int, str]], path: Path | str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield FILE:LINE and the JSON object of each numbered line that is not blank."""
+    """Yield FILE:LINE and the JSON object of each line; blank lines are skipped."""
     for number, line in lines:
         if not line.strip(BLANK):
             continue
@@ -175,7 +179,7 @@ def parse_rows(
 
 
 def read_parquet(path: str, column: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the rows of a file, with all columns or with one that it must have."""
+    """Yield the rows of a parquet file, with all columns or with `column` only."""
     import pyarrow.parquet  # 200 MB of address space, which other files do not need
 
     try:
@@ -191,7 +195,7 @@ def read_parquet(path: str, column: str = "") -> Iterator[dict[str, Any]]:
 
 
 def convert_text(value: Any, field: str, where: str, names: str = "") -> str:
-    """Return the text of a row's field; refuse other values, and name the fields that exist."""
+    """Return the text in a row's field; refuse a value that is no text."""
     if isinstance(value, bytes):
         return value.decode(errors="replace")
     if isinstance(value, list) and all(isinstance(line, str) for line in value):
@@ -205,7 +209,10 @@ def convert_text(value: Any, field: str, where: str, names: str = "") -> str:
 
 
 def _read_paragraphs(lines: TextIO, path: str) -> Iterator[Text]:
-    """Yield what blank lines separate; a document of more than PART characters in parts."""
+    """Yield the documents of a text file, which blank lines separate.
+
+    A document of more than PART characters is yielded in parts.
+    """
     held: list[str] = []
     size = 0
     starts = True

@@ -1,4 +1,4 @@
-"""Counter-based randomness: a hash of words, and a permutation that is computed index by index."""
+"""Random numbers from counters: a hash of integers, and a permutation computed index by index."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def make_key(*words: int) -> int:
 
 
 def permute_index(index: np.ndarray, size: int, seed: int) -> np.ndarray:
-    """Send each index to its place in a random permutation of 0..size-1.
+    """Return the place of each index in a random permutation of 0..size-1.
 
     The cost of an index does not depend on `size`. The permutation is a Feistel network over the
-    smallest near-square grid of rows x columns with room for `size`. An index that lands on one of
-    the few grid cells beyond `size` walks on until its cycle comes back inside.
+    smallest near-square grid of rows x columns that has room for `size`. An index that lands beyond
+    `size` is permuted again, until it lands below.
     """
     rows = math.isqrt(size - 1) + 1
     columns = -(-size // rows)
@@ -57,5 +57,5 @@ def permute_index(index: np.ndarray, size: int, seed: int) -> np.ndarray:
 
 
 def _hash_below(bound: int, words: np.ndarray, seed: int) -> np.ndarray:
-    """Hash each word to 0..bound-1, for bounds far below 2**32."""
+    """Hash each 64-bit integer to 0..bound-1, for bounds far below 2**32."""
     return ((mix_words(words ^ seed) >> 32) * bound) >> 32

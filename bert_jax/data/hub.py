@@ -44,7 +44,10 @@ class Dataset(NamedTuple):
 
 
 def identify(settings: knobs.Corpus, cache: Path) -> Any:
-    """Return data sets, split and commits; a commit that is known needs no network."""
+    """Return the data sets, the split and the commits.
+
+    The hub is asked for a commit only if the cache does not know it.
+    """
     named = []
     for dataset in _read_path(settings, cache):
         commit = dataset.revision
@@ -59,7 +62,7 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
 
 
 def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[str]]:
-    """Return the files of the split, each an item."""
+    """Return an item for each parquet file of the split."""
     found = []
     for dataset in _read_path(settings, cache):
         repository = dataset.repository
@@ -73,7 +76,7 @@ def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[st
 
 
 def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
-    """Fetch a file, unless it is there, and yield its documents."""
+    """Download a file, unless the hub's cache has it, and yield its documents."""
     import huggingface_hub
 
     repository, name, commit = item.spec
@@ -85,7 +88,10 @@ def read_texts(item: Item, settings: knobs.Corpus) -> Iterator[Text]:
 
 
 def _read_path(settings: knobs.Corpus, cache: Path) -> list[Dataset]:
-    """Return the data sets of `corpus.path`, each at the commit that the cache remembers."""
+    """Return the data sets that `corpus.path` names, each at the commit that the cache remembers.
+
+    A revision that the cache does not remember stays as it is.
+    """
     paths = settings.path.split(",")
     revisions = settings.revision.split(",") if settings.revision else [""] * len(paths)
     if len(revisions) != len(paths):
@@ -108,7 +114,10 @@ def _read_path(settings: knobs.Corpus, cache: Path) -> list[Dataset]:
 
 
 def _read_commits(cache: Path) -> dict[str, str]:
-    """Return the commits of data sets that were prepared before; none if the file is damaged."""
+    """Return the commit of each revision that was prepared before in this cache.
+
+    The result is empty if the file is missing or damaged.
+    """
     with contextlib.suppress(DataError):
         return jsons.read(cache / MEMORY, DataError, dict[str, str])
     return {}
@@ -116,7 +125,7 @@ def _read_commits(cache: Path) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=8)
 def _list_files(repository: str, revision: str) -> tuple[str, dict[str, int]]:
-    """Ask the hub for the commit of a revision, and for the bytes of its files by name."""
+    """Ask the hub for the commit that a revision names, and for the bytes of its files by name."""
     import huggingface_hub
 
     with _explain_errors(f"{repository}, revision {revision or 'newest'}"):
@@ -129,7 +138,7 @@ def _list_files(repository: str, revision: str) -> tuple[str, dict[str, int]]:
 
 @contextlib.contextmanager
 def _explain_errors(what: str) -> Iterator[None]:
-    """Turn what the hub's library raises into the user's error; a full disk passes."""
+    """Turn an error of the hub's library into an error with a hint; a full disk's error passes."""
     from huggingface_hub import errors
 
     absent = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)
@@ -145,7 +154,7 @@ def _explain_errors(what: str) -> Iterator[None]:
 
 
 def _choose_files(dataset: Dataset, split: str, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the parquet files of a data set's folder and split, by name."""
+    """Return the parquet files of a data set that belong to a split, with their bytes, by name."""
     name = ":".join(filter(None, dataset[:2]))
     tables = {file: size for file, size in sizes.items() if file.endswith(".parquet")}
     below = f"{dataset.folder}/" if dataset.folder else ""
@@ -166,7 +175,7 @@ def _choose_files(dataset: Dataset, split: str, sizes: dict[str, int]) -> dict[s
 
 
 def _split_of(name: str) -> str:
-    """Return the split that a file's name tells, or its folder's; else `train`.
+    """Return the split that the name of a file tells, or the name of its folder; otherwise `train`.
 
     For example `train` for en/train-00000-of-00041.parquet and for en/train/0000.parquet.
     """

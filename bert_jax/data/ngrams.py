@@ -1,4 +1,7 @@
-"""Hash n-grams of words to 64 bits, for whole texts at once, and look them up in large tables."""
+"""Hash n-grams of words to 64 bits, for whole texts at once, and look them up in large tables.
+
+A hash stands for an n-gram: two n-grams with one hash are taken for the same.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _TOKEN, _PLACE, _STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD
 
 
 class Hashes:
-    """A sorted set of hashes; a table of prefixes rejects most absent hashes without a search."""
+    """A sorted set of hashes; a table of prefixes shows most absent hashes without a search."""
 
     def __init__(self, hashes: np.ndarray):
         self.sorted = hashes  # uint64 [N]
@@ -34,7 +37,7 @@ class Hashes:
 
 
 def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
-    """Return a hash of each word's pieces in their order: uint64 [W]."""
+    """Return a hash of each word, which depends on its pieces and their order: uint64 [W]."""
     if not len(begins):
         return np.zeros(0, np.uint64)
     index = np.arange(len(tokens)) - np.repeat(begins, np.diff(begins, append=len(tokens)))
@@ -47,8 +50,13 @@ def grams(
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield (n, hashes, inside) for each n from 1 to `most`.
 
-    `hashes` has the hash of the n-gram that begins at each word, and `inside` says whether the
-    n-gram lies in one text. `words` has the hash of each word, and `text` the number of its text.
+    Args:
+      words: the hash of each word of the texts.
+      text: the number of the text that each word belongs to.
+      most: the largest n.
+
+    `hashes` has the hash of the n-gram that begins at each word, and `inside` tells whether this
+    n-gram lies within one text.
     """
     hashes = words
     for n in range(1, most + 1):
@@ -59,10 +67,16 @@ def grams(
 def longest(
     collocations: Hashes, most: int, tokens: np.ndarray, starts: np.ndarray, first: np.ndarray
 ) -> np.ndarray:
-    """Return the words of the longest collocation that begins at each word: int32 [W].
+    """Return the number of words of the longest collocation that begins at each word: int32 [W].
 
-    If no collocation begins at a word, its number is 1. `tokens` [T] has texts one after the other,
-    without special tokens. Words begin at `starts` [T], and texts at `first` [T].
+    The number is 1 if no collocation begins at the word.
+
+    Args:
+      collocations: the hashes of all collocations.
+      most: the words of the longest collocation.
+      tokens: of all texts, one after the other, without special tokens [T].
+      starts: whether each token begins a word [T].
+      first: whether each token begins a text [T].
     """
     begins = np.flatnonzero(starts)
     words = word_hashes(tokens, begins)

@@ -1,7 +1,7 @@
 """Packing: which examples share a row.
 
-Rows are planned on the histogram of lengths, longest first and whole groups of equal rows at a
-time. So a million examples cost hardly more than a thousand. Which example of a length goes into
+Rows are planned from the numbers of examples of each length, longest first, and many equal rows at
+a time. So a million examples cost hardly more than a thousand. Which example of a length goes into
 which row follows from the random order of the epoch's examples.
 """
 
@@ -23,11 +23,10 @@ SLACK = (0.0, 0.002, 0.005, 0.01, 0.02)
 def plan_rows(counts: Sequence[int] | np.ndarray, length: int, most: int) -> list[RowGroup]:
     """Plan rows of `length` tokens and at most `most` examples, for counts[n] examples of n tokens.
 
-    Best fit puts each example into the fullest row that has room. That leaves the fewest tokens
-    empty, unless rows run out of examples before they run out of tokens: then the rows of short
-    examples, which come last, stay half empty. If so, rows that are filled evenly are fewer: a
-    number of rows is opened at once, and each example goes into the emptiest row. The plan with the
-    fewest rows is returned.
+    Several plans are made, and the plan with the fewest rows is returned. Best fit puts each
+    example into the fullest row that has room. It leaves the fewest tokens empty, unless the rows
+    reach `most` examples first: then the rows of short examples stay half empty. The other plans
+    open a number of rows at once, and put each example into the emptiest row.
     """
     left = {n: int(counts[n]) for n in range(min(length, len(counts) - 1), 0, -1) if counts[n]}
     tokens = sum(n * count for n, count in left.items())
@@ -46,9 +45,10 @@ def count_rows(groups: Sequence[RowGroup]) -> int:
 def _fill_rows(left: dict[int, int], length: int, most: int, opened: int) -> list[RowGroup]:
     """Put left[n] examples of n tokens, longest first, into rows; open new rows if none has room.
 
-    If no row is `opened` at the start, an example goes into the fullest row that has room, else
-    into the emptiest row. Rows of like content are one group, and examples of one length are placed
-    together. In rows of 128 tokens, 12 examples of 60 tokens make the group (6, (60, 60)).
+    If no row is `opened` at the start, an example goes into the fullest row that has room.
+    Otherwise it goes into the emptiest row. Rows with equal contents are one group, and examples of
+    one length are placed together. In rows of 128 tokens, 12 examples of 60 tokens make the group
+    (6, (60, 60)).
     """
     full: list[RowGroup] = []
     by_room: list[list[RowGroup]] = [[] for _ in range(length + 1)]  # by the tokens that are left
@@ -79,9 +79,9 @@ def _fill_rows(left: dict[int, int], length: int, most: int, opened: int) -> lis
 
 
 def assign_examples(groups: Sequence[RowGroup], sizes: np.ndarray, most: int) -> np.ndarray:
-    """Return the examples [R, most] of each row, as indices into `sizes` [N]; -1 is no example.
+    """Return the examples of each row [R, most], as indices into `sizes` [N]; -1 means no example.
 
-    Examples of the same length are taken in their order.
+    `sizes` has the length of each example. Examples of the same length are taken in their order.
     """
     by_length = np.argsort(sizes, kind="stable").astype(np.int32)
     # taken[n]: where in `by_length` the next example of n tokens stands.
@@ -97,7 +97,7 @@ def assign_examples(groups: Sequence[RowGroup], sizes: np.ndarray, most: int) ->
 
 
 def measure_efficiency(groups: Sequence[RowGroup], length: int) -> tuple[float, float, float]:
-    """Return examples a row, the share of real tokens, and that share without packing."""
+    """Return the examples per row, the share of real tokens, and that share without packing."""
     rows = count_rows(groups)
     examples = sum(count * len(held) for count, held in groups)
     tokens = sum(count * sum(held) for count, held in groups)
@@ -105,9 +105,14 @@ def measure_efficiency(groups: Sequence[RowGroup], length: int) -> tuple[float, 
 
 
 def place_examples(examples: Batch, batch: Batch, rows: np.ndarray, slots: np.ndarray) -> None:
-    """Copy N examples, each in a row of its own, into rows [N] and slots [N] of a batch.
+    """Copy N examples, each in a row of its own, into the rows of a packed batch.
 
-    Examples of a row must come in the order of their slots.
+    Args:
+      examples: a batch with one example in each row.
+      batch: the packed batch, which is changed.
+      rows: the row of the packed batch for each example [N].
+      slots: the number of each example in its row, from 0 [N]. The examples of a row must come in
+        this order.
     """
     real = examples["segment_ids"] > 0  # [N, L]
     sizes = real.sum(axis=1)

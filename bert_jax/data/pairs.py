@@ -20,11 +20,11 @@ masked language modelling, with label -1, which no pair objective counts.
 with a separator between two documents. A sentence longer than a row is cut and continues in the
 next row, so every token is used once.
 
-`documents` is `none` for packed rows: an example is a whole document, or a piece of a document that
-is longer than a row. A long document is cut after every `sequence_length - 2` tokens, as GPT-BERT
-does. Pieces fill their rows, and packing fills the rows that short documents and last pieces leave
-half empty. No token attends to another document, and no row needs a separator within an example.
-Evaluations of such a run read rows of `none`, filled across documents.
+`documents` is for packed rows: an example is a whole document, or a piece of a document that is
+longer than a row. A long document is cut after every `sequence_length - 2` tokens, as GPT-BERT
+does. Pieces fill their rows. Packing fills the rows that short documents and last pieces leave half
+empty. No token attends to another document, and an example holds no separator between documents.
+Evaluations of such a run read rows of `none`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ ROW = np.dtype(
 
 
 def is_paired(mode: str) -> bool:
-    """Return whether examples are pairs; each copy draws other pairs."""
+    """Tell whether the examples of a mode are pairs, which each copy draws again."""
     return mode in ("nsp", "sop")
 
 
@@ -80,12 +80,12 @@ def plan_split(
     """Return the examples of one copy of a split, in the order of its documents.
 
     Args:
-      split: token offsets of sentences and documents; neither may be empty.
+      split: the ends of sentences and documents.
       mode: nsp, sop, none or documents.
       settings: short_probability, random_next_probability (nsp only) and truncate; for pairs only.
       sequence_length: tokens a row, special ones included.
       seed: data seed.
-      copy: which copy; another copy is an independent draw.
+      copy: the number of the copy; the pairs of each copy are drawn independently.
 
     Returns:
       An array of PAIR for nsp and sop, else of ROW.
@@ -114,9 +114,9 @@ def _draw_pairs(
 ) -> tuple[np.ndarray, ...]:
     """Draw A and B before truncation, as (a_start, a_length, b_start, b_length, label).
 
-    Every document is a chain of examples, each beginning where the one before stopped. All chains
-    advance together, one example a round, so that a round is a few vector operations whatever the
-    number of documents.
+    Every document is a chain of examples, each of which begins where the one before ended. All
+    chains advance together, one example a round, so a round is a few vector operations for any
+    number of documents. `limit` is the number of tokens that A and B should reach together.
     """
     starts = np.concatenate([[0], ends])  # [N + 1], of sentences, and the end of the shard
     first = np.concatenate([[0], document_ends[:-1]])  # [D], first sentence of each document
@@ -180,11 +180,11 @@ def _draw_pairs(
 def _truncate_pairs(
     drawn: tuple[np.ndarray, ...], limit: int, truncate: str, random: np.random.Generator
 ) -> np.ndarray:
-    """Truncate A and B to `limit` tokens together, as the original does, but in closed form.
+    """Truncate A and B to `limit` tokens together, with the distribution of the original's loop.
 
     The original removes token by token from the longer segment (B if they are equal), at an end
-    that a coin decides. So the lengths left follow from the lengths alone, and the number of tokens
-    removed in front is binomial.
+    that a coin decides. So the remaining lengths follow from the lengths before, and the number of
+    tokens removed in front is binomial.
     """
     a_start, a_length, b_start, b_length, label = drawn
     keep_a = np.minimum(a_length, np.maximum((limit + 1) // 2, limit - b_length))
@@ -256,7 +256,7 @@ def _cut_texts(ends: np.ndarray, room: int) -> tuple[np.ndarray, np.ndarray, np.
 
 
 def measure_lengths(plan: np.ndarray, separators: int = 1) -> np.ndarray:
-    """Return the tokens of each example, special tokens included.
+    """Return the number of tokens of each example, special tokens included.
 
     `separators` is the number of [SEP] between the two texts of a pair.
     """

@@ -1,12 +1,14 @@
 """Batches as a pure function of their index: plans, order, gathering and prefetching.
 
-An epoch visits the examples of its plan in a random order, and epochs follow each other without a
-gap. Plans are made in memory, and the last two are kept: 19 CPU seconds for 10^9 tokens with pairs
-and 12 without, at each start and, with pairs, at each epoch.
+An epoch visits the examples of its plan in a random order. A batch may hold the end of one epoch
+and the beginning of the next. Plans are made in memory, and the last two are kept. A plan for 10^9
+tokens takes 19 CPU seconds with pairs and 12 without. It is made at each start and, with pairs, at
+each epoch.
 
 Every epoch reads as many rows as the first, so that the epoch of a batch is a division. With pairs,
 later plans have a few examples more or fewer than the first: about 1 % for 5,000 documents, 0.1 %
-for 100,000. An epoch leaves out the rest of a longer plan, and reads some of a shorter plan twice.
+for 100,000. An epoch leaves out the rest of a longer plan, and reads some examples of a shorter
+plan twice.
 """
 
 from __future__ import annotations
@@ -37,14 +39,15 @@ _EXAMPLES, _ROWS = 0x4F524445, 0x524F5753
 
 
 class Source:
-    """Stream of batches of one split; cheap to create."""
+    """A stream of batches of one split of a prepared corpus."""
 
     def __init__(
         self, prepared: Prepared, split: str, config: knobs.Config, seed: int | None = None
     ):
-        """With `seed`, the source is for evaluation: its pairs and units are fixed by that seed.
+        """Prepare the stream; plans are made when batches need them.
 
-        Then an example has one view, and its units have no weights.
+        With a `seed` the stream is for evaluation. Its pairs and units are drawn with this seed, an
+        example has one view, and its units have no weights.
         """
         self._split = prepared.splits[split]
         if not len(self._split.tokens):
@@ -80,7 +83,10 @@ class Source:
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest of all the batches depend on: equal fingerprints give equal streams."""
+        """Return a digest of everything that the batches depend on.
+
+        Streams with equal fingerprints yield equal batches.
+        """
         masking = dataclasses.asdict(self._masking)
         shape = [self._plan_id, self._seed, self._copies]
         shape += [self.batch_size, self.length, self._mode]
@@ -107,7 +113,7 @@ class Source:
         return packing.count_rows(self._groups(0))
 
     def measure_packing(self) -> tuple[float, float, float]:
-        """Return examples a row, the share of real tokens, and that share without packing."""
+        """Return the examples per row, the share of real tokens, and that share without packing."""
         return packing.measure_efficiency(self._groups(0), self.length)
 
     def number_documents(self) -> np.ndarray:
@@ -117,7 +123,7 @@ class Source:
         return np.searchsorted(self._split.document_ends, sentence, side="right")
 
     def batch(self, index: int, rows: slice = slice(None)) -> Batch:
-        """Return the given rows of the global batch of the update with a 0-based index."""
+        """Return the batch of the update with a 0-based index, or only some of its rows."""
         numbers = index * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
         epochs, places = np.divmod(numbers // self.views, self.rows_per_epoch)  # [B]
         batch = self._make_padding(len(numbers), self._most)
@@ -130,7 +136,7 @@ class Source:
         return batch
 
     def evaluation_batch(self, index: int, size: int) -> Batch:
-        """Return the examples from index * size on, in the order of the first epoch's plan.
+        """Return examples index * size to (index + 1) * size - 1, in the order of the first plan.
 
         Rows after the last example are padding.
         """
@@ -148,12 +154,12 @@ class Source:
         return pairs.plan_split(self._split, *shape, copy)
 
     def _make_groups(self, plan: int) -> list[packing.RowGroup]:
-        """Plan the rows that the examples of a plan are packed into."""
+        """Plan which lengths of examples share a row, for the examples of a plan."""
         counts = np.bincount(self._measure_lengths(plan), minlength=self.length + 1)
         return packing.plan_rows(counts, self.length, self._most)
 
     def _make_table(self, epoch: int, plan: int) -> np.ndarray:
-        """Return the examples [R, S] of each packed row of an epoch; -1 is no example."""
+        """Return the examples of each packed row of an epoch [R, S]; -1 means no example."""
         sizes = self._measure_lengths(plan)
         examples = self._permute(np.arange(len(sizes)), len(sizes), _EXAMPLES, epoch)
         table = packing.assign_examples(self._groups(plan), sizes[examples], self._most)
@@ -163,9 +169,10 @@ class Source:
         return pairs.measure_lengths(self._plan(plan), self._special.separators)
 
     def _permute(self, places: np.ndarray, count: int, kind: int, epoch: int) -> np.ndarray:
-        """Return the numbers at some places of an epoch's random order of `count` numbers.
+        """Return the numbers at the given places of an epoch's random order of `count` numbers.
 
-        Places from `count` on begin again at the first.
+        Places from `count` on begin again at the first. `kind` separates the orders of examples and
+        of rows.
         """
         key = hashing.make_key(self._seed, kind, epoch)
         return hashing.permute_index(places % count, count, key)
@@ -193,7 +200,7 @@ class Source:
     def _fill_epoch(
         self, batch: Batch, targets: np.ndarray, epoch: int, places: np.ndarray
     ) -> None:
-        """Write the rows at some places of an epoch's order into target rows of a batch."""
+        """Write the rows at the given places of an epoch's order into rows `targets` of a batch."""
         copy = epoch % self._copies if self._copies else epoch
         plan = self._plan_of(copy)
         if self._most == 1:
@@ -209,7 +216,7 @@ class Source:
         packing.place_examples(alone, batch, targets[row], slot)
 
     def _plan_of(self, copy: int) -> int:
-        """Return the number of a copy's plan: without pairs, all copies have the same plan."""
+        """Return the number of the plan of a copy: 0 for every copy, unless examples are pairs."""
         return copy if self._paired else 0
 
     def _fill(
@@ -217,8 +224,9 @@ class Source:
     ) -> None:
         """Write examples of a copy into rows of a batch, one example in each row.
 
-        If masking rates are drawn, an example draws its rate by its entry in `places`, its place
-        in the order of the epoch. With static copies it draws its rate by its number instead.
+        `places` has the place of each example in the order of the epoch. If masking rates are
+        drawn, an example draws its rate by its place. With static copies it draws its rate by its
+        number instead.
         """
         plan = self._plan(self._plan_of(copy))[examples]
         columns = np.arange(self.length, dtype=np.int64)
@@ -253,7 +261,7 @@ class Source:
 def _identify_plan(
     prepared: Prepared, split: str, mode: str, config: knobs.Config, room: int, seed: int
 ) -> str:
-    """Return a digest of all that the plans of a split depend on."""
+    """Return a digest of everything that the plans of a split depend on."""
     shape: dict[str, Any] = {
         "version": _VERSION,
         "corpus": prepared.fingerprint,
@@ -267,7 +275,7 @@ def _identify_plan(
 
 
 def _no_documents(prepared: Prepared, split: str) -> DataError:
-    """Return the error for a split without documents."""
+    """Make the error for a split without documents."""
     trained = len(prepared.splits["train"].document_ends)
     hint = "raise corpus.validation_fraction; are all documents the same?"
     if trained <= 1:
@@ -281,10 +289,15 @@ def _no_documents(prepared: Prepared, split: str) -> DataError:
 def _lay_out_pairs(
     plan: np.ndarray, columns: np.ndarray, separators: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Lay out rows of [CLS] A [SEP] B [SEP]; with two separators all type ids are 0.
+    """Find the token for each column of rows [CLS] A [SEP] B [SEP].
+
+    With two separators between A and B, all type ids are 0.
 
     Returns:
-      Whether a column is text [B, L], its token offset [B, L], lengths [B, 1], type_ids [B, L].
+      text: whether a column is a token of A or B [B, L];
+      index: which token of the split it is [B, L];
+      length: the tokens of each row [B, 1];
+      type_ids [B, L].
     """
     a_start, a_length, b_start, b_length = (
         plan[name].astype(np.int64)[:, None]
@@ -304,7 +317,10 @@ def _lay_out_pairs(
 def _lay_out_rows(
     plan: np.ndarray, columns: np.ndarray, split: Split
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lay out rows of [CLS] text [SEP], with a [SEP] between documents: see `_lay_out_pairs`."""
+    """Find the token for each column of rows [CLS] text [SEP], with a [SEP] between documents.
+
+    The results are the first three of `_lay_out_pairs`.
+    """
     start, tokens, document, breaks = (
         plan[name].astype(np.int64)[:, None]
         for name in ("a_start", "a_length", "document", "breaks")
@@ -328,7 +344,7 @@ def _lay_out_rows(
 
 
 def prefetch(make: Callable[[int], Batch], start: int, stop: int) -> Generator[Batch, None, None]:
-    """Yield batches `start` to `stop` - 1; a thread makes up to AHEAD of them early."""
+    """Yield the batches with indices `start` to `stop` - 1; a thread makes AHEAD of them early."""
     indices = iter(range(start, stop))
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="prefetch")
     try:

@@ -6,11 +6,11 @@ that occurs more often than its parts would by chance, however it is segmented:
     PMI(w1..wn) = min over its segmentations of  log p(w1..wn) / prod p(segment)
 
 N-grams above a count are ranked separately for each n, and the best are taken: half of them pairs,
-a quarter triples and so on, as many as are needed for a share of the text to lie in collocations.
-The paper's list has 800,000, which cover half of its text; the lists that its authors published
-use a score that counts frequency twice, and are not used here. N-grams are known by 64-bit hashes.
-The text is streamed, in as many passes as memory requires. The list depends on nothing but the
-training text and the settings, and is kept beside its arrays.
+a quarter triples and so on. As many are taken as are needed for a share of the text to lie in
+collocations. The paper's list has 800,000, which cover half of its text. The lists that its authors
+published use a score that counts frequency twice, and are not used here. N-grams are compared by
+64-bit hashes. The text is streamed, in as many passes as memory requires. The list depends only on
+the training text and the settings. It is stored in the folder of the corpus.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ _DRAW = 0x504D49  # seed of the draw of documents, distinct from other uses of h
 
 
 class Block(NamedTuple):
-    """Consecutive documents, as words."""
+    """The words of consecutive documents, as hashes."""
 
     words: np.ndarray  # uint64 [W], hash of each word
     text: np.ndarray  # [W], equal for words that may lie in one n-gram
 
 
 class Search:
-    """A search for collocations, which counts, scores and ranks n-grams."""
+    """The search for collocations: it counts, scores and ranks n-grams."""
 
     def __init__(self, prepared: Prepared, settings: knobs.Masking):
         self.split = prepared.splits["train"]
@@ -78,7 +78,7 @@ class Search:
         return Hashes(np.sort(np.concatenate(found)))
 
     def _blocks(self) -> Iterator[Block]:
-        """Yield the text that is counted: all documents, or a share drawn by their numbers."""
+        """Yield the text that is searched, in blocks: all documents, or a random share of them."""
         ends = self.split.sentence_ends[self.split.document_ends - 1]
         starts = np.concatenate([[0], ends[:-1]])
         key = np.uint64(hashing.make_key(_DRAW, 0))
@@ -103,9 +103,9 @@ class Search:
         return Block(word_hashes(tokens, begins), np.cumsum(edge))
 
     def _count(self, n: int) -> None:
-        """Count the frequent n-grams.
+        """Find the frequent n-grams of n words, and the log-probability of each.
 
-        An n-gram is counted only if both of its parts of n - 1 words are frequent.
+        An n-gram is counted only if its first n - 1 words and its last n - 1 words are frequent.
         """
         total = 0
         frequent = [np.zeros(0, np.uint64)]
@@ -131,7 +131,7 @@ class Search:
     def _segment(self, n: int, whole: list[np.ndarray]) -> np.ndarray:
         """Return the log-probability of the likeliest segmentation of each frequent n-gram.
 
-        A segmentation has two parts at least. It is found at the n-gram's first occurrence.
+        A segmentation has at least two parts. It is looked up where the n-gram first occurs.
         """
         cut = np.full(len(self.log_p[n - 1]), np.nan)
         for block in self._blocks():
@@ -151,9 +151,9 @@ class Search:
         return cut
 
     def _rank(self, n: int, scores: np.ndarray) -> np.ndarray:
-        """Return, for each n-gram of n words, the length of the shortest list that holds it.
+        """Return, for each n-gram of n words, the length of the shortest list that contains it.
 
-        A fixed share of the list has n words, and the best come first.
+        A fixed share of every list has n words, the n-grams with the highest scores first.
         """
         share = 2.0 ** -(n - 1 if n < self.most else n - 2) if self.most > 2 else 1.0
         ranking = np.lexsort((self.frequent[n - 1].sorted, -scores))
@@ -162,7 +162,7 @@ class Search:
         return np.where(scores > 0, keys, np.inf)  # the others are no more frequent than by chance
 
     def _limit(self, keys: list[np.ndarray]) -> float:
-        """Return how long the list must be to cover the share `coverage` of the words."""
+        """Return the length of list that is needed to cover the share `coverage` of the words."""
         least = [np.zeros(0)]  # of each word, the shortest list that covers it
         every = max(1, len(self.split.tokens) // SAMPLE)
         for number, block in enumerate(self._blocks()):
@@ -188,7 +188,7 @@ class Search:
 
 
 def name(settings: knobs.Masking) -> str:
-    """Name the list of collocations that these settings define."""
+    """Name the file for the collocations that these settings define."""
     values = (settings.pmi_words, OFTEN, settings.pmi_coverage, SEARCHED)
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
@@ -196,7 +196,7 @@ def name(settings: knobs.Masking) -> str:
 def collocations(
     prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = line
 ) -> Hashes:
-    """Return the collocations of a prepared corpus, which are found once and kept beside it."""
+    """Return the collocations of a prepared corpus; find them if no file in its folder has them."""
     folder = prepared.folder / "collocations"
     file = folder / f"{name(settings)}.npz"
     with contextlib.ExitStack() as stack:
@@ -221,7 +221,7 @@ def collocations(
 
 
 def _read(file: Path) -> Hashes | None:
-    """Read a list; return None where there is none or it is damaged, so that it is made again."""
+    """Read a list of collocations; return None if the file is missing or damaged."""
     try:
         with np.load(file, allow_pickle=False) as arrays:  # zipfile checks its checksum
             return Hashes(arrays["hashes"])

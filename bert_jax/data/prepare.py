@@ -6,7 +6,7 @@
     encode      parts of sentences -> parts of ids        (a file each)
     join        parts of ids -> one array a split         (seconds; done again after a kill)
 
-Everything happens below `<fingerprint>.work`. Each file appears there whole, by a rename, and at
+All files are written below `<fingerprint>.work`. Each file appears there complete, by a rename. At
 the end the result is renamed to `<fingerprint>`. No step depends on the number of workers or on the
 order in which they finish, so every byte of the result is always the same.
 """
@@ -50,7 +50,10 @@ Log = Callable[[str], None]
 
 
 def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
-    """Return the prepared corpus of a config; prepare it, or go on to, if it is missing."""
+    """Return the prepared corpus of a config; prepare it first if the cache lacks it.
+
+    A preparation that was interrupted continues.
+    """
     cache = corpora.find_cache(config.corpus)
     try:
         fingerprint = corpora.fingerprint_corpus(config, cache)
@@ -72,7 +75,7 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
 
 
 def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> None:
-    """Run all steps in the work folder, then move its result to the final folder."""
+    """Run all steps in the work folder, then rename the result to the folder `final`."""
     begun = time.monotonic()
     settings = config.corpus
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
@@ -124,7 +127,7 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
 
 
 class _Work:
-    """The work folder of a corpus that is being prepared, and how its steps run."""
+    """The work folder of a corpus that is being prepared; `run` makes the calls of a step."""
 
     def __init__(self, folder: Path, processes: int, log: Log):
         self.folder = folder
@@ -139,7 +142,10 @@ class _Work:
                 draft.unlink()
 
     def run(self, function: Callable, calls: dict[Path, tuple]) -> None:
-        """Make the calls of a step whose files are missing, with a bar of progress."""
+        """Call a function for each file that does not exist yet, and show a progress bar.
+
+        `calls` has the arguments of the call that makes each file.
+        """
         name = function.__name__.partition("_")[0]
         missing = [call for file, call in calls.items() if not file.is_file()]
         done = len(calls) - len(missing)
@@ -156,7 +162,7 @@ class _Work:
 
 
 def _read(work: _Work, items: list[Item], config: knobs.Config) -> tuple[dict[str, Any], list[str]]:
-    """Read all items, and return counts of lines and the names of the parts."""
+    """Write all items as parts of sentences; return counts of lines, and the names of the parts."""
     lines, several = has_sentence_lines(items, config)
     language = None if lines else config.corpus.language
     calls = {
@@ -176,7 +182,7 @@ def _read(work: _Work, items: list[Item], config: knobs.Config) -> tuple[dict[st
 
 
 def group_items(items: list[Item]) -> list[list[Item]]:
-    """Group consecutive items into tasks of about TASK bytes."""
+    """Group consecutive items into tasks that read about TASK bytes each."""
     groups: list[list[Item]] = []
     size = TASK
     for item in items:
@@ -189,11 +195,11 @@ def group_items(items: list[Item]) -> list[list[Item]]:
 
 
 def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, float | None]:
-    """Tell whether lines are sentences, and the share of lines that split into several.
+    """Tell whether each line of the text is a sentence; return that, and a measured share.
 
-    The share is measured on evenly spaced items. It is small for lm1b and google's sample text, and
-    large for prose in paragraphs. It is None if it is not measured, because a knob or the
-    vocabulary decides.
+    The share is that of the lines that split into several sentences, on evenly spaced items. It is
+    small for lm1b and google's sample text, and large for prose in paragraphs. It is None if a knob
+    or the vocabulary decides, so that nothing is measured.
     """
     settings = config.corpus
     if settings.sentences != "auto":
@@ -216,15 +222,15 @@ def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, f
 def choose_sides(
     records: np.ndarray, settings: knobs.Corpus
 ) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
-    """Drop copies, and divide documents into train and validation by the digest of their text.
+    """Drop copies of texts, and divide the documents into train and validation by their digests.
 
     Args:
       records: of all texts [R], see `encode.RECORD`.
       settings: whether to drop copies, and the share of documents for validation.
 
     Returns:
-      The side of each text [R], whether a document begins with the text among the texts that are
-      kept [R], and counts of dropped texts.
+      The side of each text [R]; whether each text is the first of its document that is kept [R];
+      and counts of dropped texts.
     """
     kept = np.flatnonzero(records["sentences"] > 0)
     counts = {"documents": len(records), "empty": len(records) - len(kept), "duplicates": 0}
@@ -244,10 +250,10 @@ def choose_sides(
 
 
 def _hold_out(digests: np.ndarray, fraction: float) -> np.ndarray:
-    """Mark the documents for validation: the share with the lowest digests, bool [N].
+    """Tell for each document whether it is for validation, bool [N].
 
-    Documents of at least two digests are divided so that neither side is empty. No document is
-    marked if the fraction is 0, or if all documents have the same digest.
+    These are the documents with the lowest digests. If there are two digests or more, neither side
+    is empty. No document is marked if the fraction is 0, or if all documents have the same digest.
     """
     limit = int(fraction * 2**64)
     if limit == 0 or not len(digests) or digests.min() == digests.max():
@@ -278,7 +284,7 @@ def _check_text(settings: knobs.Corpus, facts: dict[str, Any], sides: np.ndarray
 def _learn_vocabulary(
     work: _Work, settings: knobs.Tokenizer, parts: dict[str, np.ndarray]
 ) -> tokenizers.Tokenizer:
-    """Load the given vocabulary or the vocabulary of an earlier start, or train one from text."""
+    """Return the vocabulary: a given one, one of an earlier attempt, or one trained on the text."""
     folder = work.folder / "tokenizer"
     if folder.is_dir():
         return tokenizers.load_tokenizer(folder)
@@ -298,9 +304,10 @@ def _learn_vocabulary(
 
 
 def sample_text(limit: int, spool: Path, parts: dict[str, np.ndarray]) -> Iterator[str]:
-    """Yield training text of at most `limit` characters: all, or the same share of each stripe.
+    """Yield training text of at most `limit` characters.
 
-    `parts` has the sides of the texts of each part.
+    If there is more text, the same share of each stripe of STRIPE characters is taken. `parts` has
+    the sides of the texts of each part.
     """
     records = {name: encode.read_records(spool, name) for name in parts}
     total = sum(int(records[n]["characters"][sides == TRAIN].sum()) for n, sides in parts.items())
@@ -317,7 +324,7 @@ def sample_text(limit: int, spool: Path, parts: dict[str, np.ndarray]) -> Iterat
 
 
 def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray]) -> list[Path]:
-    """Encode all parts, and return their files."""
+    """Encode all parts of sentences, and return the files of ids."""
     calls = {}
     for (name, sides), begins in zip(parts.items(), starts, strict=True):
         file = work.encoded / f"{name}.npz"
@@ -333,7 +340,7 @@ def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray])
 def _join(
     result: Path, encoded: list[Path], split: str, tokenizer: tokenizers.Tokenizer
 ) -> dict[str, Any]:
-    """Write the arrays of a split from the files of its parts, and return their facts."""
+    """Write the arrays of a split from the files of ids; return facts for the audit."""
     folder = result / split
     folder.mkdir(exist_ok=True)
     kind = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32
@@ -364,7 +371,7 @@ def _join(
 
 
 def _accumulate(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the cumulative sum of arrays that follow one another."""
+    """Yield the cumulative sum of several arrays as of one array."""
     total = 0
     for part in parts:
         yield total + np.cumsum(part, dtype=np.int64)
@@ -372,13 +379,13 @@ def _accumulate(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
 
 
 def _load(file: Path, name: str) -> np.ndarray:
-    """Return an array of a part of ids."""
+    """Read one array from a file of ids."""
     with np.load(file, allow_pickle=False) as arrays:
         return arrays[name]
 
 
 def write_array(path: Path, kind: Any, length: int, parts: Iterable[np.ndarray]) -> None:
-    """Write arrays that follow one another as one .npy file of a known length."""
+    """Write several arrays one after the other as one .npy file, whose length is known."""
     descr = np.lib.format.dtype_to_descr(np.dtype(kind))
     header = {"descr": descr, "fortran_order": False, "shape": (length,)}
     with disk.replacing(path) as file:

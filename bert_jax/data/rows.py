@@ -33,7 +33,7 @@ CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "dep
 
 
 class BadRow(DataError):
-    """A row that cannot be used, by file and line."""
+    """A row that cannot be used; the message names its file and line."""
 
     def __init__(self, where: str, problem: object, hint: str = "repair it, or leave it out"):
         super().__init__(f"{where}: {problem}", hint)
@@ -41,7 +41,7 @@ class BadRow(DataError):
 
 @dataclasses.dataclass(slots=True)
 class TableRow:
-    """A row as its file has it."""
+    """A row of labelled data, with the fields of its file."""
 
     where: str  # FILE:LINE, for messages
     fields: dict[str, Any]
@@ -51,9 +51,10 @@ class TableRow:
 
 
 def pick_column(knob: str, names: Iterable[str]) -> str | None:
-    """Return the column that a knob means: the knob itself, else the first of `a|b` that exists.
+    """Return the name among `names` that a knob means; None if there is none.
 
-    An empty alternative, as in `a|`, allows for no column: the result is then "".
+    The knob is a name, or alternatives `a|b`, of which the first that exists is taken. An empty
+    alternative, as in `a|`, means that there may be no column: the result is then "".
     """
     if knob in names:
         return knob
@@ -64,7 +65,10 @@ def pick_column(knob: str, names: Iterable[str]) -> str | None:
 
 
 def read_rows(task: Task, split: str) -> list[TableRow]:
-    """Read the rows of a split; the held-out rows of a single file are for validation."""
+    """Read the rows of a split.
+
+    If one file holds all splits, its held-out rows are the validation split.
+    """
     scheme, _, place = task.source.partition(":")
     is_single = scheme == "files" and _is_single(place)
     if scheme == "tfds":
@@ -85,7 +89,7 @@ def read_rows(task: Task, split: str) -> list[TableRow]:
 
 
 def check_files(task: Task, splits: Iterable[str]) -> None:
-    """Refuse files that do not exist, without opening any."""
+    """Refuse a task whose files do not exist; no file is opened."""
     scheme, _, place = task.source.partition(":")
     if scheme == "files" and not _is_single(place):
         for split in splits:
@@ -98,7 +102,7 @@ def _is_single(place: str) -> bool:
 
 
 def _find_file(task: Task, split: str) -> Path:
-    """Return the file of a split: the first path that is there, packed or not."""
+    """Return the file of a split: the first of the possible paths that exists, packed or not."""
     place = str(Path(task.source.partition(":")[2]).expanduser())
     names = _list_names(split)
     if "{split}" in place:
@@ -124,16 +128,17 @@ def _find_file(task: Task, split: str) -> Path:
 
 
 def _list_names(split: str) -> list[str]:
-    """Return the names of a split in file names: validation_matched is dev_matched too."""
+    """Return the names that a split may have in file names: validation_matched or dev_matched."""
     base, mark, rest = split.partition("_")
     return [name + mark + rest for name in (base, *ALSO.get(base, ()))]
 
 
 def _hold_out(rows: list[TableRow], task: Task) -> list[bool]:
-    """Tell of each row whether it is held out: the share whose texts have the lowest hashes.
+    """Tell for each row whether it is held out for validation.
 
-    So rows with the same text stay together. A text that more than half of the rows have stays in
-    training, and training keeps at least one text.
+    The rows whose texts have the lowest hashes are held out, so rows with the same text stay
+    together. A text that more than half of the rows have stays in training, and training keeps at
+    least one text.
     """
     marks = [_hash_text(row, task) for row in rows]
     copies = collections.Counter(marks)
@@ -150,7 +155,7 @@ def _hold_out(rows: list[TableRow], task: Task) -> list[bool]:
 
 
 def _hash_text(row: TableRow, task: Task) -> bytes:
-    """Hash the texts of a row, which training and validation must not share.
+    """Hash the texts of a row; rows with one hash go to the same side of the held-out split.
 
     A question with answers is hashed by its context, so questions about one context stay together.
     """
@@ -188,7 +193,10 @@ def _read_tfds(task: Task, name: str, split: str) -> Iterator[TableRow]:
 
 
 def _make_plain(value: Any, names: list[str] | None) -> Any:
-    """Convert values of numpy to Python's, and numbers of classes to names. -1 is no label."""
+    """Convert numpy's values to Python's, and the numbers of classes to their names.
+
+    The number -1 is no class, and becomes None.
+    """
     if isinstance(value, dict):
         return {key: _make_plain(part, None) for key, part in value.items()}
     if hasattr(value, "tolist"):
@@ -208,9 +216,10 @@ def _make_plain(value: Any, names: list[str] | None) -> Any:
 def read_lines(
     path: Path, most: int = LINE, errors: Literal["strict", "replace"] = "strict"
 ) -> Iterator[tuple[int, str]]:
-    """Yield the number, from 1, and the text of each line, which has at most `most` bytes.
+    """Yield (number from 1, text) of each line; refuse a line of more than `most` bytes.
 
-    Only a newline ends a line. `errors` says what becomes of bytes that are no UTF-8.
+    Only a newline ends a line. `errors` says whether bytes that are no UTF-8 are refused or
+    replaced.
     """
     number = 0
     try:
@@ -231,7 +240,11 @@ def read_lines(
 
 
 def _read_table(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    """Read rows by column name. The first line is a header if it has the needed columns."""
+    """Read rows of tab- or comma-separated fields.
+
+    The first line is a header if it has the columns that the task needs. Otherwise `task.columns`
+    names the columns.
+    """
     records = _split_csv(path)
     if kind == "tsv":  # in which quotes have no meaning
         records = ((number, line.split("\t")) for number, line in read_lines(path) if line)
@@ -255,7 +268,10 @@ def _read_table(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
 
 
 def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield the first line and the fields of each record. Double quotes hold a field together."""
+    """Yield the number of the first line of each record, and the record's fields.
+
+    A field in double quotes may contain commas and newlines.
+    """
     csv.field_size_limit(LINE)  # of the process; it ends a quote that is never closed
     records = csv.reader((line + "\n" for _, line in read_lines(path)), strict=True)
     line = 1
@@ -270,13 +286,13 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _read_lines_of_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    """Read one object a line."""
+    """Read a file with a JSON object in each line."""
     for where, fields in parse_rows(read_lines(path), path):
         yield TableRow(where, fields)
 
 
 def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    """Read an array of objects, data in the form of SQuAD, or one object a line."""
+    """Read a file of JSON: an array of objects, the form of SQuAD, or one object a line."""
     try:
         lines = read_lines(path, sys.maxsize - 2)  # SQuAD is one line
         value = jsons.parse("\n".join(line for _, line in lines))
@@ -296,7 +312,7 @@ def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
 
 
 def _read_squad(path: Path, data: list[Any]) -> Iterator[TableRow]:
-    """Read SQuAD's questions, each with its context."""
+    """Read the questions of SQuAD, each with its context."""
     where = f"{path}: data"
     try:
         for a, article in enumerate(data):
@@ -310,12 +326,13 @@ def _read_squad(path: Path, data: list[Any]) -> Iterator[TableRow]:
 
 
 def _read_words(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    """Read sentences with a word a line, and a blank line after each sentence.
+    """Read sentences with one word a line, and a blank line after each sentence.
 
-    Columns of conll, which tabs part or else blanks, are "0", "1", … and from the last "-1", "-2",
-    …; "text" is the first and "label" the last. If `task.text` and `task.label` both count from 0,
-    columns after them may be missing. Lines such as "# text = It rains" are comments. Columns of
-    conllu have names; multiword tokens (1-2) and empty nodes (1.1) are left out.
+    The columns of conll are separated by tabs, or else by blanks. They are named "0", "1", … and
+    from the last on "-1", "-2", …. The first is also "text", and the last "label". If `task.text`
+    and `task.label` both count from 0, columns after them may be missing. Lines such as "# text =
+    It rains" are comments. The columns of conllu have names. Its multiword tokens (1-2) and empty
+    nodes (1.1) are left out.
     """
     skipped = re.compile(r"#|\d+[-.]\d" if kind == "conllu" else r"-DOCSTART-|#\s*\w[^\t]* = ")
     width = len(CONLLU) if kind == "conllu" else 0
@@ -338,7 +355,7 @@ def _read_words(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
 
 
 def _name_columns(columns: list[list[str]], kind: str) -> dict[str, Any]:
-    """Return columns of words by all their names."""
+    """Return the columns of a sentence's words, each under all of its names."""
     if kind == "conllu":
         fields = dict(zip(CONLLU, columns, strict=True))
         return fields | {"text": fields["form"], "label": fields["upos"]}
@@ -369,7 +386,7 @@ SUFFIXES = {f".{name}": name for name in READERS} | {".iob2": "conll"}
 
 
 def _read_file(path: Path, task: Task) -> Iterator[TableRow]:
-    """Read the rows of a file whose format the task, or else its name says."""
+    """Read the rows of a file; its format is that of `task.format`, or of the file's name."""
     named = [SUFFIXES[end.lower()] for end in path.suffixes if end.lower() in SUFFIXES]
     kind = task.format if task.format != "auto" else "".join(named[-1:])
     if not kind:

@@ -1,4 +1,4 @@
-"""What every source of text yields, and how its lines are split into sentences."""
+"""The texts that every source yields, and how their lines are split into sentences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 16_384  # characters of a sentence: a longer one is cut at a space
 
 
 class Item(NamedTuple):
-    """A piece of work for one process: a file, a range of examples, some modules."""
+    """A piece of work for one process: a file, a range of examples, or some modules."""
 
     name: str  # for messages
     weight: int  # bytes, about
@@ -19,7 +19,7 @@ class Item(NamedTuple):
 
 
 class Text(NamedTuple):
-    """A document, or a part of one; a newline ends a line, and nothing else does."""
+    """A document, or a part of a document. Only a newline ends a line."""
 
     text: str
     where: str  # the file and line, or row, for messages
@@ -29,8 +29,8 @@ class Text(NamedTuple):
 def split_sentences(line: str, language: str | None) -> list[str]:
     """Split a line into sentences; without a language, the line is one sentence.
 
-    Each sentence begins with the blank that separates it from the sentence before it. A sentence
-    that follows another one directly, as in Chinese, begins with none.
+    A sentence begins with a blank if a blank separates it from the sentence before it, or if it is
+    the first. A sentence that follows another one directly, as in Chinese, begins without a blank.
 
     sentencex was chosen by measurement on 1.4 MB of English: 78 MB/s, against 14 for blingfire, 1.1
     for syntok and 0.2 for pysbd. It agrees with blingfire on the number of sentences within 0.2 %.

@@ -1,4 +1,4 @@
-"""Batches of labelled data as a pure function of their index, with the interface of pre-training's.
+"""Batches of labelled data as a pure function of their index, like those of `pipeline.Source`.
 
 A batch is padded to its longest row, rounded up so that few lengths are compiled. Every process
 computes the same length, because it knows the lengths of the whole batch.
@@ -30,17 +30,17 @@ _BATCHES = 0x42415443  # keeps the hashes of the order of batches apart from bot
 
 
 def round_length(longest: int, finest: int = 16) -> int:
-    """Round up to one of 16, 32, 48, 64, 96, 128, 160, ... tokens.
+    """Round a number of tokens up to one of 16, 32, 48, 64, 96, 128, 160, and so on.
 
-    A smaller `finest`, a power of two, adds shorter lengths: 4 adds 4, 8, 12 and 24, so that at
-    most a third of a row of more than 8 tokens is padding.
+    A smaller `finest`, a power of two, adds shorter lengths: 4 adds 4, 8, 12 and 24. Then at most a
+    third of a row of more than 8 tokens is padding.
     """
     step = min(32, max(finest, (1 << (longest - 1).bit_length()) // 4))
     return max(finest, -(-longest // step) * step)
 
 
 class TaskStream:
-    """Stream of batches of a task's rows. An epoch visits each row once, in a new random order."""
+    """A stream of batches of a task's rows; each epoch visits every row once, in a new order."""
 
     def __init__(self, rows: Features, special: Special, config: knobs.Config):
         if not len(rows.example):
@@ -58,7 +58,10 @@ class TaskStream:
 
     @property
     def fingerprint(self) -> str:
-        """Return a digest of all the batches depend on: equal fingerprints give equal streams."""
+        """Return a digest of everything that the batches depend on.
+
+        Streams with equal fingerprints yield equal batches.
+        """
         arrays = {f.name: getattr(self._features, f.name) for f in dataclasses.fields(Features)}
         arrays |= {f"target/{name}": value for name, value in arrays.pop("targets").items()}
         stream = [self._seed, self.batch_size, self._full, list(self._special)]
@@ -74,7 +77,7 @@ class TaskStream:
         return len(self._features.example)
 
     def batch(self, index: int, rows: slice = slice(None)) -> Batch:
-        """Return the given rows of the global batch of the update with a 0-based index."""
+        """Return the batch of the update with a 0-based index, or only some of its rows."""
         numbers = index * self.batch_size + np.arange(self.batch_size, dtype=np.int64)  # [B]
         # [B]: a batch may lie in two epochs.
         epochs, places = np.divmod(numbers, self.examples_per_epoch)
@@ -87,7 +90,7 @@ class TaskStream:
         return gather_rows(self._features, chosen, length, len(chosen), self._special)
 
     def _choose_rows(self, epoch: int, places: np.ndarray) -> np.ndarray:
-        """Return the rows at places of an epoch's order that lie in one batch."""
+        """Return the rows at the given places of an epoch's order; the places lie in one batch."""
         # Places before `begin` complete a batch that began in the last epoch.
         begin = -epoch * self.examples_per_epoch % self.batch_size
         batch = (int(places[0]) - begin) // self.batch_size
@@ -99,7 +102,14 @@ class TaskStream:
         return hashing.permute_index(places, self.examples_per_epoch, key)
 
     def _choose_alike(self, epoch: int, begin: int, batch: int, batches: int) -> np.ndarray:
-        """Return the rows of like length that one of the full batches from `begin` on has."""
+        """Return the rows of a batch in which all rows have about the same length.
+
+        Args:
+          epoch: the epoch, from 0.
+          begin: the place in the epoch's order where its first full batch begins.
+          batch: the number of the full batch, from 0.
+          batches: the number of full batches of the epoch.
+        """
         key = hashing.make_key(self._seed, _BATCHES, epoch)
         drawn = int(hashing.permute_index(np.array([batch]), batches, key)[0])
         windows = -(-batches // WINDOW)

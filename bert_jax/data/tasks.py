@@ -1,9 +1,9 @@
 """The table of tasks that BERT was evaluated on: plain data that `list_knobs` turns into knobs.
 
-`a|b` names whichever column or file exists, so that one row reads the files of the benchmark and
-its TFDS copy alike. Labels have the order and the names of TFDS. `values` is how files write labels
-and how servers expect them. Recipes are the paper's, or taken from its grid (batches of 16 and 32;
-learning rates 5e-5, 3e-5 and 2e-5; 2 to 4 epochs).
+`a|b` names the column or file a, or b if a does not exist, so that one row reads the files of the
+benchmark and its TFDS copy alike. Labels have the order and the names of TFDS. `values` is how
+files write labels and how servers expect them. Recipes are the paper's, or taken from its grid
+(batches of 16 and 32; learning rates 5e-5, 3e-5 and 2e-5; 2 to 4 epochs).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bert_jax.errors import ConfigError
 
 
 class Submission(NamedTuple):
-    """Format of the files that the server of a benchmark accepts."""
+    """The format of the file that a benchmark's server accepts."""
 
     files: dict[str, str]  # split -> name of its file
     # Of a tsv file; without columns the file is JSON, with an answer for each id.
@@ -39,7 +39,10 @@ class TaskRow:
 
 
 def list_knobs(name: str) -> dict[str, Any]:
-    """Return the knobs of a task, or of a custom task of a kind such as classify, by path."""
+    """Return the knobs of a task by path.
+
+    `name` is a row of TASKS, or a kind such as classify, for a user's own task.
+    """
     row = TASKS.get(name)
     values: dict[str, Any] = {}
     if row is not None:
@@ -56,7 +59,7 @@ def list_knobs(name: str) -> dict[str, Any]:
 
 
 def _name_files(*names: str) -> dict[str, str]:
-    """Return the files of train, validation and test, in the usual folder."""
+    """Return the files of train, validation and test, in this order, by split."""
     return dict(zip(("train", "validation", "test"), names, strict=False))
 
 
@@ -108,9 +111,9 @@ def _glue(
     skips_bad_rows: bool = False,
     **task: Any,
 ) -> TaskRow:
-    """Build the row of a GLUE task whose submission file is named after its folder.
+    """Build the row of a GLUE task; its submission file is named after the task's folder.
 
-    Unless `best` says otherwise, the first metric picks the best step.
+    The metric that chooses the best step is `best`, by default the first of `metrics`.
     """
     tests = "|".join(f"{folder}/{file}" for file in test.split("|"))
     files = _name_files(f"{folder}/train.tsv", f"{folder}/dev.tsv", tests)
@@ -128,7 +131,7 @@ def _glue(
 
 
 def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> TaskRow:
-    """Build the row of any other task from fields of the row and knobs of the task.
+    """Build the row of a task that is not in GLUE, from fields of TaskRow and knobs of the task.
 
     By default the row has the recipe of its kind, and its kind's metric for the best step.
     """

@@ -25,7 +25,7 @@ WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLIN
 
 @functools.lru_cache(maxsize=2)
 def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
-    """Return the builder of a dataset; errors name the `knob` that names it."""
+    """Return TFDS's builder of a data set; an error names `knob`, the knob that has the name."""
     import tensorflow_datasets as tfds  # heavy, and only this source needs it
     import tensorflow_datasets.text  # registers datasets that importing the package alone does not
 
@@ -41,7 +41,7 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
 
 @functools.lru_cache(maxsize=2)
 def examples_of(name: str, data_dir: str, split: str) -> Any:
-    """Return the examples of a split, by index; only array records are read."""
+    """Return the examples of a split, by index; only data sets of array records are read."""
     dataset = builder(name, data_dir)
     try:
         return dataset.as_data_source(split=split)
@@ -60,7 +60,7 @@ def identify(settings: knobs.Corpus, cache: Any) -> Any:
 
 
 def list_items(settings: knobs.Corpus, cache: Any) -> tuple[list[Item], list[str]]:
-    """Divide the examples into ranges."""
+    """Divide the examples into ranges, each an item."""
     count = len(examples_of(settings.path, settings.tfds_dir, settings.split))
     info = builder(settings.path, settings.tfds_dir).info
     if settings.text_field not in (info.features or {}):

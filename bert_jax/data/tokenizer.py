@@ -1,14 +1,14 @@
-"""A vocabulary as the `tokenizers` library reads it, and what BERT needs to know besides.
+"""A vocabulary as the `tokenizers` library reads it, with facts that BERT needs besides.
 
-tokenizer = load(Path("vocab.txt"))
-tokenizer.encode_batch(["Fill the [MASK]."])                -> the pieces of "[", "mask" and "]"
-tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
+tokenizer = load_tokenizer(Path("vocab.txt")) tokenizer.encode_batch(["Fill the [MASK]."])
+-> the pieces of "[", "mask" and "]" tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  ->
+the special token
 
 The library cuts texts into pieces. This module adds which ids have the five roles of `Special`,
 which pieces continue a word, a digest of the vocabulary, and readable text.
 
-`load` reads a tokenizer.json, a vocab.txt (WordPiece), or a vocab.json with its merges.txt
-(byte-level BPE). A tokenizer_config.json next to them names the special tokens.
+`load_tokenizer` reads a tokenizer.json, a vocab.txt (WordPiece), or a vocab.json with its
+merges.txt (byte-level BPE). A tokenizer_config.json next to them names the special tokens.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ Offsets = list[tuple[int, int]]
 
 
 class Tokenizer:
-    """A vocabulary and its rules of cutting; ids come without [CLS] and [SEP]."""
+    """A vocabulary and its rules for cutting text; ids are without [CLS] and [SEP]."""
 
     def __init__(
         self,
@@ -75,10 +75,10 @@ class Tokenizer:
         names: Sequence[str] = SPECIALS,
         inputs: Sequence[str] = (),
     ):
-        """Wrap the library's object.
+        """Wrap a tokenizer of the `tokenizers` library.
 
         Args:
-          engine: the object, which changes: its special tokens are marked as such.
+          engine: the library's object, which is changed: its special tokens are marked as such.
           names: the special tokens in the order of `Special`.
           inputs: the names of a model's inputs for transformers; () for the usual names.
         """
@@ -111,7 +111,10 @@ class Tokenizer:
 
     @functools.cached_property
     def shown(self) -> list[str]:
-        """Return the pieces for people to read: byte-level pieces as text, with their blanks."""
+        """Return the pieces of the vocabulary as people read them.
+
+        A byte-level piece is decoded to text, with its blank.
+        """
         decoder = self._engine.decoder
         if not isinstance(decoder, decoders.ByteLevel):
             return self.vocab
@@ -121,9 +124,10 @@ class Tokenizer:
         return [piece if "\ufffd" in text else text for text, piece in pairs]
 
     def words(self, counts: np.ndarray, documents: int) -> int:
-        """Return the number of words in documents, given the count of each token [V].
+        """Count the words of documents, given the count of each token [V].
 
-        With WordPiece a word has a letter or a digit. Else a word is what stands between blanks.
+        In WordPiece a word has a letter or a digit. In other vocabularies words stand between
+        blanks. `documents` is the number of documents.
         """
         begins = ~self.continuation
         if self.kind == "wordpiece":
@@ -136,7 +140,7 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str], escape: bool = True) -> list[list[int]]:
         """Return the ids of each text.
 
-        A literal "[MASK]" is plain text, or with escape=False the special token.
+        A "[MASK]" in a text is encoded as plain text. With escape=False it is the special token.
         """
         engine = self._plain if escape else self._engine
         try:
@@ -147,9 +151,9 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
-        """Return the ids of each text, and the start and end of each token in characters.
+        """Return the ids of each text, and the first and the end character of each token.
 
-        A token begins behind its blank, and ends behind the accents of its last letter.
+        A token begins after its blank, and includes the accents of its last letter.
         """
         whole = [SURROGATE.sub("\ufffd", text) for text in texts]  # keeps the length
         encodings = self._plain.encode_batch(whole, add_special_tokens=False)
@@ -159,11 +163,11 @@ class Tokenizer:
         ]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return text as the library decodes it, with special tokens."""
+        """Decode ids by the library, with special tokens."""
         return self._engine.decode([int(i) for i in ids], skip_special_tokens=False)
 
     def readable(self, ids: Sequence[int]) -> str:
-        """Return text as people write it: without blanks around punctuation."""
+        """Decode ids to text as people write it, for example without a blank before a comma."""
         text = ""
         if self.kind == "wordpiece":
             text = " ".join(self.vocab[int(i)] for i in ids).replace(f" {PREFIX}", "")
@@ -179,7 +183,7 @@ class Tokenizer:
         return text.lstrip()
 
     def save(self, folder: Path, model_max_length: int | None = None) -> list[str]:
-        """Write files that `load` and transformers' AutoTokenizer read, and return their names."""
+        """Write files for `load_tokenizer` and transformers' AutoTokenizer; return their names."""
         names = {f"{role}_token": self.vocab[i] for role, i in self.special._asdict().items()}
         types = ["token_type_ids"] if self.special.separators == 1 else []
         config: State = {
@@ -207,7 +211,10 @@ class Tokenizer:
         return [*files]
 
     def _digest(self) -> str:
-        """Return a digest of pieces and rules; committed records hold digests of this form."""
+        """Return a digest of the pieces and the rules.
+
+        Its form must not change, because committed records hold such digests.
+        """
         is_bert = self.rules in BERT
         odd: State = {"characters": "google"}
         if not is_bert:
@@ -217,14 +224,14 @@ class Tokenizer:
 
 
 def replace_surrogates(text: str) -> str:
-    """Replace each lone surrogate by U+FFFD; a pair becomes the character that it encodes."""
+    """Replace each lone surrogate by U+FFFD, and each pair by the character that it encodes."""
     if text.isascii():
         return text
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _fit_offsets(text: str, offsets: Offsets) -> Offsets:
-    """Move each start behind its blanks, and each end behind the combining marks that follow."""
+    """Move the start of each token after its blanks, and its end after combining marks."""
     limits = [*(start for start, _ in offsets), len(text)][1:]  # a token ends before the next one
     fitted = []
     for (start, end), limit in zip(offsets, limits, strict=True):
@@ -245,7 +252,8 @@ def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None =
     Args:
       path: the file or folder.
       kind: the kind of vocabulary that the file must hold, if not auto.
-      max_word_length: characters of the longest word of WordPiece; None takes the file's.
+      max_word_length: characters of the longest word of WordPiece; with None, the number in the
+        file.
     """
     file = _find_file(Path(path))
     stated = _read_stated(file.parent)
@@ -271,7 +279,7 @@ def load_tokenizer(path: Path, kind: str = "auto", max_word_length: int | None =
 
 
 def _find_file(path: Path) -> Path:
-    """Return the file of a vocabulary: the path itself, or the best file of a folder."""
+    """Return the file of a vocabulary: the path itself, or the best of NAMES in a folder."""
     names = [name for name in NAMES if os.path.lexists(path / name)]
     if names:
         return opening.inside(path, path / names[0], DataError)
@@ -285,7 +293,7 @@ def _find_file(path: Path) -> Path:
 
 
 def _read_stated(folder: Path) -> State:
-    """Read tokenizer_config.json, and special_tokens_map.json for what the first leaves out."""
+    """Read tokenizer_config.json, and from special_tokens_map.json what the first leaves out."""
     stated: State = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if os.path.lexists(folder / name):
@@ -297,7 +305,7 @@ def _read_stated(folder: Path) -> State:
 
 
 def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
-    """Read the library's object from a vocab.json, tokenizer.json or vocab.txt."""
+    """Read a vocab.json, tokenizer.json or vocab.txt as an object of the library."""
     if file.name == "vocab.json":
         merges = opening.inside(file.parent, file.with_name("merges.txt"), DataError)
         opening.check_file(file, DataError)
@@ -323,7 +331,7 @@ def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
 
 
 def _read_pieces(file: Path) -> list[str]:
-    """Read the pieces of a vocab.txt, one a line; the line is the id."""
+    """Read the pieces of a vocab.txt; the number of a line, from 0, is the id of its piece."""
     try:
         text = opening.read_file(file, DataError, jsons.LIMIT, CUT).decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -339,7 +347,7 @@ def _read_pieces(file: Path) -> list[str]:
 
 
 def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: State) -> list[str]:
-    """Return the special tokens by role: stated names, else BERT's, else RoBERTa's."""
+    """Return the special token of each role: the stated name, else BERT's, else RoBERTa's."""
     ids = engine.get_vocab(with_added_tokens=True)
     if sorted(ids.values()) != list(range(len(ids))):
         raise DataError(f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair it")

@@ -1,4 +1,4 @@
-"""Train a vocabulary that depends only on the texts, not on their order, threads or process."""
+"""Train a vocabulary that depends only on the set of texts, not on threads or on the process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ HINT = "check config.corpus.path, or set config.tokenizer.path"
 def train_vocabulary(
     texts: Iterable[str], settings: knobs.Tokenizer, folder: Path | None = None
 ) -> Tokenizer:
-    """Learn a vocabulary from texts; `folder` is for a temporary file with normalised text.
+    """Train a vocabulary on texts; a temporary file in `folder` holds the normalised text.
 
-    The trainer of WordPiece numbers characters in hash order, and breaks ties between merges by
-    number. So every piece of one character gets its number beforehand: the alphabet by
-    `initial_alphabet`, its continuations as "special" tokens.
+    The library's trainer of WordPiece numbers characters in hash order, and breaks ties between
+    merges by these numbers. So the result would differ between processes. Here every piece of one
+    character gets its number beforehand: the alphabet by `initial_alphabet`, and its continuations
+    as "special" tokens.
     """
     if settings.kind == "bpe":
         return _train_byte_pairs(texts, settings.vocab_size)
@@ -72,7 +73,7 @@ def train_vocabulary(
 
 
 def _train_byte_pairs(texts: Iterable[str], size: int) -> Tokenizer:
-    """Learn byte-level BPE, whose alphabet is all bytes."""
+    """Train byte-level BPE of `size` pieces; its alphabet is all bytes."""
     trainer = trainers.BpeTrainer(
         vocab_size=size,
         min_frequency=2,
@@ -86,7 +87,7 @@ def _train_byte_pairs(texts: Iterable[str], size: int) -> Tokenizer:
 
 
 def join_texts(texts: Iterable[str]) -> Iterator[str]:
-    """Join short texts and cut long texts, so that neither costs much time or memory."""
+    """Join short texts and cut long texts, so that the trainer needs little time and memory."""
     held: list[str] = []
     size = 0
     for text in texts:
@@ -103,7 +104,10 @@ def join_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def choose_alphabet(counts: np.ndarray, limit: int) -> list[str]:
-    """Return the commonest characters that cover the text, at most `limit`, by code point."""
+    """Return the most frequent characters that together cover the text, at most `limit`, sorted.
+
+    `counts` has the count of each code point.
+    """
     counts[[0x20, 0x0A]] = 0
     order = np.argsort(-counts, kind="stable")
     needed = int(np.searchsorted(np.cumsum(counts[order]), COVERAGE * counts.sum())) + 1

@@ -1,4 +1,4 @@
-"""Windows over texts longer than the model, and the best window for each token."""
+"""Windows over texts that are longer than a row, and the best window for each token."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from bert_jax.errors import ConfigError
 
 
 def cut_windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray:
-    """Return windows of up to `room` tokens that cover a text. The last window ends with the text.
+    """Return windows of at most `room` tokens that cover a text of `length` tokens.
 
-    With the meaning "overlap", as in tokenizers, neighbours share `stride` tokens. With "step", as
-    in run_squad.py, the next window begins `stride` tokens later, or at the end of this window if
-    that comes first. Room is without special tokens. An empty text has one empty window.
+    The last window ends with the text. If `meaning` is "overlap", as in tokenizers, neighbours
+    share `stride` tokens. If it is "step", as in run_squad.py, a window begins `stride` tokens
+    after the one before, or at the end of that window if this comes first. `room` does not count
+    special tokens. An empty text has one empty window.
 
     Returns:
       int64 [N, 2]: where each window begins and ends.
@@ -36,11 +37,12 @@ def cut_windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray
 
 
 def choose_windows(spans: np.ndarray, length: int) -> np.ndarray:
-    """Return for each token the window with the most context around it: int64 [length].
+    """Return for each token the number of the window with the most context: int64 [length].
 
-    This is the rule of run_squad.py. A window's score is the smaller of the numbers of tokens to
-    the left and to the right, plus 0.01 for each token of the window. So the longer of two windows
-    wins a tie, and the first of equal scores wins. Every token must lie in a window.
+    This is the rule of run_squad.py. A window's score for a token is the number of the window's
+    tokens to its left, or to its right if these are fewer, plus 0.01 for each token of the window.
+    So the longer of two windows wins a tie, and the first of equal scores wins. Every token must
+    lie in a window.
     """
     best = np.full(length, -1.0)
     chosen = np.full(length, -1, np.int64)

@@ -1,4 +1,4 @@
-"""Processes that call functions of the data room, and import no jax."""
+"""Run functions of this folder in worker processes, which do not import jax."""
 
 from __future__ import annotations
 
@@ -28,10 +28,11 @@ ONE_CORE = {  # environment of a worker: one core and little address space
 def run_calls(
     processes: int, function: Callable, calls: Sequence[tuple]
 ) -> Iterator[tuple[int, Any]]:
-    """Call a function of a module with each tuple of arguments, in any order.
+    """Call a function with each tuple of arguments in several processes.
 
-    Yields the index and the result of each call. A single process is this one. A worker that dies
-    raises Stopped. After an error every worker is killed, and the next start repeats its call.
+    Yields the index and the result of each call, in the order in which the calls end. With
+    `processes` = 1 the calls are made in this process. If a worker dies, Stopped is raised. After
+    an error every worker is killed, and the next attempt makes the missing calls.
     """
     if processes == 1 or len(calls) < 2:
         yield from ((index, function(*call)) for index, call in enumerate(calls))
@@ -57,7 +58,7 @@ def run_calls(
 
 @contextlib.contextmanager
 def _hiding_main() -> Iterator[None]:
-    """Show new processes an empty main module, because they would import the real one and jax."""
+    """Give new processes an empty main module; they would import the real one, and jax with it."""
     main = sys.modules["__main__"]
     environment = dict(os.environ)
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -71,14 +72,17 @@ def _hiding_main() -> Iterator[None]:
 
 
 def _begin(parent: int) -> None:
-    """Prepare a worker: it ends with its parent; only the parent handles Ctrl-C and prints."""
+    """Set up a worker: it ends with its parent, ignores Ctrl-C, and prints to standard error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.dup2(2, 1)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
-    """End as soon as the parent is gone, or it would write into the folder of the next start."""
+    """End this process as soon as its parent is gone.
+
+    Otherwise it would write into the folder that the next attempt works in.
+    """
     while os.getppid() == parent:
         time.sleep(0.2)
     os._exit(1)

@@ -1,1 +1,1 @@
-"""Which tokens of an example are masked, how many, and what stands in their place."""
+"""Masking: which tokens of an example are masked, how many, and by what they are replaced."""

@@ -1,11 +1,12 @@
 """Corruption of a batch on the device: a pure function of (seed, copy, example, position).
 
-Every unit has one random score. In the order of the scores, units are selected up to the quota of
+Every unit has one random score. The units with the lowest scores are selected, up to the quota of
 their example. A selected token becomes [MASK], a random token, or stays, and the model predicts it.
 
-If more is predicted than corrupted, an example is read in several views, and each view corrupts
-another slice of the score order (`quotas.selection_quotas`). The views of an example share the draw
-that rounds their quotas, so each view has its mean rate, and so have all views together.
+If the prediction rate is above the masking rate, an example is read in several views. Each view
+selects other units: the next ones in the order of the scores (`quotas.selection_quotas`). The views
+of an example share the random number that rounds their quotas, so each view has its mean rate, and
+so have all views together.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ def corrupt_batch(
 
     Args:
       batch: the host keys of `bert_jax.batch`.
-      traced: quotas or the law of drawn rates, replacement shares and the seed.
-      settings: the tokens counted as length, the rounding of quotas, the rule for units that do
-        not fit, the source of random tokens, and the rates if a batch has views.
+      traced: quotas or the tables of drawn rates, replacement shares and the seed.
+      settings: the tokens counted as length, the rounding of quotas, the rule for units that do not
+        fit, the source of random tokens, and the rates if a batch has views.
       special: ids of the special tokens, of which [MASK] is used.
       vocab_size: number of tokens, without the padding of the table.
       slots: prediction slots a row, K.
-      token_draws: whether to add the random words by which a generator draws tokens.
+      token_draws: whether to add the random bits by which a generator draws tokens.
 
     Returns:
       The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
@@ -113,7 +114,7 @@ def corrupt_batch(
 
 
 class Asked(NamedTuple):
-    """The quotas of each example, in tokens."""
+    """The quotas of each example in this view, in tokens."""
 
     earlier: jax.Array  # int32 [B, S], the quota of the views before this one
     selected: jax.Array  # int32 [B, S], the quota of these views and this one
@@ -123,14 +124,14 @@ class Asked(NamedTuple):
 
     @property
     def here(self) -> jax.Array:
-        """The tokens that this view is to select."""
+        """The number of tokens to select in this view: its quota, less that of the views before."""
         return self.selected - self.earlier
 
 
 def _ask_quotas(
     batch: Batch, traced: StepInputs, settings: knobs.Masking, lengths: jax.Array
 ) -> Asked:
-    """Return the quotas of examples of `lengths` tokens [B, S], rounded by the settings."""
+    """Compute the quotas of examples of `lengths` tokens [B, S], rounded as the settings say."""
     word = draws.draw_roundings(batch, traced.seed) if settings.rounding == "unbiased" else None
     if traced.drawn is not None:
         u = draws.spread_evenly(batch, traced.seed)
@@ -160,10 +161,14 @@ def _look_up(table: Quotas, *at: jax.Array) -> Quotas:
 def draw_quotas(
     drawn: Drawn, u: jax.Array, lengths: jax.Array, word: jax.Array | None = None
 ) -> jax.Array:
-    """Return quotas of drawn rates, int32 [B, S], at least 1 for an example with a token.
+    """Compute the quotas of drawn rates, int32 [B, S], at least 1 for an example with a token.
 
-    The rates multiply `lengths` [B, S]. A `word` [B, S] rounds the products; without a word they
-    are rounded to the nearest.
+    Args:
+      drawn: the tables of the rate's distribution.
+      u: the uniform number by which each example draws its rate, times 2**32, uint32 [B, S].
+      lengths: the number of tokens that the rate multiplies [B, S].
+      word: random bits that round the products, uint32 [B, S]. If None, they are rounded to the
+        nearest.
     """
     # [B, S, 3]: of the draws u, uint32 [B, S], 12 bits name the cell and 20 the place in it.
     cells = jnp.asarray(drawn.rates)[(u >> 20).astype(jnp.int32)]
@@ -188,7 +193,7 @@ def draw_quotas(
 def _select_units(
     batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
 ) -> tuple[Selection, Selection]:
-    """Return the units that are corrupted, and the units that are predicted."""
+    """Select the units that are corrupted, and those of them that are predicted."""
     high = jnp.minimum(asked.selected, available)  # [B, S]
     if "views" in batch:
         low = jnp.minimum(asked.earlier, available)
@@ -203,7 +208,7 @@ def _select_units(
 
 
 def replacement_ids(settings: knobs.Masking, special: Special, vocab_size: int) -> np.ndarray:
-    """Return the ids a random replacement is drawn from, never the table's padding."""
+    """Return the token ids from which random replacements are drawn."""
     ids = np.arange(vocab_size, dtype=np.int32)
     if settings.random_from == "all":
         return ids
@@ -215,7 +220,8 @@ def _split_replacements(
 ) -> tuple[jax.Array, jax.Array]:
     """Tell which selected tokens [B, L] become [MASK], and which become random tokens.
 
-    By shares of 0.8, 0.1 and 0.1, a token whose word is the share 0.85 of its range becomes random.
+    `word` has 32 random bits for each token. By shares of 0.8, 0.1 and 0.1, a token whose bits are
+    0.85 of their range becomes random.
     """
     share = (word >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, same at all rates
     as_mask = hit & (share < shares[0])
@@ -223,7 +229,7 @@ def _split_replacements(
 
 
 def _fill_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
-    """Put the predicted tokens [B, L] of each row into its K slots, in the order of the columns."""
+    """Assign the predicted tokens [B, L] of each row to its K slots, in the columns' order."""
     length = tokens.shape[-1]
     columns = jnp.arange(length, dtype=jnp.int32)[None, :]
     # Columns that are not predicted become L and are sorted behind: of 6, 2 and 5 are 2 5 6 6 6 6.
@@ -238,7 +244,7 @@ def _fill_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
 
 
 def _spread_over_slots(values: jax.Array, masked: Batch) -> jax.Array:
-    """Spread [B, S] over the prediction slots of each example: [B, K]."""
+    """Return for each prediction slot [B, K] the value [B, S] of the slot's example."""
     example = jnp.take_along_axis(masked["segment_ids"], masked["predict_positions"], -1)
     return jnp.take_along_axis(values, jnp.maximum(example - 1, 0), -1)
 
@@ -247,29 +253,29 @@ def _spread_over_slots(values: jax.Array, masked: Batch) -> jax.Array:
 
 
 def sum_by_example(values: jax.Array, batch: Batch) -> jax.Array:
-    """Sum [B, L] over the tokens of each example: [B, S]."""
+    """Sum values of tokens [B, L] over each example: [B, S]."""
     examples = jnp.arange(1, batch["example_ids"].shape[-1] + 1, dtype=jnp.int32)
     member = batch["segment_ids"][:, None, :] == examples[None, :, None]  # [B, S, L]
     return jnp.sum(values.astype(jnp.int32)[:, None, :] * member, -1)
 
 
 def _count(values: jax.Array) -> jax.Array:
-    """Sum an array, as float32."""
+    """Sum an array in float32."""
     return jnp.sum(values, dtype=jnp.float32)
 
 
 def _count_tokens(units: Units, taken: jax.Array) -> jax.Array:
-    """Count the tokens of the units that are taken."""
+    """Count the tokens of the units that are selected (`taken`)."""
     return _count(jnp.where(taken, units.size, 0))
 
 
 def _count_all_views(
     batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
 ) -> jax.Array:
-    """Count the tokens that all views of the examples select together, in their last views.
+    """Count the tokens that all views of an example select together; count them in the last view.
 
-    The count does not use the slices of the views, so that the ledger can check that these are
-    disjoint.
+    The count does not use the selection of each view, so that the ledger can check that no two
+    views select the same token.
     """
     high = jnp.minimum(asked.selected, available)
     together = selection.select_slice(units, jnp.zeros_like(high), high).taken
@@ -280,10 +286,10 @@ def _count_all_views(
 def _count_by_decile(
     drawn: Drawn, asked: Asked, lengths: jax.Array, selected: jax.Array, available: jax.Array
 ) -> Metrics:
-    """Count tokens for each tenth of u, as two pairs of ledger sums.
+    """Count tokens for each tenth of u, the uniform number by which an example's rate is drawn.
 
-    `masked_decile_N` is (selected, available tokens), and `asked_decile_N` is (quotas, the mean
-    quotas that the distribution gives).
+    `masked_decile_N` is the pair (selected tokens, available tokens), summed over the examples of
+    tenth N. `asked_decile_N` is the pair (quotas, quotas that the distribution gives on average).
     """
     assert asked.u is not None
     decile = (asked.u // jnp.uint32(-(-(2**32) // DECILES))).astype(jnp.int32)  # [B, S]
@@ -299,7 +305,7 @@ def _count_by_decile(
 
 
 def _sum_weights(scales: jax.Array, units: Units, taken: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Sum the weights of the tokens of selected units, and of all units."""
+    """Sum the weights of the tokens in selected units, and of the tokens in all units."""
     scales = jnp.take_along_axis(scales, units.column, -1)  # [B, L], in score order
     weights = jnp.where(scales > 0, units.size / jnp.where(scales > 0, scales, 1.0), 0.0)
     return _count(jnp.where(taken, weights, 0.0)), _count(weights)

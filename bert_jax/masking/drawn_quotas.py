@@ -1,8 +1,9 @@
 """Quotas of rates that are drawn for each example: their tables, moments and probabilities.
 
-A distribution of `rates` gives the rate of an example by its u. Its table and the rounding decide
-everything here: the table that the program reads, the counts that the ledger expects, and the
-weights of the bound on the likelihood (`objectives/diffusion.py`).
+An example has a uniform number u, and a quantile function of `rates` turns u into its rate. Three
+things follow from the table of that function and the rounding. They are the table that the program
+reads, the counts that the ledger expects, and the weights of the bound on the likelihood
+(`objectives/diffusion.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ _PER_DECILE = 2048  # draws by which a decile's counts are computed
 
 
 class Drawn(NamedTuple):
-    """The tables of a law of rates, traced so that runs of different laws share a program."""
+    """The tables of a distribution of rates.
+
+    They are traced, so that runs with different distributions share a program.
+    """
 
     rates: Any  # float32 [CELLS, 3], the rate where a cell begins, in two parts; its rise
     expected: Any  # float32 [DECILES, L + 1], mean quota of an example, by its length
@@ -33,9 +37,9 @@ class Drawn(NamedTuple):
 
 @functools.lru_cache(64)  # the same arrays at every update: they cross to the device once
 def make_drawn(settings: knobs.Masking, length: int, gamma: float = 0.0) -> Drawn:
-    """Return the tables of a law for examples of up to `length` tokens.
+    """Make the tables of the rate's distribution for examples of up to `length` tokens.
 
-    With a `gamma` above 0 they hold the weights of objective `diffusion` too.
+    With a `gamma` above 0 they include the weights of objective `diffusion`.
     """
     expected = quota_moments(settings, length)[0].astype(np.float32)
     weights = bound_weights(settings, length, gamma).astype(np.float32) if gamma else None
@@ -43,7 +47,11 @@ def make_drawn(settings: knobs.Masking, length: int, gamma: float = 0.0) -> Draw
 
 
 def _split_table(settings: knobs.Masking) -> np.ndarray:
-    """Return float32 [CELLS, 3]: the start of each cell as a sum of two numbers, and its rise."""
+    """Return the table of rates that the program reads, float32 [CELLS, 3].
+
+    The rate at the start of a cell is the sum of the first two numbers. The third is the rise to
+    the cell's end.
+    """
     start, end = law_table(settings).T
     # Eight bits, so that the product with a length below 65,536 is exact in float32.
     high = (start.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
@@ -51,10 +59,11 @@ def _split_table(settings: knobs.Masking) -> np.ndarray:
 
 
 def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
-    """Return tokens times rate in two parts, float32; the first part has no rounding error.
+    """Return tokens times rate as a sum of two float32 numbers; the first has no rounding error.
 
     `cells` are rows of `Drawn.rates`, and `within` is the place of an example in its cell, from 0
-    to 1. numpy and jax both call it, so that the ledger and the program round in the same way.
+    to 1. Both numpy and jax arrays are accepted, so that the ledger and the program round in the
+    same way.
     """
     high, low, rise = (cells[..., part] for part in range(3))
     return tokens * high, tokens * low + tokens * (within * rise)
@@ -65,7 +74,10 @@ def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
 
 @functools.lru_cache(64)
 def quota_moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return mean and variance of the quotas of each decile of u, [DECILES, length + 1] each."""
+    """Return the mean and the variance of quotas by the tenth of u, [DECILES, length + 1] each.
+
+    The second axis is the number of tokens of the example.
+    """
     count = DECILES * _PER_DECILE
     # Evenly spread draws [count]: the cell of each, and its place in the cell.
     cell = (np.arange(count) + 0.5) / count * CELLS
@@ -85,11 +97,11 @@ def quota_moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.
 
 
 def quota_probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
-    """Return P(k | n), the probability of a quota k of n tokens, [length + 1, length + 1].
+    """Return P(k | n), the probability of a quota k of n tokens, [length + 1, length + 1] (n, k).
 
     A quota is n times the rate, rounded by `masking.rounding`, and at least 1. The rate is read
-    from the law's table. So by nearest the probability is exact, except for products that are
-    exactly between two numbers.
+    from the table that the program reads. With rounding `nearest` the probability is exact, unless
+    a product lies exactly between two whole numbers.
     """
     result = np.zeros((length + 1, length + 1))
     for n in range(1, length + 1):
@@ -98,7 +110,7 @@ def quota_probabilities(settings: knobs.Masking, length: int) -> np.ndarray:
 
 
 def _find_chances(settings: knobs.Masking, n: int) -> np.ndarray:
-    """Return the probabilities of the quotas 1 to n of n tokens [n]."""
+    """Return the probabilities of the quotas from 1 to n of an example of n tokens [n]."""
     table = law_table(settings)
     if table[0, 0] > table[-1, 1]:
         table = table[::-1, ::-1]
@@ -113,11 +125,11 @@ def _find_chances(settings: knobs.Masking, n: int) -> np.ndarray:
 
 
 def _find_chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.ndarray:
-    """Return the probabilities of the quotas 1 to n if a draw rounds the product of n and rate.
+    """Return the probabilities of the quotas from 1 to n if random bits round n times the rate.
 
-    Between two neighbouring `ends` the product is evenly spread. Cut at the whole numbers, each
-    piece lies between some k and k + 1. A piece from 4.2 to 4.5 has the middle 4.35: 35 % of its
-    examples have the quota 5, and 65 % have the quota 4.
+    Between two neighbouring `ends` the product is evenly distributed. Cut at the whole numbers,
+    each piece lies between some k and k + 1. A piece from 4.2 to 4.5 has the middle 4.35: 35 % of
+    its examples have the quota 5, and 65 % have the quota 4.
     """
     cuts = np.arange(n + 1) / n
     below = np.interp(cuts, ends, shares, left=0.0, right=1.0)
@@ -135,9 +147,9 @@ def _find_chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.n
 
 
 def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> np.ndarray:
-    """Return (1 / (k P(k | n))) ** gamma by n and k, and 0 for quotas that do not occur.
+    """Return (1 / (k P(k | n))) ** gamma by n and k, and 0 for quotas k that do not occur.
 
-    With a gamma below 1 they are scaled, so that their mean over predictions is 1.
+    With a gamma below 1 the weights are scaled, so that their mean over predictions is 1.
     """
     # [L + 1, L + 1], k P(k | n): how many predictions come with k masked tokens of n.
     predictions = quota_probabilities(settings, length) * np.arange(length + 1)
@@ -149,5 +161,8 @@ def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> n
 
 
 def covers_quotas(settings: knobs.Masking, length: int) -> bool:
-    """Tell whether every quota from 1 to `length` occurs; if so, shorter texts have all theirs."""
+    """Tell whether every quota from 1 to `length` can occur in an example of `length` tokens.
+
+    If so, every quota can occur in shorter examples too.
+    """
     return settings.draw != "fixed" and bool((_find_chances(settings, length) > 0).all())

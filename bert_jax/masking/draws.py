@@ -1,8 +1,8 @@
-"""Random words of masking: pure functions of the seed and of an example or a token.
+"""Random bits for masking: pure functions of the seed and of an example or a token.
 
-A word is drawn from a counter, never from a state: from (seed, copy, example, position) for a
-token. So a mask is the same in any batch, on any device and in any resume. The generator is always
-threefry, whose draws vmap does not change.
+A word of 32 bits is a hash of (seed, copy, example, position), with no state. So a mask is the same
+in any batch, on any device and after any resume. The generator is always threefry, whose bits vmap
+does not change.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ GOLDEN = 0x9E3779B9  # of 2**32, the golden ratio: its multiples are spread even
 
 
 def draw_words(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
-    """Draw four independent words for each token, uint32 [B, L] each."""
+    """Draw four independent random words of 32 bits for each token, uint32 [B, L] each."""
 
     def draw_for_token(key: jax.Array, position: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(key, impl="threefry2x32")
@@ -32,7 +32,7 @@ def draw_words(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
 
 
 def draw_roundings(batch: Batch, seed: jax.Array) -> jax.Array:
-    """Draw the word by which the quota of an example is rounded at every rate, uint32 [B, S]."""
+    """Draw 32 random bits for each example, which round its quota at every rate, uint32 [B, S]."""
 
     def draw_for_example(key: jax.Array) -> jax.Array:
         key = jax.random.wrap_key_data(key, impl="threefry2x32")
@@ -44,23 +44,24 @@ def draw_roundings(batch: Batch, seed: jax.Array) -> jax.Array:
 def spread_evenly(
     batch: Batch, seed: jax.Array, spread: int = GOLDEN, which: int = NO_EXAMPLE
 ) -> jax.Array:
-    """Return the number u by which an example draws its rate, times 2**32, uint32 [B, S].
+    """Return the number u by which each example draws its rate, times 2**32, uint32 [B, S].
 
-    The u of consecutive examples of an epoch lie `spread` apart, so every window of the stream has
-    nearly its share of each rate. A second, independent draw needs another `spread` and `which`.
+    The u of consecutive examples of an epoch differ by `spread`, modulo 2**32. So every window of
+    the stream has nearly its share of each rate. A second, independent draw needs another `spread`
+    and `which`.
     """
     shifts = jax.vmap(jax.vmap(lambda copy: draw_shift(seed, copy, which)))(batch["copies"])
     return batch["places"].astype(jnp.uint32) * jnp.uint32(spread) + shifts
 
 
 def draw_shift(seed: jax.Array, copy: jax.Array, which: int = NO_EXAMPLE) -> jax.Array:
-    """Return the u of the first example of a copy, times 2**32."""
+    """Draw the u of the first example of a copy, times 2**32."""
     root = jax.random.key(seed, impl="threefry2x32")
     return jax.random.bits(jax.random.fold_in(jax.random.fold_in(root, copy), which))
 
 
 def _make_keys(batch: Batch, seed: jax.Array) -> jax.Array:
-    """Make the key of each example from seed, copy and example: key data, uint32 [B, S, 2]."""
+    """Make a random key for each example from its seed, copy and number, uint32 [B, S, 2]."""
     root = jax.random.key(seed, impl="threefry2x32")
 
     def make_key(copy: jax.Array, example: jax.Array) -> jax.Array:

@@ -20,8 +20,9 @@ SHORTEST = 3  # tokens of the shortest example: [CLS], one token of text, [SEP]
 class Quotas(NamedTuple):
     """Quotas by the length of an example: a whole part, and the chance of one more token.
 
-    A draw u from 0 to 2**32 - 1 gives the quota whole + (u < chance), which no float rounds. At a
-    rate of 15 %, 29 tokens have the quota 4.35: the whole part 4, and the chance 0.35 * 2**32.
+    A random number r from 0 to 2**32 - 1 gives the quota whole + (r < chance), without rounding in
+    floats. At a rate of 15 %, 29 tokens have the quota 4.35: the whole part 4, and the chance 0.35
+    * 2**32.
     """
 
     whole: Any  # int32 [..., L + 1]
@@ -29,10 +30,10 @@ class Quotas(NamedTuple):
 
 
 def mean_quotas(rate: float, length: int, rounding: str) -> np.ndarray:
-    """Return the mean quotas for 0 to `length` tokens, float64 [L + 1].
+    """Return the mean quotas for 0 to `length` tokens, float64 [length + 1].
 
-    The rounding "nearest" rounds as Python does, half to even. The rounding "unbiased" leaves the
-    product as it is, and a draw rounds it: see `split_means`.
+    The rounding "nearest" rounds half to even, as Python does. The rounding "unbiased" leaves the
+    product as it is, and random bits round it later: see `split_means`.
     """
     counts = np.arange(length + 1)
     if rate <= 0:
@@ -44,18 +45,18 @@ def mean_quotas(rate: float, length: int, rounding: str) -> np.ndarray:
 
 
 def split_means(means: np.ndarray) -> Quotas:
-    """Split mean quotas into whole parts and chances."""
+    """Split mean quotas into their whole parts and the chances of one more token."""
     # One rounding, to 32 bits, takes what float64 leaves of a whole number back to it.
     parts = np.rint(means * 2.0**32).astype(np.uint64)
     return Quotas((parts >> 32).astype(np.int32), (parts & 0xFFFFFFFF).astype(np.uint32))
 
 
 def selection_quotas(settings: knobs.Masking, rate: float, length: int) -> Quotas:
-    """Return the quotas of selection at a rate.
+    """Return the quotas of selected tokens at a rate, by the length of an example.
 
-    If an example has V views, the tables have a first axis of V + 1. View j selects what lies
-    between quotas j and j + 1. Quota j is j times the quota of the rate, and at most the quota of
-    the prediction rate. At rates of 15 % and 40 %, 100 tokens have the quotas 0, 15, 30 and 40.
+    If an example has V views, the tables have a first axis of V + 1. View j selects the tokens
+    between quota j and quota j + 1. Quota j is j times the quota of the rate, and at most the quota
+    of the prediction rate. At rates of 15 % and 40 %, 100 tokens have the quotas 0, 15, 30 and 40.
     """
     means = mean_quotas(rate, length, settings.rounding)  # [L + 1]
     views = rates.count_views(settings)
@@ -67,16 +68,19 @@ def selection_quotas(settings: knobs.Masking, rate: float, length: int) -> Quota
 
 
 def prediction_quotas(settings: knobs.Masking, rate: float, length: int) -> Quotas:
-    """Return the quotas of prediction among the tokens that are selected at a rate."""
+    """Return the quotas of predicted tokens, by the length of an example.
+
+    Without a prediction rate, all tokens that are selected at `rate` are predicted.
+    """
     wanted = rate if settings.prediction_rate is None else settings.prediction_rate
     return split_means(mean_quotas(wanted, length, settings.rounding))
 
 
 @functools.lru_cache(1024)  # planning a study asks for the same few thousands of times
 def count_slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
-    """Return the most prediction slots that a row of so many examples needs over the schedule.
+    """Return the most prediction slots that a row of `examples` examples needs during training.
 
-    The number is derived from the highest rate, and never caps it.
+    The number follows from the highest rate, and never limits the quotas.
     """
     top = settings.prediction_rate
     views = rates.count_views(settings)

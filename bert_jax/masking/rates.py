@@ -1,8 +1,8 @@
 """Masking rates: a number, phases over the steps of a run, or a draw for each example.
 
-A drawn rate is a quantile function of u, which is uniform from 0 to 1: a function of LAWS. The
-program reads it from a table of CELLS straight pieces. So the distribution is what the table says,
-in ledgers, costs and bounds alike. All of this is numpy: planning many runs needs no jax.
+A drawn rate is a quantile function (a row of LAWS) of u, a uniform number from 0 to 1. The program
+reads this function from a table of CELLS straight pieces. Ledgers, costs and bounds use the same
+table, so they know the exact distribution. All of this is numpy: planning many runs needs no jax.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CELLS = 4096
 
 
 def draw_beta(settings: knobs.Masking, u: np.ndarray) -> np.ndarray:
-    """Return rates of the beta distribution."""
+    """Return the rates of the beta distribution at the quantiles u."""
     from scipy import special  # 0.1 s, which other laws do not pay
 
     return special.betaincinv(settings.draw_alpha, settings.draw_beta, u)
@@ -39,9 +39,9 @@ LAWS: dict[str, Callable[[knobs.Masking, np.ndarray], np.ndarray]] = {  # values
 
 @functools.lru_cache(64)
 def law_table(settings: knobs.Masking) -> np.ndarray:
-    """Return the rates at both ends of each cell of a law, float64 [CELLS, 2].
+    """Return the rates at the two ends of each cell of a quantile function, float64 [CELLS, 2].
 
-    With 4 cells, the uniform law has the rows (0, 1/4), (1/4, 1/2), (1/2, 3/4) and (3/4, 1).
+    With 4 cells, the uniform distribution has the rows (0, 1/4), (1/4, 1/2), (1/2, 3/4), (3/4, 1).
     """
     edges = np.arange(CELLS + 1) / CELLS
     inside = np.stack([np.nextafter(edges[:-1], 1), np.nextafter(edges[1:], 0)], axis=-1)
@@ -53,7 +53,7 @@ def law_table(settings: knobs.Masking) -> np.ndarray:
 
 
 class Course(NamedTuple):
-    """The shape in which a rate changes during a phase, by the share of the phase that is done."""
+    """The shape of a rate's change during a phase, as a function of the share of the phase done."""
 
     at: Callable[[float], float]  # from 0 (the rate before) to 1 (the rate of the phase)
     mean: Callable[[float], float]  # of `at`, from 0 to this share
@@ -70,7 +70,7 @@ COURSES: dict[str, Course] = {  # the last words of masking.phases
 
 
 class Phase(NamedTuple):
-    """A part of training, from one share of the steps to another, and the rates at both ends."""
+    """A part of training between two shares of the steps, and the rates at its two ends."""
 
     begin: float
     end: float
@@ -80,7 +80,7 @@ class Phase(NamedTuple):
 
 
 def list_phases(settings: knobs.Masking) -> Iterator[Phase]:
-    """Yield the phases of a schedule; the last phase keeps its rate and never ends.
+    """Yield the phases of `masking.phases`; in a last phase without end the rate stays.
 
     A rate of 0.4 with phases ((0.5, 0.1, "linear"),) falls from 0.4 to 0.1 over the first half.
     """
@@ -92,7 +92,7 @@ def list_phases(settings: knobs.Masking) -> Iterator[Phase]:
 
 
 def rate_at(settings: knobs.Masking, index: int, steps: int) -> float:
-    """Return the rate of the update with a 0-based index, or the mean rate if it is drawn."""
+    """Return the rate of the update with a 0-based index; if rates are drawn, their mean."""
     if settings.draw != "fixed":
         return float(law_table(settings).mean())
     share = min(index / max(steps - 1, 1), 1.0)
@@ -104,7 +104,7 @@ def rate_at(settings: knobs.Masking, index: int, steps: int) -> float:
 
 
 def mean_rate(settings: knobs.Masking, share: float = 1.0) -> float:
-    """Return the mean rate over the first `share` of training."""
+    """Return the rate averaged over the first `share` of training."""
     if settings.draw != "fixed" or share <= 0:
         return rate_at(settings, 0, 2)
     total = 0.0
@@ -118,7 +118,7 @@ def mean_rate(settings: knobs.Masking, share: float = 1.0) -> float:
 
 
 def rate_range(settings: knobs.Masking) -> tuple[float, float]:
-    """Return the lowest and the highest rate that an example may have."""
+    """Return the lowest and the highest rate that an example may have during training."""
     if settings.draw != "fixed":
         table = law_table(settings)
         return float(table.min()), float(table.max())
@@ -127,7 +127,10 @@ def rate_range(settings: knobs.Masking) -> tuple[float, float]:
 
 
 def count_views(settings: knobs.Masking) -> int:
-    """Return in how many views a run reads an example: more if it predicts above its rate."""
+    """Count the views in which a run reads an example.
+
+    There are several if the run predicts more tokens of an example than its masking rate selects.
+    """
     most = settings.prediction_rate
     if settings.draw != "fixed" or settings.phases or most is None or most <= settings.rate:
         return 1

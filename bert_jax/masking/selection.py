@@ -1,12 +1,12 @@
-"""Units in score order, and which of them are selected.
+"""Sort units by their scores, and select the first ones.
 
 The units of an example are sorted by random scores, and the first units that fit the quota of the
 example are selected. So the set selected at 15 % lies inside the set selected at 40 %. Units of
 sizes 2 1 3 have 0 2 3 tokens before them: at a quota of 3 the first two are selected.
 
-If units have weights w, they are sorted by -log(1 - s) / w, where s is the score from 0 to 1. These
-are exponential times with the rates w. So at any quota a unit with twice the weight of another unit
-comes before it in two of three draws.
+If units have weights w, they are sorted by -log(1 - s) / w, where s is the score from 0 to 1. This
+is an exponential time with the rate w. So a unit with twice the weight of another unit comes before
+it in two of three draws, at any quota.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _STEPS = 8192  # in a cell
 
 
 class Units(NamedTuple):
-    """Masking units of each row, sorted by example and then by score; unused places have size 0."""
+    """Masking units of each row, sorted by example and then by score.
+
+    A row has L places for units; places without a unit have size 0.
+    """
 
     column: jax.Array  # [B, L], where the unit begins
     size: jax.Array  # [B, L], number of its tokens
@@ -34,7 +37,7 @@ class Units(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The units that a rule selects for given quotas."""
+    """The units that a rule has selected, and their quotas."""
 
     taken: jax.Array  # bool [B, L], in score order
     quota: jax.Array  # [B, S]
@@ -42,9 +45,10 @@ class Selection(NamedTuple):
 
 
 def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
-    """Sort the units of each example by their scores [B, L], or by times if they have weights.
+    """Sort the units of each example by their scores [B, L], or by exponential times if weighted.
 
-    Units of the same time are sorted by score, so that equal weights leave the order as it is.
+    `boundary` [B, L] has the random bits of each token that decide on units at the quota. Units of
+    the same time are sorted by score, so that equal weights leave the order as it is.
     """
     unit_ids, segments = batch["unit_ids"], batch["segment_ids"]  # [B, L]
     columns = jnp.arange(unit_ids.shape[1], dtype=jnp.int32)[None, :]
@@ -73,13 +77,13 @@ def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
 
 
 def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection:
-    """Select, among some units [B, L], the first ones up to the quota of their example [B, S].
+    """Select the first of the units `among` [B, L] of each example, up to its quota [B, S].
 
-    The unit that crosses the edge is taken if its own draw u, the same at any rate, says so: if
-    cum + u * size < quota, with cum tokens in earlier units. In integers this is exact for tokens,
-    unbiased for larger units, and nested over rates. At a quota of 4, a unit of 3 tokens after 3
-    others is taken if u < 1/3: 1 token on average. Both sides are below 2**32 in rows of up to
-    65,535 tokens: unsigned, they are exact.
+    A unit that crosses the quota is selected by chance, with its own random number u, which is the
+    same at any rate. It is selected if cum + u * size < quota, where cum counts the tokens in
+    earlier units. This is exact for units of one token, unbiased for larger units, and nested over
+    rates. At a quota of 4, a unit of 3 tokens after 3 other tokens is selected if u < 1/3: 1 token
+    on average. The comparison is exact in unsigned integers for rows of up to 65,535 tokens.
     """
     room = jnp.maximum(_spread_over_units(quota, units) - _count_before(units.size, units), 0)
     reach = units.boundary.astype(jnp.uint32) * units.size.astype(jnp.uint32)
@@ -88,7 +92,7 @@ def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection
 
 
 def select_slice(units: Units, low: jax.Array, high: jax.Array) -> Selection:
-    """Select the units that the quotas `high` [B, S] select fairly and the quotas `low` do not."""
+    """Select the units that are selected up to the quota `high` [B, S], but not up to `low`."""
     every = units.size > 0
     below = select_fairly(units, low, every).taken
     up_to = select_fairly(units, high, every).taken
@@ -96,13 +100,13 @@ def select_slice(units: Units, low: jax.Array, high: jax.Array) -> Selection:
 
 
 def select_skipping(units: Units, quota: jax.Array, among: jax.Array) -> Selection:
-    """Pass over a unit larger than what is left of the quota, and try the next ones.
+    """Select units in order, but skip a unit that is larger than the rest of the quota.
 
     The original does this with words, in a loop over the row: at a quota of 3, units of sizes 2 3 1
-    give the first and the third. Here all units are tried at once, and units that can never fit are
-    struck out, until the rest fits. All units before the first overflow are decided correctly, and
-    no later unit finds more room. That room falls with every round. So there are at most as many
-    rounds as the largest unit present has tokens: two if all units are tokens.
+    give the first and the third. Here all units are selected at first, and units that can never fit
+    are removed, until the remaining ones fit. All units before the first overflow are decided
+    correctly, and no later unit finds more room. That room falls with every round. So there are at
+    most as many rounds as the largest unit present has tokens: two if all units are tokens.
     """
     quota = jnp.minimum(quota, _reduce(jnp.sum, jnp.where(among, units.size, 0), units, 0))
 
@@ -130,26 +134,29 @@ RULES = {"fair": select_fairly, "skip": select_skipping}  # the values of maskin
 
 
 def spread_over_tokens(units: Units, taken: jax.Array, unit_ids: jax.Array) -> jax.Array:
-    """Mark the tokens of the units that are taken, bool [B, L] by column."""
+    """Mark the tokens of the selected units, bool [B, L] by column."""
     rows = jnp.arange(unit_ids.shape[0], dtype=jnp.int32)[:, None]
     begins = jnp.zeros_like(taken).at[rows, units.column].set(taken)
     return jnp.take_along_axis(begins, jnp.maximum(unit_ids, 0), -1) & (unit_ids >= 0)
 
 
 def _count_before(size: jax.Array, units: Units) -> jax.Array:
-    """Count the tokens in earlier units of the same example [B, L]."""
+    """Count the tokens in earlier units of the same example, for each unit [B, L]."""
     # Sizes 2 1 | 3 2 of two examples: 0 2 3 6 in the row, less 0 0 3 3 where the examples begin.
     before = jnp.cumsum(size, -1) - size
     return before - jax.lax.cummax(jnp.where(units.first, before, 0), axis=1)
 
 
 def _spread_over_units(values: jax.Array, units: Units) -> jax.Array:
-    """Spread [B, S] over the units of each example: [B, L]."""
+    """Return for each unit [B, L] the value [B, S] of its example."""
     return jnp.sum(jnp.where(units.member, values[..., None], 0), 1)
 
 
 def _reduce(reduce: Any, values: jax.Array, units: Units, empty: int) -> jax.Array:
-    """Reduce [B, L] over the units of each example, [B, S]; other units count as `empty`."""
+    """Reduce values of units [B, L] to one value for each example [B, S], such as their sum.
+
+    A unit of another example counts as `empty`.
+    """
     return reduce(jnp.where(units.member, values[:, None, :], empty), -1)
 
 
@@ -157,7 +164,7 @@ def _reduce(reduce: Any, values: jax.Array, units: Units, empty: int) -> jax.Arr
 
 
 def _draw_times(scores: jax.Array) -> jax.Array:
-    """Return -log(1 - s) of scores s * 2**32, straight within a cell of the table.
+    """Return -log(1 - s) for scores s * 2**32, read from a table with straight lines in its cells.
 
     Only the last sum is rounded, so the times are the same on every device.
     """
@@ -168,9 +175,12 @@ def _draw_times(scores: jax.Array) -> jax.Array:
 
 
 def _make_table() -> np.ndarray:
-    """Return where each cell begins and its rise in a step, float32 [CELLS, 2]; it never falls.
+    """Return the table from which `_draw_times` reads -log(1 - s), float32 [CELLS, 2].
 
-    The last cell is unbounded. Its rise gives it the mean of the values that it stands for.
+    Each cell is an equal part of the scores from 0 to 1. Its row has the value where the cell
+    begins, and the rise from one of its steps to the next. The values never fall from cell to cell.
+    In the last cell -log(1 - s) has no upper end. Its rise gives the cell the mean of -log(1 - s)
+    over its scores.
     """
     edges = -np.log1p(-np.arange(CELLS) / CELLS)
     edges = np.append(edges, edges[-1] + 2).astype(np.float32)

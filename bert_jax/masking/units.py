@@ -28,7 +28,7 @@ _SPAN = 0x5350414E  # keeps the hashes of the lengths of spans apart from all ot
 
 
 class Rows(NamedTuple):
-    """Rows of tokens, and everything that their units depend on."""
+    """Rows of tokens, with everything that their units depend on."""
 
     tokens: np.ndarray  # [B, L]
     eligible: np.ndarray  # bool [B, L], False for special tokens and padding
@@ -56,9 +56,9 @@ def mark_words(rows: Rows) -> np.ndarray:
 
 
 def mark_spans(rows: Rows) -> np.ndarray:
-    """Make runs of whole words units, with lengths drawn from a clipped geometric distribution.
+    """Make each span of words a unit; the numbers of words have a clipped geometric distribution.
 
-    Every copy of the data draws other lengths.
+    Every copy of the data draws its lengths again.
     """
     # One hash for each token [B, L], of (seed, copy, example, column), as a number from 0 to 1.
     copies = np.asarray(rows.copies).astype(np.uint64)
@@ -75,9 +75,9 @@ def mark_spans(rows: Rows) -> np.ndarray:
 
 
 def mark_collocations(rows: Rows) -> np.ndarray:
-    """Make every collocation of the training text a unit, and every other word.
+    """Make every collocation of the training text a unit, and every word outside of collocations.
 
-    Collocations are taken from left to right, the longest that fits. If two of them overlap, the
+    Collocations are found from left to right, the longest that fits. If two of them overlap, the
     paper chooses at random.
     """
     assert rows.collocations is not None
@@ -99,7 +99,7 @@ MARKERS: dict[str, Callable[[Rows], np.ndarray]] = {  # the values of masking.un
 
 
 def frequency_weights(counts: np.ndarray, power: float) -> np.ndarray:
-    """Return the weight of each token [V]: its share of the training text to a power.
+    """Return the weight of each token [V]: the token's share of the training text, to a power.
 
     A token that does not occur in the text counts as if it occurred once.
     """
@@ -107,10 +107,10 @@ def frequency_weights(counts: np.ndarray, power: float) -> np.ndarray:
 
 
 def unit_scales(tokens: np.ndarray, unit_ids: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Return 1 / the mean weight of each unit's tokens at its first token, and 0 elsewhere.
+    """Return 1 / the mean weight of a unit's tokens, at the unit's first token; 0 elsewhere.
 
-    Tokens and unit_ids are [B, L], weights [V] and scales float32 [B, L]. A unit of the tokens a
-    and b has the scale 2 / (weights[a] + weights[b]).
+    `tokens` and `unit_ids` are [B, L], `weights` [V], and the result is float32 [B, L]. A unit of
+    the tokens a and b has the scale 2 / (weights[a] + weights[b]).
     """
     eligible = unit_ids >= 0
     # The place of each token's unit in the flattened batch [B * L]; the sums run over these places.
@@ -123,10 +123,10 @@ def unit_scales(tokens: np.ndarray, unit_ids: np.ndarray, weights: np.ndarray) -
 
 @functools.cache
 def span_lengths(mean: float, most: int) -> np.ndarray:
-    """Return the probabilities of spans of 1 to `most` words, so that the mean is `mean` words.
+    """Return the probabilities of spans of 1 to `most` words, whose mean is `mean` words.
 
-    They are proportional to ratio**words. SpanBERT's ratio of 0.8, clipped at 10 words, has the
-    mean 3.8.
+    The probabilities are proportional to ratio**words. SpanBERT's ratio of 0.8, clipped at 10
+    words, has the mean 3.8.
     """
     words = np.arange(1, most + 1)
     low, high = 0.0, 1.0  # the mean grows with the ratio
@@ -142,22 +142,25 @@ def span_lengths(mean: float, most: int) -> np.ndarray:
 
 
 def _find_segments(eligible: np.ndarray) -> np.ndarray:
-    """Tell where segments begin, bool [B, L]: at eligible tokens after one that is not."""
+    """Mark the first token of each segment, bool [B, L].
+
+    A segment begins at an eligible token that follows a token which is not eligible.
+    """
     starts = eligible.copy()
     starts[:, 1:] &= ~eligible[:, :-1]
     return starts
 
 
 def _find_words(rows: Rows) -> np.ndarray:
-    """Tell where words begin, bool [B, L]; the first piece of a segment always begins a word."""
+    """Mark the first token of each word, bool [B, L]; a segment always begins with a word."""
     continued = rows.continuation[rows.tokens] & ~_find_segments(rows.eligible)
     return rows.eligible & ~continued
 
 
 def _group_words(rows: Rows, words: np.ndarray) -> np.ndarray:
-    """Tell where units of several words begin, bool [B, L].
+    """Mark the first token of each unit of several words, bool [B, L].
 
-    A unit that begins at a token takes as many words as `words` [B, L] has there, and fewer if the
+    A unit that begins at a token has as many words as `words` [B, L] says there, and fewer if the
     segment ends. So five words with `words` of 2 3 1 2 2 are units of 2, 1 and 2 words.
     """
     # The loop goes over the columns, for all rows at once.
@@ -172,7 +175,7 @@ def _group_words(rows: Rows, words: np.ndarray) -> np.ndarray:
 
 
 def _name_units(starts: np.ndarray, rows: Rows) -> np.ndarray:
-    """Return unit ids, given where units begin, bool [B, L]; cut units longer than max_unit."""
+    """Return the unit ids [B, L], given the first token of each unit; cut units above max_unit."""
     columns = np.arange(starts.shape[1], dtype=np.int32)
     # [B, L]: the last start up to each token is the first token of its unit.
     first = np.maximum.accumulate(np.where(starts, columns, np.int32(0)), axis=1)
