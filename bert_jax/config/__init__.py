@@ -137,7 +137,10 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
     """
     for path, value in values.items():
         section = path.rpartition(".")[0]
-        for name in table.find_knob(path).traits.resets if value not in (None, "") else ():
+        resets = table.find_knob(path).traits.resets
+        if value in (None, ""):
+            resets = ()
+        for name in resets:
             other = f"{section}.{name}".removeprefix(".")
             if other not in values:
                 put(tree, other.split("."), table.find_knob(other).default)

@@ -226,7 +226,9 @@ class Config:
     @property
     def scored(self) -> tuple[str, ...]:
         """The objectives that an evaluation of text computes, by the names of their heads."""
-        return (*self.heads, *(("causal_lm",) if "hybrid" in self.objectives else ()))
+        if "hybrid" in self.objectives:
+            return (*self.heads, "causal_lm")
+        return self.heads
 
     @property
     def as_read(self) -> Config:

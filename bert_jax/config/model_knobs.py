@@ -149,4 +149,6 @@ class Model:
     @property
     def longest(self) -> int:
         """The most tokens of a row for which the model has positions."""
-        return self.max_positions - self.first_position if self.position == "learned" else LONGEST
+        if self.position != "learned":
+            return LONGEST
+        return self.max_positions - self.first_position

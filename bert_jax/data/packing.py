@@ -54,8 +54,10 @@ def _fill_rows(left: dict[int, int], length: int, most: int, opened: int) -> lis
     by_room: list[list[RowGroup]] = [[] for _ in range(length + 1)]  # by the tokens that are left
 
     def put_back(rows: int, held: tuple[int, ...], room: int) -> None:
-        if rows:
-            (full if len(held) == most or not room else by_room[room]).append((rows, held))
+        if rows and (len(held) == most or not room):
+            full.append((rows, held))
+        elif rows:
+            by_room[room].append((rows, held))
 
     put_back(opened, (), length)
     for n, count in left.items():
@@ -70,10 +72,12 @@ def _fill_rows(left: dict[int, int], length: int, most: int, opened: int) -> lis
             each = 1 if opened else min(room // n, most - len(held))
             whole = min(rows, count // each)  # rows that take `each` examples
             put_back(whole, held + (n,) * each, room - n * each)
-            rows, count = rows - whole, count - whole * each
+            rows -= whole
+            count -= whole * each
             if rows and count:  # the last examples are fewer than one row takes
                 put_back(1, held + (n,) * count, room - n * count)
-                rows, count = rows - 1, 0
+                rows -= 1
+                count = 0
             put_back(rows, held, room)
     return full + [group for groups in by_room for group in groups if group[1]]
 

@@ -29,6 +29,7 @@ from bert_jax.batch import Batch
 from bert_jax.config import knobs
 from bert_jax.data import hashing, packing, pairs, pmi
 from bert_jax.data.corpus import Prepared, Split
+from bert_jax.data.ngrams import Hashes
 from bert_jax.errors import DataError
 from bert_jax.masking import rates, units
 
@@ -55,26 +56,34 @@ class Source:
         training = seed is None
         self.batch_size = config.batch_size
         self.length = config.sequence_length
-        self._most = config.packing if training else 1  # examples a row
+        self._most = 1  # examples a row
+        self._copies = 1  # of the data; 0: a new copy each epoch
+        self.views = 1
+        if training:
+            self._most = config.packing
+            self._copies = config.masking.dupe_factor
+            self.views = rates.count_views(config.masking)
         # Rows of several examples hold whole documents. Rows of one example, as evaluations read
         # them, are filled across documents.
         whole = self._most > 1 and config.pairs == "none"
-        self._mode = "documents" if whole else config.pairs
+        self._mode: str = config.pairs
+        if whole:
+            self._mode = "documents"
         self._paired = pairs.is_paired(self._mode)
         self._masking = masking = config.masking
         self._special = prepared.tokenizer.special
         self._continuation = prepared.tokenizer.continuation
         self._seed = config.data_seed if seed is None else seed
-        pmi_unit = masking.unit == "pmi"
-        self._collocations = pmi.collocations(prepared, masking) if pmi_unit else None
-        self._copies = masking.dupe_factor if training else 1  # 0: a new copy each epoch
-        self.views = rates.count_views(masking) if training else 1
+        self._collocations: Hashes | None = None
+        if masking.unit == "pmi":
+            self._collocations = pmi.collocations(prepared, masking)
         self._weights: np.ndarray | None = None  # float64 [V]
         if training and masking.weights == "frequency":
             self._weights = units.frequency_weights(prepared.unigrams, masking.weights_power)
         self._settings = config.examples  # of pairs
-        # A plan has room for one separator between two texts.
-        self._room = self.length - (self._special.separators - 1 if self._paired else 0)
+        self._room = self.length
+        if self._paired:  # a plan has room for one separator between two texts
+            self._room -= self._special.separators - 1
         self._plan_id = _identify_plan(prepared, split, self._mode, config, self._room, self._seed)
         # A batch may hold the end of one epoch and the beginning of the next.
         self._plan = functools.lru_cache(2)(self._make_plan)
@@ -93,8 +102,10 @@ class Source:
         shape += [masking[name] for name in ("unit", "max_unit", "span_mean", "span_max")]
         if self._collocations:
             shape += [hashlib.sha256(self._collocations.sorted.tobytes()).hexdigest()]
-        shape += [self._most] if self._most > 1 else []
-        shape += [["views", self.views]] if self.views > 1 else []
+        if self._most > 1:
+            shape += [self._most]
+        if self.views > 1:
+            shape += [["views", self.views]]
         if self._weights is not None:
             shape += [["weights", masking["weights"], masking["weights_power"]]]
         shape += [list(self._special), hashlib.sha256(self._continuation.tobytes()).hexdigest()]
@@ -182,8 +193,7 @@ class Source:
     def _make_padding(self, size: int, examples: int = 1) -> Batch:
         """Return rows of padding, which no loss or metric counts."""
         tokens, slots = (size, self.length), (size, examples)
-        weights = {} if self._weights is None else {"unit_scales": np.zeros(tokens, np.float32)}
-        return {
+        batch = {
             "tokens": np.full(tokens, self._special.pad, np.int32),
             "type_ids": np.zeros(tokens, np.int32),
             "positions": np.zeros(tokens, np.int32),
@@ -194,14 +204,18 @@ class Source:
             "places": np.zeros(slots, np.int32),
             "cls_positions": np.zeros(slots, np.int32),
             "labels": np.full(slots, -1, np.int32),
-            **weights,
         }
+        if self._weights is not None:
+            batch["unit_scales"] = np.zeros(tokens, np.float32)
+        return batch
 
     def _fill_epoch(
         self, batch: Batch, targets: np.ndarray, epoch: int, places: np.ndarray
     ) -> None:
         """Write the rows at the given places of an epoch's order into rows `targets` of a batch."""
-        copy = epoch % self._copies if self._copies else epoch
+        copy = epoch
+        if self._copies:
+            copy = epoch % self._copies
         plan = self._plan_of(copy)
         if self._most == 1:
             examples = self._permute(places, len(self._plan(plan)), _EXAMPLES, epoch)
@@ -253,7 +267,8 @@ class Source:
             batch["unit_scales"][rows] = units.unit_scales(tokens, unit_ids, self._weights)
         batch["example_ids"][rows] = ids
         batch["copies"][rows] = copies
-        places = examples if self._copies else places
+        if self._copies:
+            places = examples
         batch["places"][rows] = places.astype(np.uint32).view(np.int32)[:, None]
         batch["labels"][rows] = plan["label"][:, None]
 

@@ -155,7 +155,7 @@ class Search:
 
         A fixed share of every list has n words, the n-grams with the highest scores first.
         """
-        share = 2.0 ** -(n - 1 if n < self.most else n - 2) if self.most > 2 else 1.0
+        share = 2.0 ** -min(n - 1, self.most - 2)  # of 2 to 4 words: 1/2, 1/4, 1/4
         ranking = np.lexsort((self.frequent[n - 1].sorted, -scores))
         keys = np.empty(len(scores))
         keys[ranking] = np.arange(1, len(scores) + 1) / share

@@ -73,10 +73,10 @@ def read_rows(task: Task, split: str) -> list[TableRow]:
     is_single = scheme == "files" and _is_single(place)
     if scheme == "tfds":
         rows = list(_read_tfds(task, place, split))
+    elif is_single:
+        rows = list(_read_file(Path(place).expanduser(), task))
     else:
-        rows = list(
-            _read_file(Path(place).expanduser() if is_single else _find_file(task, split), task)
-        )
+        rows = list(_read_file(_find_file(task, split), task))
     for number, row in enumerate(rows):
         row.number = number
     if not is_single:
@@ -334,8 +334,11 @@ def _read_words(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     It rains" are comments. The columns of conllu have names. Its multiword tokens (1-2) and empty
     nodes (1.1) are left out.
     """
-    skipped = re.compile(r"#|\d+[-.]\d" if kind == "conllu" else r"-DOCSTART-|#\s*\w[^\t]* = ")
-    width = len(CONLLU) if kind == "conllu" else 0
+    skipped = re.compile(r"-DOCSTART-|#\s*\w[^\t]* = ")
+    width = 0
+    if kind == "conllu":
+        skipped = re.compile(r"#|\d+[-.]\d")
+        width = len(CONLLU)
     last = None  # column to read up to
     if task.text.isdigit() and task.label.isdigit():
         last = 1 + max(int(task.text), int(task.label))

@@ -92,8 +92,11 @@ def count_slots(settings: knobs.Masking, length: int, examples: int = 1) -> int:
             top = min(1.0, top * (1 + 1e-6))
     # With overflow=fair the last unit may exceed the quota by all but one of its tokens. So may the
     # last unit of the view before, which leaves these tokens to this view.
-    exact = settings.unit == "token" or settings.overflow == "skip"
-    overhang = 0 if exact else (settings.max_unit - 1) * (2 if views > 1 else 1)
+    overhang = 0
+    if settings.unit != "token" and settings.overflow == "fair":
+        overhang = settings.max_unit - 1
+    if views > 1:
+        overhang *= 2
     whole, chance = split_means(mean_quotas(top, length, settings.rounding))
     most = whole + (chance > 0) + overhang
     example = np.minimum(most, np.arange(length + 1))  # [L + 1], of one example by its length

@@ -1,4 +1,7 @@
-"""Packed rows hold every example once, as it is alone; little is empty, and losses are equal."""
+"""Packed rows hold every example once; little is empty, and losses are equal.
+
+That a packed example is the example alone is in tests/net/test_batches.py.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,8 @@ from hypothesis import strategies as st
 
 from bert_jax.batch import Batch
 from bert_jax.data import packing
-from bert_jax.data.pipeline import Source
 from bert_jax.system.trees import flatten_tree
 from tests import toy
-from tests.corpora import source
 from tests.updates import advance
 
 # --- which lengths share a row --------------------------------------------------------------------
@@ -58,51 +59,6 @@ def test_plan_rows_mixes_lengths_if_examples_are_few():
     """Best fit would put the short examples into rows of their own: 25 + 75 / 4 rows."""
     groups = packing.plan_rows(np.bincount([50] * 50 + [10] * 150), 100, 4)
     assert packing.count_rows(groups) == 50
-
-
-# --- rows of a corpus -----------------------------------------------------------------------------
-
-Example = dict[str, list[int]]  # what an example holds, column by column
-
-
-def split_rows(s: Source, epoch: int) -> list[tuple[int, Example]]:
-    """Every example of an epoch's rows by its number, as it would be in a row of its own."""
-    found = []
-    for index in range(epoch * s.rows_per_epoch, (epoch + 1) * s.rows_per_epoch):
-        batch = s.batch(index // s.batch_size)
-        row = {key: value[index % s.batch_size] for key, value in batch.items()}
-        segments = row["segment_ids"]
-        last = segments.max()
-        real = (segments > 0).sum()
-        assert (np.diff(segments[:real]) >= 0).all()
-        assert (segments[real:] == 0).all()
-        assert (row["unit_ids"][real:] == -1).all()
-        assert (row["labels"][last:] == -1).all()
-        for slot in range(last):
-            own = np.flatnonzero(segments == slot + 1)
-            assert row["cls_positions"][slot] == own[0]
-            example = {key: row[key][own].tolist() for key in ("tokens", "type_ids", "positions")}
-            units = row["unit_ids"][own]
-            example["unit_ids"] = np.where(units >= 0, units - own[0], -1).tolist()
-            example |= {key: [int(row[key][slot])] for key in ("labels", "copies")}
-            found.append((int(row["example_ids"][slot]), example))
-    return found
-
-
-@pytest.mark.parametrize("unit", ["token", "word"])
-@pytest.mark.parametrize("mode", ["nsp", "sop"])
-def test_packed_pairs_are_what_they_are_alone(tmp_path, mode, unit):
-    settings = {"pairs": mode, "masking__unit": unit}
-    packed, plain = source(tmp_path, packing=4, **settings), source(tmp_path, **settings)
-    wanted, found = dict(split_rows(plain, 0)), split_rows(packed, 0)
-    assert sorted(number for number, _ in found) == sorted(wanted)
-    assert all(example == wanted[number] for number, example in found)
-    assert packed.rows_per_epoch < len(wanted)
-    each, real, alone = packed.measure_packing()
-    tokens = sum(len(example["tokens"]) for example in wanted.values())
-    assert each == len(wanted) / packed.rows_per_epoch
-    assert real == pytest.approx(tokens / packed.rows_per_epoch / 32)
-    assert alone == pytest.approx(tokens / len(wanted) / 32)
 
 
 # --- the same loss --------------------------------------------------------------------------------
