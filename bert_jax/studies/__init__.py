@@ -1,1 +1,1 @@
-"""Studies: many runs that answer one question."""
+"""Studies: many runs that are compared to answer one question."""

@@ -1,9 +1,9 @@
 """The actions of `bert-jax study`: run a study, show its status, write its report.
 
-`run` trains and evaluates the cells that are missing and writes the report, `status` shows the
-progress, `report` writes the report again. All state is in the study's folder. The same command
-continues a study, also on another engine. An edited study adds cells and hides others; finished
-cells are never trained again.
+`run` trains and evaluates the cells that are missing, and writes the report. `status` shows the
+progress, and `report` writes the report again. All state is in the study's folder. The same command
+continues a study, on any engine. Editing a study adds cells and hides cells; a finished cell is
+never trained again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ SWEEP = "sweep "  # before the config of a sweep, in place of a study's file
 
 @dataclasses.dataclass(frozen=True)
 class Flags:
-    """The flags of `study run` and `study sweep`."""
+    """The flags that `study run` and `study sweep` have in common."""
 
     engine: str = "local"
     jobs: int = 0  # 0: as many as suit the engine
@@ -63,7 +63,7 @@ class Flags:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A study with its name, what names it on the command line, and the folder of its file."""
+    """A study, its name, its argument on the command line, and the folder of its file."""
 
     study: Study
     name: str
@@ -74,7 +74,7 @@ class Named:
 def run_study(
     spec: str | None, workdir: Path, flags: Flags, overrides: Sequence[tuple[str, str]] = ()
 ) -> None:
-    """Run the missing cells of a study file."""
+    """Load a study file and run its missing cells."""
     if spec is None:
         raise ConfigError("no study given", "name one, such as experiments/masking_rate")
     folder_locks.check_place(workdir)
@@ -84,7 +84,10 @@ def run_study(
 
 
 def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
-    """Expand a study, run every missing cell, and write the report; raise if cells are left."""
+    """Run every missing cell of a study and write its report; raise if cells are left.
+
+    With `flags.dry_run`, only print what would be run.
+    """
     folder_locks.check_place(workdir)
     engines.check_engine(flags.engine)
     size = None if flags.dry_run else functools.partial(vocabulary_size, make=True)
@@ -136,12 +139,15 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
 
 
 def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells that are still to train or to evaluate."""
+    """Return the cells that are not yet trained, or lack an evaluation."""
     return [cell for cell in cells if place.read_state(cell).name not in progress.FINAL]
 
 
 def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) -> None:
-    """Print counts, the time left, and the running and failed cells; with `verbose` all cells."""
+    """Print the number of cells in each state, the time left, and the running and failed cells.
+
+    With `verbose` all cells are printed, and with `as_json` all is printed as JSON.
+    """
     place = _open_study(workdir)
     now = progress.look(place)
     if as_json:
@@ -152,9 +158,9 @@ def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) 
 
 
 def report_study(workdir: Path) -> None:
-    """Write the tables, the figures, the summary and the page; print the path of the page.
+    """Write the tables, figures, summary and page of a study; print the path of the page.
 
-    In a folder of tables without cells, such as that of a committed study, the tables stay.
+    If the folder holds only tables, as that of a committed study does, the tables stay as they are.
     """
     from bert_jax.studies.report import build
 
@@ -173,7 +179,7 @@ def _write_notes(
     missing: Sequence[Cell],
     finished: Mapping[str, Path],
 ) -> list[str]:
-    """Write what a user should know: texts, evaluations left out, cells taken, and the power."""
+    """Write notes for the user: texts, evaluations left out, cells taken over, and power."""
     texts = dict.fromkeys(sameness.name_text(cell.config) for cell in cells)
     notes = [f"text: {', '.join(texts)}"]
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
@@ -186,7 +192,7 @@ def _write_notes(
 
 
 def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> list[str]:
-    """Describe the power for the claims that the cells can test, by the spread of finished runs."""
+    """Describe the power of each claim that the cells can test, from the spread of earlier runs."""
     from bert_jax.studies.report import compare, power  # scipy takes a while to load
 
     study = named.study
@@ -206,7 +212,7 @@ def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> 
 
 
 def _describe_study(place: StudyFolder, named: Named, flags: Flags) -> dict[str, Any]:
-    """Describe a study for study.json, without its cells."""
+    """Make the record of a study for study.json, without its cells."""
     study = named.study
     axes = []
     for axis in study.factors:
@@ -241,9 +247,9 @@ def _describe_study(place: StudyFolder, named: Named, flags: Flags) -> dict[str,
 
 
 def _write_report(place: StudyFolder) -> str:
-    """Write the report of the present state and return its answer.
+    """Write the report of the study's present state and return its answer.
 
-    A failure stops the study only if the disk is full.
+    If this fails, the study goes on, except when the disk is full.
     """
     try:
         from bert_jax.studies.report import build
@@ -265,7 +271,7 @@ def _open_study(workdir: Path) -> StudyFolder:
 
 
 def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
-    """Print the final counts, the answer and the report's path; raise if cells are unfinished."""
+    """Print the answer and the report's path; raise if cells failed or are unfinished."""
     now = progress.look(place)
     left = now.unfinished
     failed = [cell for cell in left if cell.state.error]
@@ -289,7 +295,7 @@ def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
 
 
 def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None:
-    """Refuse a workdir that holds a run or another study, whose cells would be hidden."""
+    """Refuse a workdir that holds a run or another study."""
     hint = "give each study a --workdir of its own"
     before = place.read_study()
     if not before:
@@ -306,7 +312,10 @@ def _check_same(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> None
 
 
 def _check_processes(cells: Sequence[Cell], count: int) -> None:
-    """Refuse cells of several processes if the engine starts one each, and the reverse."""
+    """Refuse cells whose `parallel.distributed` does not fit the engine.
+
+    An engine starts either one process or several processes for each cell.
+    """
     for cell in cells:
         need(
             cell.config.parallel.distributed == (count > 1),
@@ -318,7 +327,10 @@ def _check_processes(cells: Sequence[Cell], count: int) -> None:
 
 
 def _check_sources(named: Named, cells: Sequence[Cell]) -> None:
-    """Refuse cells to train or evaluate whose data is not here; name a scale that needs no data."""
+    """Refuse cells whose data is not on this machine.
+
+    The hint names a variant of the study that needs no data, if the study has one.
+    """
     try:
         measures.check_sources(named.study, cells)
     except DataError as error:

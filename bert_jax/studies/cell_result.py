@@ -1,4 +1,4 @@
-"""The result of a study's cell: its state, costs and metrics, and what it wrote during training."""
+"""The result of a study's cell: its state, costs and metrics, and its history of training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ SPENT = ("tokens", "predictions", "flops")
 
 @dataclass(frozen=True)
 class History:
-    """Metrics a cell wrote during training: evaluations by step, and the means of its ledger."""
+    """Metrics that a cell wrote during training.
+
+    `evaluations` holds (step, value) pairs by metric. `ledger` holds the mean of each metric of
+    LEDGER over the run.
+    """
 
     evaluations: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
     ledger: Mapping[str, float] = field(default_factory=dict)
@@ -31,7 +35,7 @@ class History:
 
 @dataclass(frozen=True)
 class Result:
-    """State, costs and metrics of one cell, which is one run and its evaluations."""
+    """The state, costs and metrics of one cell: its run and its evaluations."""
 
     entry: Cell
     state: State
@@ -51,21 +55,21 @@ class Result:
     taken: bool = False  # from tables, of another workdir or machine
 
     def spent(self, kind: str, step: int | None = None) -> float:
-        """Return the steps, tokens, predictions or FLOPs up to a step; default: the current one."""
+        """Return the steps, tokens, predictions or FLOPs up to a step, by default the last one."""
         if step is None and kind in self.costs:
             return self.costs[kind]
         return self.clock(kind)(self.state.step if step is None else step)
 
     def clock(self, kind: str) -> Callable[[int], float]:
-        """Make the function from steps of this cell to the budget they spend."""
+        """Return the function from a number of steps to what they cost in a kind of budget."""
         config = self.entry.config
         return make_clock(kind, config, self.vocabulary or config.tokenizer.vocab_size)
 
 
 def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
-    """Make the function from a number of steps to the budget they spend.
+    """Make the function from a number of steps to what they cost in a kind of budget.
 
-    If the masking rate has phases, early steps predict another number of tokens than late ones.
+    If the masking rate has phases, the number of predictions per step changes during training.
     """
     per_step = costs.per_step(kind, config, vocab_size)
     masking = config.masking

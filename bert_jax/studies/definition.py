@@ -1,9 +1,9 @@
 """Load a study file and expand it into cells.
 
 `experiments/NAME/study.py` defines `get_study(scale="cpu") -> Study`: a base config, axes to vary,
-seeds, a budget, evaluations and comparisons. `expand` makes the cells and checks every one of them
-against the typed config before anything runs. A cell's name is a hash of what it trains, so editing
-a study adds cells and leaves others out, but never trains the same cell twice.
+seeds, a budget, evaluations and comparisons. `expand` makes the cells. It checks each of them
+against the typed config before anything runs. The name of a cell is a hash of what it trains. So
+editing a study adds cells and leaves others out, but never trains the same cell twice.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
     """Load the study `FOLDER[:ARGUMENT]` or `NAME[:ARGUMENT]`; return its name and the study.
 
     Args:
-      spec: the study's folder or file, and the argument of its `get_study`.
+      spec: the study's folder, file or name, and the argument of its `get_study`.
       overrides: knobs of the base config to change, from the command line.
     """
     place, _, argument = spec.partition(":")
@@ -88,7 +88,10 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
 
 
 def _list_settled(study: Study) -> dict[str, str]:
-    """Return the knobs whose value in the base is never used, each with the reason."""
+    """Return the knobs that the base config cannot set, each with the reason why.
+
+    The study sets these knobs in every cell, for example by an axis or its budget.
+    """
     reasons = {"seed": "seeds=(0, 1, 2) are the study's"}
     if study.pair_seeds:
         reasons["data_seed"] = "pair_seeds=True takes it from the seed"
@@ -110,12 +113,14 @@ def _list_paths(factor: Axis) -> list[str]:
 
 
 def expand(study: Study, find_size: Callable[[knobs.Config], int] | None = None) -> list[Cell]:
-    """List every cell: the axes crossed, the first varying slowest and the seeds fastest.
+    """List the cells of a study: every combination of points and seeds.
+
+    The first axis varies slowest and the seeds fastest.
 
     Args:
       study: the study.
-      find_size: returns the real vocabulary size of a config, which a budget of FLOPs needs; by
-        default only for vocabularies that are given or prepared.
+      find_size: returns the real size of a config's vocabulary, which a budget of FLOPs needs. The
+        default finds it only if the vocabulary is given or already prepared.
     """
     check_study(study)
     records = measures.record_evaluations(study)
@@ -159,11 +164,11 @@ def _resolve(
     values: Mapping[str, Any],
     find_size: Callable[[knobs.Config], int],
 ) -> tuple[knobs.Config, int | None, dict[str, Idle]]:
-    """Resolve the config of some points; refuse a knob that they set to no effect.
+    """Make the config of one point of each axis; refuse a changed knob that has no effect.
 
     Returns:
       The config, the size of its vocabulary if the budget depends on it, and the knobs of the base
-      that have no effect in it.
+      config that have no effect in it.
     """
     changes = dict(change for point in points for change in point.changes)
     tree = configs.copied(study.base)
@@ -201,7 +206,7 @@ def _write_place(labels: Mapping[str, str]) -> str:
 
 
 def check_study(study: Study) -> None:
-    """Refuse an invalid study before any cell is made."""
+    """Refuse a study that is invalid in itself, before its cells are made."""
     _check_distinct("an axis", [factor.name for factor in study.factors])
     owners: dict[str, str] = {}
     for factor in study.factors:
@@ -239,13 +244,13 @@ def check_study(study: Study) -> None:
 
 
 def _check_distinct(what: str, names: Sequence[str]) -> None:
-    """Refuse names that occur twice: cells that are not the same run would be one point."""
+    """Refuse a name that occurs twice among the axes, or among the points of an axis."""
     twice = next((name for name in names if names.count(name) > 1), None)
     need(twice is None, f"{what} twice: {twice}", "leave one out, or give it another name")
 
 
 def _check_points(study: Study, name: str, *labels: str) -> None:
-    """Refuse an axis that the study does not have, or points that the axis does not have."""
+    """Refuse an axis that the study lacks, or labels of points that the axis lacks."""
     axes = {factor.name: [point.label for point in factor.points] for factor in study.factors}
     check_known(name, axes, f"no axis {name!r} to compare")
     for label in labels:
@@ -262,13 +267,15 @@ def _overlap(path: str, other: str) -> bool:
 def select_cells(
     study: Study, cells: Sequence[Cell], only: Sequence[str]
 ) -> tuple[Study, list[Cell]]:
-    """Return a part of a study, and its cells, which have the names that they have in the whole.
+    """Return a study reduced to some points and seeds, and its cells.
+
+    The cells keep the names that they have in the whole study.
 
     Args:
       study: the whole study.
       cells: all its cells.
-      only: AXIS=VALUE each, with the label of a point, its value, or a seed. Several of one axis
-        select several points.
+      only: texts AXIS=VALUE, where the value is the label or value of a point, or a seed. Several
+        texts for one axis select several points.
     """
     points = {}
     for factor in study.factors:

@@ -1,4 +1,4 @@
-"""Read and write the JSON files of a study; a file is replaced in one move."""
+"""Read and write the JSON files of a study; a write replaces the file in one move."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ T = TypeVar("T")
 
 
 def read_json(path: Path, kind: type[T], damaged: str = "the cell's folder") -> T | None:
-    """Read a JSON file as a type; return None if it does not exist.
+    """Read a JSON file as a type; return None if the file does not exist.
 
     Args:
       path: the file.
-      kind: the type of its content, such as a `msgspec.Struct`.
-      damaged: what to remove if the file is damaged, so that the study makes it again.
+      kind: the type of the content, such as a `msgspec.Struct`.
+      damaged: what an error tells the user to remove if the file is damaged. The study makes it
+        again.
     """
     if not os.path.lexists(path):
         return None
@@ -32,12 +33,12 @@ def read_json(path: Path, kind: type[T], damaged: str = "the cell's folder") -> 
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file, making its folder."""
+    """Write a value to a JSON file, in one move; make its folder if needed."""
     write_text(path, msgspec.json.format(msgspec.json.encode(value), indent=1).decode() + "\n")
 
 
 def write_text(path: Path, text: str) -> None:
-    """Replace a text file, making its folder."""
+    """Write a text file in one move; make its folder if needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     disk.write(path, text)
 

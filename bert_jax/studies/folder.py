@@ -1,6 +1,6 @@
-"""The folder of a study: its layout, and reading and writing its files.
+"""The folder of a study: names of its files, and functions that read and write them.
 
-All state of a study is in its folder, and this module knows the names of the files:
+All state of a study is in its folder:
 
 study.json                   the study and its cells, rewritten by every `study run`
 groups/GROUP.json            cells that train together; written once and never changed
@@ -8,8 +8,8 @@ cells/CELL/                  a run folder, as `bert-jax train` makes it, and
     trained.json             how training ended
     results/NAME.json, .npz  the metrics of an evaluation, in total and per example
     finetune/NAME/           the run folder of an evaluation by fine-tuning
-    error.json               how the last attempt failed; removed by one that succeeds
-taken/                       tables of the cells that records or other studies had finished
+    error.json               how the last attempt failed; removed by a successful attempt
+taken/                       tables of cells that were finished elsewhere
 results.csv examples.npz curves.csv   the tables of all cells, from which reports are made
 logs/GROUP.log  compiled/  figures/  summary.md  report.html
 """
@@ -51,7 +51,7 @@ DAMAGE = (OSError, ValueError, EOFError, TypeError, KeyError, zipfile.BadZipFile
 
 @dataclass(frozen=True)
 class State:
-    """The progress of a cell."""
+    """How far a cell is: its state, its last step, and the evaluations that are missing."""
 
     name: str  # done, diverged, running, failed, waiting
     error: str = ""
@@ -62,7 +62,7 @@ class State:
 
 
 class Trained(msgspec.Struct):
-    """How the training of a cell ended."""
+    """How the training of a cell ended, as trained.json has it."""
 
     step: int
     seconds: float  # the cell's share of the time its group trained
@@ -72,7 +72,7 @@ class Trained(msgspec.Struct):
 
 
 class Evaluated(msgspec.Struct):
-    """The result of an evaluation."""
+    """The result of an evaluation of a cell, as results/NAME.json has it."""
 
     spec: str  # a hash of what was evaluated
     metrics: dict[str, Any]
@@ -82,7 +82,7 @@ class Evaluated(msgspec.Struct):
 
 
 class Failure(msgspec.Struct):
-    """How an attempt failed."""
+    """How the last attempt at a cell failed, as error.json has it."""
 
     activity: str
     error: str
@@ -90,14 +90,14 @@ class Failure(msgspec.Struct):
 
 
 class GroupRecord(msgspec.Struct):
-    """Cells that train together, and the prediction slots of their rows."""
+    """The cells of a group and the prediction slots of their rows, as in groups/GROUP.json."""
 
     cells: list[str]
     slots: int
 
 
 class StudyFolder:
-    """The workdir of a study."""
+    """The workdir of a study: paths of its files, and their content."""
 
     def __init__(self, workdir: Path) -> None:
         self.workdir = workdir
@@ -113,27 +113,27 @@ class StudyFolder:
     # --- paths ------------------------------------------------------------------------------------
 
     def log(self, group: str) -> Path:
-        """Return the log of a group's workers."""
+        """Return the path of the log of a group's workers."""
         return self.workdir / "logs" / f"{group}.log"
 
     def cell(self, cell: str) -> Path:
-        """Return the folder of a cell."""
+        """Return the path of a cell's folder."""
         return self.cells_folder / cell
 
     def result(self, cell: str, name: str) -> Path:
-        """Return the file of an evaluation's metrics."""
+        """Return the path of the metrics of a cell's evaluation."""
         return self.cell(cell) / "results" / f"{name}.json"
 
     def each(self, cell: str, name: str) -> Path:
-        """Return the file of an evaluation's sums and counts by example."""
+        """Return the path of the sums and counts by example of a cell's evaluation."""
         return self.cell(cell) / "results" / f"{name}.npz"
 
     def finetune(self, cell: str, name: str) -> Path:
-        """Return the run folder of a fine-tuning."""
+        """Return the path of the run folder of a cell's fine-tuning."""
         return self.cell(cell) / "finetune" / name
 
     def saved(self, cell: str, step: int) -> Path | None:
-        """Return the checkpoint of a cell at a step, or None while it is not there."""
+        """Return the path of a cell's checkpoint at a step; None if it does not exist."""
         folder = self.cell(cell) / "checkpoints" / str(step)
         return folder if folder.is_dir() else None
 
@@ -149,7 +149,10 @@ class StudyFolder:
         return study
 
     def write_study(self, study: Mapping[str, Any], cells: Sequence[Cell]) -> None:
-        """Replace study.json: the first cell's config, and the differences of each cell from it."""
+        """Write study.json: the study, the config of its first cell, and all cells.
+
+        Of each cell's config only its differences from the first config are written.
+        """
         base = _list_knobs(cells[0].config)
         listed = {cell.id: _write_cell(cell, base) for cell in cells}
         self.cells_folder.mkdir(parents=True, exist_ok=True)
@@ -165,7 +168,7 @@ class StudyFolder:
             raise DataError(f"{self.study}: {type(error).__name__}: {error}", hint) from error
 
     def groups(self) -> dict[str, GroupRecord]:
-        """Read all groups by name."""
+        """Read the records of all groups, by name."""
         found = sorted((self.workdir / "groups").glob("*.json"))
         return {path.stem: self.read_group(path.stem) for path in found}
 
@@ -178,25 +181,25 @@ class StudyFolder:
         return content
 
     def write_group(self, group: str, cells: Iterable[str], slots: int) -> None:
-        """Write the cells of a new group and their prediction slots."""
+        """Write the record of a new group: its cells and their prediction slots."""
         path = self.workdir / "groups" / f"{group}.json"
         files.write_json(path, GroupRecord([*cells], slots))
 
     # --- results ----------------------------------------------------------------------------------
 
     def read_trained(self, cell: str) -> Trained | None:
-        """Read how training ended; None while it has not."""
+        """Read how the training of a cell ended; None before it has ended."""
         return files.read_json(self.cell(cell) / "trained.json", Trained)
 
     def write_trained(
         self, cell: str, step: int, seconds: float, outcome: Any, error: str = ""
     ) -> None:
-        """Write how training ended."""
+        """Write how the training of a cell ended."""
         record = Trained(step, seconds, outcome, error, files.tell_time())
         files.write_json(self.cell(cell) / "trained.json", record)
 
     def read_result(self, cell: Cell, name: str) -> Evaluated | None:
-        """Read the result of an evaluation; None if it is of an older definition."""
+        """Read the result of an evaluation; None if there is none for its present definition."""
         result = files.read_json(self.result(cell.id, name), Evaluated, "it")
         return result if result and result.spec == hash_evaluation(cell, name) else None
 
@@ -209,10 +212,10 @@ class StudyFolder:
         each: Mapping[str, np.ndarray],
         error: str = "",
     ) -> None:
-        """Write the result of an evaluation.
+        """Write the result of an evaluation of a cell.
 
-        The old result is removed first and the new arrays are written before the new result, so
-        that a result never stands next to missing or foreign arrays.
+        The old result is removed first, and the new arrays are written before the new result. So no
+        result ever stands next to missing arrays, or to arrays of another result.
         """
         path = self.result(cell.id, name)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -227,7 +230,7 @@ class StudyFolder:
         files.write_json(path, Evaluated(spec, dict(metrics), seconds, error, now))
 
     def read_arrays(self, cell: Cell, name: str) -> dict[str, np.ndarray]:
-        """Read METRIC.sum and METRIC.count of every example; return {} if there are none."""
+        """Read METRIC.sum and METRIC.count of an evaluation's examples; {} if there are none."""
         path = self.each(cell.id, name)
         if not self.read_result(cell, name) or not path.exists():
             return {}
@@ -239,13 +242,13 @@ class StudyFolder:
             raise DataError(f"{path} holds no arrays of numbers: {error}", hint) from error
 
     def missing(self, cell: Cell) -> list[str]:
-        """List the evaluations that have no result yet."""
+        """List the evaluations of a cell that have no result yet."""
         return [name for name in cell.evaluations if self.read_result(cell, name) is None]
 
     # --- progress ---------------------------------------------------------------------------------
 
     def read_failure(self, cell: str) -> Failure | None:
-        """Read how the last attempt at a cell failed; None if it did not."""
+        """Read how the last attempt at a cell failed; None if it did not fail."""
         return files.read_json(self.cell(cell) / "error.json", Failure)
 
     def write_failure(self, cell: str, activity: str, error: str) -> None:
@@ -254,13 +257,13 @@ class StudyFolder:
         files.write_json(self.cell(cell) / "error.json", record)
 
     def clear_failure(self, cell: str, activity: str) -> None:
-        """Remove the failure of an activity that has now succeeded, or of its worker."""
+        """Remove a cell's failure if it came from this activity, or from the death of a worker."""
         failure = self.read_failure(cell)
         if failure and failure.activity in (activity, WORKER):
             (self.cell(cell) / "error.json").unlink(missing_ok=True)
 
     def read_last_metrics(self, cell: str) -> dict[str, Any]:
-        """Read the newest value of every metric in the end of a cell's metrics.jsonl."""
+        """Read the last values of a cell's metrics from the end of its metrics.jsonl."""
         path = self.cell(cell) / METRICS
         newest: dict[str, Any] = {}
         if not path.exists():
@@ -281,7 +284,7 @@ class StudyFolder:
         return folder_locks.held(folder) or folder_locks.held(folder, WORK)
 
     def read_state(self, cell: Cell) -> State:
-        """Derive the state of a cell from its folder."""
+        """Find out the state of a cell from the files in its folder."""
         trained = self.read_trained(cell.id)
         failure = self.read_failure(cell.id)
         last = self.read_last_metrics(cell.id)
@@ -308,9 +311,9 @@ class StudyFolder:
 
 
 def _list_knobs(config: Config) -> dict[str, Any]:
-    """Return the knobs of a config by path, without knobs that have their usual value.
+    """Return the knobs of a config by path; leave out knobs that have their usual value.
 
-    So a study stays readable when a knob is removed that it never set, or gets another default.
+    So an old study can be read after a knob is removed that it never set, or gets another default.
     """
     return {
         path: value
@@ -320,7 +323,7 @@ def _list_knobs(config: Config) -> dict[str, Any]:
 
 
 def _write_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a cell for study.json, its config as the knobs that differ from a base."""
+    """Make the record of a cell for study.json; its config is its difference from `base`."""
     own = _list_knobs(cell.config)
     record = {key: value for key, value in asdict(cell).items() if value and key != "id"}
     record["config"] = {path: own[path] for path in own if base.get(path, ...) != own[path]}
@@ -350,7 +353,10 @@ def _read_cell(name: str, study: Mapping[str, Any]) -> Cell:
 
 @functools.lru_cache(maxsize=4096)
 def _read_config(text: str) -> Config:
-    """Read a config from knobs by path, with a cache because cells are read again and again."""
+    """Make a config from the JSON of its knobs by path.
+
+    Results are cached, because cells are read again and again.
+    """
     tree: dict[str, Any] = {}
     for path, value in json.loads(text).items():
         *sections, knob = path.split(".")
@@ -362,7 +368,7 @@ def _read_config(text: str) -> Config:
 
 
 def hash_evaluation(cell: Cell, name: str) -> str:
-    """Return a hash of an evaluation's definition, which tells a result from an outdated one."""
+    """Return a hash of an evaluation's definition; a result with another hash is outdated."""
     masks = {  # of evaluations, which the cell's id does not cover
         name: {knob: value for knob, value in asdict(settings).items() if knob not in WHEN}
         for name, settings in cell.config.evals.items()

@@ -1,11 +1,12 @@
 """Divide cells into groups that train in one program.
 
-Cells that differ in traced numbers only may share a program (`training/program.py`). All runs of a
-program have as many prediction slots as the highest masking rate needs. Runs of lower rates compute
-these slots too, and leave some empty. So cells are sorted by their slots and cut into neighbours.
+Cells may share a program if they differ only in numbers that the program takes as arguments
+(`training/program.py`). All runs of a program have as many prediction slots as the highest masking
+rate needs. Runs with a lower rate compute these slots too, and leave some empty. So cells are
+sorted by the slots that they need, and groups are stretches of this order.
 
-Groups are planned once. A cell that belongs to a group stays in it, so that an interruption or
-another engine does not change its numbers. Cells that an edited study adds make new groups.
+Groups are planned once. A cell stays in its group, so that an interruption or another engine does
+not change its numbers. Cells that an edited study adds form new groups.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WIDEST = 3.0  # a run has at most so many times the prediction slots that it nee
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Cells that train in one program, and their prediction slots."""
+    """Cells that train in one program, and the prediction slots of their rows."""
 
     id: str
     cells: tuple[Cell, ...]
@@ -39,18 +40,18 @@ class Group:
 
     @property
     def empty(self) -> float:
-        """The share of prediction slots that no run uses."""
+        """The share of the prediction slots that the runs of the group leave empty."""
         used = sum(own_slots(cell.config) for cell in self.cells)
         return 1 - used / (self.slots * len(self.cells))
 
 
 def find_groups(place: StudyFolder, cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:
-    """Return the groups of the cells that are still to do: known ones, and groups of new cells.
+    """Return the groups with cells to do: groups that are known already, and groups of new cells.
 
     Args:
       place: the study's folder, which lists the known groups.
-      cells: the cells that are still to do.
-      fuse: `auto`, `never`, or the most cells a new group may have.
+      cells: the cells that are still to train or evaluate.
+      fuse: `auto`, `never`, or the largest number of cells in a new group.
       parallel: the number of workers.
     """
     left = {cell.id: cell for cell in cells}
@@ -69,7 +70,10 @@ def _count_work(group: Group) -> float:
 
 
 def plan_groups(cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:
-    """Divide cells into groups, at least as many as run at the same time."""
+    """Divide cells into groups.
+
+    With fuse=auto there are enough groups for all workers, if there are enough cells.
+    """
     most = read_limit(fuse)
     alike: dict[str, list[Cell]] = {}
     # Sorted, so that the order of points and seeds in the study does not change the groups.
@@ -88,14 +92,14 @@ def plan_groups(cells: Sequence[Cell], fuse: str, parallel: int) -> list[Group]:
 
 
 def read_limit(fuse: str) -> float:
-    """Return the most cells a group may have, by the flag `--fuse`."""
+    """Return the largest number of cells in a group, from the flag `--fuse`."""
     right = fuse in ("auto", "never") or re.fullmatch(r"[1-9]\d*", fuse)
     need(bool(right), f"--fuse={fuse}", "auto, never, or the most runs that train together")
     return {"auto": math.inf, "never": 1}.get(fuse) or int(fuse)
 
 
 def find_signature(cell: Cell) -> str:
-    """Return a key that cells which can train together have in common."""
+    """Return a key that is equal for cells which can train in one program."""
     config = cell.config
     # With patience each run ends at a step of its own, and pmap splits one batch.
     patient = config.checkpoints.patience
@@ -109,7 +113,7 @@ def find_signature(cell: Cell) -> str:
 
 
 def _cut_by_slots(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cut sorted cells into bands whose slots differ by a factor of WIDEST at most."""
+    """Cut sorted cells where the slots have grown by more than a factor of WIDEST."""
     band: list[Cell] = []
     for cell in cells:
         if band and own_slots(cell.config) > WIDEST * own_slots(band[0].config):
@@ -120,7 +124,7 @@ def _cut_by_slots(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
 
 
 def _cut_evenly(cells: list[Cell], most: float) -> list[list[Cell]]:
-    """Cut cells into as few parts as `most` allows, of sizes that differ by at most one."""
+    """Cut cells into the fewest parts of at most `most` cells; sizes differ by one at most."""
     count = math.ceil(len(cells) / most)
     bounds = [len(cells) * number // count for number in range(count + 1)]
     return [cells[start:end] for start, end in itertools.pairwise(bounds)]

@@ -1,4 +1,4 @@
-"""The name of a run: a hash of what is trained."""
+"""The name of a run: a hash of the knobs that determine what is trained."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ COUNT = ("checkpoints.patience", "parallel.step")
 def identity(config: knobs.Config) -> str:
     """Return the name of a run: a hash of the knobs that determine what is trained.
 
-    Only knobs that differ from their defaults count, so that a knob added later renames no run.
-    Knobs that do not affect training do not count, and equivalent spellings give the same name.
+    Only knobs that differ from their defaults are hashed, so adding a knob renames no run. Knobs
+    that do not affect training are left out. Configs that mean the same get the same name.
     """
     text = json.dumps(trained_knobs(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def trained_knobs(config: knobs.Config) -> dict[str, Any]:
-    """Return the knobs that name a run."""
+    """Return the knobs that are hashed for the name of a run, by path."""
     masking = config.masking
     if not masking.phases and masking.prediction_rate == masking.rate:
         masking = dataclasses.replace(masking, prediction_rate=None)

@@ -1,9 +1,9 @@
 """Run the groups of a study on an engine and log the progress.
 
-Each group is started once. A group that fails, or is killed, leaves its error in its cells, and the
-same command tries it again. A group waits while another process holds its cells, or until its
-trunks have saved the step at which it begins. If the disk is full, all running workers are asked to
-stop.
+Each group is started once. If a group fails, or its worker is killed, the error is noted in its
+cells, and the next `study run` tries again. A group waits while another process holds its cells. It
+also waits until other cells, whose updates its cells continue, have saved the step it needs. If the
+disk is full, all running workers are asked to stop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PAUSE, LOOK, SPEAK = 0.1, 1.0, 60.0
 
 
 class Launcher(signals.Handler):
-    """A launch of groups on an engine."""
+    """Starts the workers of groups on an engine and waits for them."""
 
     def __init__(self, place: StudyFolder, groups: Sequence[Group], engine: Engine) -> None:
         super().__init__(signals.SIGNALS)
@@ -41,7 +41,7 @@ class Launcher(signals.Handler):
         self._next_line = time.monotonic() + SPEAK
 
     def run(self) -> None:
-        """Run until nothing is left to do or, after a stop signal, nothing runs."""
+        """Run all groups; after a stop signal, wait for the running groups only."""
         with self:
             while self._running or (self._waiting and not self.stopped):
                 if self._signal:
@@ -58,13 +58,13 @@ class Launcher(signals.Handler):
                 time.sleep(PAUSE)
 
     def handle(self, number: int, _: Any) -> None:
-        """Remember a signal for the loop; the module `signals` says which ones count."""
+        """Note that a stop signal came; the loop in `run` acts on it."""
         again = self.again(number)
         if again or (again is False and not self.stopped):
             self._signal = signal.Signals(number).name
 
     def start_groups(self) -> None:
-        """Start as many groups as the engine takes and whose cells are free and can begin."""
+        """Start the groups that need not wait, as many as the engine takes."""
         room = self._engine.most - len(self._running)
         if self.stopped or room <= 0 or time.monotonic() < self._next_start:
             return
@@ -77,7 +77,10 @@ class Launcher(signals.Handler):
             self._next_start = time.monotonic() + LOOK
 
     def _must_wait(self, group: Group) -> bool:
-        """Tell whether others hold the cells of a group, or have to train their trunks first."""
+        """Tell whether a group cannot start yet.
+
+        Another process may hold its cells, or their trunks are not trained far enough.
+        """
         if any(self._place.is_busy(cell.id) for cell in group.cells):
             return True
         others = [*self._waiting, *(running for running, _ in self._running)]
@@ -90,7 +93,7 @@ class Launcher(signals.Handler):
         return False
 
     def _end_groups(self) -> None:
-        """Remove the groups whose workers have ended from the running groups."""
+        """Handle the groups whose workers have ended."""
         for group, worker in [*self._running]:
             code = self._engine.poll(worker)
             if code is None:
@@ -105,7 +108,7 @@ class Launcher(signals.Handler):
                 self._note_end(group, code)
 
     def _note_end(self, group: Group, code: int) -> None:
-        """Log how a group ended; note the death of a worker in its cells."""
+        """Log how a group ended; note in its unfinished cells that its worker died."""
         states = {cell.id: self._place.read_state(cell).name for cell in group.cells}
         left = [cell for cell in group.cells if states[cell.id] not in progress.FINAL]
         if not left:
@@ -121,7 +124,7 @@ class Launcher(signals.Handler):
             logger.info(f"{_name_group(group)}: {len(left)} cells failed (log: {log})")
 
     def _stop_without_room(self, why: str) -> None:
-        """Stop the launch, because the next worker would find no room either."""
+        """Ask all workers to stop, because the disk is full."""
         logger.info(why)
         self.full = True
         if not self.stopped:
@@ -138,14 +141,14 @@ class Launcher(signals.Handler):
 
 
 def describe_ending(code: int) -> str:
-    """Describe how a worker ended that left no error in its cells."""
+    """Describe the exit code of a worker that noted no error in its cells."""
     if code == LOST:
         return "its job ended without a result"
     return f"killed (signal {-code})" if code < 0 else f"ended with exit code {code}"
 
 
 def _name_group(group: Group) -> str:
-    """Name a group or its only cell, for the log."""
+    """Name a group, or its cell if it has only one, for the log."""
     first, *others = group.cells
     if others:
         return f"group {group.id} ({len(group.cells)} cells)"

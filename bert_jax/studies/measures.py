@@ -1,4 +1,4 @@
-"""The evaluations of a study: what is refused, which cells have them, and their metrics."""
+"""The evaluations of a study: their checks, the cells that have them, and their metrics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Records = Mapping[str, Mapping[str, Any]]  # evaluations by name, as study.json 
 
 
 def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
-    """Describe the evaluations of a study for study.json."""
+    """Make the records of a study's evaluations for study.json, by name."""
     records: dict[str, dict[str, Any]] = {}
     for name, evaluation in study.evaluations.items():
         if isinstance(evaluation, Suite):
@@ -46,7 +46,10 @@ def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
 def select_evaluations(
     records: Records, config: knobs.Config, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the evaluations of a cell: listed for its budget, with a head that its model has."""
+    """Return the records of the evaluations that a cell gets.
+
+    An evaluation may be limited to some budgets, and its head must be in the cell's model.
+    """
     chosen = {}
     for name, record in records.items():
         head = suites.SUITES[record["name"]].head if record["kind"] == "suite" else ""
@@ -57,7 +60,7 @@ def select_evaluations(
 
 
 def describe_left_out(cells: Sequence[Cell], records: Records) -> list[str]:
-    """Return a line for each evaluation that some cells do not have."""
+    """Return a line for each evaluation that is made for only some of the cells."""
     lines = []
     for name in records:
         made = sum(name in cell.evaluations for cell in cells)
@@ -71,7 +74,7 @@ def describe_left_out(cells: Sequence[Cell], records: Records) -> list[str]:
 
 
 def check_evaluations(study: Study) -> None:
-    """Refuse evaluations that cannot be made, before any cell is made."""
+    """Refuse a study with invalid evaluations, before its cells are made."""
     budget = study.budget
     amounts = budget.amounts if budget and isinstance(budget.amount, tuple) else ()
     hint = f"the amounts that vary are {', '.join(f'{each:g}' for each in amounts) or 'none'}"
@@ -95,7 +98,7 @@ def check_evaluations(study: Study) -> None:
 
 
 def _check_options(suite: Suite) -> None:
-    """Refuse options that a suite never reads or a study cannot set, and values of wrong types."""
+    """Refuse options that a suite ignores or a study may not set, and values of a wrong type."""
     suites.build_suites([suite.name], **dict(suite.ask))
     asked = [name for name, row in suites.SUITES.items() if row.metrics]
     check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
@@ -107,7 +110,7 @@ def _check_options(suite: Suite) -> None:
 
 
 def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:
-    """List the name and config of every fine-tuning of the cells; refuse an invalid recipe."""
+    """List name and config of every fine-tuning of the cells; refuse an invalid recipe."""
     tuned = {n: e for n, e in study.evaluations.items() if isinstance(e, Finetune)}
     starts = {config.model: config for config in cells}.values()
     resolved = []
@@ -123,7 +126,7 @@ def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[
 
 
 def check_metrics(study: Study, objectives: Collection[str]) -> None:
-    """Refuse a comparison or claim by a metric that its evaluation does not have."""
+    """Refuse a comparison or a claim with a metric that its evaluation does not have."""
     compared = [metric for comparison in study.comparisons for metric in comparison.metrics]
     claimed = [one.metric for one in study.claims]
     for metric in [*compared, *claimed]:
@@ -139,7 +142,7 @@ def check_metrics(study: Study, objectives: Collection[str]) -> None:
 
 
 def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> list[str]:
-    """List the metrics of an evaluation of cells with these objectives, as patterns."""
+    """List the metrics of an evaluation as patterns, for cells with some objectives."""
     if isinstance(evaluation, Finetune):
         row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         usual = knobs.METRICS[tasks.TASKS[evaluation.task].kind]
@@ -154,9 +157,9 @@ def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> l
 
 
 def check_sources(study: Study, cells: Sequence[Cell]) -> None:
-    """Refuse cells whose local text, vocabulary or labelled data does not exist.
+    """Refuse a study whose cells or evaluations need local files that do not exist.
 
-    Data that is not on this machine, such as data of TFDS, is not checked.
+    Sources outside this machine, such as TFDS, are not checked.
     """
     trained = [cell.config for cell in cells]
     for config in {(c.corpus, c.tokenizer.path, c.task.source): c for c in trained}.values():

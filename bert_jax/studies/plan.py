@@ -1,4 +1,4 @@
-"""What a dry run prints: cells, groups to do, tokens, FLOPs, and hours if a speed is known."""
+"""What a dry run of a study prints: cells, groups to do, FLOPs, and hours if a speed is known."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from bert_jax.system.durations import duration
 def describe_plan(
     name: str, cells: Sequence[Cell], groups: Sequence[Group], notes: Sequence[str], total: str
 ) -> str:
-    """Describe a launch: its cells, the groups to do, notes, and what `describe_cost` says.
+    """Describe a launch: its cells, the groups to do, notes, and the cost.
 
     Args:
       name: the name of the study.
       cells: all its cells.
       groups: the groups that are still to do.
       notes: further lines.
-      total: what the launch costs.
+      total: the cost, as `describe_cost` writes it.
     """
     total = f"study {name}: {len(cells)} cells, {len(groups)} groups to do{total}"
     parts = [_list_cells(cells, groups), _list_groups(groups), *notes, trunks.described(cells)]
@@ -30,13 +30,13 @@ def describe_plan(
 
 
 def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: float) -> str:
-    """Describe how many groups run at the same time, their FLOPs, and the hours if known.
+    """Describe the cost of a launch: workers, FLOPs, and hours if a speed is known.
 
     Args:
       groups: the groups that are still to do.
       parallel: the number of workers.
-      stated: the FLOP/s of a worker as stated; 0: not stated.
-      pace: the FLOP/s of a worker as measured; 0: not measured.
+      stated: the FLOP/s of a worker as the user states it; 0 if not stated.
+      pace: the FLOP/s of a worker as measured; 0 if not measured.
     """
     left = [cell for group in groups for cell in group.cells]
     text = f", {parallel} at a time" if parallel > 1 else ""
@@ -56,7 +56,7 @@ def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: f
 
 
 def _list_cells(cells: Sequence[Cell], groups: Sequence[Group]) -> str:
-    """Return a table of the cells."""
+    """Write a table of the cells with their labels, steps, tokens and group."""
     group_of = {cell.id: group.id for group in groups for cell in group.cells}
     branched = any(cell.trunk for cell in cells)
     head = ["cell", *cells[0].labels, "seed", "steps", "tokens", "group"]
@@ -74,7 +74,7 @@ def _list_cells(cells: Sequence[Cell], groups: Sequence[Group]) -> str:
 
 
 def _list_groups(groups: Sequence[Group]) -> str:
-    """Return a table of the groups."""
+    """Write a table of the groups with their runs and prediction slots."""
     lines = [("group", "runs", "slots", "empty")]
     for group in groups:
         lines.append((group.id, str(len(group.cells)), str(group.slots), f"{group.empty:.0%}"))

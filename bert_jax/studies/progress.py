@@ -1,6 +1,6 @@
-"""Progress of a study, and the time left at the pace of its cells so far.
+"""The progress of a study, and the time left if the cells go on at their pace so far.
 
-Nothing is said of the time left before a cell has been measured.
+No time is given before a cell of this workdir has trained.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STATES = (*FINAL, "running", "failed", "waiting")
 
 @dataclass(frozen=True)
 class Progress:
-    """The cells of a study, and the groups that they belong to."""
+    """The results of all cells of a study, and the group of each cell."""
 
     cells: Sequence[Result]
     groups: Mapping[str, str]  # cell -> group
@@ -36,19 +36,19 @@ class Progress:
 
     @property
     def unfinished(self) -> list[Result]:
-        """The cells that are not final."""
+        """The cells that are neither done nor diverged."""
         return [cell for cell in self.cells if cell.state.name not in FINAL]
 
     @property
     def pace(self) -> float:
-        """The FLOP/s of a worker over the cells so far, evaluations included; 0 before any."""
+        """The FLOP/s of a worker so far, evaluations included; 0 before any cell has trained."""
         here = [cell for cell in self.cells if not cell.taken]
         seconds = sum(cell.seconds + cell.evaluation_seconds for cell in here)
         made = sum(count_flops(cell.entry, cell.state.step) for cell in here)
         return made / seconds if seconds else 0.0
 
     def estimate_seconds(self, parallel: int = 0) -> float | None:
-        """Estimate the time left; None if nothing was measured.
+        """Estimate the seconds left; None if no speed was measured.
 
         `parallel` is the number of workers, by default the number of groups that run now.
         """
@@ -61,7 +61,7 @@ class Progress:
         return flops / self.pace / (parallel or len(running) or 1) if left else 0.0
 
     def write_line(self, parallel: int = 0) -> str:
-        """Write the counts, how far the running cells are, and the time left in one line."""
+        """Write a line with the counts of states, the step of running cells, and the time left."""
         line = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         line += f" of {len(self.cells)} cells"
         running = [cell.state for cell in self.cells if cell.state.name == "running"]
@@ -74,7 +74,7 @@ class Progress:
         return line
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the progress as plain JSON types."""
+        """Return the progress as a dict of JSON types."""
         cells = [
             {
                 "id": cell.entry.id,
@@ -93,7 +93,10 @@ class Progress:
         return {"counts": self.counts, "seconds_left": self.estimate_seconds(), "cells": cells}
 
     def write_lines(self, place: StudyFolder, verbose: bool = False) -> str:
-        """Write the counts, then the running, failed and diverged cells; with `verbose` all."""
+        """Write the line of `write_line`, then a line for each running, failed and diverged cell.
+
+        With `verbose` there is a line for every cell.
+        """
         lines = [self.write_line()]
         for cell in self.cells:
             state = cell.state
@@ -113,7 +116,7 @@ class Progress:
 
 
 def look(place: StudyFolder) -> Progress:
-    """Read the progress from the folders of the cells."""
+    """Read the progress of a study from its folder."""
     groups = {cell: name for name, group in place.groups().items() for cell in group.cells}
     return Progress(gather_cells(place), groups)
 

@@ -1,6 +1,6 @@
 """Published claims about masking, and published tables to show next to a study's own.
 
-Both are data, in published.toml next to this module.
+Both come from published.toml next to this module.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Claim(NamedTuple):
-    """What was claimed, of what, and what would confirm it."""
+    """A published claim, its source, and what would confirm it."""
 
     text: str
     source: str
@@ -21,7 +21,7 @@ class Claim(NamedTuple):
 
 
 class Published(NamedTuple):
-    """Table of a paper: scores in per cent by row and column."""
+    """A table of a paper: scores in per cent by row and column."""
 
     title: str
     source: str

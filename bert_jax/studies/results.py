@@ -1,4 +1,4 @@
-"""The results of a study's cells, from their folders or from the tables that they are in."""
+"""The results of a study's cells, read from their folders or from tables."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LONGEST = 10_000  # characters of an error; a reader of CSV refuses fields of mo
 
 
 def read_results(place: StudyFolder) -> list[Result]:
-    """Return every cell of a study from its tables, which are first written from the cells.
+    """Write the tables of a study from its cells, and read the result of every cell from them.
 
-    A folder of tables without cells is read as it is. A cell that the tables lack is still to do.
+    If the folder has only tables, they are read as they are. A cell that they lack is still to do.
     """
     cells = place.cells()
     if place.cells_folder.exists():
@@ -33,7 +33,7 @@ def read_results(place: StudyFolder) -> list[Result]:
 
 
 def gather_cells(place: StudyFolder) -> list[Result]:
-    """Read every cell from its folder, or from the tables that it was taken from; no curves."""
+    """Read the result of every cell, without its curves, from its folder or from tables."""
     if not place.study.exists():
         hint = "`bert-jax study run STUDY --workdir=…` makes one"
         raise DataError(f"no study in {place.workdir}", hint)
@@ -47,7 +47,7 @@ def gather_cells(place: StudyFolder) -> list[Result]:
 def _add_missing(
     place: StudyFolder, cells: Iterable[Cell], known: Mapping[str, Result]
 ) -> list[Result]:
-    """Return the result of each cell: a known result, else the result in the cell's folder."""
+    """Return the result of each cell: from `known`, or else from the cell's folder."""
     sizes = _count_together(place)
 
     def read_cell(cell: Cell) -> Result:
@@ -58,10 +58,9 @@ def _add_missing(
 
 
 def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
-    """Return the cells that the tables taken have finished and that were not trained here.
+    """Return results of cells that are finished in the tables in taken/, and not trained here.
 
-    Training may have begun here. If an evaluation was edited since, the tables lack its result, and
-    the cell must be made here.
+    An edited evaluation can make a cell unfinished in these tables; then the cell is trained here.
     """
     rows = tables.read_tables(place.taken, cells)
     return {
@@ -75,7 +74,10 @@ def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
 
 
 def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
-    """Write the tables of cells, finished or not; cells that were taken keep their rows."""
+    """Write the tables of all cells, finished or not.
+
+    A cell that was taken from elsewhere keeps the row that it had there.
+    """
     taken = find_taken(place, cells)
     rows: dict[str, tables.Row] = {
         row["cell"]: row for row in tables.read_csv(place.taken / tables.ROWS)
@@ -103,13 +105,13 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
 
 
 def _count_together(place: StudyFolder) -> dict[str, int]:
-    """Count, for each cell, the cells that trained in its group and share its training time."""
+    """Return for each cell how many cells train in its group and share its training time."""
     groups = place.groups().values()
     return {cell: len(group.cells) for group in groups for cell in group.cells}
 
 
 def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
-    """Return the row of a cell, as its folder has it; a metric that is missing has no key."""
+    """Make a cell's row of results.csv from its folder; a metric that is missing has no key."""
     state = place.read_state(cell)
     trained = place.read_trained(cell.id)
     results = {name: place.read_result(cell, name) for name in cell.evaluations}
@@ -147,7 +149,7 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
 
 
 def _find_data(place: StudyFolder, cell: Cell) -> dict[str, list[str]]:
-    """Return the fingerprints of the data of a cell, under "", and of each fine-tuning by name."""
+    """Return the fingerprints of a cell's data under "", and of each fine-tuning's data by name."""
     runs = {"": place.cell(cell.id)}
     runs |= {name: place.finetune(cell.id, name) for name in cell.evaluations}
     read = {name: _read_environment(run) for name, run in runs.items()}
@@ -163,7 +165,7 @@ def _read_environment(run: Path) -> dict[str, Any]:
 
 
 def _name_hardware(machine: Mapping[str, Any]) -> str:
-    """Name the accelerators a cell ran on, or count the cores of its processor."""
+    """Name the accelerators that a cell ran on, or the number of CPU cores."""
     if machine.get("backend", "cpu") != "cpu":
         return ", ".join(map(str, machine.get("devices", [])))
     cores = machine.get("cores") or 0
@@ -171,7 +173,10 @@ def _name_hardware(machine: Mapping[str, Any]) -> str:
 
 
 def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> list[dict[str, Any]]:
-    """Return the lines of a cell's metrics; for a branch, its trunk's lines before the fork too."""
+    """Return the lines of a cell's metrics.jsonl.
+
+    For a branch, they begin with its trunk's lines up to the step of the fork.
+    """
     path = place.cell(cell.id) / records.METRICS
     own = [*records.read_rows(path)] if path.exists() else []
     trunk = known.get(cell.trunk.rpartition("@")[0])
@@ -183,7 +188,10 @@ def _list_lines(place: StudyFolder, cell: Cell, known: Mapping[str, Cell]) -> li
 def _list_points(
     cell: str, last: int, lines: Iterable[Mapping[str, Any]]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the evaluations during training, and the means of the ledger at the last step."""
+    """Yield rows of curves.csv: a cell's evaluations during training, and means of its ledger.
+
+    The means are rows of step `last`.
+    """
     curves: dict[str, dict[int, float]] = defaultdict(dict)
     ledger: dict[str, list[float]] = defaultdict(list)
     for row in lines:

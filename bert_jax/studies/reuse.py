@@ -1,9 +1,9 @@
-"""Take cells that are finished elsewhere: cells with the same name are the same run.
+"""Take cells from other studies that have finished them: cells of the same name are the same run.
 
-Most ablation studies contain the run at BERT's own settings, for example. From the workdir of
-another study a cell is copied with its checkpoint, and evaluations that only this study has are
-made afterwards. Tables have no checkpoint. So a cell is taken from tables only if they have the
-results of all evaluations, as they are defined now.
+For example, most studies of masking contain the run with BERT's own settings. From the workdir of
+another study a cell is copied with its checkpoint. Evaluations that it lacks are made afterwards.
+Tables have no checkpoint. So a cell is taken from tables only if they have the results of all its
+evaluations as they are defined now.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEFT_OUT = shutil.ignore_patterns("*.lock", "error.json")  # of the other study
 def find_finished(
     place: StudyFolder, cells: Sequence[Cell], others: Sequence[Path], beside: Path
 ) -> dict[str, Path]:
-    """Find the cells that this workdir has not trained and that are finished elsewhere.
+    """Find cells that are finished elsewhere and not trained in this workdir.
 
     Args:
       place: the workdir.
@@ -33,7 +33,7 @@ def find_finished(
       beside: the folder of study.py, which may have tables.
 
     Returns:
-      The folder of each such cell, or the folder of the tables that have it.
+      For each such cell, its folder, or the folder of the tables that have it.
     """
     for other in others:
         exists = StudyFolder(other).study.exists()
@@ -56,12 +56,15 @@ def find_finished(
 
 
 def list_sources(finished: Mapping[str, Path]) -> list[str]:
-    """List the studies that finished cells are taken from."""
+    """List the folders of the studies or tables that finished cells are taken from."""
     return sorted({str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()})
 
 
 def take_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
-    """Copy cells, each completely or not at all, and add the rows of those without folders."""
+    """Copy the folders of finished cells, or their rows if they are finished in tables.
+
+    A cell's folder is copied completely or not at all.
+    """
     rows: dict[Path, set[str]] = {}
     for cell, source in finished.items():
         if source.name != cell:
@@ -80,7 +83,7 @@ def take_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
 
 
 def _add_rows(target: Path, source: Path, cells: set[str]) -> None:
-    """Add the rows of some cells to the tables of a folder, whose other rows stay."""
+    """Copy the rows of some cells from the tables of one folder to the tables of another folder."""
 
     def merge(name: str) -> list[dict[str, str]]:
         kept = [row for row in tables.read_csv(target / name) if row["cell"] not in cells]

@@ -1,7 +1,7 @@
-"""Check that the runs of a study were trained on the same data, and that the data is unchanged.
+"""Check that the runs of a study were trained on the same data, and that it is unchanged.
 
-Cells are compared with each other, so a corpus that changed between two of them would look like an
-effect of what the study varies.
+Cells are compared with each other. If the data changed between two of them, its effect would look
+like an effect of what the study varies.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ FINGERPRINT = 12  # characters of it that are shown
 
 
 def name_text(config: Config) -> str:
-    """Return the source and path of the text, or of the labelled data, that a config trains on."""
+    """Return the source and path of the text or labelled data that a config trains on."""
     corpus = config.corpus
     return config.task.source or f"{corpus.source} {corpus.path}".strip()
 
 
 def list_texts(found: Sequence[Result]) -> list[str]:
-    """Name every text of a study's cells, with the fingerprint of what was trained on."""
+    """List the texts of a study's cells, each with the fingerprint of the data trained on."""
     texts: dict[str, str] = {}
     for result in found:
         corpus, _ = result.data.get("", ("", ""))
@@ -38,9 +38,9 @@ def list_texts(found: Sequence[Result]) -> list[str]:
 
 
 def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
-    """Refuse a study whose runs name one source but were trained on different data.
+    """Refuse a study whose runs name the same source but were trained on different data.
 
-    The data of a run is also compared with what its source holds now, if that is here.
+    If the source is on this machine, its present data is compared too.
     """
     known: dict[str, tuple[str, list[str]]] = {}
     for result in found:
@@ -69,7 +69,7 @@ def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
 
 
 def _write_key(config: Config) -> str:
-    """Return a key of the data that a config names."""
+    """Return a key that is equal for configs which name the same data."""
     corpus = dataclasses.replace(config.corpus, cache="", workers=0)
     named = [dataclasses.asdict(part) for part in (corpus, config.tokenizer, config.task)]
     splits = [settings.split for settings in config.evals.values() if config.task.source]
@@ -78,7 +78,10 @@ def _write_key(config: Config) -> str:
 
 
 def _has_changed(config: Config, data: str, vocabulary: str) -> bool:
-    """Tell whether the source of a run's data is here and holds other data now."""
+    """Tell whether the data of a config is on this machine and differs from what was trained on.
+
+    `data` and `vocabulary` are the fingerprints recorded when the run was trained.
+    """
     settings = config.corpus
     with contextlib.suppress(DataError):
         path = config.tokenizer.path

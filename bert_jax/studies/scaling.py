@@ -1,18 +1,18 @@
-"""The best value of a knob between 0 and 1, such as the masking rate, over budgets and model sizes.
+"""The best value of a knob between 0 and 1, such as the masking rate, by budget and model size.
 
-    fitted = fit([Run(size=4e5, budget=3e6, value=0.3, seed=0, loss=5.1), …])
+    fitted = fit([ScaledRun(size=4e5, budget=3e6, value=0.3, seed=0, loss=5.1), …])
     fitted.optima[0].value, fitted.over_budget.estimate
 
-For each size and budget the loss is a parabola in the logit of the value, one curve for all seeds
-and an intercept for each; its vertex is the best value. The trend of the best value is a line: its
-logit over the logarithms of budget and size, so that the odds of the best value are a power of
-both. Where the curve has no minimum there is no best value.
+For each size and budget, a parabola is fitted to the loss over the logit of the value. All seeds
+share the parabola except for its intercept. The vertex is the best value; without a minimum there
+is none. The trend of the best value is a line: its logit over the logarithms of budget and size. So
+the odds of the best value are a product of powers of budget and size.
 
-Intervals (95 %) come from a parametric bootstrap: noise of the residuals' pooled variance is drawn
-onto the fitted curves, which are fitted again. As that variance is itself an estimate, the spread
-of the draws is multiplied by Student's quantile. Runs of one size, value and seed at several
-budgets may share a trunk. Their noise is as correlated as the residuals, with fewer degrees of
-freedom.
+Intervals (95 %) come from a parametric bootstrap. Noise with the residuals' pooled variance is
+added to the fitted curves, which are then fitted again. Because that variance is itself an
+estimate, the spread of the draws is multiplied by Student's quantile. Runs of one size, value and
+seed at several budgets may share updates. The correlation of their noise is estimated from their
+residuals, and reduces the degrees of freedom.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ONE_SIGMA = (15.865525, 84.134475)  # percentiles, one standard deviation from t
 
 
 class ScaledRun(NamedTuple):
-    """A run's place in the study, and its loss."""
+    """A run: its size, budget, value of the knob and seed, and its loss."""
 
     size: float
     budget: float
@@ -45,7 +45,7 @@ class ScaledRun(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """An estimate with its 95 % interval; NaN where there is none."""
+    """An estimate with its 95 % interval; NaN if there is no estimate."""
 
     estimate: float = math.nan
     low: float = math.nan
@@ -53,7 +53,7 @@ class Estimate(NamedTuple):
 
 
 class Optimum(NamedTuple):
-    """The best value at one size and budget."""
+    """The best value at one size and budget, with its interval."""
 
     size: float
     budget: float
@@ -64,7 +64,7 @@ class Optimum(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The best values of a study and their trend."""
+    """The best value at each size and budget, and their trends."""
 
     optima: list[Optimum]
     over_budget: Estimate  # exponent of the odds of the best value over the budget
@@ -72,7 +72,7 @@ class Fitted(NamedTuple):
 
 
 def fit(runs: Sequence[ScaledRun], draws: int = DRAWS, seed: int = 0) -> Fitted:
-    """Fit the best value at every size and budget, and its trend over both."""
+    """Fit the best value at each size and budget, and its trend over both."""
     curves = _fit_curves(runs)
     noise = _estimate_noise(runs, curves)
     return _fit_trend(curves, noise.freedom, noise.draw(draws, seed))
@@ -81,16 +81,16 @@ def fit(runs: Sequence[ScaledRun], draws: int = DRAWS, seed: int = 0) -> Fitted:
 def fit_at_equal(
     runs: Sequence[ScaledRun], costs: Sequence[float], draws: int = DRAWS, seed: int = 0
 ) -> Fitted:
-    """Fit the best values where all values have cost the same, and their trend over that cost.
+    """Fit the best values at equal costs, such as FLOPs, and their trend over that cost.
 
-    Losses are interpolated between budgets (`read_at_equal`). Their noise follows from the noise of
-    the runs, as the fit by budget estimates it.
+    Losses at a cost are interpolated between the budgets (`read_at_equal`). Their noise follows
+    from the noise of the runs, which is estimated as in `fit`.
 
     Args:
-      runs: at several budgets each.
-      costs: of the runs, such as FLOPs.
-      draws: of the bootstrap.
-      seed: of its noise.
+      runs: runs at several budgets for each value.
+      costs: the cost of each run.
+      draws: the number of draws of the bootstrap.
+      seed: the seed of its noise.
     """
     read, weights = read_at_equal(runs, costs)
     if not read:
@@ -102,14 +102,15 @@ def fit_at_equal(
 def read_at_equal(
     runs: Sequence[ScaledRun], costs: Sequence[float]
 ) -> tuple[list[ScaledRun], np.ndarray]:
-    """Read the losses of each size where all values have cost the same, between their budgets.
+    """Interpolate losses at costs that the runs of all values of a size have in common.
 
-    There are as many such costs as budgets, spread evenly in the logarithm over what all values of
-    the size reach. Runs that lack a budget of their size are left out, and sizes with no such cost.
+    For each size there are as many such costs as budgets, spread evenly in the logarithm. Runs are
+    left out if their value and seed lack a budget of the size. A size without a common cost is left
+    out.
 
     Returns:
-      Runs whose budget is the cost, and weights [read, runs]: each loss read is a weighted sum of
-      the losses of `runs`.
+      Interpolated runs, whose budget is the cost, and weights [interpolated, runs]. Each
+      interpolated loss is the sum of the losses of `runs` with these weights.
     """
     read: list[ScaledRun] = []
     weights: list[np.ndarray] = []
@@ -134,7 +135,10 @@ def read_at_equal(
 
 
 def weigh_between(costs: Sequence[float], at: float) -> np.ndarray:
-    """Weigh losses at rising costs for the loss at a cost, linear in the logarithm of the cost."""
+    """Return weights of losses at rising costs that interpolate the loss at the cost `at`.
+
+    The interpolation is linear in the logarithm of the cost.
+    """
     return np.array([np.interp(math.log(at), np.log(costs), unit) for unit in np.eye(len(costs))])
 
 
@@ -142,7 +146,7 @@ def weigh_between(costs: Sequence[float], at: float) -> np.ndarray:
 
 
 class _Curve(NamedTuple):
-    """The parabola of one size and budget."""
+    """The parabola that is fitted to the runs of one size and budget."""
 
     size: float
     budget: float
@@ -156,14 +160,14 @@ class _Curve(NamedTuple):
 
     @property
     def vertex(self) -> float:
-        """The logit of the best value; NaN without a minimum."""
+        """The logit of the best value; NaN if the curve has no minimum."""
         return -self.slope / (2 * self.curvature) if self.curvature > 0 else math.nan
 
     def move_vertex(self, noise: np.ndarray) -> np.ndarray:
-        """Find the vertices under draws of noise [draws, n]: [draws].
+        """Return the vertices [draws] of the curve with drawn noise [draws, n] added to its losses.
 
-        A drawn curve without a minimum has its vertex infinitely far, on the side where it is
-        lower.
+        If a drawn curve has no minimum, its vertex is infinite, with the sign of the side where the
+        curve is lower.
         """
         slope, curvature = (noise @ self.solve.T + (self.slope, self.curvature)).T
         middle = sum(self.range) / 2
@@ -173,7 +177,7 @@ class _Curve(NamedTuple):
 
 
 def _group_rows(runs: Sequence[ScaledRun], *names: str) -> list[np.ndarray]:
-    """Group the indices of runs by some of their fields, in the order of these."""
+    """Return the indices of runs in groups of equal fields, sorted by these fields."""
     groups = defaultdict(list)
     for index, run in enumerate(runs):
         groups[tuple(getattr(run, name) for name in names)].append(index)
@@ -185,7 +189,7 @@ def _fit_curves(runs: Sequence[ScaledRun]) -> list[_Curve]:
 
 
 def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
-    """Fit a parabola with one intercept per seed, by least squares within seeds."""
+    """Fit a parabola to the runs `rows` by least squares, with an intercept for each seed."""
     own = [runs[i] for i in rows]
     tried = sorted({run.value for run in own})
     if len(tried) < 3 or not 0 < tried[0] < tried[-1] < 1:
@@ -216,7 +220,7 @@ def _fit_curve(runs: Sequence[ScaledRun], rows: np.ndarray) -> _Curve:
 
 
 class _Noise(NamedTuple):
-    """The noise of runs about their curves; those that differ in budget only share some of it."""
+    """The noise of runs around their curves; runs that differ only in budget share a part of it."""
 
     deviation: float
     correlation: float
@@ -224,7 +228,7 @@ class _Noise(NamedTuple):
     trunks: list[np.ndarray]  # indices of runs of one size, value and seed
 
     def draw(self, draws: int, seed: int) -> np.ndarray:
-        """Draw noise: [draws, runs]."""
+        """Draw noise for all runs [draws, runs]."""
         rng = np.random.default_rng(seed)
         runs = sum(map(len, self.trunks))
         noise = math.sqrt(1 - self.correlation) * rng.standard_normal((draws, runs))
@@ -234,7 +238,7 @@ class _Noise(NamedTuple):
 
 
 def _estimate_noise(runs: Sequence[ScaledRun], curves: Sequence[_Curve]) -> _Noise:
-    """Estimate the noise from the residuals of the curves of all sizes and budgets."""
+    """Estimate the noise of runs from the residuals of all curves."""
     freedom = sum(curve.freedom for curve in curves)
     if freedom < 1:
         raise ConfigError(
@@ -262,7 +266,10 @@ def _estimate_noise(runs: Sequence[ScaledRun], curves: Sequence[_Curve]) -> _Noi
 
 
 def _fit_trend(curves: Sequence[_Curve], freedom: float, drawn: np.ndarray) -> Fitted:
-    """Find the vertices and their trend under draws of the noise of the curves' runs [draws, n]."""
+    """Compute the vertices of curves and their trend, with intervals.
+
+    The intervals come from `drawn`, draws of the noise of all runs [draws, n].
+    """
     vertices = np.array([curve.vertex for curve in curves])
     moved = np.stack([curve.move_vertex(drawn[:, curve.rows]) for curve in curves])  # [G, draws]
     errors = np.array([_measure_spread(row) for row in moved])
@@ -299,6 +306,6 @@ def _fit_trend(curves: Sequence[_Curve], freedom: float, drawn: np.ndarray) -> F
 
 
 def _measure_spread(drawn: np.ndarray) -> float:
-    """Measure the standard deviation of draws by percentiles, which outliers do not move."""
+    """Measure the standard deviation of draws by percentiles, which outliers do not change."""
     low, high = np.percentile(drawn, ONE_SIGMA, method="nearest")
     return float(high - low) / 2 if np.isfinite(low) and np.isfinite(high) else math.inf

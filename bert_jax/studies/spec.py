@@ -1,4 +1,4 @@
-"""The types of a study file: axes and points, budget, evaluations, comparisons and claims."""
+"""The types that a study file uses: axes, budget, evaluations, comparisons and claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPLIT_ORDER = "[MASK]/same/random"  # of a split's label: that of table 8 of BER
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """A value of an axis, and the knobs it sets."""
+    """A point of an axis: its label, its value, and the knobs it sets."""
 
     label: str
     value: float | str | None  # its position in figures
@@ -29,7 +29,7 @@ class Point:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A factor of the study: the points that are varied."""
+    """A factor of the study: a name, and the points among which it varies."""
 
     name: str
     points: tuple[Point, ...]
@@ -37,10 +37,10 @@ class Axis:
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """An amount of training that every cell gets; several amounts are an axis named "budget".
+    """The amount of training of every cell; several amounts form an axis named "budget".
 
-    A step has batch_size * sequence_length tokens, of each view of an example; its predictions are
-    the tokens times the mean prediction rate, divided by the views.
+    A step has batch_size * sequence_length tokens for each view of an example. Its predictions are
+    these tokens times the mean prediction rate, divided by the number of views.
     """
 
     kind: str  # steps, tokens, predictions or flops
@@ -48,13 +48,13 @@ class Budget:
 
     @property
     def amounts(self) -> tuple[float, ...]:
-        """The amounts, of which most studies have one."""
+        """The amounts as a tuple, even if there is only one."""
         return self.amount if isinstance(self.amount, tuple) else (self.amount,)
 
 
 @dataclasses.dataclass(frozen=True)
 class Suite:
-    """An evaluation by a suite of `bert_jax/suites`."""
+    """An evaluation by a suite of `bert_jax/suites`, with options of the suite."""
 
     name: str
     ask: tuple[tuple[str, Any], ...] = ()  # the suite's options
@@ -63,7 +63,7 @@ class Suite:
 
 @dataclasses.dataclass(frozen=True)
 class Finetune:
-    """An evaluation by fine-tuning: the recipe of a task, and changes to it."""
+    """An evaluation by fine-tuning: a task, and changes to its recipe."""
 
     task: str
     changes: tuple[tuple[str, Any], ...] = ()
@@ -81,10 +81,11 @@ class Comparison:
 
 @dataclasses.dataclass(frozen=True)
 class Claimed:
-    """A published claim, and the difference between two points of an axis that stands for it here.
+    """A published claim, and the difference between two points of an axis that tests it here.
 
-    State it before anything runs, or say in study.py that it was stated later. The report gives the
-    verdict of each family (the points of all other axes) by the simultaneous interval of the study.
+    State it before anything runs, or say in study.py that it was stated later. The report gives a
+    verdict for each combination of the other axes' points, by the simultaneous interval of the
+    difference.
     """
 
     claim: str  # a row of `published.toml`
@@ -101,13 +102,13 @@ class Claimed:
 
     @property
     def place(self) -> set[tuple[str, str]]:
-        """The axes and points of the cells whose gain is claimed."""
+        """The (axis, point) pairs of the cells that are claimed to be better."""
         return {(self.axis, self.point), *([self.more_at[:2]] if self.more_at else [])}
 
 
 @dataclasses.dataclass(frozen=True)
 class Study:
-    """A question, and the experiment that answers it."""
+    """A question, and the experiment that answers it: base config, axes, seeds, evaluations."""
 
     question: str
     base: ml_collections.ConfigDict
@@ -148,13 +149,13 @@ class Study:
 
 
 def check_known(word: str, options: Collection[str], message: str) -> None:
-    """Refuse a word that is none of the options; suggest the nearest one."""
+    """Refuse a word that is not one of the options; suggest the nearest option."""
     need(word in options, message, suggest(word, options))
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A run of a study."""
+    """A run of a study: its config, its labels and values on the axes, and its evaluations."""
 
     id: str
     config: knobs.Config
@@ -167,12 +168,12 @@ class Cell:
 
     @property
     def fork(self) -> int:
-        """The step at which the cell goes on from its trunk; 0 without one."""
+        """The step at which the cell goes on from its trunk; 0 without a trunk."""
         return int(self.trunk.rpartition("@")[2] or 0)
 
     @property
     def vocab_size(self) -> int:
-        """The size of the vocabulary; the configured size until the real one is known."""
+        """The size of the vocabulary; the configured size until the real size is known."""
         return self.vocabulary or self.config.tokenizer.vocab_size
 
 
@@ -180,14 +181,14 @@ class Cell:
 
 
 def axis(path: str, values: Iterable[Any], labels: Iterable[str] = ()) -> Axis:
-    """Vary one knob over some values."""
+    """Make an axis that varies one knob over some values."""
     return zipped(path, [path], [[value] for value in values], list(labels))
 
 
 def zipped(
     name: str, paths: Sequence[str], rows: Sequence[Sequence[Any]], labels: Sequence[str] = ()
 ) -> Axis:
-    """Vary several knobs together, a row of values for each point."""
+    """Make an axis that varies several knobs together; each row has their values at a point."""
     points = []
     for row, label in zip(rows, labels or [""] * len(rows), strict=True):
         changes = tuple(zip(paths, row, strict=True))
@@ -198,13 +199,16 @@ def zipped(
 
 
 def variants(name: str, points: Mapping[str, Mapping[str, Any]]) -> Axis:
-    """Vary named sets of knobs."""
+    """Make an axis whose points are named sets of knobs."""
     sets = [Point(label, label, tuple(changes.items())) for label, changes in points.items()]
     return Axis(name, tuple(sets))
 
 
 def _write_value(path: str, value: Any) -> str:
-    """Write the label of a value; a split in the order of SPLIT_ORDER, shares as percentages."""
+    """Write the label of a knob's value; rates become percentages.
+
+    A split of corruption is written in the order of SPLIT_ORDER.
+    """
     if path == SPLIT and isinstance(value, (tuple, list)) and len(value) == 3:
         mask, random, same = value
         return "/".join(f"{100 * share:g}" for share in (mask, same, random))

@@ -1,4 +1,4 @@
-"""`study sweep`: some values of some knobs of a config, as a study."""
+"""`study sweep`: a study of some values of some knobs, without a study file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bert_jax.studies.spec import Axis, Budget, Comparison, Study, Suite, axis
 
 
 class Sweep(NamedTuple):
-    """What a command line says of a sweep."""
+    """The sweep that a command line asks for: a config, knobs with values, seeds and a budget."""
 
     config: str  # FILE.py[:argument]
     overrides: Sequence[tuple[str, str]]  # knobs of it
@@ -25,13 +25,13 @@ class Sweep(NamedTuple):
 
 
 def run_sweep(sweep: Sweep, workdir: Path, flags: Flags) -> None:
-    """Run the missing cells of a sweep, which is named after its workdir."""
+    """Run the missing cells of a sweep; the study is named after its workdir."""
     named = Named(make_study(sweep), workdir.resolve().name, f"{SWEEP}{sweep.config}", workdir)
     launch_study(named, workdir, flags)
 
 
 def make_study(sweep: Sweep) -> Study:
-    """Make the study of a sweep; the first value of each axis is what others are compared with."""
+    """Make the study of a sweep; the first value of each knob is the baseline."""
     varied = [_read_axis(text) for text in sweep.axes]
     need(bool(varied), "nothing varies", "name a knob, such as --axis masking.rate=0.15,0.3")
     names = [one.name for one in varied]
@@ -58,7 +58,7 @@ def make_study(sweep: Sweep) -> Study:
 
 
 def _read_axis(text: str) -> Axis:
-    """Read KNOB=VALUE,VALUE,…; a value in brackets may hold commas."""
+    """Parse KNOB=VALUE,VALUE,… as an axis; a value in brackets may contain commas."""
     path, equals, values = text.partition("=")
     path = path.removeprefix("config.")
     need(bool(equals), f"--axis {text!r} has no values", "write --axis masking.rate=0.15,0.3")
@@ -68,7 +68,7 @@ def _read_axis(text: str) -> Axis:
 
 
 def _split_values(text: str) -> list[str]:
-    """Split a text at the commas that are in no bracket."""
+    """Split a text at the commas that are not inside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character in "([{") - (character in ")]}")
@@ -80,7 +80,7 @@ def _split_values(text: str) -> list[str]:
 
 
 def _find_metric(config: knobs.Config) -> tuple[str, str]:
-    """Return the suite and the metric by which the values are compared."""
+    """Return the suite and its metric by which the values of a sweep are compared."""
     if kind := config.kind:
         return "task", (config.task.metrics or knobs.METRICS[kind])[0]
     head = next((name for name in READING if name in config.heads), config.heads[0])

@@ -1,11 +1,11 @@
 """The three tables of a study's cells.
 
     results.csv   a row for each cell: what it is, what it cost, and its metrics by name
-    curves.csv    cell, step, metric, value: what evaluations said during training, and its ledger
+    curves.csv    cell, step, metric, value: evaluations during training, and means of the ledger
     examples.npz  CELL/EVALUATION/METRIC.sum and .count, float64 [N], and the digest of the examples
 
-They are what a report is made from, what is committed next to a study.py, and what a launch takes
-as finished. Parts of a study are rows of one table.
+Reports are made from these tables. They are committed next to a study.py, and a launch then takes
+their cells as finished. Parts of a study that are run separately are rows of the same tables.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Arrays = dict[str, np.ndarray]
 def save_tables(
     folder: Path, rows: Sequence[Row], points: Iterable[Row], arrays: Mapping[str, np.ndarray]
 ) -> None:
-    """Write the three tables of cells, each in one move; results.csv last."""
+    """Write the three tables of some cells, each in one move, and results.csv last."""
     packed = io.BytesIO()
     np.savez_compressed(packed, **dict[str, Any](arrays))
     folder.mkdir(parents=True, exist_ok=True)
@@ -65,7 +65,7 @@ def save_tables(
 
 
 def read_tables(folder: Path, cells: Iterable[Cell]) -> dict[str, Result]:
-    """Read the results of the cells that the tables of a folder have; {} without tables."""
+    """Read the results of those cells that the tables of a folder have; {} without tables."""
     rows = {row.get("cell", ""): row for row in read_csv(folder / ROWS)}
     histories = _read_histories(folder / CURVES) if rows else {}
     found = {}
@@ -78,7 +78,10 @@ def read_tables(folder: Path, cells: Iterable[Cell]) -> dict[str, Result]:
 
 
 def read_row(cell: Cell, row: Row, history: History, taken: bool) -> Result:
-    """Make a result from the row of a cell; `taken` is whether a table had it."""
+    """Make the result of a cell from its row of results.csv and its history.
+
+    `taken` says that the cell was finished elsewhere.
+    """
     metrics = {
         key: float(value)
         for key, value in row.items()
@@ -112,13 +115,16 @@ def is_finished(result: Result) -> bool:
 
 
 def name_columns(axis: str) -> tuple[str, str]:
-    """Name the two columns of an axis, labels and values, unlike any fixed column."""
+    """Name the two columns of an axis, for its labels and its values.
+
+    No axis gets the name of a fixed column.
+    """
     name = f"axis.{axis}" if axis in (*FIRST, *LAST) else axis
     return name, f"{name}.value"
 
 
 def _read_histories(path: Path) -> dict[str, History]:
-    """Read curves.csv by cell."""
+    """Read the history of each cell from a curves.csv."""
     curves: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     ledgers: dict[str, dict[str, float]] = defaultdict(dict)
     with _naming_damage(path, KeyError, ValueError):
@@ -137,7 +143,7 @@ def _read_histories(path: Path) -> dict[str, History]:
 
 
 def read_csv(path: Path) -> list[dict[str, str]]:
-    """Read the rows of a table; none if there is no file."""
+    """Read the rows of a CSV file; [] if there is no file."""
     if not os.path.lexists(path):
         return []
     text = opening.read_file(path, DataError, jsons.LIMIT, RESTORE)
@@ -147,7 +153,7 @@ def read_csv(path: Path) -> list[dict[str, str]]:
 
 @contextlib.contextmanager
 def _naming_damage(path: Path, *kinds: type[Exception]) -> Iterator[None]:
-    """Turn errors of reading a damaged table into the user's error, which names the table."""
+    """Turn errors from reading a damaged table into a DataError that names the table."""
     try:
         yield
     except kinds as error:
@@ -155,7 +161,7 @@ def _naming_damage(path: Path, *kinds: type[Exception]) -> Iterator[None]:
 
 
 class Examples:
-    """The sums and counts of examples.npz, which are read when they are asked for."""
+    """The arrays of examples.npz: sums and counts by example, each read when it is asked for."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / EXAMPLES
@@ -169,12 +175,12 @@ class Examples:
                     self._names["/".join(name.split("/", 2)[:2])].append(name)
 
     def read(self, cell: str, evaluation: str) -> Arrays:
-        """Read the arrays of an evaluation of a cell by name; {} if there are none."""
+        """Return the arrays of an evaluation of a cell, by name; {} if there are none."""
         with _naming_damage(self._path, *DAMAGE):
             names = self._names.get(f"{cell}/{evaluation}", [])
             return {name.split("/", 2)[2]: self._arrays[name] for name in names}
 
     def read_all(self) -> Arrays:
-        """Read all arrays by CELL/EVALUATION/NAME."""
+        """Return all arrays, by CELL/EVALUATION/NAME."""
         with _naming_damage(self._path, *DAMAGE):
             return {name: self._arrays[name] for name in [*self._arrays]}

@@ -1,9 +1,9 @@
-"""Trunks: the updates that several cells have in common, made once.
+"""Trunks: updates that several cells have in common and that are made only once.
 
-Under `optim.schedule=wsd` no update before the decay depends on the length of the run. So cells
-that differ only in length or decay share updates (`training/branch.py`). The shortest cell makes
-all its updates. Each longer cell goes on from the next shorter cell, at the step where that cell
-begins to decay.
+With `optim.schedule=wsd` the updates before the decay do not depend on the length of the run. So
+cells that differ only in length or decay share updates (`training/branch.py`). The shortest cell
+makes all its updates. Each longer cell continues the next shorter cell from the step where that
+cell begins to decay.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ LATER = ("steps", "optim.decay_fraction", "optim.final_fraction", "optim.warmup_
 
 
 def share_updates(cells: Sequence[Cell]) -> list[Cell]:
-    """Name the trunk of each cell that has one, and keep the checkpoints where others may go on."""
+    """Return the cells, each with the cell that it continues, if any, as its trunk.
+
+    Cells also save a checkpoint at the step where others may continue them.
+    """
     together: dict[str, list[Cell]] = {}
     for cell in cells:
         if count_stable(cell):
@@ -50,7 +53,10 @@ def share_updates(cells: Sequence[Cell]) -> list[Cell]:
 
 
 def count_stable(cell: Cell) -> int:
-    """Return the updates of a cell before its decay; 0 if it has none, or they are not known."""
+    """Return the number of a cell's updates before its decay.
+
+    This is 0 if the schedule is not wsd, or if the config counts epochs instead of steps.
+    """
     config = cell.config
     if config.optim.schedule != "wsd" or config.epochs is not None:
         return 0
@@ -58,12 +64,12 @@ def count_stable(cell: Cell) -> int:
 
 
 def count_flops(cell: Cell, step: int) -> float:
-    """Count the FLOPs of the updates that a cell makes itself, up to a step."""
+    """Count the FLOPs of a cell's updates up to a step, without the updates of its trunk."""
     return max(0, step - cell.fork) * flops_per_step(cell.config, cell.vocab_size)
 
 
 def described(cells: Sequence[Cell]) -> str:
-    """Describe how many updates are saved by sharing; empty if no cell continues another."""
+    """Say how many updates are saved by sharing them; return "" if no cell continues another."""
     branches = [cell for cell in cells if cell.trunk]
     if not branches:
         return ""
@@ -76,7 +82,7 @@ def described(cells: Sequence[Cell]) -> str:
 
 
 def _write_beginning(cell: Cell) -> str:
-    """Return a key of all that the stable phase depends on."""
+    """Return a key that is equal for cells whose updates before the decay are the same."""
     config = cell.config
     length = config.steps if config.masking.phases else 0  # phases are shares of all steps
     knobs = {path: value for path, value in trained_knobs(config).items() if path not in LATER}

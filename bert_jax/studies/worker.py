@@ -1,14 +1,15 @@
-"""The worker of a study: it trains a group in one program, then evaluates its cells.
+"""The worker of a study: trains a group in one program, then evaluates its cells.
 
     python -m bert_jax.study work --workdir=W --group=ID
 
-A worker does the work that is missing, so it may be stopped and started again at any moment. All
-its inputs are in the workdir. Whatever fails is noted in the folders of its cells.
+A worker does only work that is missing, so it may be stopped and started again at any moment. All
+its inputs are in the workdir. Failures are noted in the folders of the cells.
 
 If `parallel.distributed` is set, an engine starts several workers for a group of one cell, each
-with its number in JAX_PROCESS_ID. Each starts a child process, and these train the cell together;
-then worker 0 evaluates it, as the worker of any other cell does. The children are needed because a
-process that has joined others cannot evaluate alone. Among the children only process 0 writes.
+with its number in JAX_PROCESS_ID. Each worker starts a child process, and the children train the
+cell together. Then worker 0 evaluates the cell as any other worker does. Children are needed
+because a process that has joined others cannot evaluate alone. Of the children, only process 0
+writes files.
 """
 
 from __future__ import annotations
@@ -56,13 +57,13 @@ EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
 class HeldError(Stopped):
-    """Another worker, such as one of an earlier launch that still saves, holds the cells."""
+    """Raised if another worker, such as that of an earlier launch, holds the cells."""
 
     code = HELD
 
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
-    """Train and evaluate the cells of a group as far as is missing, holding their locks."""
+    """Train and evaluate the cells of a group as far as that is missing, holding their locks."""
     from bert_jax.training import stop
 
     record = place.read_group(group)
@@ -85,7 +86,7 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
 
 
 class Worker:
-    """The steps of a worker; `slots` are the prediction slots of its group."""
+    """Trains and evaluates cells of a group whose rows have `slots` prediction slots."""
 
     def __init__(self, place: StudyFolder, slots: int, train: Train) -> None:
         self._place = place
@@ -93,11 +94,11 @@ class Worker:
         self._train = train
 
     def attempt(self, cells: Sequence[Cell], activity: str, act: Act) -> None:
-        """Do something with several cells together and, if it fails, with halves of them.
+        """Call `act` on several cells together and, if it fails, on each half of them.
 
-        So cells that do not fit on a device together train in parts. If one cell fails by itself,
-        the others go on. Cells that failed before are tried one at a time, because one of them may
-        have killed the process.
+        So cells that do not fit on a device together are trained in parts. If one cell fails by
+        itself, the others go on. Cells that failed before are tried one at a time, because one of
+        them may have killed the process.
         """
         paths = {cell.id: self._place.cell(cell.id) / "error.json" for cell in cells}
         failed = {name: path.stat().st_mtime_ns for name, path in paths.items() if path.exists()}
@@ -113,7 +114,7 @@ class Worker:
             self.attempt(cells[middle:], activity, act)
 
     def _succeeds(self, cells: Sequence[Cell], activity: str, act: Act) -> bool:
-        """Do something with cells; return whether it went well, and note the failure of one."""
+        """Call `act` on cells; return whether it succeeded, and note a single cell's failure."""
         try:
             with disk.reporting_full_disk(self._place.workdir):
                 act(cells)
@@ -135,7 +136,7 @@ class Worker:
     # --- training ---------------------------------------------------------------------------------
 
     def split_by_step(self, cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-        """Yield groups of cells that can go on from the same step, so that no work is repeated."""
+        """Yield lists of cells that can continue from the same step."""
         saved = {cell.id: self.list_saved(cell) for cell in cells}
         forks = {cell.id: self.find_branch(cell).trunk[1] for cell in cells}
         left = [*cells]
@@ -151,15 +152,15 @@ class Worker:
             left = [cell for cell in left if cell not in chosen]
 
     def list_saved(self, cell: Cell) -> set[int]:
-        """List the steps that a cell has saved."""
+        """Return the steps of a cell's checkpoints."""
         from bert_jax.checkpoints.steps import list_steps
 
         return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 
     def find_branch(self, cell: Cell) -> Config:
-        """Return the config that a cell trains: a branch, if its trunk has saved the fork.
+        """Return the config that a cell trains; it is a branch if its trunk has saved the fork.
 
-        A cell that has begun goes on as it began, as a branch or from step 0.
+        A cell that has begun goes on as it began, either as a branch or from step 0.
         """
         trunk, _, step = cell.trunk.rpartition("@")
         branches = bool(trunk) and self._place.saved(trunk, cell.fork) is not None
@@ -172,7 +173,7 @@ class Worker:
         return dataclasses.replace(cell.config, branch_from=f"{self._place.cell(trunk)}@{step}")
 
     def train(self, cells: Sequence[Cell]) -> None:
-        """Train cells together, and write how each ended."""
+        """Train cells together, and write for each how its training ended."""
         jobs = {self._place.cell(cell.id): (cell, self.find_branch(cell)) for cell in cells}
 
         def write_end(folder: Path, error: DivergedError | None = None) -> None:
@@ -199,7 +200,7 @@ class Worker:
         slots: int,
         on_diverged: Callable[[Path, DivergedError], None],
     ) -> bool:
-        """Train runs in one program; return whether a stop was requested by the time they ended."""
+        """Train runs in one program; return whether a stop signal had come when they ended."""
         logger.info(f"training {len(runs)} runs; the figures are those of the first")
         try:
             return self._train(runs, slots=slots, on_diverged=on_diverged)
@@ -227,7 +228,7 @@ class Worker:
                 self.attempt([cell], f"evaluation {name}", functools.partial(self.run_suite, name))
 
     def run_suite(self, name: str, cells: Sequence[Cell]) -> None:
-        """Evaluate the checkpoints of the last steps of cells, which need not be their best."""
+        """Evaluate the last checkpoint of each cell by a suite; it may not be the best one."""
         from bert_jax import suites
         from bert_jax.interop import runs
 
@@ -247,10 +248,11 @@ class Worker:
         return self._place.cell(cell.id) / "checkpoints" / str(trained.step if trained else 0)
 
     def finetune(self, name: str, cells: Sequence[Cell]) -> None:
-        """Fine-tune the checkpoints of several cells in one program; keep their last evaluations.
+        """Fine-tune the checkpoints of several cells in one program, as one of their evaluations.
 
-        Each fine-tuning has the seed and data order of its cell, so that runs which are paired in
-        the study are paired here too.
+        The results are the metrics of the last evaluation on validation. Each fine-tuning has the
+        seed and data order of its cell, so that runs which are paired in the study are paired here
+        too.
         """
         from bert_jax import recipes
         from bert_jax.config import resolve
@@ -282,7 +284,7 @@ class Worker:
 
 
 def remove_outdated(config: Config, folder: Path) -> None:
-    """Remove a fine-tuning begun with another config: the evaluation or the workdir changed."""
+    """Remove the folder of a fine-tuning if its recorded config differs from `config`."""
     from bert_jax.config import differences, free_on_resume, recorded, to_dict
 
     before = files.read_json(folder / "config.json", dict[str, Any])
@@ -293,7 +295,7 @@ def remove_outdated(config: Config, folder: Path) -> None:
 
 
 def read_last_evaluation(folder: Path) -> dict[str, float]:
-    """Return the metrics of the last evaluation on the split called validation."""
+    """Return the metrics of a run's last evaluation named validation."""
     from bert_jax.reporting import records
 
     last: dict[str, float] = {}
@@ -304,7 +306,7 @@ def read_last_evaluation(folder: Path) -> dict[str, float]:
 
 
 def flatten_metrics(metrics: dict[str, Any], prefix: str = "") -> dict[str, float]:
-    """Return the numbers of a nested result by their path."""
+    """Flatten a nested dict of numbers; a key becomes the path PART/…/METRIC."""
     out: dict[str, float] = {}
     for key, value in metrics.items():
         path = f"{prefix}{key}"
@@ -313,7 +315,7 @@ def flatten_metrics(metrics: dict[str, Any], prefix: str = "") -> dict[str, floa
 
 
 def _writes() -> bool:
-    """Tell whether this process writes files of the study: of joined processes, only process 0."""
+    """Tell whether this process writes the study's files; of joined processes, only one does."""
     if CHILD not in os.environ:
         return True
     import jax
@@ -333,7 +335,10 @@ def _print_error(error: Exception) -> None:
 
 
 def main(workdir: Path, group: str, train: Train) -> int:
-    """Work on a group; return 0 when done, 75 when stopped and resumable, else an error's code."""
+    """Run the worker of a group; return an exit code.
+
+    The code is 0 if all is done, 75 if the worker was stopped and can go on, else that of an error.
+    """
     for number in STOPS:  # until the training loop installs its own handlers
         signal.signal(number, _interrupt)
     try:
@@ -360,7 +365,10 @@ def main(workdir: Path, group: str, train: Train) -> int:
 
 
 def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) -> int:
-    """Train a cell in a child process, with the children of other workers; evaluate in worker 0."""
+    """Train a cell in a child process, together with the children of the other workers.
+
+    Worker 0 then evaluates the cell.
+    """
     if CHILD in os.environ:
         from bert_jax.training import processes
 
@@ -379,7 +387,7 @@ def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) 
 
 
 def _keep_programs(place: StudyFolder) -> None:
-    """Share compiled programs between the workers on machines of the same kind."""
+    """Cache compiled programs in the study's folder, for workers on machines of the same kind."""
     import jax
 
     processor = f"{platform.machine()} {machine.cpuinfo('flags')}"

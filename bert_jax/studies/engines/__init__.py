@@ -1,8 +1,8 @@
 """The engines that run the workers of a study: three ways to call `bert_jax.studies.worker`.
 
-A worker does the work that is missing from a group and leaves the results in the folders of its
-cells, never in an engine. So a study that was begun on one engine may continue on another. To add
-an engine, write its class in a file of this folder, and its row in TABLE.
+A worker does the missing work of a group and writes the results to the folders of its cells. An
+engine keeps no results. So a study that was begun on one engine may continue on another. To add an
+engine, write its class in a file of this folder, and its row in TABLE.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ TABLE: dict[str, Callable[..., Engine]] = {
 
 
 def check_engine(name: str) -> None:
-    """Refuse an unknown engine."""
+    """Refuse a name that is not the name of an engine."""
     need(name in TABLE, f"no engine {name!r}", f"one of: {', '.join(TABLE)}")
 
 
 def make_engine(name: str, place: StudyFolder, jobs: int, options: Mapping[str, str]) -> Engine:
-    """Make an engine by its name.
+    """Make the engine of a name.
 
     Args:
       name: a row of TABLE.
       place: the study's folder.
-      jobs: groups to run at the same time; 0: as many as suit the engine.
+      jobs: how many groups run at the same time; 0 means as many as suit the engine.
       options: settings of the engine, from `--engine-option`.
     """
     return TABLE[name](place, jobs, options)

@@ -1,4 +1,4 @@
-"""What engines have in common: their interface, exit codes, and the process of a worker."""
+"""What all engines share: their interface, exit codes of workers, and starting a worker."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ NOTICE = signal.SIGUSR2
 
 
 class Engine(Protocol):
-    """The interface of an engine, which runs workers and returns a handle for each worker."""
+    """The interface of an engine, which starts workers and returns a handle for each."""
 
     parallel: int  # workers at the same time, as far as is known
     most: int  # workers that may be started before another one has ended
     processes: int  # of each group; each has its number in JAX_PROCESS_ID
 
     def start(self, groups: Sequence[str]) -> Iterator[Any]:
-        """Start a worker for each group, and yield the handle of each once it is started."""
+        """Start a worker for each group; yield the handle of each worker when it has started."""
 
     def poll(self, worker: Any) -> int | None:
-        """Return the exit code of a worker; None until it has ended."""
+        """Return the exit code of a worker; None while it runs."""
 
     def stop(self, workers: Sequence[Any]) -> None:
-        """Ask workers to save and end. A second call ends them at once."""
+        """Ask workers to save and end; a second call ends them at once."""
 
     def describe(self) -> str:
-        """Describe where workers run, and how many at a time, for the log."""
+        """Say where workers run and how many at a time, for the log."""
 
 
 def start_process(
@@ -55,14 +55,14 @@ def start_process(
 def start_worker(
     workdir: Path, group: str, log: Path, variables: Mapping[str, str], cores: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a worker in a session of its own: Ctrl-C reaches only the launcher, which decides.
+    """Start a worker in a session of its own, so that Ctrl-C reaches only the launcher.
 
     Args:
       workdir: the workdir of the study.
       group: the group to work on.
-      log: the file that its output is added to.
+      log: the file to which the worker's output is appended.
       variables: environment variables of the worker, added to those of this process.
-      cores: the cores it may use; none: all.
+      cores: the cores that the worker may use; if empty, all cores.
     """
     command = [*WORKER, f"--workdir={workdir.resolve()}", f"--group={group}"]
     if cores and shutil.which("taskset"):
@@ -81,9 +81,9 @@ def start_worker(
 
 
 class Relay(signals.Handler):
-    """A handler that passes stop signals on to a process.
+    """A signal handler that passes stop signals on to a process.
 
-    A scheduler gives notice before the time is over, and ends it with SIGTERM.
+    A warning (SIGUSR1 or SIGUSR2) is passed on as NOTICE, and any other signal as SIGTERM.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
@@ -91,12 +91,12 @@ class Relay(signals.Handler):
         self._process = process
 
     def handle(self, number: int, _: Any) -> None:
-        """Pass a signal on."""
+        """Pass a signal on to the process."""
         notice = number in (signal.SIGUSR1, signal.SIGUSR2)
         self._process.send_signal(NOTICE if notice else signal.SIGTERM)
 
 
 def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process, passing stop signals on to it, and return its exit code."""
+    """Wait for a process to end, pass stop signals on to it, and return its exit code."""
     with Relay(process):
         return process.wait()

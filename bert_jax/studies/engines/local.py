@@ -1,7 +1,7 @@
 """The local engine: processes that share the cores or devices of this machine.
 
-On two cores, two one-core processes make 1.28 times the updates of one two-core process (tiny
-models, measured).
+On two cores, two processes with one core each make 1.28 times as many updates as one process with
+two cores (measured with tiny models).
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ MEMORY = 0.9  # share of a GPU's memory that processes which share the GPU may t
 
 
 class Local:
-    """Runs at most `jobs` processes at a time: by default one a core, or one for all devices."""
+    """Runs at most `jobs` processes at a time.
+
+    By default there is a process for each core or, on a machine with accelerators, one process.
+    """
 
     processes = 1
 
@@ -59,7 +62,7 @@ class Local:
             process.terminate()
 
     def describe(self) -> str:
-        """Describe how the machine is shared."""
+        """Say how many processes share the cores or devices."""
         unit, count = "core", len(self._cores)
         if self._devices:
             unit, count = "device", len(self._devices)
@@ -67,7 +70,7 @@ class Local:
         return f"{jobs} on {count} {unit}{'s' if count > 1 else ''}"
 
     def _choose_devices(self, slot: int) -> dict[str, str]:
-        """Return the variables that give a process some GPUs, or a part of a GPU's memory."""
+        """Return environment variables that give a process some GPUs, or some GPU memory."""
         if self._jobs == 1 or not find_gpus():
             return {}
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share_out(self._devices, self._jobs, slot))}
@@ -85,7 +88,7 @@ def find_cores() -> list[int]:
 
 
 def find_accelerators() -> list[str]:
-    """Return the accelerators jax would use, without the seconds that importing jax takes."""
+    """Return the accelerators that jax would use, without importing jax, which takes seconds."""
     if os.environ.get("JAX_PLATFORMS", "").startswith("cpu"):
         return []
     if importlib.util.find_spec("libtpu"):
@@ -105,10 +108,11 @@ def find_gpus() -> list[str]:
 
 
 def share_out(items: Sequence[Any], jobs: int, slot: int) -> list[Any]:
-    """Return the items of one of several jobs: neighbours, in parts whose sizes differ by one.
+    """Return the items that belong to job number `slot` of `jobs` jobs.
 
-    share_out([0, 1, 2, 3, 4], 2, 0) == [0, 1] and share_out([0, 1, 2, 3, 4], 2, 1) == [2, 3, 4].
-    Jobs share items where there are too few: share_out([0, 1], 3, 2) == [0].
+    A job gets neighbouring items, and the numbers of items differ by one at most: share_out([0, 1,
+    2, 3, 4], 2, 0) == [0, 1] and share_out([0, 1, 2, 3, 4], 2, 1) == [2, 3, 4]. If there are too
+    few items, jobs share them: share_out([0, 1], 3, 2) == [0].
     """
     if jobs >= len(items):
         return [items[slot % len(items)]]

@@ -1,10 +1,10 @@
-"""The Ray engine: workers as remote calls of a Ray cluster.
+"""The Ray engine: workers as remote calls on a Ray cluster.
 
-Options, each as `--engine-option KEY=VALUE`: `address` (of a running cluster; else RAY_ADDRESS,
-else a cluster of this machine only), `num_gpus` and `num_cpus` of each worker, and any other
-`resources` by its name. By default a worker takes one GPU if the cluster has any, else one core.
-`--jobs` limits how many run at a time. The workdir and the environment must be the same on all
-nodes.
+Each option is given as `--engine-option KEY=VALUE`. `address` is the address of a running cluster;
+by default it is RAY_ADDRESS, or else a cluster is started on this machine. `num_gpus`, `num_cpus`
+and the name of any other resource say how much of it a worker takes. By default a worker takes one
+GPU if the cluster has GPUs, else one core. `--jobs` limits how many workers run at a time. The
+workdir and the environment must be the same on all nodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bert_jax.system import extras
 
 
 class Ray:
-    """Runs each group as a remote call."""
+    """Runs the worker of each group as a remote call."""
 
     processes = 1
 
@@ -82,12 +82,12 @@ class Ray:
         return code
 
     def stop(self, workers: Sequence[Any]) -> None:
-        """Cancel calls, which pass the interrupt on."""
+        """Cancel remote calls, which pass the interrupt on to their workers."""
         for call in workers:
             self._ray.cancel(call, force=False)
 
     def describe(self) -> str:
-        """Describe the size of the cluster."""
+        """Say how many nodes the cluster has, and how many workers run at a time."""
         count = sum(node["Alive"] for node in self._ray.nodes())
         nodes = f"{count} node{'s' if count > 1 else ''}"
         return f"a Ray cluster of {nodes}, {self.most} workers at a time"

@@ -1,14 +1,16 @@
 """The SLURM engine: workers as jobs of a cluster, through submitit.
 
-Groups that are started together are one job array. submitit queues a job again when its time is
-over or it is preempted, after its worker has saved. With `nodes=N` (and `tasks_per_node`) a job is
-that many processes, which train one cell together: `parallel.distributed` must be set. `--jobs` is
-how many jobs of an array may run at a time. Options, each as `--engine-option KEY=VALUE`, are
-submitit's parameters: `timeout_min`, `mem_gb`, `cpus_per_task`, `gpus_per_node`, `nodes`,
-`tasks_per_node`, `slurm_partition`, `slurm_account`, `slurm_qos`, `slurm_constraint`,
-`slurm_signal_delay_s`, `slurm_additional_parameters`, …; `cluster=local` tries it all out without
-SLURM. The workdir and the environment must be the same on all nodes. The launcher may be stopped
-and started again, on any of them.
+Groups that are started together form one job array. When the time of a job is over, or it is
+preempted, its worker saves and submitit queues the job again. With `nodes=N` (and `tasks_per_node`)
+a job has several processes, which train one cell together; `parallel.distributed` must be set.
+`--jobs` limits how many jobs of an array run at a time.
+
+Options, each given as `--engine-option KEY=VALUE`, are submitit's parameters: `timeout_min`,
+`mem_gb`, `cpus_per_task`, `gpus_per_node`, `nodes`, `tasks_per_node`, `slurm_partition`,
+`slurm_account`, `slurm_qos`, `slurm_constraint`, `slurm_signal_delay_s`,
+`slurm_additional_parameters`, …; `cluster=local` tries everything without SLURM. The workdir and
+the environment must be the same on all nodes. The launcher may be stopped, and started again on any
+node.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ PORTS = range(61440, 65536)  # of a job's first process, where jax does not choo
 
 
 class Work:
-    """The function of a job: a worker, which saves before submitit queues the job again."""
+    """The function of a job: runs a worker, which saves before submitit queues the job again."""
 
     def __init__(self, workdir: Path, group: str, folder: str) -> None:
         self._workdir = workdir
@@ -49,7 +51,7 @@ class Work:
         self._folder = folder
 
     def __call__(self) -> int:
-        """Run a worker in a process of the job; each process has its own log."""
+        """Run a worker in a process of the job; each process of a job has its own log."""
         import submitit
 
         os.chdir(self._folder)
@@ -68,7 +70,10 @@ class Work:
         return wait_for(self._worker)
 
     def checkpoint(self) -> Any:
-        """Have the worker save and end, and return the job that goes on; called by submitit."""
+        """Have the worker save and end, and return the function of the job's next part.
+
+        submitit calls this before it queues a job again.
+        """
         from submitit.helpers import DelayedSubmission
 
         self._worker.send_signal(NOTICE)
@@ -77,7 +82,7 @@ class Work:
 
 
 class Slurm:
-    """Runs groups as jobs of arrays; submitit's files are in `slurm/` below the workdir."""
+    """Runs the workers of groups as jobs of arrays; submitit writes to `slurm/` in the workdir."""
 
     most = sys.maxsize
 
@@ -112,9 +117,10 @@ class Slurm:
         yield from self._executor.submit_array(works) if works else []
 
     def poll(self, worker: Any) -> int | None:
-        """Return the exit code of a job; None until it has ended.
+        """Return the exit code of a job; None while it runs.
 
-        A process that fails stops all other processes of its job, so its code is the job's.
+        A process that fails stops all other processes of its job, so its code is the code of the
+        job.
         """
         if not worker.done():
             return None
@@ -127,7 +133,7 @@ class Slurm:
         return next((code for code in codes if code != STOPPED), max(codes, default=0))
 
     def stop(self, workers: Sequence[Any]) -> None:
-        """Cancel jobs; SLURM signals running ones before it kills them."""
+        """Cancel jobs; SLURM sends a signal to running jobs before it kills them."""
         if not self._on_slurm:
             for job in workers:
                 job.cancel(check=False)
@@ -137,7 +143,7 @@ class Slurm:
             subprocess.run(["scancel", *sorted(arrays)], check=False)
 
     def describe(self) -> str:
-        """Return the name by which squeue and scancel know the jobs."""
+        """Return the name of the jobs, which squeue and scancel take."""
         return f"jobs of SLURM named {self._name}"
 
 

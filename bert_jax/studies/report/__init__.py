@@ -1,1 +1,1 @@
-"""Report of a study: its results collected, aggregated, compared and drawn."""
+"""The report of a study: results are collected, grouped, compared and drawn."""

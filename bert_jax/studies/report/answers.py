@@ -1,4 +1,4 @@
-"""The findings of a study, its answer in at most 60 words, and the warnings to read it with."""
+"""What a study found: its findings, an answer in at most 60 words, and warnings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ METHODS = "docs/statistics.md"
 
 
 class Findings(NamedTuple):
-    """Differences and best values of each comparison, and verdicts on claims."""
+    """Differences and best values for each comparison, and verdicts on claims."""
 
     gaps: Sequence[Sequence[Difference]]
     best: Sequence[Sequence[Best]]  # by the study's budget, and at equal FLOPs
@@ -41,7 +41,7 @@ class Findings(NamedTuple):
 
 
 def compute_findings(view: View) -> Findings:
-    """Compare, fit and judge all that a study states."""
+    """Compute all differences, best values and verdicts of a study."""
     gaps: list[list[Difference]] = []
     for comparison in view.comparisons:
         families = view.families(comparison["axis"])
@@ -56,10 +56,10 @@ def compute_findings(view: View) -> Findings:
 
 
 def list_leads(view: View, found: Findings) -> list[str]:
-    """Answer the study by the first metric of each comparison.
+    """List the sentences of a study's answer, from the first metric of each comparison.
 
-    That is the best value of an axis, or the best point; then how many differences are significant.
-    Sentences that the answer has no room for are only counted: the report has their numbers below.
+    They name the best value of an axis, or the best point, and count the significant differences.
+    If they exceed 60 words, the last sentences are only counted.
     """
     best = [several[0].answer() for several in found.best if several]
     leads = best or [_name_best_point(view)]
@@ -76,12 +76,12 @@ def list_leads(view: View, found: Findings) -> list[str]:
 
 
 def count_words(sentences: Sequence[str]) -> int:
-    """Count the words of some sentences."""
+    """Count the words of all sentences together."""
     return sum(len(sentence.split()) for sentence in sentences)
 
 
 def link_methods(workdir: Path) -> str:
-    """Link the page on methods to a report in a checkout; elsewhere only name the page."""
+    """Link the report to the page on methods; if there is no such page nearby, only name it."""
     place = workdir.resolve()
     for folder in place.parents:
         if (folder / METHODS).is_file() and (folder / "bert_jax").is_dir():
@@ -90,7 +90,7 @@ def link_methods(workdir: Path) -> str:
 
 
 def write_answer(view: View, found: Findings) -> str:
-    """Answer a study as the terminal shows it: its leads, a grid of two axes, and warnings."""
+    """Write the answer for the terminal: its sentences, a matrix of two axes, and warnings."""
     lines = list_leads(view, found)
     if len(view.axes) == 2 and (crossed := figures.draw_crossed(view)):
         lines.append(_tabulate_grid(next(iter(crossed.values()))))
@@ -98,7 +98,7 @@ def write_answer(view: View, found: Findings) -> str:
 
 
 def _tabulate_grid(heat: Heat) -> str:
-    """Write a matrix for a terminal."""
+    """Write a matrix as a text table."""
     rows = [[f"{heat.y} by {heat.x}", *heat.columns]]
     for label, values in zip(heat.rows, heat.values, strict=True):
         rows.append([label, *(format_number(value, heat.percent) for value in values)])
@@ -108,10 +108,11 @@ def _tabulate_grid(heat: Heat) -> str:
 def find_leader(
     family: Family, metric: str, baseline: str, gaps: Sequence[Difference]
 ) -> str | None:
-    """Find the best point: by its difference from the baseline in pairs, else by its mean.
+    """Find the label of the best point of a family, which are runs that differ in one axis only.
 
-    If points have different seeds, their means differ by the effects of the seeds. A paired
-    difference is free of these effects. No point of a metric without a direction is best.
+    Points are compared by their paired difference from the baseline if there are pairs, else by
+    their means. Means of points with different seeds also differ by the effects of the seeds;
+    paired differences do not. The result is None for a metric without a direction.
     """
     direction = find_direction(metric)
     own = [gap for gap in gaps if (gap.metric, gap.family) == (metric, family.name)]
@@ -126,9 +127,9 @@ def find_leader(
 
 
 def _name_best_point(view: View) -> str:
-    """Name the best point of the study among those that have every seed, over all axes.
+    """Write a sentence on the best point of a study, among those that have every seed.
 
-    No point is called best if none is shown to be better than the metric's baseline.
+    If no point is shown to be better than the metric's baseline, the sentence says that instead.
     """
     comparison = view.comparisons[0]
     metric = next((m for m in comparison["metrics"] if m in view.metrics), "")
@@ -158,7 +159,10 @@ def _name_best_point(view: View) -> str:
 def count_significant(
     view: View, comparison: Mapping[str, Any], metric: str, gaps: Sequence[Difference]
 ) -> str:
-    """Count the significant differences either way; empty if none has an interval."""
+    """Write how many differences by a metric are significant gains or losses.
+
+    The result is "" if no difference has an interval.
+    """
     tested = [gap for gap in gaps if gap.metric == metric and gap.tested]
     if not tested:
         return ""
@@ -177,7 +181,7 @@ def count_significant(
 
 
 def list_warnings(view: View) -> list[str]:
-    """Say what keeps the whole study from being an answer: missing cells, too few seeds."""
+    """Warn of cells without results, and of too few seeds."""
     warned = []
     states = Counter(
         "evaluation failed" if result.state.name == "done" else result.state.name

@@ -1,4 +1,4 @@
-"""What a metric reaches without reading any context, and which points are not shown to beat it."""
+"""A metric's baseline, which is reached without context, and the points that do not beat it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LISTED = 6  # points of a warning, at most; more are counted
 
 
 def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
-    """Return the words of a metric's baseline, and the baseline's value for each cell with both."""
+    """Return the words for a metric's baseline, and its value for each cell that has both."""
     evaluation, _, name = metric.partition("/")
     keys, words = baselines(name)
     with_metric = [result for result in view.results if metric in result.metrics]
@@ -35,7 +35,10 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
 
 
 def list_levels(view: View, metric: str) -> list[tuple[str, float]]:
-    """List name and level of a metric's baseline; both ends of the range if cells differ."""
+    """List name and value of a metric's baseline for a chart.
+
+    If its value differs between cells, the lowest and highest values are listed.
+    """
     words, levels = find_baseline(view, metric)
     ends = sorted({round(level, 6) for level in levels.values()})
     if not ends:
@@ -44,10 +47,11 @@ def list_levels(view: View, metric: str) -> list[tuple[str, float]]:
 
 
 def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
-    """List the points that are not shown to be better than the baseline, and whether all are.
+    """List the points that are not shown to beat the baseline; tell whether these are all points.
 
-    Each run is compared with the baseline of its own evaluation. An interval over seeds and, if the
-    metric has one, over examples decides. With neither, the sign decides.
+    Each run is compared with the baseline of its own evaluation. What decides is an interval over
+    seeds and, if the metric has one, over examples. Without an interval, the sign of the difference
+    decides.
     """
     behind = []
     known = 0
@@ -60,7 +64,7 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
 
 
 def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
-    """Tell whether the interval of some runs includes the baseline, or is worse as a whole."""
+    """Tell whether runs are not shown to beat the baseline, by an interval of their difference."""
     sign = -need_direction(metric)
     gaps = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
     mean = summarize_values(gaps)
@@ -73,7 +77,7 @@ def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -
 
 
 def warn_of_behind(view: View, comparison: Mapping[str, Any]) -> list[str]:
-    """Warn of points that are not shown to be better than reading no context."""
+    """Warn of points that are not shown to be better than the baseline."""
     warned = []
     families = view.families(comparison["axis"])
     for metric in comparison["metrics"]:

@@ -1,4 +1,4 @@
-"""The best value of a share, such as the masking rate, over budgets and sizes: figure and words."""
+"""The best value of an axis of shares, such as masking rates, for each budget and size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Lines = Mapping[str, Sequence[Optimum]]  # by the labels of the axes other than 
 
 @dataclasses.dataclass(frozen=True)
 class Best:
-    """The best values of an axis by one metric, over budgets and sizes."""
+    """The fitted best values of an axis by one metric, and how they are reported."""
 
     axis: Axis
     metric: str
@@ -45,11 +45,11 @@ class Best:
 
     @property
     def spent(self) -> str:
-        """The budget's kind in words."""
+        """The word for the kind of the budget."""
         return KINDS[self.kind]
 
     def answer(self) -> str:
-        """Say the best values after the largest and after the smallest budget."""
+        """Write a sentence with the best values after the largest and the smallest budget."""
         lines = list(self._divide(self.fitted).values())
         said = []
         for place in (-1, 0):
@@ -60,7 +60,10 @@ class Best:
         return f"The best {self.axis.words} is {' and '.join(dict.fromkeys(said))}."
 
     def describe(self) -> list[Block]:
-        """Describe the best values and their trend; at equal FLOPs the answer and the figure."""
+        """Return blocks that report the best values and their trend.
+
+        At equal FLOPs these are a sentence and a figure.
+        """
         if self.read_between:
             answer = self.answer()
             said = Paragraph(f"At equal {self.spent}, {answer[:1].lower()}{answer[1:]}")
@@ -73,7 +76,10 @@ class Best:
         return [self._tabulate("", self.fitted), *trend, Section(title, detail, detail=True)]
 
     def draw(self) -> dict[str, Figure]:
-        """Describe the best value with its interval over several budgets, a line for each size."""
+        """Describe a chart of the best value by budget, with intervals and a line for each size.
+
+        The result is {} if there is only one budget.
+        """
         amounts = sorted({optimum.budget for optimum in self.fitted.optima})
         if len(amounts) < 2:
             return {}
@@ -101,14 +107,14 @@ class Best:
         return {name_file(self.axis.name, self.metric, apart): chart}
 
     def _divide(self, fitted: Fitted) -> dict[str, list[Optimum]]:
-        """Divide best values into lines by size."""
+        """Return the best values of each size, by the name of the size."""
         lines: dict[str, list[Optimum]] = {}
         for optimum in fitted.optima:
             lines.setdefault(self.names[optimum.size], []).append(optimum)
         return lines
 
     def _tabulate(self, title: str, fitted: Fitted) -> Table:
-        """Tabulate best values with their intervals: a row for each size, a column a budget."""
+        """Make a table of best values with intervals: a row for a size, a column for a budget."""
         amounts = sorted({optimum.budget for optimum in fitted.optima})
         columns = [format_large(amount) for amount in amounts]
         columns[-1] += f" {self.spent}"
@@ -119,7 +125,10 @@ class Best:
         return Table([f"best {self.axis.words}{title} after", *columns], rows)
 
     def _tabulate_trend(self) -> list[Block]:
-        """Tabulate by which factor the odds of the best value change with budget and size."""
+        """Make a table of the factors by which the odds of the best value change.
+
+        There is a factor for each doubling of the budget, and of the number of parameters.
+        """
         ways: tuple[tuple[str, Callable[[Fitted], Estimate]], ...] = (
             (self.spent, lambda fitted: fitted.over_budget),
             ("parameters", lambda fitted: fitted.over_size),
@@ -144,10 +153,10 @@ class Best:
 
 
 def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
-    """Fit the best values of a comparison's axis: by the study's budget, and at equal FLOPs.
+    """Fit the best values of a comparison's axis: once by the study's budget, once at equal FLOPs.
 
-    Without a fit the list is empty. A fit needs an axis of shares, enough values, and a first
-    metric that is better when lower. The fit at equal FLOPs also needs several budgets of another
+    The list is empty if the axis is not one of shares, if it has too few values, or if lower values
+    of the first metric are not better. The fit at equal FLOPs needs several budgets, of another
     kind.
     """
     axis = view.axis(comparison["axis"])
@@ -179,7 +188,7 @@ def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
 
 
 def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
-    """Fit the runs of sizes and budgets with enough values."""
+    """Fit best values to the runs of those sizes and budgets that have enough values."""
     tried: dict[tuple[float, float], set[float]] = {}
     for run in costs:
         tried.setdefault((run.size, run.budget), set()).add(run.value)
@@ -192,9 +201,9 @@ def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
 def _find_runs(
     view: View, axis: Axis, metric: str
 ) -> tuple[dict[ScaledRun, float], dict[float, str]]:
-    """Find the runs with their FLOPs, and the names of the sizes.
+    """Return the FLOPs of each run with a loss, and the names of the sizes.
 
-    There are none if runs of one size differ on an axis other than `axis` and the budget.
+    Both are empty if runs of one size differ in an axis other than `axis` and the budget.
     """
     costs: dict[ScaledRun, float] = {}
     names: dict[float, str] = {}
@@ -219,7 +228,7 @@ def _find_runs(
 
 
 def _write_range(optima: Sequence[Optimum]) -> str:
-    """Write the range of the best values that lie among the values that were tried."""
+    """Write the lowest to highest of those best values that lie among the values tried."""
     inside = [round(100 * optimum.value) for optimum in optima if optimum.inside]
     beyond = len(optima) - len(inside)
     if not inside:
@@ -230,7 +239,7 @@ def _write_range(optima: Sequence[Optimum]) -> str:
 
 
 def _write_optimum(optimum: Optimum, axis: Axis) -> str:
-    """Write a best value with its interval, or on which side of the tried values it lies."""
+    """Write a best value with its interval, or that it lies beyond the values that were tried."""
     if math.isnan(optimum.value):
         return "nowhere between the values that were tried: the loss has no minimum"
     if optimum.inside:
@@ -242,7 +251,7 @@ def _write_optimum(optimum: Optimum, axis: Axis) -> str:
 
 
 def _write_factor(exponent: Estimate) -> Text:
-    """Write the factor of the odds with each doubling; bold if its interval excludes 1."""
+    """Write the factor of the odds for each doubling; it is bold if its interval excludes 1."""
     if not math.isfinite(exponent.estimate):
         return HOLE
     factor, low, high = (2.0**value for value in exponent)

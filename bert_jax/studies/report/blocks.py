@@ -1,11 +1,11 @@
-"""A report as a list of blocks, and its two renderings: Markdown for a summary, HTML for a page.
+"""A report as a list of blocks, which is rendered as Markdown and as HTML.
 
     blocks = [Title("masking_rate", "Which rate is best?"), Section("Answer", [Paragraph("40 %.")])]
     render_markdown(blocks)
     render_html(blocks)
 
-Both renderings come from the same blocks, so they cannot differ. Details are folded on the page and
-left out of the summary.
+The summary (Markdown) and the page (HTML) come from the same blocks, so they cannot differ. Details
+are folded on the page and left out of the summary.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from bert_jax.reporting.svg import draw_svg
 
 
 class Bold(str):
-    """Words in bold, such as a significant difference."""
+    """Text in bold, such as a significant difference."""
 
 
 class Code(str):
-    """Words as they are typed."""
+    """Text in the font of code, such as a command."""
 
 
 class Link(str):
-    """Words that lead to a file, by its path from the folder of the report."""
+    """Text that links to a file, whose path is relative to the folder of the report."""
 
     path: str
 
     def __new__(cls, words: str, path: str) -> Link:
-        """Make a link of words to a file."""
+        """Make a link from a text and the path of a file."""
         link = super().__new__(cls, words)
         link.path = path
         return link
@@ -54,7 +54,7 @@ class Title:
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Some sentences; `lead` marks the answer."""
+    """A paragraph of text; `lead` marks the answer of the study."""
 
     text: Text
     lead: bool = False
@@ -70,7 +70,7 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head; the first column holds names, the others numbers or `prose`."""
+    """A table: the first column holds names, the others numbers or, with `prose`, text."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Text]]
@@ -79,21 +79,21 @@ class Table:
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures by the names of their files; the page shows each where it comes first."""
+    """Figures by the names of their files; the page shows each figure only once."""
 
     figures: Mapping[str, Figure]
 
 
 @dataclass(frozen=True)
 class Html:
-    """A part of the page that another room has written as HTML; the summary leaves it out."""
+    """HTML for the page that was written elsewhere; the summary leaves it out."""
 
     html: str
 
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading."""
+    """Blocks under a heading; a `detail` is folded on the page."""
 
     title: str
     blocks: Sequence[Block] = field(default=())
@@ -106,7 +106,7 @@ FindPicture: TypeAlias = Callable[[str], str | None]
 
 
 def find_figures(blocks: Iterable[Block]) -> dict[str, Figure]:
-    """Find all figures of a report by the names of their files."""
+    """Return all figures of a report, by the names of their files."""
     found: dict[str, Figure] = {}
     for block in blocks:
         if isinstance(block, Section):
@@ -154,7 +154,7 @@ def _render_block(block: Block, find_picture: FindPicture, level: int) -> str:
 
 
 def _style(text: str) -> str:
-    """Write a span as Markdown."""
+    """Write a piece of text as Markdown."""
     if isinstance(text, Code):
         fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
         return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
@@ -165,7 +165,7 @@ def _style(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape a user's text so that Markdown and HTML show it as it is, on one line."""
+    """Escape a text so that Markdown and HTML show it unchanged, and put it on one line."""
     text = re.sub(r"\s+", " ", escape(text, quote=False))
     text = re.sub(r"[\\`*\[\]|~]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", text)
     return re.sub(
@@ -179,7 +179,7 @@ def escape_markdown(text: str) -> str:
 
 
 def render_html(blocks: Sequence[Block]) -> str:
-    """Render blocks, the first of them a title, as the body of a page with its contents."""
+    """Render blocks as HTML with a list of contents; the first block is the title."""
     shown: set[str] = set()
     title, *others = (_render_part(block, 0, shown) for block in blocks)
     body = "".join(others)
@@ -187,7 +187,10 @@ def render_html(blocks: Sequence[Block]) -> str:
 
 
 def _render_part(block: Block, depth: int, shown: set[str]) -> str:
-    """Render a block; `shown` names the figures so far and gets further ones."""
+    """Render a block as HTML.
+
+    `shown` holds the names of figures that the page has already; names are added to it.
+    """
     match block:
         case Title(name, question):
             below = f'<p class="sub"><b>{escape(name)}</b></p>' if question else ""
@@ -226,7 +229,7 @@ def _render_section(section: Section, depth: int, shown: set[str]) -> str:
 
 
 def _render_table(table: Table) -> str:
-    """Put a table on a card; each cell also names its column, for slim screens."""
+    """Render a table as HTML; each cell also names its column, for narrow screens."""
     kind = "code" if table.prose else "n"
     first, *others = map(escape, table.head)
     heads = "".join(f'<th class="{kind}">{name}</th>' for name in others)
@@ -242,7 +245,7 @@ def _render_table(table: Table) -> str:
 
 
 def _mark_up(text: str) -> str:
-    """Write a span as HTML."""
+    """Write a piece of text as HTML."""
     if isinstance(text, Link):
         return f'<a href="{escape(text.path)}">{escape(text)}</a>'
     tag = {Bold: "b", Code: "code"}.get(type(text))

@@ -1,9 +1,9 @@
-"""The files of a study's report: figures, differences.csv, summary.md and report.html.
+"""Writes the files of a study's report: figures, differences.csv, summary.md and report.html.
 
-    write(StudyFolder(workdir))
+    write_report(StudyFolder(workdir))
 
-It shows the study's present state. Every figure is described once, for the page and for PNG, SVG
-and PDF files.
+The report shows the study's present state. Each figure is described once, both for the page and for
+the PNG, SVG and PDF files.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ STYLE = read_asset(__file__, ".css")
 
 
 def write_report(place: StudyFolder) -> str:
-    """Write a study's figures, tables, summary.md and, last, report.html; return what to print.
+    """Write the files of a study's report, report.html last; return the answer to print.
 
-    In a folder of tables without cells, only the figure of the answer and the figures that exist
-    are drawn. If none exists, all figures are drawn.
+    If the folder has tables and no cells, only the answer's figure and the figures whose files
+    exist are drawn. If no such file exists, all figures are drawn.
     """
     view = View(place, place.read_study(), results.read_results(place))
     found = answers.compute_findings(view)

@@ -1,9 +1,10 @@
-"""Differences from a baseline in one axis, with equal other axes, seed and evaluation examples.
+"""Differences of points of an axis from a baseline point, paired by seed.
 
-A family is one metric of all points that share the other axes. Its intervals are simultaneous over
-seeds (`simultaneous.py`), and the level is divided among all families of the study. Where single
-examples have recorded values, the interval also covers what other examples would give: all cells
-are evaluated on the same examples, so a bootstrap draws the same examples for both sides.
+A family consists of the points of an axis that share the points of all other axes, and of one
+metric. The intervals of a family are simultaneous over seeds (`simultaneous.py`), and the level is
+divided among all families of the study. All cells are evaluated on the same examples. If values of
+single examples were recorded, the interval also covers the choice of examples: a bootstrap draws
+the same examples for both sides of a difference.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Arrays = tuple[np.ndarray, np.ndarray, bytes]  # sums and counts of N examples, 
 
 @dataclass(frozen=True)
 class Difference:
-    """Metric at a point of an axis minus the baseline's, at the other axes that `family` names."""
+    """A metric at a point of an axis minus the metric at the baseline, within a family."""
 
     metric: str
     family: str
@@ -58,25 +59,25 @@ class Difference:
 
     @property
     def significant(self) -> bool:
-        """True if the simultaneous interval excludes zero."""
+        """True if the simultaneous interval excludes 0."""
         return self.tested and (self.low > 0 or self.high < 0)
 
     def negate(self) -> Difference:
-        """Make the baseline minus the point."""
+        """Return the difference with its sign changed: the baseline minus the point."""
         return replace(self, mean=-self.mean, low=-self.high, high=-self.low)
 
 
 def compare_families(
     examples: Examples, families: Sequence[Family], baseline: str, metric: str, count: int = 1
 ) -> list[Difference]:
-    """Compare every point of every family that has the baseline with it.
+    """Compare every point of every family with the baseline; skip families without the baseline.
 
     Args:
-      examples: of all cells.
-      families: of runs.
-      baseline: label of the point that the others are compared with.
-      metric: to compare by.
-      count: families of the study, among which the level is divided.
+      examples: the recorded values of the examples of all cells.
+      families: the families of runs to compare.
+      baseline: the label of the point that the others are compared with.
+      metric: the metric to compare by.
+      count: the number of families of the study, among which the level is divided.
     """
     resampled = _resample_cells(examples, families, metric)
     listed: list[Difference] = []
@@ -90,11 +91,11 @@ def compare_families(
 def compare_gains(
     examples: Examples, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
 ) -> list[Difference]:
-    """Compare what each point gains over the baseline in one family with its gain in another.
+    """Compare the gain of each point over the baseline in one family with that in another family.
 
-    The values of the second family are subtracted from the values of the first, seed by seed. So
-    the spread is the spread of these pairs. Errors over examples are added as if they were
-    independent, which overstates them a little if the examples are the same.
+    The values of the second family are subtracted from those of the first, seed by seed, so the
+    spread is the spread of these pairs. Errors over examples are added as if they were independent.
+    This overstates the error a little if the examples are the same.
     """
     resampled = _resample_cells(examples, sides, metric)
     points = [point for point in sides[0].runs if point in sides[1].runs]
@@ -120,7 +121,7 @@ def compare_gains(
 
 
 class _Values(NamedTuple):
-    """Values of one metric in one family; the baseline is the first point."""
+    """The values of one metric in one family; the first point is the baseline."""
 
     points: list[str]
     seeds: list[int]
@@ -152,7 +153,7 @@ def _gather_values(
 
 
 def _compare_values(metric: str, family: str, found: _Values, count: int) -> list[Difference]:
-    """Compare the points with the first; those without a pair have no numbers."""
+    """Compare all points with the first point; a point without a pair has no numbers."""
     compared = simultaneous.compare_points(found.values, count, found.errors)
     known = int(np.isfinite(found.values).any(axis=1).sum())
     return [
@@ -180,7 +181,7 @@ def _compare_values(metric: str, family: str, found: _Values, count: int) -> lis
 
 
 class Resampled(NamedTuple):
-    """Metric of one cell on each resample of the examples; cells of a group share examples."""
+    """The metric of one cell on each resample of its examples; cells of a group share examples."""
 
     group: int
     examples: int
@@ -190,7 +191,10 @@ class Resampled(NamedTuple):
 def _find_examples_error(
     pairs: Sequence[tuple[Result, Result]], resampled: Mapping[str, Resampled]
 ) -> tuple[int, float]:
-    """Return the number of examples and the standard error over them; zeros if unknown."""
+    """Return the number of examples, and the standard error of a difference over examples.
+
+    Both are 0 if the pairs have no recorded examples in common.
+    """
     drawn = [(resampled.get(a.entry.id), resampled.get(b.entry.id)) for a, b in pairs]
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
     if not both or len(both) < len(pairs) or len({a.group for a, _ in both}) > 1:
@@ -202,7 +206,7 @@ def _find_examples_error(
 def _resample_cells(
     examples: Examples, families: Sequence[Family], metric: str
 ) -> dict[str, Resampled]:
-    """Resample the examples of all cells of some families that recorded them."""
+    """Resample the examples of those cells of some families that recorded a metric by example."""
     evaluation, _, name = metric.partition("/")
     arrays: dict[str, Arrays] = {}
     for family in families:
@@ -215,7 +219,10 @@ def _resample_cells(
 
 
 def resample_examples(arrays: Mapping[str, Arrays]) -> dict[str, Resampled]:
-    """Compute each cell's metric on resamples, the same ones for all cells that share examples."""
+    """Compute the metric of each cell on random resamples of its examples.
+
+    Cells that share examples get the same resamples.
+    """
     groups: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
     for cell, (_, counts, examples) in arrays.items():
         groups[examples, counts.tobytes()].append(cell)
@@ -235,7 +242,10 @@ def resample_examples(arrays: Mapping[str, Arrays]) -> dict[str, Resampled]:
 
 
 def _draw_weights(examples: int) -> Iterator[np.ndarray]:
-    """Yield how often each example is drawn: float64 [rows, examples], DRAWS rows in all."""
+    """Yield arrays that say how often each example is drawn, float64 [rows, examples].
+
+    They have DRAWS rows in all.
+    """
     rng = np.random.default_rng(0)
     most = max(1, CHUNK // examples)
     for begin in range(0, DRAWS, most):
@@ -251,12 +261,12 @@ def _draw_weights(examples: int) -> Iterator[np.ndarray]:
 def count_families(
     comparisons: Iterable[Mapping[str, Any]], claims: Iterable[Claimed], points: Sequence[Point]
 ) -> int:
-    """Count the families that a study compares or claims something of, one at least.
+    """Count the families that the comparisons and claims of a study refer to; at least 1.
 
     Args:
-      comparisons: of the study.
-      claims: of the study.
-      points: of the study, all axes crossed; a point may be there several times.
+      comparisons: the comparisons of the study.
+      claims: the claims of the study.
+      points: labels on all axes, and names of evaluations, of each cell of the study.
     """
     planned = _list_planned(points)
     families: set[tuple[Any, ...]] = set()
@@ -276,7 +286,7 @@ def count_families(
 
 
 def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> set[Place]:
-    """Find the labels of each baseline that a claim is about and whose runs are all planned."""
+    """Return the labels of the baseline in each family that has all points of a claim."""
     planned = _list_planned(points)
     evaluation = claimed.metric.partition("/")[0]
     places = set()

@@ -1,4 +1,4 @@
-"""The report of a study as a list of blocks: its answer first, then tables, details and origin."""
+"""The report of a study as a list of blocks: its answer first, then tables and conditions."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _add_detail(title: str, *blocks: Block) -> Section:
 
 
 def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison]) -> list[Block]:
-    """Answer in at most 60 words, with warnings, one figure, and the best points."""
+    """Compose the answer: at most 60 words, warnings, one figure, and tables of best points."""
     if not view.metrics:
         none = Paragraph("No answer yet: no cell has results.", lead=True)
         return [none, Bullets(answers.list_warnings(view), warning=True)]
@@ -90,14 +90,17 @@ def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison])
 
 
 def _is_one_panel(compared: Comparison) -> bool:
-    """Say whether one table holds all differences of a comparison by a measure."""
+    """Tell whether one figure can show all families of a comparison."""
     return len(compared.view.panels(compared.spec["axis"])) == 1
 
 
 def _choose_figure(
     view: View, found: Findings, compared: Sequence[Comparison]
 ) -> dict[str, Figure]:
-    """Choose the figure of the answer: of the best values, of two axes, or of the first metric."""
+    """Choose the figure of the answer: the first that exists of three kinds.
+
+    They are the best values, a matrix of two axes, and means over an axis.
+    """
     choices: list[Mapping[str, Figure]] = [one.draw() for several in found.best for one in several]
     if len(compared) > 1:
         choices.append(figures.draw_crossed(view))
@@ -107,9 +110,10 @@ def _choose_figure(
 
 
 def _compose_comparison(compared: Comparison, found: Findings, number: int) -> Section:
-    """Describe a comparison: best values and the first measure, then each measure in detail.
+    """Compose the section of a comparison: best values, differences, and details.
 
-    The summary leaves out tables that need more than one figure.
+    The differences are by the first metric. Tables that need more than one figure are details,
+    which the summary leaves out.
     """
     axis, metrics = compared.spec["axis"], compared.metrics
     several = len(compared.view.families(axis)) > 1
@@ -130,7 +134,10 @@ def _compose_comparison(compared: Comparison, found: Findings, number: int) -> S
 
 
 def _draw_training(view: View) -> dict[str, Figure]:
-    """Describe losses during training and at equal FLOPs, over the axis of the first comparison."""
+    """Describe figures of the loss during training, and of the loss at equal FLOPs.
+
+    The lines are the points of the first comparison's axis.
+    """
     metric = figures.choose_loss(view.results)
     if not metric:
         return {}
@@ -139,7 +146,7 @@ def _draw_training(view: View) -> dict[str, Figure]:
 
 
 def _show_published(view: View) -> list[Section]:
-    """Tabulate published numbers of other models, data and budgets."""
+    """Make sections with published numbers, which are of other models, data and budgets."""
     sections = []
     for source in (TABLES[name] for name in view.study.get("published", []) if name in TABLES):
         rows = [
@@ -156,7 +163,7 @@ def _show_published(view: View) -> list[Section]:
 
 
 def _list_conditions(view: View) -> Bullets:
-    """List command, commit, text, machine, date, size and costs."""
+    """List command, commit, texts, hardware, dates, seeds, budget and costs of a study."""
     study, results = view.study, view.results
     seeds = study.get("seeds", [])
     facts: list[Text] = []
@@ -198,7 +205,7 @@ def _list_notes(view: View) -> list[Block]:
 
 
 def write_command(recorded: Sequence[str], name: str) -> str:
-    """Write the command of a study, with folders under runs/ in place of its machine's folders."""
+    """Write the command that runs a study, with its folders replaced by folders under runs/."""
     kept: list[str] = []
     words = iter(recorded[1:])
     for word in words:

@@ -1,4 +1,4 @@
-"""The axes of a study, and the families of results that are compared over an axis."""
+"""The axes of a study, and families: runs that share the points of all axes but one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KNOBS = {  # knob -> words for readers, and its unit in the title of an axis
 
 @dataclass(frozen=True)
 class Axis:
-    """Knob or set of knobs that a study varies, with its points, as study.json lists them."""
+    """An axis of a study, as study.json lists it: its name, and labels and values of its points."""
 
     name: str
     labels: tuple[str, ...]
@@ -34,13 +34,13 @@ class Axis:
 
     @property
     def numeric(self) -> bool:
-        """True if all points are distinct numbers, which have places on a line."""
+        """True if the values of all points are different numbers."""
         numbers = {value for value in self.values if type(value) in (int, float)}
         return len(numbers) == len(self.values) > 1
 
     @property
     def words(self) -> str:
-        """The name for readers."""
+        """The name of the axis in words for readers."""
         return KNOBS.get(self.name, (self.name.rpartition(".")[2].replace("_", " "),))[0]
 
     @property
@@ -50,20 +50,23 @@ class Axis:
         return f"{self.words} ({unit})" if unit else self.words
 
     def qualify(self, label: str) -> str:
-        """Write a label for use next to labels of other axes; a number follows the axis' name."""
+        """Write a label so that it can stand next to labels of other axes.
+
+        The words of the axis stand before a number.
+        """
         return f"{self.words} {label}" if self.numeric else label
 
 
 @dataclass(frozen=True)
 class Family:
-    """Results that differ in one axis only: label of a point -> its runs, one for each seed."""
+    """Runs that differ in one axis and the seed only, by the label of their point on the axis."""
 
     name: str  # labels of the other axes
     runs: Mapping[str, list[Result]]
 
 
 def list_axes(study: Mapping[str, Any]) -> list[Axis]:
-    """List the axes of a study.json."""
+    """List the axes of a study from its study.json."""
     return [
         Axis(
             axis["name"],
@@ -75,14 +78,14 @@ def list_axes(study: Mapping[str, Any]) -> list[Axis]:
 
 
 def name_place(axes: Sequence[Axis], labels: Mapping[str, str]) -> str:
-    """Name a place among the cells by its labels on some of the axes."""
+    """Join the labels of a cell on some axes to a name."""
     return ", ".join(axis.qualify(labels[axis.name]) for axis in axes if axis.name in labels)
 
 
 def group_families(axes: Sequence[Axis], results: Sequence[Result], name: str) -> list[Family]:
-    """Group results by all other axes, then by the points of an axis, in the order of the points.
+    """Divide results into families, within which only the axis `name` and the seed vary.
 
-    Cells of several parts of a study may be listed in another order.
+    The points of a family are in the order of the axis, whatever the order of the results.
     """
     others = [axis for axis in axes if axis.name != name]
     labels = next((axis.labels for axis in axes if axis.name == name), ("",))

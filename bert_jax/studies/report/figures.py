@@ -30,7 +30,7 @@ PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during t
 
 
 def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[str, Figure]:
-    """Describe the figures of a metric over the axis of a comparison."""
+    """Describe charts of a metric's means over the axis of a comparison."""
     axis = view.axis(comparison["axis"])
     return {
         name_file(axis.name, metric, part): _draw_over_axis(
@@ -47,7 +47,7 @@ def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[s
 
 
 def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options: Any) -> Chart:
-    """Describe a figure of series over an axis: a line chart of numbers, else a dot plot."""
+    """Describe a chart of series over an axis, or a chart of rows if the points are no numbers."""
     if axis.numeric:
         options["ticks"] = [(x, label) for label, x in _place_points(axis).items()]
     else:
@@ -57,7 +57,10 @@ def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options:
 
 
 def _place_points(axis: Axis) -> dict[str, float]:
-    """Place each point at its number, at the logarithm of far-apart numbers, or in its row."""
+    """Return the place of each point on the axis of a chart.
+
+    It is the number of the point, the logarithm if numbers are far apart, or else its row.
+    """
     if not axis.numeric:
         return {label: float(row) for row, label in enumerate(axis.labels)}
     place = math.log10 if _is_logarithmic(axis) else float
@@ -69,9 +72,9 @@ def _is_logarithmic(axis: Axis) -> bool:
 
 
 def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value) -> list[Series]:
-    """Make a line for every family: means over seeds, 95 % intervals, and every seed.
+    """Make a line for each family: means over seeds, their intervals, and the value of every seed.
 
-    Names leave out the part of the study that the title names.
+    The names of lines leave out `part`, which the title has.
     """
     at = _place_points(axis)
     lines = []
@@ -93,7 +96,7 @@ def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value)
 
 
 def _note_seeds(families: Sequence[Family], value: Value) -> str:
-    """Write how many seeds the means of a figure are over, and where there are fewer."""
+    """Write over how many seeds a figure's means are, and for which points there are fewer."""
     runs = {(f.name, label): runs for f in families for label, runs in f.runs.items()}
     counts = {place: len(find_values(of_place, value)) for place, of_place in runs.items()}
     if max(counts.values(), default=0) < 2:
@@ -112,14 +115,14 @@ def _note_seeds(families: Sequence[Family], value: Value) -> str:
 
 
 def choose_loss(results: Sequence[Result]) -> str:
-    """Choose the loss to draw: if possible, the loss of the pre-training evaluation."""
+    """Choose the metric of the loss to draw, preferably that of the pre-training evaluation."""
     known = dict.fromkeys(name for result in results for name in result.history.evaluations)
     losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
     return next(losses, "")
 
 
 def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
-    """Describe the mean loss of each point by step, a figure for each family."""
+    """Describe charts of the mean loss of each point by step, a chart for each family."""
     return {
         name_file(axis.name, "curves", family.name): _draw_family(view, axis, metric, family)
         for family in view.families(axis.name)
@@ -127,7 +130,10 @@ def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
 
 
 def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
-    """Describe means with 95 % bands, at the steps that all seeds of a point have."""
+    """Describe a chart of the mean loss of each point of a family by step, with 95 % bands.
+
+    A mean is drawn at the steps that all seeds of the point have.
+    """
     lines = []
     for i, label in enumerate(axis.labels):
         runs = family.runs.get(label, [])
@@ -151,7 +157,10 @@ def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
 
 
 def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
-    """Describe the losses where the runs of a family have spent as many FLOPs as the cheapest."""
+    """Describe charts of the loss where each run has spent as many FLOPs as the cheapest run did.
+
+    The cheapest run is that of the same family.
+    """
     read: dict[str, float | None] = {}
     for family in view.families(axis.name):
         runs = [run for runs in family.runs.values() for run in runs]
@@ -180,7 +189,7 @@ def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
 
 
 def read_curve(points: Sequence[tuple[float, float]], at: float) -> float | None:
-    """Interpolate a curve over the logarithm of what was spent; None where it does not reach."""
+    """Interpolate a curve at `at`, linearly in the logarithm of x; None outside its ends."""
     if not points or not points[0][0] <= at * (1 + CLOSE) or at > points[-1][0] * (1 + CLOSE):
         return None
     return float(scaling.weigh_between([x for x, _ in points], at) @ [y for _, y in points])
@@ -190,7 +199,7 @@ def read_curve(points: Sequence[tuple[float, float]], at: float) -> float | None
 
 
 def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
-    """Tabulate the loss by the setting of training and the masking rate of evaluation."""
+    """Describe matrices of the loss by point of training and by masking rate of evaluation."""
     return {
         name_file(name, family.name): _draw_cross_rate(axis, family, name)
         for name, spec in view.study.get("evaluations", {}).items()
@@ -232,7 +241,7 @@ def _draw_cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
 
 
 def draw_crossed(view: View) -> dict[str, Heat]:
-    """Tabulate each compared metric over the two axes that are crossed, if there are two."""
+    """Describe a matrix of each compared metric over two crossed axes; {} if there are none."""
     axes = find_crossed(view)
     if not axes:
         return {}
@@ -272,7 +281,7 @@ def draw_crossed(view: View) -> dict[str, Heat]:
 
 
 def find_crossed(view: View) -> list[Axis]:
-    """Find two axes of masking, or the only two axes if both are compared."""
+    """Return two axes of masking, or a study's only two axes if both are compared; else []."""
     several = [axis for axis in view.axes if len(axis.labels) > 1]
     masking = [axis for axis in several if axis.name.startswith("masking.")]
     if len(masking) >= 2:
@@ -286,12 +295,15 @@ def _find_mean(runs: Sequence[Result], metric: str) -> float:
 
 
 def find_whole_mean(runs: Sequence[Result], metric: str) -> float:
-    """Find the mean over seeds; NaN if a seed lacks the metric, as a mean of some would mislead."""
+    """Return the mean of a metric over seeds; NaN if a seed lacks the metric."""
     return _find_mean(runs, metric) if all(metric in run.metrics for run in runs) else math.nan
 
 
 def _shade_cells(away: np.ndarray, whole: np.ndarray) -> dict[str, Any]:
-    """Shade cells by their distance from the best, and mark the best of the whole rows."""
+    """Return the shades of a matrix from the distances to the best, and the cells to mark as best.
+
+    Only cells where `whole` is true can be marked.
+    """
     most = np.nanmax(away, initial=0.0) or 1.0
     marks = np.argwhere((away == 0) & whole)
     return {

@@ -1,4 +1,4 @@
-"""Means over seeds, each with its own t interval."""
+"""Means over seeds, each with a t interval from its own values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bert_jax.studies.report.simultaneous import find_quantile
 
 
 class Summary(NamedTuple):
-    """Mean and spread of n runs."""
+    """The mean of n runs, their standard deviation, and the interval of the mean."""
 
     n: int
     mean: float
@@ -22,7 +22,7 @@ class Summary(NamedTuple):
 
 
 def summarize_values(values: Sequence[float]) -> Summary:
-    """Compute the mean of at least one value, with its spread and interval."""
+    """Compute the mean, standard deviation and interval of one or more values."""
     sample = np.asarray(values, np.float64)
     count = len(sample)
     mean = float(sample.mean())

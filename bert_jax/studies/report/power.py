@@ -1,4 +1,4 @@
-"""The power of a study for its claims before it has run, by the spread of earlier runs."""
+"""The power of a study for its claims before it has run, from the spread of earlier runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Rows = list[dict[str, str]]
 
 
 class Plan(NamedTuple):
-    """The sizes on which the power of a study depends, known before it has run."""
+    """Sizes of a study that its power depends on, which are known before it has run."""
 
     seeds: int
     families: int
@@ -30,13 +30,13 @@ class Plan(NamedTuple):
 
 
 def describe_power(claims: Sequence[Claimed], plan: Plan, tables: Sequence[Path]) -> list[str]:
-    """Say the power of a study for the differences it looks for, by the spread of earlier runs.
+    """Describe, in a line for each claim, how likely the study finds the claimed difference.
 
     Args:
-      claims: that the study has cells for.
-      plan: of the study.
-      tables: results.csv of studies that have run. The first that knows a metric counts. Tables
-        that vary the axis of the claim come before others.
+      claims: claims for which the study has cells.
+      plan: sizes of the study.
+      tables: paths of results.csv of studies that have run. The first table that has a claim's
+        metric counts; tables that vary the claim's axis come before others.
     """
     read = {table: read_rows(table) for table in tables}
     return [_describe_claim(claimed, plan, read) for claimed in claims]
@@ -71,7 +71,7 @@ def _describe_claim(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> 
 
 
 def read_rows(table: Path) -> Rows:
-    """Read a results.csv; an unreadable one has no rows."""
+    """Read the rows of a results.csv; [] if it cannot be read."""
     try:
         with table.open(encoding="utf-8", newline="") as file:
             return list(csv.DictReader(file))
@@ -80,10 +80,10 @@ def read_rows(table: Path) -> Rows:
 
 
 def find_spread(rows: Rows, metric: str, axis: str) -> float:
-    """Find the pooled standard deviation of a cell about its point and its seed; 0 if unknown.
+    """Find the standard deviation of runs after the effects of points and seeds are removed.
 
-    Points are the points of `axis`. If the table lacks that axis, they are the points of the last
-    axis other than the budget.
+    It is pooled over the table; 0 if it is unknown. Points are those of `axis`, or of the last axis
+    other than the budget if the table lacks `axis`.
     """
     if not rows or not {metric, "seed", "state"} <= rows[0].keys():
         return 0.0

@@ -1,4 +1,4 @@
-"""Tables of a study: best points, differences and means, what was masked, and what is missing."""
+"""Tables of a study: best points, differences, means, what was masked, and what is missing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Columns = Sequence[tuple[str, Family]]  # of a table: metric and family of each
 
 
 def write_differences(found: Findings) -> str:
-    """Write all differences as CSV; a number without a value is empty."""
+    """Write all differences as CSV text; a number that is not finite is an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*COLUMNS, *NUMBERS, "significant"])
@@ -51,7 +51,7 @@ def write_differences(found: Findings) -> str:
 
 
 class Comparison(NamedTuple):
-    """One comparison of a study with its differences, to be tabulated."""
+    """A comparison of a study with its differences; its methods make tables."""
 
     view: View
     spec: Mapping[str, Any]  # as study.json has it
@@ -64,11 +64,11 @@ class Comparison(NamedTuple):
 
     @property
     def metrics(self) -> list[str]:
-        """The metrics that any cell has."""
+        """The metrics of the comparison that some cell has."""
         return [metric for metric in self.spec["metrics"] if metric in self.view.metrics]
 
     def tabulate_best(self) -> list[Block]:
-        """Tabulate the best point of each family by the first metric, minus the baseline."""
+        """Make a table of each family's best point by the first metric, with its difference."""
         if not self.metrics or len(self.view.axis(self.spec["axis"]).labels) < 2:
             return []
         metric = self.metrics[0]
@@ -90,13 +90,13 @@ class Comparison(NamedTuple):
         return [Table([self._title(metric), "best point", "mean", minus], rows)] if rows else []
 
     def count_others(self) -> Bullets:
-        """Count the significant differences by all measures but the first."""
+        """Count the significant differences by each metric but the first."""
         others = self.metrics[1:]
         counts = [count_significant(self.view, self.spec, m, self.gaps) for m in others]
         return Bullets(list(filter(None, counts)))
 
     def tabulate_means(self, metrics: Sequence[str]) -> list[Table]:
-        """Tabulate means: a row for each point, a column for each family or measure."""
+        """Make tables of means: a row for each point, a column for each family or metric."""
         labels = self.view.axis(self.spec["axis"]).labels
         return [
             Table([title, *names], self._write_rows(labels, columns, self.write_mean))
@@ -104,9 +104,9 @@ class Comparison(NamedTuple):
         ]
 
     def tabulate_gaps(self, metrics: Sequence[str]) -> list[Table]:
-        """Tabulate differences below the means of the baseline.
+        """Make tables of the baseline's means and, below, the differences of the points.
 
-        Differences without an interval only repeat the means. Then the table has only the means.
+        If no difference has an interval, these are the tables of `tabulate_means`.
         """
         if not any(gap.tested for gap in self.gaps):
             return self.tabulate_means(metrics)
@@ -121,9 +121,10 @@ class Comparison(NamedTuple):
         return tables
 
     def _divide_columns(self, metrics: Sequence[str]) -> Iterator[tuple[str, list[str], Columns]]:
-        """Yield title, names and columns of each table of some measures.
+        """Yield title, names of columns, and (metric, family) of each column, for each table.
 
-        One family has a table with a column for each measure.
+        With one family there is one table with a column for each metric. Otherwise each metric has
+        tables with a column for each family.
         """
         panels = self.view.panels(self.spec["axis"])
         if len(panels) == 1 and len(panels[""]) == 1:
@@ -148,7 +149,7 @@ class Comparison(NamedTuple):
         return rows
 
     def write_mean(self, metric: str, family: Family, label: str) -> Text:
-        """Write a mean with half its interval, without its unit, which the title has."""
+        """Write a mean with half its interval, without the unit, which is in the title."""
         if label not in family.runs:
             return ""
         runs = family.runs[label]
@@ -157,7 +158,7 @@ class Comparison(NamedTuple):
         return text.replace(f"{SPACE}%", "")
 
     def write_gap(self, metric: str, family: Family, label: str) -> Text:
-        """Write a difference and its interval without unit; one that is significant is bold."""
+        """Write a difference with its interval, without unit; a significant difference is bold."""
         own = (
             g for g in self.gaps if (g.metric, g.family, g.point) == (metric, family.name, label)
         )
@@ -179,7 +180,7 @@ class Comparison(NamedTuple):
         return f"{pretty(metric)} (%)" if self.view.is_percent(metric) else pretty(metric)
 
     def name_uneven(self, metrics: Sequence[str]) -> Paragraph:
-        """Say in which families of some measures the spreads of the points differ."""
+        """Name the families in which the spreads of points differ more than chance allows."""
         uneven = (gap for gap in self.gaps if gap.uneven and gap.metric in metrics)
         names = dict.fromkeys(join_names(pretty(gap.metric), gap.family) for gap in uneven)
         if not names:
@@ -194,7 +195,7 @@ class Comparison(NamedTuple):
 
 
 def tabulate_holes(view: View) -> list[Block]:
-    """Tabulate cells and evaluations without results, with reasons."""
+    """Make a table of cells and evaluations without results, with the reasons."""
     rows: list[list[str]] = []
     for result in view.results:
         state, entry = result.state, result.entry
@@ -210,7 +211,7 @@ def tabulate_holes(view: View) -> list[Block]:
 
 
 def tabulate_tasks(view: View) -> list[Block]:
-    """Tabulate means of all results of each fine-tuned task, and of minimal pairs by field."""
+    """Make tables of the means of all results of each fine-tuned task, and of BLiMP by field."""
     blocks: list[Block] = []
     for name, spec in view.study.get("evaluations", {}).items():
         keys = [key for key in view.metrics if key.startswith(f"{name}/") and is_result(key)]
@@ -235,7 +236,10 @@ def _average_metric(runs: Sequence[Result], key: str) -> str:
 
 
 def tabulate_ledger(view: View) -> list[Block]:
-    """Tabulate what masking did next to what the config asks for; means over updates and seeds."""
+    """Make a table of what was really masked next to what the config asks for.
+
+    Numbers are means over updates and seeds.
+    """
     head = [join_names(*(axis.name for axis in view.axes)) or "cells", "rate in config"]
     head += ["in whole tokens", "selected"]
     for name in ("[MASK]", "random", "kept"):
@@ -254,7 +258,7 @@ def tabulate_ledger(view: View) -> list[Block]:
 
 
 def _write_rate(result: Result) -> str:
-    """Write the masking rate that a config asks for: a number, a schedule, a law or views."""
+    """Write the masking rate of a run's config: a number, phases, a drawn range, or views."""
     masking = result.entry.config.masking
     shares = [masking.rate, *(to for _, to, _ in masking.phases)]
     rate = " to ".join(number(value, True) for value in shares)

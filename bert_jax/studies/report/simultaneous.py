@@ -2,13 +2,14 @@
 
     compare_points(values)  # [points, seeds], the baseline first, NaN where a run is missing
 
-Each value is a point's mean plus a seed's effect plus noise. All points share one estimate of the
-noise (the pooled spread), so three seeds of six points give ten degrees of freedom and not two. The
-quantile is the quantile of the largest of correlated t values (Dunnett, 1955): all intervals of a
-family hold together. With several families the level is divided among them (Bonferroni).
+Each value is the mean of its point plus the effect of its seed plus noise. All points share one
+estimate of the noise (the pooled spread), so three seeds of six points give ten degrees of freedom,
+not two. The quantile is that of the largest of correlated t values (Dunnett, 1955), so all
+intervals of a family hold together. With several families the level is divided among them
+(Bonferroni).
 
 Unequal spreads have two remedies. If the pairs of a difference vary more than the pooled spread
-says, that difference uses the spread of its pairs. In a family whose spreads differ more than
+says, the difference uses the spread of its own pairs. If the spreads of a family differ more than
 chance allows (tests of Bartlett and Cochran), each difference has the t interval of its own pairs.
 
 docs/statistics.md says how often the intervals hold in simulations; the tests repeat these.
@@ -34,7 +35,7 @@ MOST = 1_000  # seeds that are looked for
 
 
 class Gap(NamedTuple):
-    """A point minus the baseline, with its simultaneous interval."""
+    """A point's difference from the baseline, with half of its simultaneous interval."""
 
     pairs: int  # seeds that have both
     mean: float  # over these pairs; NaN without any
@@ -43,7 +44,7 @@ class Gap(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """Differences of a family, and the noise they are judged by."""
+    """The differences of a family, and the noise by which their intervals are made."""
 
     gaps: tuple[Gap, ...]  # of all points but the baseline
     spread: float  # standard deviation of one value; NaN with too few runs
@@ -58,8 +59,8 @@ def compare_points(
 
     Args:
       values: [points, seeds], NaN where a run is missing.
-      families: of the study, among which the level is divided.
-      examples: standard error of each difference over evaluation examples; 0 where it is unknown.
+      families: the number of families of the study, among which the level is divided.
+      examples: the standard error of each difference over evaluation examples; 0 if it is unknown.
     """
     known = np.isfinite(values)
     layout = _make_layout(known.tobytes(), known.shape)
@@ -101,15 +102,16 @@ def compare_points(
 def find_quantile(
     points: int, freedom: float, level: float = LEVEL, correlation: float = 0.5
 ) -> float:
-    """Find the quantile of the largest absolute value of correlated t values.
+    """Return the quantile of the largest absolute value of several correlated t values.
 
-    scipy has this distribution for one-way layouts only, and draws it at random.
+    scipy has this distribution for one-way layouts only, and computes it by random draws.
 
     Args:
-      points: number of t values, one for each point besides the baseline.
-      freedom: degrees of freedom of their common spread; infinite for a known one.
-      level: probability that the largest is above the quantile.
-      correlation: of each two; 0.5 where all share a baseline and have equally many runs.
+      points: the number of t values, one for each point besides the baseline.
+      freedom: degrees of freedom of their common spread; infinite for a known spread.
+      level: the probability that the largest is above the quantile.
+      correlation: the correlation of each two t values. It is 0.5 if all differences share a
+        baseline and have equally many runs.
     """
     if points == 1:
         return float(special.stdtrit(freedom, 1 - level / 2))
@@ -122,9 +124,9 @@ def find_quantile(
 
 
 def _integrate_tail(quantile: float, points: int, freedom: float, correlation: float) -> float:
-    """Integrate the probability that any t value lies beyond a quantile.
+    """Compute the probability that any of the t values lies beyond a quantile.
 
-    Given the common spread and the baseline's noise, the t values are independent.
+    Given the common spread and the noise of the baseline, the t values are independent.
     """
     noise, weights = np.polynomial.hermite_e.hermegauss(48)
     spreads, shares = _divide_spread(freedom)
@@ -137,7 +139,7 @@ def _integrate_tail(quantile: float, points: int, freedom: float, correlation: f
 
 
 def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return values of a spread whose true value is 1, and the probability of each."""
+    """Return estimates that a spread of 1 may have, and the probability of each estimate."""
     if math.isinf(freedom):
         return np.ones(1), np.ones(1)
     logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)
@@ -151,7 +153,7 @@ def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Layout(NamedTuple):
-    """Constants of the fit, which depend only on which runs of a family exist."""
+    """Constants of the fit that depend only on which runs of a family exist."""
 
     maker: np.ndarray  # [runs, runs], takes the known values to their residuals
     freedom: int  # of the pooled spread
@@ -160,7 +162,7 @@ class _Layout(NamedTuple):
     critical: np.ndarray  # [2], of both statistics of uneven spreads
 
     def is_uneven(self, residuals: np.ndarray) -> bool:
-        """Tell whether the spreads of the points differ more than chance allows."""
+        """Tell whether the spreads of the points differ more than chance allows, from residuals."""
         found = _measure_unevenness(residuals[None] ** 2, self.weights)
         return self.freedom > 0 and bool((found[:, 0] > self.critical).any())
 
@@ -193,10 +195,10 @@ def _make_layout(packed: bytes, shape: tuple[int, int]) -> _Layout:
 
 
 def _measure_unevenness(squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute the statistics of Bartlett and of Cochran for each draw: [2, draws].
+    """Compute the test statistics of Bartlett and of Cochran from squared residuals [2, draws].
 
-    Bartlett's test looks at all spreads, Cochran's only at the largest, as of a point whose runs
-    fail now and then.
+    Bartlett's test looks at all spreads. Cochran's looks only at the largest, which finds a point
+    whose runs fail now and then.
     """
     if not len(weights):
         return np.zeros((2, len(squares)))
@@ -210,7 +212,7 @@ def _measure_unevenness(squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 class Wanted(NamedTuple):
-    """A true difference that a study is to find."""
+    """A true difference that a study should be able to find."""
 
     room: float  # from the end that its interval must clear
     other: float = math.inf  # from the other end, of a claim that nothing differs
@@ -219,13 +221,13 @@ class Wanted(NamedTuple):
 
 
 def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
-    """Find the probability that a true difference is found, for equal spreads.
+    """Return the probability that a study finds a true difference, if all spreads are equal.
 
     Args:
-      seeds: of each point.
-      points: of the family, the baseline among them.
-      spread: standard deviation of one value.
-      wanted: the difference.
+      seeds: the number of seeds of each point.
+      points: the number of points of the family, including the baseline.
+      spread: the standard deviation of one value.
+      wanted: the difference to find.
     """
     if seeds < 2 or wanted.room <= 0:
         return 0.0
@@ -243,7 +245,7 @@ def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
 
 @functools.cache
 def _draw_spreads(points: int, seeds: int) -> np.ndarray:
-    """Draw the larger of pooled and own spread, where the true one is 1."""
+    """Draw estimates of a spread of 1: the larger of the pooled and a pair's own estimate."""
     rng = np.random.default_rng(0)
     own = rng.chisquare(seeds - 1, ESTIMATES)
     rest = np.zeros(ESTIMATES)
@@ -254,7 +256,7 @@ def _draw_spreads(points: int, seeds: int) -> np.ndarray:
 
 
 def count_seeds(points: int, spread: float, wanted: Wanted) -> int | None:
-    """Count the fewest seeds that find a difference with power 0.9; None if beyond MOST."""
+    """Return the fewest seeds that find a difference with power 0.9; None if more than MOST."""
 
     def find_chance(seeds: int) -> float:
         return find_power(seeds, points, spread, wanted)

@@ -26,14 +26,14 @@ REPLICATED, NOT_REPLICATED, UNDERPOWERED = "replicated", "not replicated", "unde
 
 
 class Verdict(NamedTuple):
-    """What a difference says of a claim, and the seeds for a verdict with power 0.9."""
+    """The verdict on a claim, and the number of seeds that would give a verdict with power 0.9."""
 
     word: str
     needed: int | None = None  # None if known already, or beyond simultaneous.MOST
 
 
 class Judged(NamedTuple):
-    """A claim and what one family of the study says of it."""
+    """A published claim, and the difference and verdict for it in one family of the study."""
 
     claimed: Claimed
     place: str  # labels of the other axes
@@ -42,7 +42,7 @@ class Judged(NamedTuple):
 
 
 def judge_gain(gain: Difference, claimed: Claimed, families: int = 1) -> Verdict:
-    """Judge a claim by a difference, in a study of so many families."""
+    """Return the verdict on a claim by a difference, in a study of `families` families."""
     if not gain.tested:
         return Verdict(UNDERPOWERED)
     least, within = claimed.least, claimed.within
@@ -66,7 +66,7 @@ def judge_gain(gain: Difference, claimed: Claimed, families: int = 1) -> Verdict
 
 
 def judge_claims(view: View) -> list[Judged]:
-    """Judge every claim of the study in every family."""
+    """Return the verdict on each claim of a study, in each family that can test it."""
     return [
         Judged(claimed, place, gain, judge_gain(gain, claimed, view.family_count))
         for claimed in view.claims
@@ -75,7 +75,10 @@ def judge_claims(view: View) -> list[Judged]:
 
 
 def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]]:
-    """Yield each place that has both points of a claim, and the gain there, above 0 if claimed."""
+    """Yield the name and the gain of each family that has both points of a claim.
+
+    A gain above 0 is in the direction of the claim.
+    """
     families = {}
     for family in view.families(claimed.axis):
         if {claimed.point, claimed.baseline} <= family.runs.keys():
@@ -109,7 +112,7 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
 
 
 def describe_claims(view: View, judged: Sequence[Judged]) -> list[Block]:
-    """Describe each claim with its verdicts, and in detail what was published."""
+    """Return blocks with each claim and its verdicts; what was published is a detail."""
     if not judged:
         return []
     said: dict[str, list[str]] = {}
@@ -130,7 +133,7 @@ def describe_claims(view: View, judged: Sequence[Judged]) -> list[Block]:
 
 
 def _state_claim(view: View, claimed: Claimed) -> str:
-    """Write what is claimed here, by which metric and by how much."""
+    """Write what is claimed of this study: the points, the metric and the least difference."""
     share = view.is_percent(claimed.metric)
     against = "better than" if claimed.within is None else "no different from"
     stated = f"{claimed.point} is {against} {claimed.baseline}"
@@ -147,7 +150,7 @@ def _state_claim(view: View, claimed: Claimed) -> str:
 
 
 def _write_verdict(view: View, one: Judged) -> str:
-    """Write the difference with its simultaneous interval, and the verdict."""
+    """Write a claim's difference with its simultaneous interval, and the verdict."""
     gain, share = one.gain, view.is_percent(one.claimed.metric)
     word = one.verdict.word
     if not gain.pairs:
@@ -162,5 +165,5 @@ def _write_verdict(view: View, one: Judged) -> str:
 
 
 def format_needed(seeds: int | None) -> str:
-    """Write how many seeds are needed."""
+    """Write how many seeds are needed; None means more than were looked for."""
     return f"more than {simultaneous.MOST:,}" if seeds is None else f"{seeds:,}"

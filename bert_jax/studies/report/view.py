@@ -1,4 +1,4 @@
-"""A study in its present state, and what tables and figures ask of it: points, families, means."""
+"""A study in its present state, with the points, families and means that a report asks for."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAIN = ("mlm_loss", "accuracy", "f1")  # metrics compared by a study that names 
 
 @dataclass(frozen=True)
 class View:
-    """Study in its present state: its folder, its study.json and the results of its cells."""
+    """A study in its present state: its folder, its study.json and the results of its cells."""
 
     place: StudyFolder
     study: Mapping[str, Any]
@@ -33,12 +33,12 @@ class View:
 
     @property
     def name(self) -> str:
-        """The name of the study; the name of its folder if it has none."""
+        """The name of the study, or of its folder if the study has no name."""
         return str(self.study.get("name") or self.place.workdir.resolve().name)
 
     @functools.cached_property
     def examples(self) -> Examples:
-        """The sums and counts of single examples, read once for all comparisons."""
+        """The recorded values of single examples of all cells, opened only once."""
         return Examples(self.place.workdir)
 
     @functools.cached_property
@@ -47,17 +47,17 @@ class View:
         return list_axes(self.study)
 
     def axis(self, name: str) -> Axis:
-        """Find an axis by its name; a study without axes has one point."""
+        """Return the axis of a name; in a study without axes, an axis with one point."""
         return next((axis for axis in self.axes if axis.name == name), Axis(name, ("",), (None,)))
 
     @functools.cached_property
     def metrics(self) -> list[str]:
-        """The metrics that any cell has."""
+        """The names of the metrics that some cell has."""
         return list(dict.fromkeys(key for result in self.results for key in result.metrics))
 
     @property
     def comparisons(self) -> list[dict[str, Any]]:
-        """The study's comparisons; by default its main metrics over its last axis."""
+        """The comparisons that the study states; by default its main metrics over its last axis."""
         if self.study.get("comparisons"):
             return list(self.study["comparisons"])
         axis = self.axes[-1].name if self.axes else ""
@@ -73,7 +73,7 @@ class View:
 
     @functools.cached_property
     def family_count(self) -> int:
-        """The number of families of the study, among which the level of intervals is divided."""
+        """The number of families of the study, among which the level is divided."""
         points = []
         for result in self.results:
             found = {metric.partition("/")[0] for metric in result.metrics}
@@ -81,14 +81,14 @@ class View:
         return compare.count_families(self.comparisons, self.claims, points)
 
     def families(self, axis: str) -> list[Family]:
-        """Group the results by all axes but one."""
+        """Divide the results into families, within which only one axis and the seed vary."""
         return group_families(self.axes, self.results, axis)
 
     def panels(self, axis: str) -> dict[str, list[Family]]:
-        """Divide the families of an axis among figures that have a colour for each.
+        """Divide the families of an axis among figures, so that a figure has a colour for each.
 
-        If one figure has too few colours, each point of the first other axis has a figure, and so
-        on with further axes.
+        If one figure is not enough, there is a figure for each point of the first other axis, and
+        so on with further axes. The result has the families by the name of the figure's points.
         """
         panels = {"": self.families(axis)}
         others = [one for one in self.axes if one.name != axis and len(one.labels) > 1]
@@ -106,7 +106,7 @@ class View:
         return panels
 
     def points(self) -> dict[str, list[Result]]:
-        """Group cells that differ in the seed only, under the labels of all axes."""
+        """Group results that differ only in the seed, by their labels on all axes."""
         points: dict[str, list[Result]] = {}
         for result in self.results:
             points.setdefault(", ".join(result.entry.labels.values()) or "all", []).append(result)
@@ -115,29 +115,30 @@ class View:
     def is_percent(self, metric: str) -> bool:
         """Tell whether to write a metric in per cent.
 
-        It is a share by its name and by its values; SQuAD's scores are in per cent already.
+        It must be a share by its name, and its values must be at most 1. SQuAD's scores are in per
+        cent already.
         """
         within = (abs(result.metrics.get(metric, 0.0)) <= 1 for result in self.results)
         return is_share(metric) and all(within)
 
 
 def find_point_labels(family: Family) -> dict[str, str]:
-    """Find the labels of the first run of a family."""
+    """Return the labels on all axes of the first run of a family."""
     return next(iter(family.runs.values()))[0].entry.labels
 
 
 def get_metric(metric: str) -> Value:
-    """Make the function that takes a metric from a result."""
+    """Make a function that returns the value of a metric in a result."""
     return lambda result: result.metrics.get(metric)
 
 
 def find_values(runs: Sequence[Result], value: Value) -> list[float]:
-    """List the finite values of runs, without runs that have none."""
+    """List the values of runs; leave out runs without a finite value."""
     known = map(value, runs)
     return [number for number in known if number is not None and math.isfinite(number)]
 
 
 def summarize(runs: Sequence[Result], value: Value) -> Summary | None:
-    """Compute the mean and its interval over the seeds that have a value; None without any."""
+    """Compute the mean of runs and its interval over the runs that have a value, if any."""
     known = find_values(runs, value)
     return summarize_values(known) if known else None

@@ -1,4 +1,4 @@
-"""Numbers of a report as text: means, differences, intervals and large amounts."""
+"""Format numbers and names for a report: means, differences, intervals and large amounts."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from bert_jax.studies.report.intervals import Summary
 def format_number(
     value: float, share: bool = False, signed: bool = False, zero: bool = True
 ) -> str:
-    """Format a number of a table: two decimals for shares, else three; a dash if not finite.
+    """Format a number of a table: two decimals for shares and from 10 on, else three.
 
-    Without `zero` a number that would be rounded to 0 keeps its first digit that is not 0.
+    A number that is not finite is a dash. With zero=False, a number that would be rounded to 0
+    keeps its first digit that is not 0.
     """
     if not math.isfinite(value):
         return HOLE
@@ -34,7 +35,7 @@ def format_amount(value: float, metric: str, share: bool, signed: bool = False) 
 
 
 def format_mean(mean: Summary | None, seeds: int, share: bool) -> str:
-    """Format a mean with half its interval, and the number of its seeds if some are missing."""
+    """Format a mean ± half its interval, with the number of seeds if some of them have no value."""
     if mean is None:
         return f"{HOLE} (0 of {seeds})"
     text = format_number(mean.mean, share)
@@ -45,7 +46,7 @@ def format_mean(mean: Summary | None, seeds: int, share: bool) -> str:
 
 
 def format_interval(low: float, high: float, share: bool = False) -> str:
-    """Format an interval; if it excludes zero, neither end is written as zero."""
+    """Format an interval; an end of an interval that excludes 0 is never rounded to 0."""
     if not math.isfinite(low + high):
         return HOLE
     if share and high - low > 2:
@@ -55,7 +56,7 @@ def format_interval(low: float, high: float, share: bool = False) -> str:
 
 
 def format_large(value: float) -> str:
-    """Format a large number for people: 1.25 M."""
+    """Format a large number in short form, such as 1.25 M."""
     if value < 1e6:
         return number(value)
     nearest = float(f"{value:.3g}")
@@ -64,22 +65,22 @@ def format_large(value: float) -> str:
 
 
 def format_count(count: int, one: str, more: str = "") -> str:
-    """Format a count with its noun: 1 seed, 2 seeds; `more` is an irregular plural."""
+    """Format a count with its noun, as 1 seed, 2 seeds; `more` is the plural if it is irregular."""
     return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def join_names(*names: str) -> str:
-    """Join the names that are not empty by commas."""
+    """Join names by commas; leave out empty names."""
     return ", ".join(filter(None, names))
 
 
 def name_measure(metric: str) -> str:
-    """Write a metric's name inside a sentence."""
+    """Write a metric's title as inside a sentence, with a small first letter."""
     text = pretty(metric)
     return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
 
 
 def name_file(*names: str) -> str:
-    """Make the name of a figure's file from the names of what it shows."""
+    """Make the file name of a figure from the names of what the figure shows."""
     text = "_".join(filter(None, names)).replace(" ", "").replace("/", "_").replace("%", "")
     return "".join(c if c.isalnum() or c in "._-" else "_" for c in text)
