@@ -21,8 +21,7 @@ from bert_jax.config.declare import Traits
 from bert_jax.config.derived import derive
 from bert_jax.config.knobs import OBJECTIVES, Config, Objective
 from bert_jax.config.presets import PRESETS
-from bert_jax.errors import ConfigError
-from bert_jax.errors import suggest as suggest
+from bert_jax.errors import ConfigError, suggest
 
 logger = logging.getLogger(__name__)
 

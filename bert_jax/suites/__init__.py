@@ -19,9 +19,9 @@ import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bert_jax.config import knobs, suggest
+from bert_jax.config import knobs
 from bert_jax.data.tasks import TASKS
-from bert_jax.errors import ConfigError, HeadError
+from bert_jax.errors import ConfigError, HeadError, suggest
 from bert_jax.suites.options import (
     BlimpOptions,
     CorpusOptions,
