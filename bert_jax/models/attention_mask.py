@@ -1,4 +1,4 @@
-"""The attention mask of a batch: which token sees which, and what is added to the scores."""
+"""The attention mask of a batch: which token attends to which, and the bias of the scores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bert_jax.models.positions import penalise_distance
 
 @flax.struct.dataclass
 class AttentionMask:
-    """The attention mask of L tokens over M keys, M = L but in generation.
+    """The attention mask of L tokens over M keys; M is L, except in generation.
 
-    Each backend reads some of the arrays, and the compiler leaves the others out.
+    Each backend reads some of the arrays. The compiler removes the arrays that are not read.
     """
 
     segment_ids: Array  # int32 [B, L]
@@ -29,7 +29,7 @@ class AttentionMask:
 
 
 def find_window(cfg: knobs.Model, layer: int) -> int:
-    """Return how far the tokens of a layer see; 0 is everywhere."""
+    """Return the distance up to which tokens of a layer attend; 0 means no limit."""
     sees_all = cfg.global_every and layer % cfg.global_every == 0
     return 0 if sees_all else cfg.window
 
@@ -37,11 +37,11 @@ def find_window(cfg: knobs.Model, layer: int) -> int:
 def make_attention_mask(
     batch: Batch, cfg: knobs.Model, window: int = 0, relative_vectors: Array | None = None
 ) -> AttentionMask:
-    """Make the attention mask of the layers that have a window.
+    """Make the attention mask of the layers with this `window` (0: no limit).
 
-    A token sees the tokens of the same example up to the window's distance. A causal token sees no
-    token after itself. Padding sees every token, and no token sees padding. In generation a row is
-    one new token, and its keys are the kept tokens and itself.
+    A token attends to the tokens of the same example up to the distance `window`. A causal token
+    attends to no token after itself. Padding attends to every token, and no token attends to
+    padding. In generation a row is one new token, and its keys are the earlier tokens and itself.
     """
     ids = batch["segment_ids"]
     positions = batch["positions"]

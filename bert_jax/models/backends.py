@@ -1,9 +1,9 @@
-"""Attention backends: queries, keys and values [B, L, heads, d] to a weighted sum of that shape.
+"""Attention backends: functions of query, key and value [B, L, heads, d] to a weighted sum.
 
-All compute the same function at real tokens. Their outputs at padding are finite, differ, and are
-never read. To add a backend, write a function and its row of TABLE. Name it among the choices of
-`model.attention` in `config/model_knobs.py`, say in `config/abilities.py` what it cannot do, and in
-`config/devices.py` which device prefers it.
+The sum has the shape of the query. All backends compute the same function at real tokens. Their
+outputs at padding are finite but differ, and are never read. To add a backend, write a function and
+its row of TABLE. Name it among the choices of `model.attention` in `config/model_knobs.py`, say in
+`config/abilities.py` what it cannot do, and in `config/devices.py` which device prefers it.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ Attend = Callable[[Array, Array, Array, AttentionMask, Model, Dropping], tuple[A
 def attend_by_einsum(
     query: Array, key: Array, value: Array, mask: AttentionMask, cfg: Model, drop: Dropping
 ) -> tuple[Array, Array]:
-    """Compute all scores at once, with a softmax in float32 and dropout on its rows.
+    """Compute attention by matmuls, with a softmax in float32 and dropout of probabilities.
 
-    Only this backend has probabilities to return. A forbidden score stays finite, because a window
-    or an empty row may forbid every key.
+    Only this backend returns probabilities. A forbidden score stays finite, because in an empty
+    row, or with a window, every key may be forbidden.
     """
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, heads, L, d]
     precision = PRECISIONS[cfg.dtype]
@@ -58,11 +58,12 @@ def attend_fused(
     drop: Dropping | None = None,
     implementation: str = "cudnn",
 ) -> tuple[Array, None]:
-    """Call jax's fused attention, which supports lengths, causality and windows that look back.
+    """Compute attention by jax's fused kernel.
 
-    It supports neither packed rows nor windows to both sides. If a config needs them, a boolean
-    mask [B, 1, L, L] replaces lengths and windows. jax turns that mask into a bias. It accepts no
-    window next to a bias, so a model with a bias has its windows in the mask too.
+    The kernel supports lengths of rows, causality, and windows that look back. It supports neither
+    packed rows nor windows to both sides. If a config needs these, a boolean mask [B, 1, L, L]
+    replaces lengths and windows. jax turns that mask into a bias. The kernel accepts no window next
+    to a bias, so a model with a bias has its windows in the mask too.
     """
     window = mask.window
     bias = None if mask.bias is None else mask.bias.astype(query.dtype)
@@ -99,7 +100,10 @@ def attend_by_splash(
     drop: Dropping | None = None,
     interpret: bool = False,
 ) -> tuple[Array, None]:
-    """Call the TPU's kernel, which skips the blocks that causality or a window leaves empty."""
+    """Compute attention by the TPU's splash kernel.
+
+    The kernel skips blocks of scores in which causality or a window forbids every score.
+    """
     # Imported here because the import takes a second.
     from jax.experimental.pallas.ops.tpu import splash_attention as kernels
 
@@ -114,7 +118,7 @@ def attend_by_splash(
         head = kernels.LocalMask((length, length), sides, 0)
 
     def attend_rows(ids: Array, *operands: Array) -> Array:
-        """Compute the rows of a device [B, heads, L, d], each by the kernel of its heads."""
+        """Compute the rows of one device [B, heads, L, d] by a kernel for the device's heads."""
         own_heads = kernels.MultiHeadMask([head] * operands[0].shape[1])
         kernel = kernels.make_splash_mha_single_device(own_heads, interpret=interpret)
 
@@ -142,11 +146,12 @@ TABLE: Mapping[str, Attend] = {
 
 
 def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = False) -> str:
-    """Choose the backend of a forward pass over rows of a length; `capture` returns attention.
+    """Choose the attention backend of a forward pass over rows of a length.
 
-    auto is the backend that this kind of device prefers, or einsum if that backend cannot do what
-    the pass asks for. A named backend is binding only in training: a model trained with it must
-    still run on other machines, and einsum takes its place there.
+    With model.attention=auto, the backend is the one that this kind of device prefers, or einsum if
+    that backend cannot do the pass. A named backend that cannot do the pass is an error in
+    training, and einsum replaces it otherwise: a trained model must run on other machines. With
+    `capture` the pass must return probabilities.
     """
     auto = cfg.attention == "auto"
     name = devices.find_row().attention if auto else cfg.attention
@@ -157,7 +162,7 @@ def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = Fals
 
 
 def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: bool) -> str:
-    """Return why a backend cannot do a forward pass here; empty if it can."""
+    """Explain why a backend cannot do a forward pass here; "" if it can."""
     if name == "einsum":
         return ""
     if train and cfg.attention_dropout:
@@ -177,9 +182,9 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
 
 
 def settle_for_vmap(cfg: Model) -> Model:
-    """Return the model settings of runs that train under one vmap: never the backend cudnn.
+    """Return the model settings for runs that train under one vmap, without backend cudnn.
 
-    jax 0.10 gives cudnn the rows of all runs and, silently, the mask of one run.
+    Under vmap, jax 0.10 gives cudnn the rows of all runs and, silently, the mask of only one run.
     """
     if cfg.attention == "cudnn":
         raise ConfigError(

@@ -1,12 +1,12 @@
 """BERT's encoder: embeddings, then layers of attention and feed-forward.
 
 In shapes D is the width of a token's vector, V the size of the vocabulary and d the width of a
-head; M is the number of keys, L but in generation. `batch.py` says what B, L and S are. Plain BERT
-(Devlin et al., 2019) is what the defaults compute; a knob changes a line or two.
+head. M is the number of keys, which is L except in generation. `batch.py` says what B, L and S are.
+The defaults compute plain BERT (Devlin et al., 2019). A knob changes a line or two.
 
-A module sows what it went through as intermediates: `hidden`, the vectors before and after each
-layer, and `attention`, the probabilities of each layer. A caller asks for them by
-`mutable=["intermediates"]`, as `compute_layers` does. Sowing costs nothing where nobody asks.
+A module sows two intermediates: `hidden`, the vectors before and after each layer, and `attention`,
+the probabilities of each layer. A caller asks for them by `mutable=["intermediates"]`, as
+`compute_layers` does. Otherwise sowing does nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from bert_jax.models.positions import make_sinusoids, rotate
 
 
 def pad_vocabulary(cfg: knobs.Model, vocab_size: int) -> int:
-    """Return the rows of the embedding table: the vocabulary rounded up, for speed."""
+    """Return the number of rows of the token table: the vocabulary rounded up, for speed."""
     return -(-vocab_size // cfg.vocab_multiple) * cfg.vocab_multiple
 
 
 class Embeddings(nn.Module):
-    """The sum of a vector of the token, of its segment and of its position; norm; dropout."""
+    """The sum of the token, segment and position vectors, then norm and dropout."""
 
     cfg: knobs.Model
     vocab_size: int
@@ -53,7 +53,7 @@ class Embeddings(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> tuple[Array, Array]:
-        """Return the vectors [B, L, D] and the table of tokens, which the MLM head reads again."""
+        """Return the vectors [B, L, D] and the token table, which the tied MLM head reads too."""
         cfg = self.cfg
         width = cfg.table_width
         tokens = batch["inputs"] if "inputs" in batch else batch["tokens"]  # [B, L], masked if any
@@ -89,7 +89,7 @@ class Embeddings(nn.Module):
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention: what each token takes from the tokens that it sees."""
+    """Multi-head self-attention."""
 
     cfg: knobs.Model
     train: bool
@@ -130,9 +130,9 @@ class Attention(nn.Module):
     def join_past(self, key: Array, value: Array) -> tuple[Array, Array]:
         """Return the keys and values, preceded by the keys and values of earlier tokens.
 
-        So a causal model that continues a text need not read it again. A call also keeps the new
-        keys and values for the next one: it sows them in the collection `kept`, which does nothing
-        unless `kept` is mutable. A call reads those of earlier tokens from the collection `past`.
+        A causal model that continues a text then need not read the text again. The earlier keys and
+        values are read from the collection `past`, if there is one. The new ones are sown in the
+        collection `kept`, for the next call. This does nothing unless `kept` is mutable.
         """
         self.sow("kept", "pair", (key, value))
         if not self.has_variable("past", "pair"):
@@ -143,7 +143,7 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    """Two dense layers with an activation between them; a gated one has a third."""
+    """Two dense layers with an activation between them; with `gated` a third one as a gate."""
 
     cfg: knobs.Model
 
@@ -165,7 +165,7 @@ class FeedForward(nn.Module):
 class Block(nn.Module):
     """A layer: attention, then feed-forward, each with dropout, a residual sum and a norm.
 
-    The norm stands after the sum, as in BERT, or before the attention and the feed-forward.
+    The norm follows the residual sum, as in BERT, or precedes the attention and the feed-forward.
     """
 
     cfg: knobs.Model
@@ -185,7 +185,7 @@ class Block(nn.Module):
         self.mlp_norm = make_norm(cfg)
 
     def attend(self, x: Array, mask: AttentionMask) -> Array:
-        """Return the vectors after the attention."""
+        """Apply the attention with its residual sum and norm; return the vectors."""
         x = sharding.split_rows(x)
         if self.cfg.norm == "post":
             return self.attention_norm(x + self.drop(self.attention(x, mask)))
@@ -193,7 +193,7 @@ class Block(nn.Module):
         return x + self.drop(self.attention(read, mask))
 
     def feed(self, x: Array) -> Array:
-        """Return the vectors after the feed-forward."""
+        """Apply the feed-forward with its residual sum and norm; return the vectors."""
         if self.cfg.norm == "post":
             x = self.mlp_norm(x + self.drop(self.mlp(x)))
         else:
@@ -205,10 +205,10 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Tokens to vectors, and a pooled vector for each example.
+    """The encoder: tokens to vectors, and a pooled vector for each example.
 
-    Embeddings of another width than the layers are followed by a projection. The parameters of
-    layer i, from 0, are the subtree `layer_i`.
+    If the embeddings have another width than the layers, a projection follows them. The parameters
+    of layer i, from 0, are the subtree `layer_i`.
     """
 
     cfg: knobs.Model
@@ -220,9 +220,10 @@ class Encoder(nn.Module):
     def __call__(
         self, batch: Batch, embeddings: Encoded | None = None, embed_only: bool = False
     ) -> Encoded:
-        """Encode a batch, or only embed it; `embeddings` of another encoder replace its own.
+        """Encode a batch; with `embed_only` return only its embeddings.
 
-        ELECTRA's generator reads the embeddings of the encoder that it trains with.
+        If `embeddings` of another encoder are given, they replace the embeddings of this one:
+        ELECTRA's generator reads the embeddings of the discriminator.
         """
         cfg = devices.settle_model(self.cfg, train=self.train)
         if embeddings is None:

@@ -1,7 +1,7 @@
-"""What GPT-BERT adds to the encoder (Charpentier and Samuel, 2024).
+"""The parts that GPT-BERT adds to the encoder (Charpentier and Samuel, 2024).
 
-Scores of distances (disentangled attention, as in DeBERTa and LTG-BERT), a gate and a norm within
-attention, and learned weights of the outputs of all blocks (DenseFormer).
+These are scores of distances (disentangled attention, as in DeBERTa and LTG-BERT), a gate and a
+norm within attention, and learned weights of the outputs of all blocks (DenseFormer).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bert_jax.models.matmul import PRECISIONS, matmul
 
 
 class RelativePositions(nn.Module):
-    """Vectors of the buckets of distances [buckets, D], which every layer has in common.
+    """Vectors of distances, one for each bucket of distances [buckets, D], shared by all layers.
 
     The norm of these vectors always has parameters, even if other norms have none, as in LTG-BERT.
     """
@@ -46,9 +46,9 @@ class RelativePositions(nn.Module):
 def assign_buckets(cfg: knobs.Model) -> np.ndarray:
     """Return the bucket of each distance from 1 - max_positions to max_positions - 1.
 
-    A distance of 0 has the bucket in the middle, number position_buckets - 1. Up to half of
-    position_buckets each distance has a bucket to itself, in either direction. Longer distances lie
-    in buckets whose bounds are a geometric series, as in DeBERTa.
+    A distance of 0 has the middle bucket, number position_buckets - 1. In either direction, each
+    distance up to half of position_buckets has a bucket to itself. Longer distances share buckets
+    whose bounds are a geometric series, as in DeBERTa.
     """
     own = cfg.position_buckets // 2
     last = cfg.max_positions - 1
@@ -68,9 +68,10 @@ def add_distances(
     distance_key: Array,
     mask: AttentionMask,
 ) -> tuple[Array, AttentionMask]:
-    """Add scores of distances to a mask's bias; scale queries for a sum of three scores.
+    """Add the scores of distances to the mask's bias; return the scaled query and the mask.
 
-    A query is compared with the key of the distance, and a key with the query of the distance.
+    A query is compared with the key of the distance, and a key with the query of the distance. The
+    query is scaled because three scores are added.
 
     Args:
       cfg: the compute type and the buckets.
@@ -78,7 +79,7 @@ def add_distances(
       key: [B, M, heads, d].
       distance_query: queries of the vectors of distances [buckets, heads, d].
       distance_key: keys of the vectors of distances [buckets, heads, d].
-      mask: says which distance lies between two tokens.
+      mask: has the distance between each two tokens.
     """
     third = 3**-0.5
     query = query * third
@@ -89,7 +90,7 @@ def add_distances(
     batch, _, heads, width = query.shape
 
     def choose(tokens: Array, vectors: Array, axis: str) -> Array:
-        """Return each token's products with the vectors of its distances to all others."""
+        """Return each token's products with the vectors of its distances to all other tokens."""
         flat = tokens.transpose(2, 0, 1, 3).reshape(heads, -1, width)
         products = matmul(flat, vectors.swapaxes(0, 1), PRECISIONS[cfg.dtype], True)
         products = products.reshape(heads, batch, -1, count)
@@ -114,7 +115,7 @@ def gate_attention(cfg: knobs.Model, x: Array, context: Array) -> Array:
 
 
 def norm_attention(cfg: knobs.Model, context: Array) -> Array:
-    """Normalise what attention has summed [B, L, heads, d] over all heads."""
+    """Normalise the output of attention [B, L, heads, d] over all heads together."""
     flat = context.reshape(*context.shape[:2], -1)
     return make_norm(cfg, "norm")(flat).reshape(context.shape)
 
@@ -123,10 +124,12 @@ def norm_attention(cfg: knobs.Model, context: Array) -> Array:
 
 
 class LayerWeights(nn.Module):
-    """Weights of the sum that a block reads: over the embeddings and all outputs before the block.
+    """Learned weights of DenseFormer's sums over the embeddings and all outputs so far.
 
-    A block is the attention or the feed-forward of a layer, so n layers have 2 n sums. Sum k, from
-    0, has k + 2 weights, all of them in one array. A fresh sum is its latest output.
+    A block is the attention or the feed-forward of a layer, so n layers have 2 n blocks. Sum k,
+    from 0, follows block k, and has a weight for the embeddings and for each output up to block k:
+    k + 2 weights. All weights are in one array. At the start of training a sum is only its latest
+    output.
     """
 
     layers: int
@@ -143,13 +146,16 @@ class LayerWeights(nn.Module):
 def run_weighted(
     cfg: knobs.Model, layers: Sequence[Any], x: Array, masks: Mapping[int, AttentionMask]
 ) -> list[Array]:
-    """Run layers whose blocks read weighted sums of all outputs; return the sum after each layer.
+    """Run layers whose blocks read weighted sums of all earlier outputs.
 
     Args:
       cfg: the settings of the layers.
       layers: each an `encoder.Block`.
       x: the embeddings [B, L, D].
       masks: the attention mask of each window.
+
+    Returns:
+      The sum after each layer [B, L, D].
     """
     weights = iter(LayerWeights(len(layers), name="layer_weights")())
     outputs = [x]

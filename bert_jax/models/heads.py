@@ -1,8 +1,8 @@
 """Heads, which turn the encoder's vectors into the outputs that objectives read.
 
-A head is called with (Encoded, Batch). Heads over labels follow the paper's fine-tuning: one
-dense layer on the pooled [CLS] vector or on every token. With pooler=transform they also have the
-layers that the MLM head has before its table.
+A head is called with (Encoded, Batch). Heads over labels follow the paper's fine-tuning: one dense
+layer on the pooled [CLS] vector or on every token. With pooler=transform they begin with the dense
+layer, activation and norm of the MLM head.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from bert_jax.models.pooler import pool_examples
 
 
 def transform(cfg: knobs.Model, x: Array, width: int) -> Array:
-    """Apply a dense layer, the head's activation and a norm, which become the calling module's."""
+    """Apply a dense layer, the head's activation and a norm, as parts of the calling module."""
     assert cfg.head_activation is not None
     x = ACTIVATIONS[cfg.head_activation](Dense(cfg, (width,), name="dense")(x))
     return make_norm(cfg, "norm")(x)
 
 
 class MlmHead(nn.Module):
-    """Vocabulary logits of the prediction slots: gather first, then transform, then the tied table.
+    """Vocabulary logits of the prediction slots: gather, transform, then multiply by the table.
 
-    With `everywhere`, as causal language models need them, there are logits of every token. With
-    word_head=untied the head has a table of its own, and with matrix only that table.
+    With `everywhere` there are logits of every token, as causal language models need them. The
+    table is the encoder's token table. With word_head=untied the head has a table of its own. With
+    word_head=matrix it has only that table, without the transform.
     """
 
     cfg: knobs.Model
@@ -57,7 +58,7 @@ class MlmHead(nn.Module):
         bias = self.param("bias", jax.nn.initializers.zeros, (rows,), jnp.float32)
 
         def multiply(table: Array, x: Array) -> Array:
-            """Return logits [B, K, V padded], in float32 whatever the type of the factors."""
+            """Compute the logits [B, K, V padded], always in float32."""
             precision = PRECISIONS[cfg.dtype]._replace(result="float32")
             flat = x.reshape(-1, x.shape[-1])
             return matmul(flat, table, precision, True).reshape(*x.shape[:-1], -1)
@@ -69,7 +70,7 @@ class MlmHead(nn.Module):
 
 
 class LabelHead(nn.Module):
-    """Logits of `labels` classes for each pooled vector or token, always in float32."""
+    """Logits of `labels` classes for each pooled vector or each token, always in float32."""
 
     cfg: knobs.Model
     labels: int

@@ -1,4 +1,4 @@
-"""Layers that every module is made of: dense, normalisation, dropout, activations."""
+"""The layers that all modules consist of: dense, normalisation, dropout, activations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ Activation = Callable[[Array], Array]
 def gelu(x: Array) -> Array:
     """Compute x * Phi(x) exactly, not by its tanh approximation.
 
-    Float32 takes erf, as the original does. Shorter types take erfc, which keeps the left tail.
+    Float32 uses erf, as the original does. Shorter types use erfc, which keeps small values of the
+    left tail.
     """
     if x.dtype != jnp.float32:
         return jax.nn.gelu(x, approximate=False)
@@ -38,10 +39,10 @@ ACTIVATIONS: dict[str, Activation] = {
 
 
 def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
-    """Have the backward pass compute a cheap function again from its arguments.
+    """Wrap a cheap function, so that the backward pass computes it again from its arguments.
 
-    What lies between the input and the result of such a function costs an accelerator more memory
-    traffic than it saves. A CPU stores it, and so do layers that are computed again as a whole.
+    On an accelerator, storing the intermediate results would cost more memory traffic than it
+    saves. On a CPU, or if whole layers are recomputed, the function is returned as it is.
     """
     if cfg.remat != "none" or devices.find_kind() == "cpu":
         return function
@@ -51,8 +52,8 @@ def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
 def draw_weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
     """Return the initializer of weights.
 
-    Truncation at two sigma is not corrected for, as in 2018: the effective standard deviation is
-    0.88 of the nominal.
+    The truncation at two standard deviations is not corrected, as in 2018: the effective standard
+    deviation is 0.88 of the nominal one.
     """
     if cfg.init == "truncated_normal":
         return jax.nn.initializers.truncated_normal(cfg.init_stddev)
@@ -60,9 +61,9 @@ def draw_weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
 
 
 def draw_token_rows(cfg: knobs.Model, vocab_size: int) -> Callable[..., Array]:
-    """Return the initializer of a table with a row for each token, and rows of zeros as padding.
+    """Return the initializer of a table with a row for each token; padding rows are zero.
 
-    The padding stays zero: no token reads it, and weight decay leaves zero as it is.
+    The padding stays zero, because no token reads it and weight decay leaves zero as it is.
     """
 
     def draw(key: Array, shape: Any, dtype: Any = jnp.float32) -> Array:
@@ -73,7 +74,7 @@ def draw_token_rows(cfg: knobs.Model, vocab_size: int) -> Callable[..., Array]:
 
 
 class Dense(nn.Module):
-    """Multiply the last `axes` axes of the input by a matrix, in the compute type; add a bias.
+    """A dense layer over the last `axes` axes, in the compute type, with a bias.
 
     flax's dense layer rounds the bias before it is broadcast, and then sums the gradient of the
     bias in bfloat16.
@@ -99,7 +100,7 @@ class Dense(nn.Module):
 
 
 class Norm(nn.Module):
-    """LayerNorm, or RMSNorm, over the last axis, in float32 in every compute type.
+    """LayerNorm or RMSNorm over the last axis, computed in float32.
 
     flax's norms give the same numbers, but an update of 4 x 256 takes 2.5 % longer on a CPU.
     """
@@ -119,9 +120,9 @@ class Norm(nn.Module):
 
 
 def normalise(cfg: knobs.Model, x: Array, scale: Array | None, bias: Array | None) -> Array:
-    """Return x with mean 0 and variance 1 over the last axis, scaled and shifted.
+    """Scale x to mean 0 and variance 1 over the last axis; then apply scale and bias.
 
-    RMSNorm keeps the mean, and makes the mean square 1.
+    RMSNorm does not subtract the mean, and scales the mean square to 1.
     """
     wide = x.astype(jnp.float32)
     if cfg.norm_kind == "layer":
@@ -136,15 +137,15 @@ def normalise(cfg: knobs.Model, x: Array, scale: Array | None, bias: Array | Non
 
 
 def make_norm(cfg: knobs.Model, name: str | None = None) -> nn.Module:
-    """Make LayerNorm or RMSNorm."""
+    """Make a LayerNorm or RMSNorm, as `norm_kind` says."""
     return Norm(cfg, name=name)
 
 
 class Dropout(nn.Module):
-    """Dropout that draws 16 bits an element, half the cost of a float.
+    """Dropout that draws 16 random bits for each element, at half the cost of a float.
 
     The realised rate is the multiple of 2**-16 nearest to `rate`. Kept elements are scaled for the
-    realised rate in float32 and then rounded: the scale itself, rounded to bfloat16, would be off
+    realised rate in float32 and then rounded. The scale itself, rounded to bfloat16, would be off
     by a part in 600.
     """
 

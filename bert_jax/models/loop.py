@@ -1,4 +1,4 @@
-"""Layers as a loop in the program, and what their backward pass computes again."""
+"""Layers as a loop of the compiled program, and recomputation in the backward pass."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bert_jax.models.matmul import PRECISIONS
 
 
 def _is_product(primitive: Any, *_: Any, **__: Any) -> bool:
-    """Tell whether a primitive is a matmul or a fused attention, which are dear to repeat."""
+    """Tell whether a primitive is a matmul or a fused attention, which take long to repeat."""
     return primitive.name == "dot_general" or "attention_fwd" in primitive.name
 
 
@@ -26,9 +26,9 @@ POLICIES = {"dots": _is_product, "full": None}
 
 
 def wrap_with_remat(block: type[nn.Module], cfg: knobs.Model) -> Any:
-    """Return the class of a layer that recomputes in the backward pass what the config says.
+    """Return the class of a layer that recomputes in the backward pass as `model.remat` says.
 
-    A layer with weights of all outputs is two halves, and each is computed again.
+    With model.layer_weights, the attention and the feed-forward are recomputed separately.
     """
     if cfg.remat == "none":
         return block
@@ -39,9 +39,10 @@ def wrap_with_remat(block: type[nn.Module], cfg: knobs.Model) -> Any:
 def scan_layers(
     block: Any, trees: Sequence[Any], x: Array, mask: AttentionMask, key: Array | None
 ) -> Array:
-    """Run alike layers as a loop over their parameters: only one layer is compiled.
+    """Run layers of the same structure as a loop over their parameters.
 
-    The layer is bound to no parent. Its parameters, a tree for each layer, are stacked here.
+    So only one layer is compiled. `block` is a layer without a parent module. `trees` has the
+    parameters of each layer, which are stacked here.
     """
     cfg: knobs.Model = block.cfg
     stacked = jax.tree_util.tree_map_with_path(functools.partial(_stack, cfg), *trees)
@@ -59,10 +60,10 @@ def scan_layers(
 
 
 def _stack(cfg: knobs.Model, path: tuple[Any, ...], *leaves: Array) -> Array:
-    """Stack a parameter of all layers; on an accelerator, round a kernel first as matmuls would.
+    """Stack one parameter of all layers; on an accelerator, kernels in the compute type.
 
-    The rounded copy is half as large. A CPU keeps float32, because there the gradients of kernels
-    are more precise than the compute type.
+    The rounded copy is half as large, and matmuls would round kernels in the same way. A CPU keeps
+    float32, because there the gradients of kernels are more precise than the compute type.
     """
     stacked = jnp.stack(leaves)
     if path[-1].key == "kernel" and devices.find_kind() != "cpu":

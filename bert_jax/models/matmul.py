@@ -1,9 +1,9 @@
 """Matrix products whose factors have one type and whose result has another.
 
-Sums of bfloat16 factors are kept in float32. An accelerator computes a product and its gradients by
-plain `dot_general`. On a CPU the gradients are written out, because the gradients that jax derives
-multiply a transposed left factor. A CPU is slow at that, and does it in float32 whatever the type.
-A function with gradients of its own has no `jax.jvp`, so accelerators do without.
+Sums of bfloat16 factors are kept in float32. On an accelerator a product and its gradients are
+plain `dot_general`. On a CPU the gradients are written out here, because the gradients that jax
+derives multiply a transposed left factor. A CPU is slow at that, and does it in float32 whatever
+the type. A function with gradients of its own has no `jax.jvp`, so accelerators do not use it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from bert_jax.config import devices
 
 
 class Precision(NamedTuple):
-    """Types of a matmul's factors and of its result."""
+    """The types of a matmul's factors and of its result."""
 
     factors: str
     result: str
@@ -37,7 +37,7 @@ SMALL = 8
 
 
 def matmul(a: Array, b: Array, precision: Precision, transposed: bool = False) -> Array:
-    """Compute a [..., M, K] @ b [..., K, N], or a @ b.T of b [..., N, K] if `transposed`."""
+    """Compute a [..., M, K] @ b [..., K, N]; if `transposed`, a @ b.T with b [..., N, K]."""
     if devices.find_kind() == "cpu":
         return _multiply_on_cpu(a, b, precision, transposed)
     left = a.astype(precision.factors)
@@ -87,9 +87,9 @@ def _contract_on_cpu(a: Array, b: Array, transposed: bool, result: str) -> Array
 
 
 def _widen(x: Array) -> Array:
-    """Return x in float32, with the precision of its own type.
+    """Convert x to float32, without gaining precision.
 
-    The precision is reduced explicitly because the compiler drops a rounding that is undone at
+    The precision is reduced explicitly, because the compiler drops a rounding that is undone at
     once.
     """
     wide = x.astype(jnp.float32)
@@ -99,7 +99,10 @@ def _widen(x: Array) -> Array:
 
 
 def _sum_outer(a: Array, b: Array) -> Array:
-    """Compute a.T @ b [..., K, N] of a [..., M, K] and b [..., M, N], turning the smaller one."""
+    """Compute a.T @ b [..., K, N] from a [..., M, K] and b [..., M, N].
+
+    The smaller of the two is transposed.
+    """
     if a.shape[-1] > b.shape[-1] and _count_parts(b.shape[-1]) > 1:
         return _turn(_sum_outer(b, a))
     if _count_parts(a.shape[-2]) == 1:
@@ -109,10 +112,10 @@ def _sum_outer(a: Array, b: Array) -> Array:
 
 
 def _turn(x: Array) -> Array:
-    """Return x.mT as an array of its own.
+    """Return the transpose x.mT, computed as an array of its own.
 
     The compiler would fuse a plain transpose back into the matmul. It does not fuse a transpose
-    whose rows are in parts that are joined only afterwards.
+    whose rows are in parts that are joined afterwards.
     """
     *batch, m, k = x.shape
     parts = _count_parts(m)
@@ -122,5 +125,5 @@ def _turn(x: Array) -> Array:
 
 
 def _count_parts(rows: int) -> int:
-    """Count the equal parts, of several rows each, that rows can be cut into; 1 if they cannot."""
+    """Return the number of equal parts that `rows` rows are cut into; 1 if they cannot be cut."""
     return next((n for n in (2, 3, 5, 7) if rows % n == 0 and rows > n), 1)

@@ -1,4 +1,4 @@
-"""The vector of each example, and the pooler that heads over labels read it through."""
+"""The vector of each example, and the pooler: the dense layer between it and label heads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ POOLINGS = ("mean", "cls")
 
 
 def find_members(batch: Batch) -> Array:
-    """Tell which tokens belong to which example, bool [B, S, L]."""
+    """Tell for each example which tokens belong to it, bool [B, S, L]."""
     examples = jnp.arange(1, batch["cls_positions"].shape[1] + 1, dtype=jnp.int32)
     return batch["segment_ids"][:, None, :] == examples[None, :, None]
 
 
 def average_tokens(x: Array, batch: Batch) -> Array:
-    """Return the mean over the tokens of each example, [CLS] and [SEP] included [B, S, D]."""
+    """Return the mean of each example's vectors [B, S, D], [CLS] and [SEP] included."""
     counted = find_members(batch).astype(jnp.float32)  # [B, S, L]
     exact = jax.lax.Precision.HIGHEST
     sums = jnp.einsum("bsl,bld->bsd", counted, x.astype(jnp.float32), precision=exact)
@@ -31,9 +31,9 @@ def average_tokens(x: Array, batch: Batch) -> Array:
 
 
 def take_token(x: Array, batch: Batch, causal: bool) -> Array:
-    """Return the vector of each example's [CLS], or of its last token if causal: [B, S, D].
+    """Return the vector of each example's [CLS] [B, S, D]; if causal, of its last token.
 
-    In a causal model [CLS] sees no other token.
+    In a causal model [CLS] attends to no other token.
     """
     columns = batch["cls_positions"]  # [B, S]
     if causal:
@@ -43,12 +43,16 @@ def take_token(x: Array, batch: Batch, causal: bool) -> Array:
 
 
 def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) -> Array:
-    """Return the vector of each example [B, S, D] of the vectors of tokens [B, L, D]."""
+    """Reduce the vectors of tokens [B, L, D] to one vector for each example [B, S, D]."""
     return average_tokens(x, batch) if pooling == "mean" else take_token(x, batch, causal)
 
 
 def apply_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
-    """Pool the vectors that heads over labels read, [B, S, D], by the caller's dense layer."""
+    """Return the vectors that heads over labels read [B, S, D].
+
+    They are pooled from the tokens. Unless pooler=transform, a dense layer of the calling module
+    and an activation follow.
+    """
     pooled = sharding.split_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
     if cfg.pooler == "transform":  # each head has layers of its own
         return pooled

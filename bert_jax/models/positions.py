@@ -1,4 +1,4 @@
-"""Position encodings by formula: sinusoids, rotations and ALiBi."""
+"""Position encodings that are computed, not learned: sinusoids, rotations and ALiBi."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jax import Array
 
 
 def make_sinusoids(length: int, width: int) -> np.ndarray:
-    """Return sinusoidal positions [length, width], of wavelengths from 2 pi to 10000 * 2 pi.
+    """Return sinusoidal positions [length, width], with wavelengths 2 pi to 10000 * 2 pi.
 
     Even columns are sines, odd columns cosines.
     """
@@ -18,9 +18,9 @@ def make_sinusoids(length: int, width: int) -> np.ndarray:
 
 
 def rotate(x: Array, positions: Array, base: float) -> Array:
-    """Rotate each pair (i, i + d/2) of a head by an angle proportional to the position.
+    """Rotate each pair (i, i + d/2) of a head's numbers by an angle, for x [B, L, heads, d].
 
-    The angle of pair i at position p is p * base ** (-2 i / d), for x [B, L, heads, d].
+    The angle of pair i at position p is p * base ** (-2 i / d).
     """
     half = x.shape[-1] // 2
     frequency = jnp.asarray(base ** (-np.arange(half) / half), jnp.float32)
@@ -37,8 +37,9 @@ def rotate(x: Array, positions: Array, base: float) -> Array:
 def make_slopes(heads: int) -> np.ndarray:
     """Return ALiBi's slope of each head, as published.
 
-    For a power of two n they are a geometric series from 2**(-8/n) to 2**-8. Other numbers take the
-    slopes of the power of two below, then every other slope of the power of two above.
+    For n heads, n a power of two, the slopes are a geometric series from 2**(-8/n) to 2**-8. Other
+    numbers of heads have the slopes of the power of two below, then every other slope of the power
+    of two above.
     """
     below = 1 << (heads.bit_length() - 1)
     series = [2.0 ** (-8 * (i + 1) / below) for i in range(below)]
@@ -47,6 +48,9 @@ def make_slopes(heads: int) -> np.ndarray:
 
 
 def penalise_distance(distance: Array, heads: int) -> Array:
-    """Return ALiBi's bias of the scores [B, heads, L, M]: -slope * |distance|, of both signs."""
+    """Return ALiBi's bias of the scores [B, heads, L, M]: -slope * |distance|.
+
+    A key after the token is penalised like a key before it.
+    """
     slopes = jnp.asarray(make_slopes(heads))[None, :, None, None]
     return -slopes * jnp.abs(distance).astype(jnp.float32)[:, None]

@@ -1,7 +1,7 @@
 """Training objectives: a row of TABLE here and a row of `knobs.OBJECTIVES` each.
 
-`base.Objective` says what an objective does. Most are a head and the targets of a batch, from
-`words.py` or `labelled.py`. Objectives that differ in more have a file each.
+`base.Objective` says what an objective does. Most objectives consist of a head and a function for
+the targets of a batch, from `words.py` or `labelled.py`. The other objectives have a file each.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ OWN_MASKS = (Hybrid, Replaced)  # they mask in ways of their own, and all others
 
 
 def configure(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
-    """Return the objectives of a config, with the config's options."""
+    """Return the Objective of each entry of `objectives`, with the options of the config."""
     return {name: TABLE[name].configure(options) for name, options in settings.items()}
 
 
 def choose_corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Batch, Metrics]]:
-    """Return the function that masks the batches of these objectives: see `corrupt_batch`."""
+    """Return the function that masks the batches of these objectives, such as `corrupt_batch`."""
     own = (objective.corrupt for objective in table.values() if isinstance(objective, OWN_MASKS))
     return next(own, corrupt_batch)
 
 
 def count_targets(table: Mapping[str, Objective], batch: Batch) -> dict[str, jax.Array]:
-    """Count the targets by which each loss, or each part of a loss, is divided."""
+    """Count the targets of each objective, or of each part of one; losses are divided by them."""
     counts: dict[str, jax.Array] = {}
     for objective in table.values():
         counts |= objective.count(batch)

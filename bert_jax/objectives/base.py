@@ -1,4 +1,4 @@
-"""What an objective is: the head that it trains, and the loss of that head's outputs."""
+"""The class of objectives: the head that an objective trains, and the loss of its outputs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Targets = tuple[jax.Array, jax.Array]  # the right classes, and the weight of ea
 
 @dataclasses.dataclass(frozen=True)
 class Objective:
-    """An objective whose loss is a cross-entropy; subclasses replace what differs.
+    """An objective whose loss is a cross-entropy; subclasses override what differs.
 
     Attributes:
       name: a key of `knobs.OBJECTIVES`.
       make_head: makes the head from (model knobs, vocabulary size, number of labels, whether the
         head trains, name). The head is called with (Encoded, Batch).
-      find_targets: returns the targets of a batch.
-      arrange: returns the logits [..., classes] for targets [...], given the head's outputs.
+      find_targets: returns the targets of a batch, and their weights.
+      arrange: turns the head's outputs into logits [..., classes] for targets [...].
     """
 
     name: str
@@ -36,36 +36,42 @@ class Objective:
 
     @property
     def pooled(self) -> bool:
-        """Tell whether the head reads one vector of a text, and not its tokens."""
+        """True if the head reads one vector of a text, and not the vectors of its tokens."""
         return knobs.OBJECTIVES[self.name].pooled
 
     def configure(self, options: knobs.Objective) -> Objective:
-        """Return the objective with the options of a config."""
+        """Return a copy of the objective with the options of a config."""
         return self
 
     def split_weight(self, options: knobs.Objective) -> dict[str, float]:
-        """Return the factor of each part of the loss in the loss of the whole model."""
+        """Return the weight of each part of the loss in the loss of the whole model, by name."""
         return {self.name: options.weight or 0.0}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Count the targets by which the loss is divided; the count depends on no parameter.
+        """Count the targets by which the loss is divided; parameters do not change the count.
 
-        A loss in parts has a number for each part. Each `<part>_loss` is trained.
+        A loss of several parts has a number for each part, by name.
         """
         return {self.name: jnp.sum(self.find_targets(batch)[1])}
 
     def loss(self, outputs: Any, batch: Batch) -> Metrics:
-        """Return the sum and the count of each metric; `<name>_loss` is trained."""
+        """Return the sum and the count of each metric; training minimises `<name>_loss`."""
         logits = self.arrange(outputs, batch)
         return cross_entropy(logits, *self.find_targets(batch), self.name)
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, name: str) -> Metrics:
-    """Return loss and accuracy of `logits` [..., C] for `targets` [...], weighted by `weights`.
+    """Return the sums and counts of loss and accuracy, by metric.
 
     A comparison selects the target's logit, and a maximum the best class, so that both fuse with
     the softmax. The gradient of a gather would scatter into an array of the logits' size. An argmax
     over a vocabulary took a fifth of a small model's step on a CPU.
+
+    Args:
+      logits: [..., C].
+      targets: the right classes [...].
+      weights: the weight of each target [...].
+      name: begins the names of the metrics.
     """
     index = jnp.broadcast_to(jnp.arange(logits.shape[-1], dtype=jnp.int32), logits.shape)
     at_target = index == targets[..., None]
@@ -93,7 +99,7 @@ def make_word_head(
     name: str,
     everywhere: bool = False,
 ) -> nn.Module:
-    """Make the head with vocabulary logits of the prediction slots, or of every token."""
+    """Make an MLM head: logits over the vocabulary for prediction slots, or for every token."""
     return MlmHead(cfg, vocab_size, everywhere, name=name)
 
 
@@ -108,7 +114,7 @@ def make_label_head(
 ) -> nn.Module:
     """Make a dense layer on each pooled vector, or on each token, as `knobs.OBJECTIVES` says.
 
-    The layer has an output for each label of the task, or `outputs`.
+    The layer has `outputs` outputs, or by default one for each label of the task.
     """
     rate = cfg.classifier_dropout if dropout else 0.0
     assert rate is not None

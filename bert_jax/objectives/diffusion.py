@@ -23,25 +23,26 @@ from bert_jax.objectives.base import Objective, cross_entropy
 
 @dataclasses.dataclass(frozen=True)
 class Diffusion(Objective):
-    """Cross-entropy at the prediction slots, by the weights of the bound to the power of `gamma`.
+    """Cross-entropy at the prediction slots, weighted by the weights of the bound.
 
-    With a gamma of 0 it is `mlm` under the same law. In between weights have a mean of 1.
+    The weights are taken to the power of `gamma`. With a gamma of 0 this is `mlm` under the same
+    distribution of the rate. With a gamma between 0 and 1 the weights are scaled to a mean of 1.
     """
 
     gamma: float = 1.0
 
     def configure(self, options: knobs.Objective) -> Objective:
-        """Return the objective with the gamma of a config."""
+        """Return a copy of the objective with the gamma of a config."""
         return dataclasses.replace(self, gamma=options.gamma)
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Return the number of tokens that may be masked, or that are predicted if gamma is < 1."""
+        """Count the tokens that may be masked; with a gamma below 1, the predicted tokens."""
         if self.gamma < 1:
             return super().count(batch)
         return {self.name: jnp.sum(batch["unit_ids"] >= 0, dtype=jnp.float32)}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return diffusion_loss per token, and the accuracy of the predictions."""
+        """Return the weighted loss per token, and the accuracy of the predictions."""
         if not self.gamma:
             return super().loss(outputs, batch)
         # What stands in a slot's place is [MASK], which is no token of the text.
@@ -56,10 +57,10 @@ class Diffusion(Objective):
 
 
 def forbid_mask_token(config: knobs.Config, params: Any, mask: int) -> Any:
-    """Return the parameters with which an MLM head never predicts [MASK].
+    """Return parameters with which the MLM head of `diffusion` never predicts [MASK].
 
-    The bound never trains the logit of [MASK], which has probability 0 there. Models of other
-    objectives stay as they are.
+    The loss never trains the logit of [MASK], because [MASK] has probability 0 there. The
+    parameters of other objectives are returned unchanged.
     """
     objective = config.objectives.get("diffusion")
     if objective is None or not objective.gamma:

@@ -1,8 +1,9 @@
 """Masked and causal examples in one batch: one network, one head and the loss of both.
 
-A causal example is read as it is: each token sees the tokens up to itself, and the next token is
-predicted. The other examples are masked. Both losses are means over their own tokens, weighted by
-the share of examples, as the devices of GPT-BERT (Charpentier and Samuel, 2024) weigh theirs.
+A causal example is not masked: each token attends to the tokens up to itself, and the next token is
+predicted. The other examples are masked. Each of the two losses is a mean over its own tokens. They
+are weighted by the shares of examples, as GPT-BERT's devices (Charpentier and Samuel, 2024) weight
+theirs.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ CAUSAL = draws.NO_EXAMPLE - 1  # the draw of what is causal
 
 @dataclasses.dataclass(frozen=True)
 class Hybrid(Objective):
-    """Cross-entropy of the masked tokens, and of every token that follows another."""
+    """Cross-entropy of the masked tokens, and of the next tokens in causal examples."""
 
     shift: bool = False
 
     def configure(self, options: knobs.Objective) -> Objective:
-        """Return the objective with the options of a config."""
+        """Return a copy of the objective with the options of a config."""
         targets = functools.partial(find_next_words, end=options.end)
         return dataclasses.replace(self, find_targets=targets, shift=options.shift)
 
     def split_weight(self, options: knobs.Objective) -> dict[str, float]:
-        """Return the factors of the masked and the causal part: their shares of the weight."""
+        """Return the weights of the masked and the causal part, by their shares of examples."""
         weight = options.weight or 0.0
         return {"mlm": weight * (1 - options.share), "causal_lm": weight * options.share}
 
     def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
-        """Mask the examples that are not causal: see `corrupt_batch`; add `causal` to the batch."""
+        """Mask the examples that are not causal by `corrupt_batch`; add `causal` to the batch."""
         segments = batch["segment_ids"]
         units = batch["unit_ids"]
         examples = draw_causal(batch, traced.seed, traced.share)  # [B, S]
@@ -56,7 +57,7 @@ class Hybrid(Objective):
         return {**masked, "unit_ids": units, "causal": tokens}, ledger
 
     def find_parts(self, batch: Batch) -> dict[str, Targets]:
-        """Return the targets of every column [B, L] by the name of the part that predicts them."""
+        """Return the targets of every column [B, L], and their weights, by part of the loss."""
         tokens = batch["tokens"]
         rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
         slots = batch["predict_positions"]
@@ -68,11 +69,11 @@ class Hybrid(Objective):
         return {"mlm": (tokens, hidden), "causal_lm": (following, predicted * batch["causal"])}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Count the targets by which the loss of each part is divided."""
+        """Count the targets of each part of the loss, `mlm` and `causal_lm`."""
         return {name: jnp.sum(weights) for name, (_, weights) in self.find_parts(batch).items()}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return loss and accuracy of each part."""
+        """Return the loss and the accuracy of each part."""
         metrics: Metrics = {}
         for name, (targets, weights) in self.find_parts(batch).items():
             metrics |= cross_entropy(outputs, targets, weights, name)
@@ -80,17 +81,19 @@ class Hybrid(Objective):
 
 
 def draw_causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
-    """Tell which examples [B, S] are causal, by the seed, the copy and the place in its epoch.
+    """Tell which examples are causal, bool [B, S].
 
-    As with drawn rates (`draws.spread_evenly`), each window of the stream has nearly its share; the
-    two draws are independent. An example that is causal at a share is causal at higher shares.
+    This follows from the seed, the copy and the example's place in the epoch. As with drawn rates
+    (`draws.spread_evenly`), each window of the stream has nearly its share of causal examples. The
+    draws of rates and of causal examples are independent. An example that is causal at a share is
+    causal at every higher share.
     """
     u = draws.spread_evenly(batch, seed, SPREAD, CAUSAL)
     return (u >> 8).astype(jnp.float32) * 2.0**-24 < share
 
 
 def make_causal_config(config: knobs.Config) -> knobs.Config:
-    """Return the config with which a hybrid model reads causal examples."""
+    """Return the config of a causal model that reads the parameters of a hybrid model."""
     objective = knobs.Objective(weight=1.0, end=config.objectives["hybrid"].end)
     return dataclasses.replace(
         config,
@@ -101,5 +104,5 @@ def make_causal_config(config: knobs.Config) -> knobs.Config:
 
 
 def rename_head(params: Any) -> Any:
-    """Return the parameters of a hybrid model under the names of `make_causal_config`."""
+    """Return the parameters of a hybrid model under the names of a causal model."""
     return {"encoder": params["encoder"], "causal_lm": params["mlm"]}

@@ -1,4 +1,7 @@
-"""Targets of the objectives over labels; a target of -1, or a value of NaN, is not counted."""
+"""Targets of the objectives over labels.
+
+A target of -1, or a value of NaN, has the weight 0.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from bert_jax.objectives.base import Objective, Targets
 
 
 def keep_known(targets: jax.Array) -> Targets:
-    """Return targets with their weights: 0 for a target below 0."""
+    """Return targets and their weights: 1, or 0 for a target below 0."""
     return jnp.maximum(targets, 0), (targets >= 0).astype(jnp.float32)
 
 
@@ -25,16 +28,16 @@ def find_tags(batch: Batch) -> Targets:
 
 
 def find_spans(batch: Batch) -> Targets:
-    """Return the columns of the start and the end of each answer [B, 2]; [CLS] is no answer."""
+    """Return the columns of the start and the end of each answer [B, 2]; no answer is column 0."""
     columns, weights = keep_known(batch["spans"])
     return columns, 0.5 * weights
 
 
 def arrange_spans(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """Return the logits of the columns for the start and the end [B, 2, L].
+    """Return the logits of all columns for the start and the end of the answer [B, 2, L].
 
-    The original's softmax runs over padding too, so that a loss depends on the length to which rows
-    are padded. Here padding is left out.
+    Columns of padding have very low logits. The original's softmax includes padding, so its loss
+    depends on the length to which rows are padded.
     """
     return jnp.where(batch["segment_ids"][..., None] > 0, outputs, -1e9).swapaxes(1, 2)
 
@@ -45,7 +48,7 @@ def find_options(batch: Batch) -> Targets:
 
 
 def arrange_options(outputs: jax.Array, batch: Batch) -> jax.Array:
-    """Return the scores of the options [B, S]; an option that a row lacks never wins."""
+    """Return the scores of the options [B, S]; a missing option has a very low score."""
     options = jnp.max(batch["segment_ids"], axis=1, keepdims=True)  # [B, 1], their number
     scores = outputs[..., 0]
     return jnp.where(jnp.arange(1, scores.shape[1] + 1)[None] <= options, scores, -1e9)
@@ -58,10 +61,10 @@ def find_values(batch: Batch) -> Targets:
 
 
 class Regress(Objective):
-    """Squared error."""
+    """Squared error of a number for each text or pair."""
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return the mean squared error as regress_loss."""
+        """Return the sum of squared errors and their number, as regress_loss."""
         values, weights = self.find_targets(batch)
         errors = outputs[..., 0] - values
         return {"regress_loss": (jnp.sum(weights * errors**2), jnp.sum(weights))}

@@ -16,7 +16,7 @@ from bert_jax.objectives import TABLE, replaced
 
 
 class Network(nn.Module):
-    """Encoder and heads: a batch to one output a head."""
+    """The encoder and the heads: a batch to one output for each head."""
 
     cfg: knobs.Model
     vocab_size: int
@@ -51,12 +51,12 @@ class Network(nn.Module):
 
 
 def head_of(objective: str) -> str:
-    """Return the name of the head that an objective trains; its parameters have the same name."""
+    """Return the name of the head that an objective trains, and of the head's parameters."""
     return knobs.OBJECTIVES[objective].head or objective
 
 
 def list_parts(config: knobs.Config, head: str) -> tuple[str, ...]:
-    """Return the parts of a model's parameters that one head reads, with the head."""
+    """List the parts of a model's parameters that one head needs, including the head."""
     generator = ("generator",) if head == "mlm" and config.generator else ()
     return ("encoder", *generator, head)
 
@@ -64,7 +64,7 @@ def list_parts(config: knobs.Config, head: str) -> tuple[str, ...]:
 def compute_outputs(
     network: Network, params: Any, batch: Batch, **rngs: jax.Array
 ) -> dict[str, Any]:
-    """Return the output of each head; training passes `dropout=key`."""
+    """Compute the output of each head, by name; training passes `dropout=key`."""
     outputs: Any = network.apply({"params": params}, batch, rngs=rngs)
     return outputs
 
@@ -72,7 +72,7 @@ def compute_outputs(
 def build_network(
     config: knobs.Config, vocab_size: int, *, train: bool = False, only: str = ""
 ) -> Network:
-    """Return the network of a config, or with one of its heads alone."""
+    """Build the network of a config, with all of its heads or with the head `only`."""
     rows = config.objectives.items()
     heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
     shift = any(row.shift for _, row in rows)
@@ -81,7 +81,7 @@ def build_network(
 
 
 def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
-    """Return an encoder's parameters for inference, its kernels rounded to the compute type.
+    """Return an encoder's parameters for inference, with kernels in the compute type.
 
     Outputs do not change, because each call would round the kernels anyway.
     """
@@ -94,7 +94,10 @@ def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
 
 
 def init_params(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
-    """Return fresh parameters, a function of only seed and config; jit it to place them."""
+    """Initialise the parameters; they depend only on the seed and the config.
+
+    Call this under jit to place the parameters on devices.
+    """
     key = jax.random.key(seed, impl="threefry2x32")
     per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
     widths = dict.fromkeys((*HOST_KEYS, "predict_positions"), 1)

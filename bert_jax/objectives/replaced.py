@@ -1,10 +1,10 @@
 """Replaced token detection: tell for each token whether it is the original, as ELECTRA does.
 
-Tokens are replaced by the random ones of `masking.replace`, or by a generator. The generator is a
-narrower encoder over the same embeddings (`Config.generator`), which `mlm` trains. It fills the
-prediction slots with tokens drawn from its softmax (Clark et al., 2020). A drawn token that equals
-the original counts as an original. No gradient passes through the draw. Places where the text keeps
-a [MASK] are not judged.
+Tokens are replaced by the random tokens of `masking.replace`, or by a generator (Clark et al.,
+2020). The generator is a narrower encoder over the same embeddings (`Config.generator`), which
+`mlm` trains. It fills the prediction slots with tokens drawn from its softmax. A drawn token that
+equals the original counts as an original. No gradient passes through the draw. Tokens that still
+are [MASK] are not judged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ MEASURES = ("loss", "accuracy", "precision", "recall", "fraction")
 
 
 class Detected(NamedTuple):
-    """The output of the head."""
+    """The output of the head of `replaced`."""
 
     logits: jax.Array  # float32 [B, L], of a token not being the original
     replaced: jax.Array  # bool [B, L], whether it is not
 
 
 class Head(nn.Module):
-    """A dense layer, an activation and one output for each token."""
+    """The head: a dense layer, an activation, and one output for each token."""
 
     cfg: knobs.Model
 
@@ -55,27 +55,27 @@ class Head(nn.Module):
 def make_detector(
     cfg: knobs.Model, vocab_size: int, labels: int, train: bool, name: str
 ) -> nn.Module:
-    """Return the head with a logit a token."""
+    """Make the head with one logit for each token."""
     return Head(cfg, name=name)
 
 
 def judge_all(batch: Batch) -> Targets:
-    """Return the original tokens [B, L], and the weight of each place that is judged."""
+    """Return the original tokens [B, L], and a weight of 1 for each token that is judged."""
     return batch["tokens"], batch["judged"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Replaced(Objective):
-    """Cross-entropy of the two answers over all tokens that are judged."""
+    """Binary cross-entropy over all judged tokens: whether a token is replaced or the original."""
 
     generator: float = 0.0
 
     def configure(self, options: knobs.Objective) -> Objective:
-        """Return the objective with a generator or without."""
+        """Return a copy of the objective with the generator option of a config."""
         return dataclasses.replace(self, generator=options.generator)
 
     def corrupt(self, batch: Batch, traced: StepInputs, **rules: Any) -> tuple[Batch, Metrics]:
-        """Mask a batch: see `corrupt_batch`; add `judged`, and with a generator `predict_draws`."""
+        """Mask a batch by `corrupt_batch`; add `judged`, and for a generator `predict_draws`."""
         drawn = bool(self.generator)
         masked, ledger = corrupt_batch(batch, traced, token_draws=drawn, **rules)
         judged = batch["segment_ids"] > 0
@@ -84,7 +84,7 @@ class Replaced(Objective):
         return {**masked, "judged": judged.astype(jnp.float32)}, ledger
 
     def loss(self, outputs: Detected, batch: Batch) -> Metrics:
-        """Return the loss, the accuracy, precision and recall, and the share of replaced tokens."""
+        """Return the loss, accuracy, precision, recall, and the share of replaced tokens."""
         logits, replaced = outputs
         judged = batch["judged"]
         losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
@@ -103,7 +103,7 @@ class Replaced(Objective):
 
 
 def compute_baselines(fraction: float) -> dict[str, float]:
-    """Return accuracy and loss of a guess that knows only the share of replaced tokens."""
+    """Return the accuracy and the loss of guesses that know only the share of replaced tokens."""
     shares = (fraction, 1 - fraction)
     return {
         "replaced_majority_accuracy": max(shares),
@@ -117,11 +117,14 @@ def compute_baselines(fraction: float) -> dict[str, float]:
 def run_generator(
     cfg: knobs.Model, vocab_size: int, train: bool, embedded: Encoded, batch: Batch
 ) -> tuple[jax.Array, Batch]:
-    """Fill the prediction slots by a second network, whose parameters become the caller's.
+    """Run the generator on a masked batch, and put its tokens into the batch.
 
-    It is an encoder over the embeddings of the first one, and an MLM head. Return the head's logits
-    of the slots, and the batch with a token drawn from each. Without `predict_draws`, as where only
-    the generator is evaluated, the batch stays as it is.
+    The generator is an encoder over the embeddings of the main encoder, with an MLM head. Its
+    parameters become part of the calling module. If the batch has no `predict_draws`, because only
+    the generator is evaluated, the batch is returned as it is.
+
+    Returns:
+      The logits of the prediction slots, and the batch.
     """
     encoded = Encoder(cfg, vocab_size, train, pool=False, name="generator")(batch, embedded)
     head = MlmHead(devices.settle_model(cfg, train=train), vocab_size, name="mlm")
@@ -130,7 +133,7 @@ def run_generator(
 
 
 def fill_slots(batch: Batch, logits: jax.Array) -> Batch:
-    """Return the batch with tokens drawn from the logits of the prediction slots [B, K, V]."""
+    """Replace the tokens at the prediction slots by tokens drawn from `logits` [B, K, V]."""
     tokens = draw_tokens(jax.lax.stop_gradient(logits), batch["predict_draws"])
     rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
     inputs = jnp.asarray(batch["inputs"])
@@ -140,10 +143,11 @@ def fill_slots(batch: Batch, logits: jax.Array) -> Batch:
 
 
 def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
-    """Return the token [B, K] at which each distribution function passes a random number.
+    """Draw a token [B, K] from the softmax of the logits of each prediction slot.
 
-    The cumulative sum runs over the sums of blocks of the vocabulary, and then over the tokens of
-    one block. So both cumulative sums are short.
+    The token is the one at which the cumulative probability passes the random number. The
+    cumulative sum runs over the sums of blocks of the vocabulary, and then over the tokens of one
+    block. So both cumulative sums are short.
 
     Args:
       logits: [B, K, V].
@@ -166,6 +170,6 @@ def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
 
 
 def _find_first_beyond(ends: jax.Array, at: jax.Array) -> jax.Array:
-    """Return the index of the first end above a number, or of the last end if none is above it."""
+    """Return the index of the first of `ends` above `at`, or the last index if none is above."""
     index = jnp.sum(ends <= at[..., None], axis=-1, dtype=jnp.int32)
     return jnp.minimum(index, ends.shape[-1] - 1)

@@ -1,4 +1,4 @@
-"""Targets of MLM and of causal language modelling: the words of the text."""
+"""Targets of masked and of causal language modelling: the tokens of the text."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from bert_jax.objectives.base import Objective, Targets
 
 
 def find_masked_words(batch: Batch) -> Targets:
-    """Return the true token of each prediction slot [B, K]; a spare slot weighs 0.
+    """Return the true token of each prediction slot [B, K]; a spare slot has the weight 0.
 
     Google's code divides a loss by count + 1e-5. For 20 predictions that changes the loss by 5e-7
-    of itself, and the loss of a batch would depend on how the batch is split. So only the
-    count is used here.
+    of itself, and the loss of a batch would depend on how the batch is split. So here only the
+    count is used.
     """
     return batch["predict_targets"], batch["predict_weights"]
 
 
 def find_next_words(batch: Batch, end: bool = True) -> Targets:
-    """Return the token after each column [B, L]; it weighs 1 if it is predicted.
+    """Return the token after each column [B, L], with the weight 1 if it is predicted, else 0.
 
-    The first token after [CLS] is predicted too. With `end`, every token of the same example is,
-    each [SEP] included. A [SEP] between documents, or between the texts of a pair, ends a text. The
-    last [SEP] of a row ends what the row had room for, mostly of a document that goes on in another
-    row. So the model learns where a text may stop, and that a text stops at the row's length.
-    Without `end`, only tokens that may be masked are predicted: the tokens of `mlm`.
+    With `end`, every token of the same example after [CLS] is predicted, each [SEP] included. A
+    [SEP] between documents, or between the texts of a pair, ends a text. The last [SEP] of a row
+    ends what the row had room for, mostly of a document that goes on in another row. So the model
+    learns where a text may stop, and that a text stops at the row's length. Without `end`, only
+    tokens that may be masked are predicted: the tokens of `mlm`.
     """
     following = jnp.roll(batch["tokens"], -1, axis=1)
     segments = batch["segment_ids"]
@@ -41,9 +41,9 @@ def find_next_words(batch: Batch, end: bool = True) -> Targets:
 
 
 class CausalLm(Objective):
-    """Cross-entropy of every token that follows another."""
+    """Cross-entropy of the next token, at every token that another token follows."""
 
     def configure(self, options: knobs.Objective) -> Objective:
-        """Return the objective that predicts each [SEP] too, or not."""
+        """Return a copy of the objective; the option `end` says whether [SEP] is predicted."""
         targets = functools.partial(find_next_words, end=options.end)
         return dataclasses.replace(self, find_targets=targets)

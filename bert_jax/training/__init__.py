@@ -1,1 +1,1 @@
-"""The compiled update, and the record that each run keeps while it trains."""
+"""Training: the compiled update, and the records that each run keeps in its folder."""

@@ -1,11 +1,12 @@
 """Branches: runs that begin at a checkpoint of another run, their trunk.
 
-A branch is, to the bit, the run that its config makes from step 0, without making the updates
-before the fork again. So each number that those updates take must be the same in both configs; what
-differs acts later, as the length does under `optim.schedule=wsd`.
+A branch is, to the bit, the run that its config makes from step 0, but it need not repeat the
+updates before the fork. So every number that those updates take must be the same in both configs.
+Knobs may differ that act only later, as the length does under `optim.schedule=wsd`.
 
-A branch records what its trunk is, never where: a digest of all that the updates before the fork
-depend on. It follows from the branch's own config and data, so a branch resumes without its trunk.
+A branch records a digest of all that the updates before the fork depend on, and no path of its
+trunk. The digest follows from the branch's own config and data, so a branch resumes without its
+trunk.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CARRIED = ("ledger", "best", "misses", "window")
 
 
 def with_digest(config: knobs.Config, fingerprints: Mapping[str, str]) -> knobs.Config:
-    """Return the config of a run as it is recorded: with the digest of the trunk, not its path."""
+    """Return the config to record for a run: its `branch_from` has a digest, not a path."""
     step = config.trunk[1]
     if not step:
         return config
@@ -52,7 +53,10 @@ def with_digest(config: knobs.Config, fingerprints: Mapping[str, str]) -> knobs.
 
 
 def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, str]) -> str:
-    """Return a hash of all that the first updates of a run depend on, but for the devices."""
+    """Return a hash of all that the first `steps` updates of a run depend on.
+
+    Only the devices are left out.
+    """
     known = usual()
     fixed = {
         path: value for path, value in _list_fixed(config).items() if known.get(path, ...) != value
@@ -73,7 +77,10 @@ def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, st
 def start_branch(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
 ) -> tuple[State, dict[str, Any]]:
-    """Return the state at the fork, placed as in `like`, and the record to go on with."""
+    """Return the state at the fork, and the part of the trunk's record that the branch continues.
+
+    `like` has the shapes and shardings of the state.
+    """
     step = config.trunk[1]
     _refuse_other_trunk(config, fingerprints, run)
     restored = reading.read_state(run / "checkpoints", like, step)
@@ -83,14 +90,17 @@ def start_branch(
 
 
 def check_trunk(config: knobs.Config) -> None:
-    """Refuse a branch whose trunk is missing, damaged or another run; data is not compared."""
+    """Refuse a branch whose trunk is missing, damaged, or another run by its config.
+
+    The data of the two runs is not compared.
+    """
     run, step = config.trunk
     reading.choose_together(Path(run) / "checkpoints", step)  # the arrays are sound too
     _refuse_other_trunk(config, {}, Path(run))
 
 
 def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], run: Path) -> None:
-    """Refuse a trunk whose updates up to the fork are not the run's; name the first difference."""
+    """Refuse a trunk whose updates up to the fork differ from the run's; name the difference."""
     step = config.trunk[1]
     found = reading.read_meta(run / "checkpoints", step)
     assert found is not None
@@ -130,7 +140,7 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
 
 
 def _by_name(inputs: Any) -> dict[str, Any]:
-    """Return the arrays of step inputs by names such as `weights.mlm`."""
+    """Return the arrays of step inputs by their names, such as `weights.mlm`."""
     leaves = jax.tree_util.tree_leaves_with_path(inputs)
     return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
 
@@ -140,7 +150,10 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def _list_fixed(config: knobs.Config) -> dict[str, Any]:
-    """Return the knobs by path that neither a step input nor a fingerprint stands for."""
+    """Return the knobs, by path, that must be equal in trunk and branch.
+
+    Other knobs are covered by the step inputs or by the fingerprints of the data, or may change.
+    """
     fixed = {}
     for path, value in flatten(to_dict(config)).items():
         traits = find_traits(path)

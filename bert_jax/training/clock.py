@@ -1,4 +1,4 @@
-"""The time and memory that a run takes, and the share of the peak FLOP/s that it reaches."""
+"""Time and memory of a run, and the share of the peak FLOP/s that it reaches."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ PEAKS = {
 
 
 def find_peak_flops(kind: str) -> float | None:
-    """Return the nominal FLOP/s of a kind of device; None for one not in PEAKS, such as a CPU."""
+    """Return the nominal FLOP/s of a kind of device; None for a kind that PEAKS lacks."""
     return next((rate for name, rate in PEAKS.items() if re.search(rf"\b{name}\b", kind)), None)
 
 
 class Clock:
-    """The wall time of runs by its use, and the rates of updates after the warm-up."""
+    """The time that runs spend on each activity, and the speed of updates after the warm-up."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Clock:
         runs: int = 1,
         saved: Mapping[str, Any] | None = None,
     ):
-        """Start the clock; `saved` is the `state` of an earlier attempt."""
+        """Start the clock; `saved` is the result of `state` from an earlier attempt."""
         self._config = config
         self._vocab_size = vocab_size
         self._runs = runs
@@ -68,7 +68,7 @@ class Clock:
 
     @contextlib.contextmanager
     def on(self, bucket: str) -> Iterator[None]:
-        """Count the time of a block into one of BUCKETS."""
+        """Add the time that the block takes to one of BUCKETS."""
         began = time.perf_counter()
         yield
         taken = time.perf_counter() - began
@@ -79,7 +79,7 @@ class Clock:
             self._left_out += taken
 
     def tick(self, batch: Batch) -> None:
-        """Count an update that was dispatched."""
+        """Count an update that was dispatched with this batch."""
         self._count += 1
         tokens, flops = count_work(self._config, self._vocab_size, batch)
         self._tokens += jax.process_count() * tokens
@@ -91,7 +91,7 @@ class Clock:
             self._began = time.perf_counter()
 
     def values(self) -> dict[str, float]:
-        """Return the rates since the warm-up; seconds and memory are over all attempts."""
+        """Return the metrics: speeds since the warm-up; seconds and memory over all attempts."""
         state = self.state()
         out = {f"{name}_seconds": seconds for name, seconds in state["seconds"].items()}
         wall = time.perf_counter() - self._began - self._left_out
@@ -106,14 +106,17 @@ class Clock:
         return out | state["most"]
 
     def state(self) -> dict[str, Any]:
-        """Return the record for a checkpoint: seconds by bucket and the most memory held."""
+        """Return the record for a checkpoint: seconds by bucket, and peak memory by device."""
         for name, size in measure_memory().items():
             self._most[name] = max(size, self._most.get(name, 0.0))
         return {"seconds": dict(self._seconds), "most": dict(self._most)}
 
 
 def measure_memory() -> dict[str, float]:
-    """Return the most bytes this process has held, and any of its devices that reports it."""
+    """Return the peak memory of this process, and its devices' largest peak, in bytes by name.
+
+    `device_memory_bytes` is missing if no device reports its memory.
+    """
     unit = 1 if sys.platform == "darwin" else 1024
     held = {"host_memory_bytes": unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss}
     for device in jax.local_devices():
@@ -124,7 +127,7 @@ def measure_memory() -> dict[str, float]:
 
 
 def count_work(config: knobs.Config, vocab_size: int, batch: Batch) -> tuple[int, float]:
-    """Count the real tokens of a batch, and the FLOPs an update needs for them, without padding."""
+    """Count the real tokens of a batch, and the FLOPs that an update needs for these tokens."""
     examples = np.arange(1, batch["cls_positions"].shape[1] + 1)
     sizes = np.stack([np.count_nonzero(batch["segment_ids"] == n, axis=1) for n in examples])
     tokens = int(sizes.sum())

@@ -1,6 +1,6 @@
-"""The data of a run: batches to train on and evaluations, from a corpus of text or a labelled task.
+"""The data of a run: batches to train on, and evaluations.
 
-The loop sees no difference between the two.
+The data is a corpus of text or a labelled task. The training loop sees no difference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Evaluate = Callable[[Any, inference.Progress], tuple[dict[str, float], list[dict
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """Facts that only the data can add to a config."""
+    """Facts about the data that fill in a config."""
 
     labels: tuple[str, ...] | None = None  # names of the classes
     rows: int | None = None  # rows of an epoch, those of all views; of text, where it has epochs
@@ -43,7 +43,7 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class TrainingData:
-    """The batches that runs train on, and the evaluators that go with them."""
+    """The batches that runs train on, and the evaluators of these runs."""
 
     config: (
         knobs.Config
@@ -55,7 +55,10 @@ class TrainingData:
     evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
     def distinct(self) -> float:
-        """Count the distinct maskings, over copies, views and examples; infinite without copies."""
+        """Count the examples with different masks, over copies, views and examples.
+
+        The number is infinite if every epoch draws new masks.
+        """
         copies = self.config.masking.dupe_factor
         if not copies:
             return math.inf
@@ -63,7 +66,7 @@ class TrainingData:
         return copies * self.source.views * self.source.examples_per_epoch
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
-        """Prefetch the rows that this process holds of batches `start` to the last.
+        """Prefetch the batches from index `start` to the last: the rows of this process's devices.
 
         Batch i, counted from 0, leads from step i to step i + 1.
         """
@@ -73,12 +76,15 @@ class TrainingData:
 
 
 def gather(config: knobs.Config) -> TrainingData:
-    """Read all that a run needs besides parameters; prepare the corpus if that is still to do."""
+    """Load the batches and evaluators of a config; prepare its corpus first if needed."""
     return _gather_task(config) if config.task.source else _gather_text(config)
 
 
 def fill_in_facts(config: knobs.Config, facts: Facts) -> knobs.Config:
-    """Fill in what follows from the data: names of classes, steps in place of epochs and words."""
+    """Return the config with facts about the data: names of classes, and steps.
+
+    Steps replace epochs and numbers of words.
+    """
     if facts.labels is not None:
         ((kind, objective),) = config.objectives.items()
         labelled = dataclasses.replace(objective, labels=facts.labels)
@@ -91,7 +97,7 @@ def fill_in_facts(config: knobs.Config, facts: Facts) -> knobs.Config:
 
 
 def _convert_epochs(config: knobs.Config, rows: int) -> knobs.Config:
-    """Convert the values of a config that count epochs, of `rows` rows each, to steps."""
+    """Convert the knobs of a config that count epochs of `rows` rows to knobs that count steps."""
 
     def steps(epochs: float | None, default: int) -> int:
         if epochs is None:
@@ -156,11 +162,11 @@ def _gather_text(config: knobs.Config) -> TrainingData:
 def steps_of_words(
     config: knobs.Config, prepared: corpora.Prepared, source: pipeline.Source
 ) -> tuple[int, ...]:
-    """Return the first steps by which as many words are read as `checkpoints.at_words` says.
+    """Return the first step at which each number of words in `checkpoints.at_words` is read.
 
-    Every epoch reads all words of the training text, in an order so random that a share of its rows
-    has that share of them: at the end of an epoch the number is exact. `Tokenizer.words` says what
-    a word is.
+    An epoch reads all words of the training text in random order, so a share of its rows is taken
+    to hold the same share of its words. At the end of an epoch the number is exact.
+    `Tokenizer.words` says what a word is.
     """
     tokenizer = prepared.tokenizer
     steps: list[int] = []
@@ -232,7 +238,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
 
 
 def _check_metrics(config: knobs.Config, kind: str) -> None:
-    """Refuse metrics, for ranking or listing, that no evaluation with these classes reports."""
+    """Refuse metrics to rank or list by that no evaluation of these classes reports."""
     reported = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
     requested = {"checkpoints.best": config.checkpoints.best or "loss"}
     requested |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
@@ -246,7 +252,7 @@ def _check_metrics(config: knobs.Config, kind: str) -> None:
 
 
 def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
-    """Load the examples of a split of the task."""
+    """Load the examples of one split of the task, for an evaluation."""
     kind = next(iter(config.objectives))
     labels = config.objectives[kind].labels
     return examples.load_examples(config.task, kind, labels, split, log.line)
@@ -260,7 +266,7 @@ def load_vocabulary(config: knobs.Config) -> Tokenizer:
 
 
 def with_labels(config: knobs.Config) -> knobs.Config:
-    """Fill in the names of the classes from the training data, where the config has none."""
+    """Return the config with the names of the classes, read from the training data if missing."""
     kind = next(iter(config.objectives))
     if kind not in ("classify", "tag") or config.objectives[kind].labels:
         return config

@@ -1,7 +1,7 @@
 """The ledger of realised masks: sums over all updates, checked against the config.
 
-A run stops if its masks deviate from the config. Each check holds a sum over the updates against
-the sum that the config predicts, and against the largest difference that chance explains.
+Each check compares a sum over the updates with the sum that the config predicts. A run stops if the
+two differ by more than chance explains.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class Check(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Tell whether chance explains the difference; a sum that is NaN is a fault."""
+        """Tell whether chance explains the difference; if the sum is NaN, it does not."""
         return abs(self.realised - self.expected) <= LIMIT * self.deviation + self.slack
 
 
 @dataclasses.dataclass
 class Ledger:
-    """The sums of all updates; it stops a run whose deviations sampling cannot explain."""
+    """The sums of what was masked in all updates; `add` refuses sums that chance cannot explain."""
 
     settings: knobs.Masking
     distinct: float = math.inf  # examples with masks of their own: static masks repeat
@@ -49,7 +49,7 @@ class Ledger:
     def add(
         self, metrics: Mapping[str, tuple[float, float]], rate: float, examples: int, step: int
     ) -> None:
-        """Add the counts of an update, and check the totals so far."""
+        """Add the metrics of an update, and check the sums so far."""
         views = rates.count_views(self.settings)
         if views > 1:  # the prediction rate is selected in all views together
             assert self.settings.prediction_rate is not None
@@ -74,7 +74,7 @@ class Ledger:
                 )
 
     def list_checks(self) -> Iterator[Check]:
-        """Yield what must hold of the totals."""
+        """Yield the checks of the sums so far."""
         settings = self.settings
         sums = self.totals
         examples = sums["examples"]
@@ -118,7 +118,7 @@ class Ledger:
             yield Check(what, count, whole * share, deviation, ROUNDING * whole)
 
     def _check_draws(self, repeats: float) -> Iterator[Check]:
-        """Yield the sum of quotas of each tenth of the draws of a law."""
+        """Yield a check of the sum of quotas for each tenth of the drawn rates."""
         mean, variance = drawn_quotas.quota_moments(self.settings, self.length)
         # At most so much variance for each token expected, whatever the lengths.
         most = (variance[:, 1:] / mean[:, 1:]).max(axis=1)

@@ -1,4 +1,4 @@
-"""The device memory of an update: estimated, and explained where it runs out."""
+"""Estimate the device memory of an update, and explain the error when memory runs out."""
 
 from __future__ import annotations
 
@@ -24,13 +24,12 @@ from bert_jax.training.step import init_state
 def estimate_bytes(
     config: knobs.Config, vocab_size: int, mesh: Mesh, shapes: Any = None
 ) -> tuple[int, int, int]:
-    """Estimate the bytes an update takes on a device: state, gradients, activations.
+    """Estimate the bytes that an update needs on a device: (state, gradients, activations).
 
-    The `shapes` of the state are traced, which takes a while, if the caller does not have them.
-
-    Gradients are split as the parameters are. The token table is held whole besides: under fsdp it
-    is gathered, and so is its gradient before it is split; a CPU adds the gradients of its two uses
-    from arrays of their own.
+    Gradients are split like the parameters. The token table needs further room. Under fsdp it is
+    gathered, and so is its gradient before it is split. A CPU adds the gradients of the table's two
+    uses from two arrays. `shapes` are the shapes of the state. If None, they are traced, which
+    takes a while.
     """
     model = devices.settle_model(config.model, train=True)
     config = dataclasses.replace(config, model=model)
@@ -55,7 +54,7 @@ def estimate_bytes(
 
 @contextlib.contextmanager
 def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
-    """Turn a lack of device memory into an error whose hint makes the same batch fit."""
+    """Turn an error of missing device memory into one whose hint makes the same batch fit."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
@@ -70,7 +69,10 @@ def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> 
 
 
 def _find_hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
-    """Name the least accumulation estimated to fit the same batch, or else other ways to fit."""
+    """Suggest the least accumulation for which the same batch is estimated to fit.
+
+    If no accumulation is enough, other ways to save memory are suggested.
+    """
     available = device_bytes()
     rows = config.batch_size
     shards = _row_shards(mesh)
@@ -92,18 +94,18 @@ def _find_hint(config: knobs.Config, vocab_size: int, mesh: Mesh) -> str:
 
 
 def _row_shards(mesh: Mesh) -> int:
-    """Return the number of parts that the mesh splits the rows of a batch into."""
+    """Count the parts into which the mesh splits the rows of a batch."""
     return mesh.shape["data"] * mesh.shape["fsdp"]
 
 
 def device_bytes() -> int:
-    """Return the bytes of memory of a device; CPU devices have equal parts of the machine's."""
+    """Return the memory of a device in bytes; CPU devices share the machine's memory equally."""
     stats = jax.local_devices()[0].memory_stats() or {}
     return int(stats.get("bytes_limit", machine.memory() // jax.local_device_count()))
 
 
 def format_bytes(size: float) -> str:
-    """Return a number of bytes in the unit that suits it, such as 1.5 GiB."""
+    """Write a number of bytes with a suitable unit, such as 1.5 GiB."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:
             return f"{size:.1f} {unit}"

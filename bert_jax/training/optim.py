@@ -1,7 +1,7 @@
-"""Learning-rate schedules, and the optimizers as the directions they step in.
+"""Learning-rate schedules, and optimizers that return the direction of an update.
 
-An optimizer here gives d, and the update does `params -= rate * d`. The learning rate and the
-weight decay may be traced numbers, so runs that differ only in those share one program.
+An optimizer here returns d, and the update does `params -= rate * d`. The learning rate and the
+weight decay may be traced numbers, so runs that differ only in these numbers share one program.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ BELOW = re.compile(r"/embeddings/|encoder/(projection|relative_positions)/")  # 
 
 
 def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
-    """Return a function of an update's 0-based index: its learning rate, in float64 on the host.
+    """Return the function that maps the 0-based index of an update to its learning rate.
 
     All warm-ups are peak * index / warmup_steps, as in the original and in transformers: 0 at index
     0, the peak at index warmup_steps. `linear` and `cosine` then run from the peak to
-    final_fraction * peak at index `steps`, which no update has. As in all published
-    implementations the last update, at index steps - 1, is one short of it. `wsd` is `linear`
-    over the last `decay_fraction` of the steps, and the peak before. `linear2018` is the line from
-    the peak at index 0 to 0 at `steps`. The warm-up overrides the beginning of that line, so the
-    rate drops below the peak where the warm-up ends.
+    final_fraction * peak at index `steps`. The last update has index steps - 1, so as in all
+    published implementations it does not quite reach that end. `wsd` is `linear` over the last
+    `decay_fraction` of the steps, and the peak before. `linear2018` is the line from the peak at
+    index 0 to 0 at `steps`. The warm-up overrides the beginning of that line, so the rate drops
+    below the peak where the warm-up ends. Rates are computed in float64 on the host.
     """
     peak = settings.learning_rate
     warmup = settings.warmup_steps
@@ -59,7 +59,10 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
 
 
 def find_matches(params: Any, knob: str, pattern: str) -> Any:
-    """Return a tree of bools: whether a pattern matches the name; it must match some name."""
+    """Return a tree of bools: whether each parameter's name matches a pattern.
+
+    A pattern that matches no name is refused. An empty pattern matches none.
+    """
     named = list_names(params)
     mask = jax.tree.map(lambda name: bool(pattern) and bool(re.search(pattern, name)), named)
     if pattern and not any(jax.tree.leaves(mask)):
@@ -68,13 +71,16 @@ def find_matches(params: Any, knob: str, pattern: str) -> Any:
 
 
 def find_decayed(params: Any, no_decay: str) -> Any:
-    """Return a tree of bools: whether a parameter decays; without a pattern, everything does."""
+    """Return a tree of bools: whether each parameter has weight decay.
+
+    Without the pattern `no_decay`, every parameter has it.
+    """
     spared = find_matches(params, "no_decay", no_decay)
     return jax.tree.map(lambda matches: not matches, spared)
 
 
 def find_frozen(params: Any, pattern: str) -> Any:
-    """Return a tree of bools: whether a parameter is frozen; refuse to freeze every parameter."""
+    """Return a tree of bools: whether each parameter is frozen; refuse to freeze all of them."""
     mask = find_matches(params, "freeze", pattern)
     if all(jax.tree.leaves(mask)):
         _refuse_pattern("freeze", pattern, "every parameter", list_names(params))
@@ -90,10 +96,10 @@ def _refuse_pattern(knob: str, pattern: str, what: str, named: Any) -> None:
 
 
 def share_rates(params: Any, decay: float) -> Any:
-    """Return a tree of the share of the learning rate that each parameter takes.
+    """Return a tree of factors: the share of the learning rate for each parameter.
 
-    With n layers: heads, pooler and a final norm 1, layer i (from 0) decay ** (n - i), embeddings
-    and their projection, and relative positions, decay ** (n + 1).
+    With n layers, layer i (from 0) has decay ** (n - i). Embeddings, their projection and relative
+    positions have decay ** (n + 1). Heads, the pooler and a final norm have 1.
     """
     named = list_names(params)
     matches = [LAYER.search(name) for name in jax.tree.leaves(named)]
@@ -111,9 +117,9 @@ def share_rates(params: Any, decay: float) -> Any:
 
 
 def clip_gradient(grads: Any, limit: float) -> tuple[Any, jax.Array]:
-    """Scale a gradient to a global norm of at most `limit` (0: never); return it and its old norm.
+    """Scale a gradient to a global norm of at most `limit`; return it and its norm before.
 
-    The norm is not finite if any number of the gradient is not.
+    A limit of 0 never clips. The norm is not finite if any number of the gradient is not.
     """
     norm = optax.tree.norm(grads)
     if limit:
@@ -124,19 +130,20 @@ def clip_gradient(grads: Any, limit: float) -> tuple[Any, jax.Array]:
 def build_optimizer(
     settings: knobs.Optim, params: Any, weight_decay: float | jax.Array
 ) -> optax.GradientTransformation:
-    """Build the optimizer as its unscaled direction d, for params <- params - learning_rate * d.
+    """Build an optimizer that returns the unscaled direction d of an update.
 
-    With m and v the exponential averages of the gradient g and of g**2, and p the parameter:
+    The update is params <- params - learning_rate * d. With m and v the exponential averages of the
+    gradient g and of g**2, and p the parameter:
 
         adam2018   d = m / (sqrt(v) + epsilon) + weight_decay * p       no bias correction
         adamw      d = m^ / (sqrt(v^) + epsilon) + weight_decay * p     m^, v^ bias-corrected
         lamb       d = (|p| / |u|) * u,  u the direction of adamw       1 where either norm is 0
 
-    Where the decay mask says no, weight_decay is 0; LAMB's ratio applies to those tensors too, as
-    in the paper's algorithm. `layer_decay` and `freeze` then scale d, for some tensors to 0. Every
-    parameter has moments, so that a resumed run may freeze others.
+    For parameters that match `no_decay`, weight_decay is 0. LAMB's ratio applies to them too, as in
+    the paper's algorithm. `layer_decay` and `freeze` then scale d, for some parameters to 0. Every
+    parameter has moments, so that a resumed run may freeze other parameters.
 
-    Only names and shapes of `params` matter; `weight_decay` may be traced. optax corrects the
+    Of `params` only names and shapes matter. `weight_decay` may be traced. optax corrects the
     averages by 1 - b**count in float32, which is 5e-5 off at b = 0.999 in the first update.
     """
     scale_by_moments = scale_by_adam2018 if settings.name == "adam2018" else optax.scale_by_adam
@@ -155,7 +162,7 @@ def build_optimizer(
 
 
 def scale_by_adam2018(b1: float, b2: float, epsilon: float) -> optax.GradientTransformation:
-    """Scale by Adam's moments without bias correction, as the original BERT does."""
+    """Return Adam's scaling without bias correction, as the original BERT has it."""
     inner = optax.scale_by_adam(b1, b2, epsilon)
 
     def update(grads: Any, state: Any, params: Any = None) -> tuple[Any, optax.ScaleByAdamState]:

@@ -1,4 +1,4 @@
-"""The processes of a run on several hosts: joining them, and the error if one is lost."""
+"""The processes of a run on several hosts: how they join, and the error if one is lost."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ def start_processes(settings: knobs.Parallel) -> None:
 
 
 def _choose_devices() -> list[int] | None:
-    """Choose the devices of its node that this process takes: [] is all, None is jax's choice.
+    """Choose the devices of the node that this process uses.
 
-    Under SLURM and MPI jax gives a process one GPU, even where it is alone on its node.
+    The result [] means all devices. None leaves the choice to jax, which under SLURM and MPI gives
+    a process one GPU, even if it is the only process on its node.
     """
     if "JAX_LOCAL_DEVICE_IDS" in os.environ:
         return None
@@ -55,7 +56,7 @@ def _choose_devices() -> list[int] | None:
 
 @contextlib.contextmanager
 def translate_peer_loss() -> Iterator[None]:
-    """Turn a network error between the processes of a run into PeerLost, a resumable stop."""
+    """Turn a network error between the processes of a run into PeerLost, which may be resumed."""
     try:
         yield
     except (RuntimeError, TimeoutError) as error:

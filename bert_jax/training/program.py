@@ -42,9 +42,10 @@ class Program:
         run_count: int = 1,
         slots: int = 0,
     ):
-        """Lay out the state; compile nothing yet.
+        """Lay out the state on devices; nothing is compiled yet.
 
-        `config` is the first run's. `slots` is the least number of prediction slots of a row.
+        `config` is the config of the first run. `slots` is the least number of prediction slots of
+        a row.
         """
         self.config = config
         self.mesh = mesh
@@ -87,7 +88,7 @@ class Program:
         )
 
     def describe_state(self) -> Any:
-        """Return shapes, types and shardings of the state of one run, for a checkpoint to fill."""
+        """Return shapes, types and shardings of one run's state, for reading a checkpoint."""
         return jax.tree.map(
             lambda leaf, where: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=where),
             self.shapes,
@@ -99,7 +100,7 @@ class Program:
         return self._init(np.uint32(seed))
 
     def place(self, states: Sequence[State]) -> State:
-        """Place the states of all runs on the devices, as the update takes them."""
+        """Join the states of all runs, and place them on the devices as the update needs them."""
         if self._alone:
             return states[0]
         return jax.tree.map(
@@ -107,18 +108,18 @@ class Program:
         )
 
     def trace(self, batch: Any) -> Any:
-        """Trace the update of one run for a batch of shapes, to compile it ahead of time."""
+        """Trace the update of one run for a batch of shapes, so that it can be compiled."""
         with self.context():
             return self._update.trace(self.shapes, batch, compute_inputs(self.config, 0))
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
-        """Have the mesh in context: see `in_mesh`."""
+        """Return a context in which the model splits activations by the mesh: see `in_mesh`."""
         return in_mesh(self.config.parallel, self.mesh)
 
     def update(
         self, state: State, batch: Batch, inputs: Sequence[StepInputs]
     ) -> tuple[State, Metrics]:
-        """Dispatch one update of all runs on one batch; return before the devices have made it."""
+        """Dispatch one update of all runs on one batch; return before the devices finish it."""
         on_device = batch
         if self.config.parallel.step == "jit":
             on_device = sharding.place(batch, self.config.batch_size, self.mesh)
@@ -131,13 +132,13 @@ class Program:
             return self._update(state, on_device, numbers._replace(drawn=self._tables))
 
     def _join(self, trees: Sequence[Any]) -> Any:
-        """Stack what each run has into one tree with a run axis, if there are several runs."""
+        """Stack the trees of all runs into one tree with a run axis, if there are several runs."""
         if self._alone:
             return trees[0]
         return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
     def fetch_metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
-        """Fetch the metrics of an update, a dict of (sum, count) for each run."""
+        """Fetch the metrics of an update from the devices: a dict of (sum, count) for each run."""
         runs: list[dict[str, tuple[float, float]]] = [{} for _ in range(self._run_count)]
         for name, (sums, counts) in sharding.to_host(on_device).items():
             pairs = zip(np.atleast_1d(sums), np.atleast_1d(counts), strict=True)
@@ -146,14 +147,14 @@ class Program:
         return runs
 
     def pick(self, tree: Any, index: int, layout: Any) -> Any:
-        """Take one run's part of the state, or of a piece of it, in the layout of a run alone."""
+        """Return one run's part of the state, or of a subtree of it, with shardings `layout`."""
         if self._alone:
             return tree
         return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
 
 
 def mesh_for(config: knobs.Config, run_count: int = 1) -> Mesh:
-    """Build the mesh a program trains on; refuse rows or runs that do not fit it."""
+    """Build the mesh that a program trains on; refuse rows or runs that do not fit the mesh."""
     if run_count > 1 and (config.parallel.step == "pmap" or jax.process_count() > 1):
         raise ConfigError(
             "runs train together under jit and in one process", "train them one by one"
@@ -165,12 +166,15 @@ def mesh_for(config: knobs.Config, run_count: int = 1) -> Mesh:
 
 
 def in_mesh(settings: knobs.Parallel, mesh: Mesh) -> contextlib.AbstractContextManager[Any]:
-    """Have a mesh in context, by which the model splits activations; none under pmap."""
+    """Return a context with the mesh, by which the model splits activations.
+
+    Under pmap the context does nothing.
+    """
     return jax.set_mesh(mesh) if settings.step == "jit" else contextlib.nullcontext()
 
 
 def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
-    """Return the shardings of the train state: split as the mesh says; replicated under pmap."""
+    """Return the sharding of each array of a state: split over fsdp, or replicated under pmap."""
     if settings.step == "jit":
         return sharding.state_shardings(state, mesh)
     where = sharding.replicated(mesh)
@@ -185,10 +189,9 @@ def lay_out_state(state: Any, mesh: Mesh, settings: knobs.Parallel) -> Any:
 
 
 def _choose_mapping(settings: knobs.Parallel) -> str:
-    """Choose how the runs on a device are computed: in turn ("map") or all at once ("vmap").
+    """Choose how the runs on a device are computed: in sequence ("map") or at once ("vmap").
 
-    On a CPU the first is faster; on an accelerator only the second lets a small model fill the
-    device.
+    On a CPU "map" is faster. On an accelerator only "vmap" lets a small model fill the device.
     """
     if devices.choose_prng(settings) != "threefry2x32":
         return "map"  # under vmap other generators draw other bits than for a run alone
@@ -196,7 +199,7 @@ def _choose_mapping(settings: knobs.Parallel) -> str:
 
 
 def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:
-    """Map the update of one run over a run axis of states and step inputs, all on one batch."""
+    """Map the update of one run over the run axis of states and step inputs; all share a batch."""
 
     def updates(states: State, batch: Batch, inputs: StepInputs) -> tuple[State, Metrics]:
         if mapping == "vmap":
@@ -213,10 +216,10 @@ def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:
 
 
 class MappedUpdate:
-    """A pure `update(state, batch, inputs)` under pmap, with the interface of a jitted one.
+    """An `update(state, batch, inputs)` compiled by pmap, with the interface of a jitted one.
 
-    The state is whole on every device, and the rows of a batch are split in order. Without dropout
-    the numbers are those under jit; with dropout `step.make_dropout_key` says where they differ.
+    Every device holds the whole state, and the rows of a batch are split in order. Without dropout
+    the numbers are the same as under jit. `step.make_dropout_key` says how dropout differs.
     """
 
     def __init__(self, update: Callable, mesh: Mesh):
@@ -232,7 +235,7 @@ class MappedUpdate:
         return (_spread(state, self._everywhere) if several else state), metrics
 
     def trace(self, *shapes: Any) -> Any:
-        """Trace the update for shapes, to compile it for the devices that are here."""
+        """Trace the update for shapes, to compile it for the devices of this process."""
 
         def update(state: Any, batch: Any, inputs: Any) -> Any:
             return self._mapped(state, _split_rows(batch), inputs)
@@ -252,7 +255,7 @@ def _replicate_locally() -> NamedSharding:
 
 
 def _spread(tree: Any, where: NamedSharding) -> Any:
-    """Return replicated arrays under a sharding over more or fewer devices; nothing is copied."""
+    """Give replicated arrays a sharding over more or fewer devices, without copying them."""
 
     def spread(x: jax.Array) -> jax.Array:
         parts = [shard.data for shard in x.addressable_shards]

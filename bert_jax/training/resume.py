@@ -1,4 +1,4 @@
-"""Check on resume which knobs and data may differ from those of the saved run."""
+"""Check whether a run may be resumed, although its config or its data has changed."""
 
 from __future__ import annotations
 
@@ -34,10 +34,13 @@ FOLLOW = {  # knob -> the knobs whose values are derived from it
 def check_same(
     checkpoint: dict[str, Any], current: dict[str, Any], allowed: tuple[str, ...], workdir: Path
 ) -> dict[str, Any]:
-    """Return the record of an earlier attempt; refuse to continue a run as another one.
+    """Return the record of a checkpoint to resume from; refuse changes that are not allowed.
 
-    `checkpoint` is the record in the latest checkpoint, `current` has config and fingerprints of
-    this attempt, and the knobs in `allowed` may have changed.
+    Args:
+      checkpoint: the record in the latest checkpoint.
+      current: config and fingerprints of this attempt.
+      allowed: paths of knobs that may have changed.
+      workdir: the folder of the run, for messages.
     """
     saved = dict(checkpoint)
     before = recorded(saved["config"])  # with the knobs that were added since
@@ -76,5 +79,5 @@ def check_same(
 
 
 def list_changes(changed: dict[str, tuple[Any, Any]]) -> str:
-    """List knobs with their values before and now."""
+    """List knobs with their old and new values, as text."""
     return "; ".join(f"{knob}: {old!r} -> {new!r}" for knob, (old, new) in changed.items())

@@ -1,4 +1,4 @@
-"""One run while it trains: how it resumes, its step inputs, and the record of what it learned."""
+"""One run during training: how it resumes, its step inputs, and the records that it writes."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ logger = logging.getLogger(__name__)
 
 
 class Run:
-    """One run while it trains, and all that belongs to its workdir.
+    """One run during training, with its workdir: config, checkpoints, ledger and metrics.
 
-    These are its config, checkpoints, ledger and metrics. It knows of no other run, and so keeps
-    the folder that it would have made alone; what runs share is in `runs.Runs`. `failed` holds the
-    error of a run that diverged: it is frozen, and other runs go on undisturbed.
+    A Run knows of no other run, and so its folder is the same as if it trained by itself.
+    `runs.Runs` holds what several runs share. `failed` is the error of a run that diverged. Such a
+    run is frozen, and the other runs go on.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Run:
         workdir: Path,
         resources: contextlib.ExitStack,
     ):
-        """Open the checkpoints of a workdir, until `resources` is closed."""
+        """Open the checkpoints of a workdir; closing `resources` closes them."""
         self._data = data
         self._fingerprints = {
             "corpus": data.fingerprint,
@@ -90,10 +90,12 @@ class Run:
         return True
 
     def restore_or_init(self, compiled: program.Program, step: int | None) -> tuple[State, int]:
-        """Return the state at a step, and the step.
+        """Return the state to begin with, and its step.
 
-        Step None is the last sound checkpoint. Step 0, or no checkpoint, is a new state, or the
-        fork of a branch.
+        Args:
+          compiled: the program, which knows the layout of the state.
+          step: the checkpoint to restore; None is the last sound one. If it is 0 or there is none,
+            the state is new, or that of the trunk at the fork of a branch.
         """
         restored = None if step == 0 else self.checkpoints.restore(compiled.describe_state(), step)
         if restored is not None:
@@ -113,7 +115,7 @@ class Run:
         return state, 0
 
     def write_description(self, params: Any, command: Sequence[str]) -> None:
-        """Write config.json, environment.json and tokenizer/, which make the folder complete."""
+        """Write config.json, environment.json and tokenizer/ into the folder of the run."""
         host = machine.host()
         devices = jax.devices()
         installed = machine.versions(machine.RECORDED)
@@ -140,7 +142,7 @@ class Run:
         self._data.tokenizer.save(self.workdir / "tokenizer")
 
     def begin_at(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
-        """Take up the record at step `start`; open the files of metrics; see `Writer`."""
+        """Begin at step `start`: load ledger and counters from the record; open the `Writer`."""
         saved = self.saved = self.saved if start else {}
         hybrid = self.config.objectives.get("hybrid")
         self.ledger = Ledger(
@@ -165,20 +167,20 @@ class Run:
 
     @property
     def ended(self) -> bool:
-        """Tell whether too many evaluations in a row were no better than the best one."""
+        """True if the last evaluations, `patience` or more, did not improve on the best one."""
         return 0 < self.config.checkpoints.patience <= self.misses
 
     # --- one update after the other ---------------------------------------------------------------
 
     def compute_inputs(self, step: int) -> StepInputs:
-        """Return the inputs of update `step`, from 1; a frozen run has a learning rate of 0."""
+        """Return the step inputs of update `step`, from 1; a frozen run's learning rate is 0."""
         inputs = compute_inputs(self.config, find_index(step))
         return inputs._replace(learning_rate=np.float32(0)) if self.failed else inputs
 
     def record_update(
         self, metrics: Mapping[str, tuple[float, float]], ids: np.ndarray, step: int
     ) -> None:
-        """Add the metrics of an update; refuse the metrics of a run that diverged."""
+        """Record the metrics of an update in the ledger; raise an error if the run diverged."""
         self._check_learned(int(metrics["skipped_in_row"][0]), ids, step)
         if self.config.masked:
             rate = rates.rate_at(self.config.masking, find_index(step), self.config.steps)
@@ -187,7 +189,7 @@ class Run:
         self.window.add(metrics)
 
     def _check_learned(self, in_row: int, ids: np.ndarray, step: int) -> None:
-        """Warn of an update that was skipped; give up after too many in a row."""
+        """Warn of an update that was skipped; raise a DivergedError after too many in a row."""
         if in_row:
             logger.warning(
                 f"step {step} of {self.workdir} skipped: its gradient is not finite "
@@ -202,7 +204,7 @@ class Run:
             )
 
     def log_window(self, step: int, speed: Mapping[str, float]) -> None:
-        """Write the sums and means of the updates since the last line."""
+        """Write a line with the metrics of all updates since the last line."""
         window = {**self.window.values(), **speed}
         values = {f"train/{name}": value for name, value in window.items()}
         rate = optim.make_schedule(self.config.optim, self.config.steps)(find_index(step))
@@ -213,7 +215,7 @@ class Run:
     def record_evaluation(
         self, name: str, metrics: Mapping[str, float], samples: Sequence[Any], step: int
     ) -> None:
-        """Write an evaluation; rank the step by it, if it is the validation."""
+        """Write the metrics of an evaluation; if it is the validation, rank the step by it."""
         self.writer.write(step, {f"eval/{name}/{key}": value for key, value in metrics.items()})
         self.writer.write_samples(step, samples)
         best = self.config.checkpoints.best
@@ -233,7 +235,7 @@ class Run:
     def save_state(
         self, step: int, state: State, clock: Mapping[str, Any], owed: Sequence[str] = ()
     ) -> None:
-        """Begin to save the state of the run and its record, with the evaluations that it owes."""
+        """Begin to save the state and the record of the run, with the evaluations that are owed."""
         self.writer.flush()  # a checkpoint never knows more than the metrics next to it
         record = {
             "ledger": self.ledger.totals,
@@ -249,5 +251,5 @@ class Run:
 
 
 def find_index(step: int) -> int:
-    """Return the 0-based index of the update that leads to a step: the updates before it."""
+    """Return the 0-based index of the update that leads to a step: step - 1."""
     return step - 1

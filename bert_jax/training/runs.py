@@ -1,4 +1,4 @@
-"""The runs of one program: each is recorded, evaluated and saved by itself, and fails by itself."""
+"""The runs of one program; each of them is recorded, evaluated, saved, and may fail, by itself."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ OnDiverged = Callable[[Path, DivergedError], None]
 
 
 class Runs:
-    """The runs that one program trains on the same batches, one run or several.
+    """The runs, one or several, that one program trains on the same batches.
 
-    It holds what exists once however many runs there are: the program with the state of all, data,
-    evaluators, clock and stop signal, and the metrics that are still on the device. What there is
-    of each run is in `run.Run`; one class would need a list for each of its attributes.
+    This class holds what the runs share: the program, the data, the evaluators, the clock, the stop
+    signal, and the metrics that are still on the device. `run.Run` holds what each run has of its
+    own.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Runs:
         stop_flag: StopFlag,
         resources: contextlib.ExitStack,
     ):
-        """Read the data that the jobs share; open each workdir, until `resources` is closed.
+        """Load the data that the jobs share, and open each workdir until `resources` is closed.
 
         The program has at least `slots` prediction slots a row.
         """
@@ -84,7 +84,7 @@ class Runs:
 
     @property
     def patience_ended(self) -> bool:
-        """Tell whether all runs had too many evaluations in a row without a better one."""
+        """True if patience has ended every run that has not diverged: see `Run.ended`."""
         return all(run.ended for _, run in self.list_active())
 
     # --- the beginning ----------------------------------------------------------------------------
@@ -94,7 +94,8 @@ class Runs:
     ) -> tuple[State, int]:
         """Return the state of all runs at the last step that every run has saved, and that step.
 
-        Where nothing is saved, the state is initialised and the step is 0, or the fork of branches.
+        If no such step exists, the state is new and the step is 0, or both are those of the fork of
+        branches.
         """
         several = len(self._runs) > 1
         resumed = [run.check_resume(allow_change) for run in self._runs]
@@ -125,7 +126,10 @@ class Runs:
         return self.program.place(states), start
 
     def evaluate_owed(self, state: State, step: int) -> None:
-        """Make the evaluations that a stop signal had left out, and rank the saved step by them."""
+        """Run the evaluations that a stop signal cut off in an earlier attempt.
+
+        Each run's saved step is then ranked by the result.
+        """
         owed = self._runs[0].saved.get("owed", [])
         if self.run_evaluations(owed, state, step):
             self.raise_stopped(step)
@@ -136,11 +140,11 @@ class Runs:
     # --- one update after the other ---------------------------------------------------------------
 
     def steps(self, start: int) -> range:
-        """Return the updates still to make."""
+        """Return the steps that remain after step `start`; none if patience has ended the run."""
         return range(start + 1, start + 1 if self.patience_ended else self.config.steps + 1)
 
     def next_batch(self, batches: Iterator[Batch]) -> Batch:
-        """Wait for the next batch, on the clock."""
+        """Return the next batch; the clock counts the time of waiting."""
         with self.clock.on("data"):
             return next(batches)
 
@@ -149,16 +153,16 @@ class Runs:
         return [run.compute_inputs(step) for run in self._runs]
 
     def record_update(self, step: int, metrics: Metrics, batch: Batch) -> None:
-        """Record the metrics of the previous update; keep the metrics of this update on the device.
+        """Record the metrics of the previous update; keep those of this update on the device.
 
-        While the host takes in the metrics of one update, the device computes the next.
+        So the host reads the metrics of one update while the device computes the next.
         """
         self.record_pending_metrics()
         self._pending = (step, metrics, batch["example_ids"])
         self.clock.tick(batch)
 
     def record_pending_metrics(self) -> None:
-        """Take in the metrics that are still on the device, if there are any."""
+        """Fetch the metrics that are still on the device, if there are any, and record them."""
         if self._pending is None:
             return
         step, on_device, ids = self._pending
@@ -171,7 +175,10 @@ class Runs:
                     run.log_window(step, self.clock.values())
 
     def list_due(self, step: int) -> list[str]:
-        """List the evaluations to run after an update; `every` 0 means after the last one only."""
+        """List the evaluations to run after an update.
+
+        An evaluation whose `every` is 0 runs only after the last update.
+        """
         due = []
         for name, settings in self.config.evals.items():
             regular = settings.every and step % settings.every == 0
@@ -180,7 +187,7 @@ class Runs:
         return due
 
     def run_evaluations(self, names: list[str], state: State, step: int) -> list[str]:
-        """Evaluate each run that has not diverged; return what a stop signal left out."""
+        """Evaluate each run that has not diverged; return the evaluations that a signal cut off."""
         if names:
             self.record_pending_metrics()
         for position, name in enumerate(names):
@@ -205,13 +212,13 @@ class Runs:
         return []
 
     def save_is_due(self, step: int) -> bool:
-        """Tell whether to save after an update: every so many steps, at some, and at the end."""
+        """Tell whether to save after an update: by `every`, by `at`, or because it is the last."""
         saves = self.config.checkpoints
         due = step % saves.every == 0 or step in saves.at
         return due or self.patience_ended or step == self.config.steps
 
     def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
-        """Begin to save each run that has not diverged, and which evaluations it owes."""
+        """Begin to save each run that has not diverged, with the evaluations that it owes."""
         with self.clock.on("saving"):
             self.record_pending_metrics()
             for index, run in self.list_active():
@@ -221,7 +228,7 @@ class Runs:
 
     @contextlib.contextmanager
     def _freeze_if_diverged(self, run: Run) -> Iterator[None]:
-        """Freeze a run that diverges while others go on; raise its error if it was the last."""
+        """Freeze a run that diverges in the block; raise its error if no other run is left."""
         try:
             yield
         except DivergedError as error:
@@ -234,7 +241,7 @@ class Runs:
     # --- the end ----------------------------------------------------------------------------------
 
     def raise_stopped(self, step: int) -> NoReturn:
-        """Raise Stopped, once everything is saved."""
+        """Wait until all checkpoints are saved, then raise Stopped."""
         for run in self._runs:
             run.checkpoints.wait()
         raise Stopped(
@@ -242,7 +249,7 @@ class Runs:
         )
 
     def conclude(self) -> None:
-        """Wait until everything is on the disk, and write the reports."""
+        """Wait until everything is on the disk; write the reports."""
         for run in self._runs:
             run.checkpoints.wait()
             run.writer.flush()
@@ -261,7 +268,7 @@ class Runs:
 
 
 def last_common_step(runs: Sequence[Run]) -> int:
-    """Return the last step that all runs have saved and that is sound in each, 0 without any."""
+    """Return the last step that every run has saved and that is sound in every run; 0 if none."""
     folders = [run.checkpoints.folder for run in runs]
     common = sorted(set.intersection(*({*list_steps(folder)} for folder in folders)))
     while common:

@@ -4,9 +4,9 @@
 in its arguments: the state (parameters, moments, counts of updates), a batch of the host, and the
 numbers of this update (`StepInputs`). `training/program.py` compiles it for devices and runs.
 
-A step is the number of completed updates. `state["step"]` before an update is therefore the 0-based
-index of the update. What is computed for an update takes this `index`; what is recorded after it
-takes the `step`, one more.
+A step is the number of completed updates. So `state["step"]` before an update is the 0-based index
+of the update. Functions that compute something for an update take this `index`. Functions that
+record something after the update take the `step`, which is one more.
 """
 
 from __future__ import annotations
@@ -51,11 +51,12 @@ def make_update(
     """Build the update of one run.
 
     Args:
-      config: of the run. Its traced numbers are ignored; `StepInputs` carries them.
+      config: the config of the run. Its traced numbers are ignored; `StepInputs` carries them.
       special: ids of the special tokens.
       vocab_size: tokens of the vocabulary.
-      axis: the name of the mapped axis under pmap, over which sums run.
-      slots: prediction slots of a row, where runs with higher masking rates take the same update.
+      axis: under pmap, the name of the mapped axis, over which sums run.
+      slots: the least number of prediction slots of a row, because other runs of the program may
+        have higher masking rates.
     """
     model = network.build_network(config, vocab_size, train=True)
     active = objectives.configure(config.objectives)
@@ -123,10 +124,10 @@ def make_update(
 def make_dropout_key(
     settings: knobs.Parallel, seed: Any, step: jax.Array, axis: str | None
 ) -> jax.Array:
-    """Make the key of an update's dropout.
+    """Make the random key for the dropout of an update.
 
     Under pmap each device has a key of its own, and draws the bits of its rows. Under jit the bits
-    of all rows are drawn from one key, so with dropout the two give different numbers.
+    of all rows are drawn from one key. So with dropout, pmap and jit give different numbers.
     """
     key = jax.random.key(seed, impl=devices.choose_prng(settings))
     key = jax.random.fold_in(key, step)
@@ -136,7 +137,10 @@ def make_dropout_key(
 def accumulate_gradients(
     compute_loss: Callable, params: Any, batch: Batch, key: jax.Array, parts: int
 ) -> tuple[tuple[jax.Array, Metrics], Any]:
-    """Sum loss, metrics and gradients over `parts` microbatches, computed one after the other."""
+    """Sum loss, metrics and gradients over `parts` microbatches, computed one after the other.
+
+    `compute_loss` returns the loss and the metrics of (parameters, microbatch, key).
+    """
     gradient = jax.value_and_grad(compute_loss, has_aux=True)
     if parts == 1:
         return gradient(params, batch, jax.random.fold_in(key, 0))
@@ -161,10 +165,10 @@ def accumulate_gradients(
 def apply_gradient(
     settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
 ) -> tuple[State, jax.Array]:
-    """Clip a gradient and step; return the new state and the norm before clipping.
+    """Clip a gradient and update the state; return the state and the norm before clipping.
 
-    A gradient that is not finite leaves parameters and moments as they were, and is counted. The
-    host ends the run after too many of them in a row.
+    If the gradient is not finite, parameters and moments stay as they were, and the update is
+    counted as skipped. The host ends the run after too many skipped updates in a row.
     """
     grads, norm = optim.clip_gradient(grads, settings.clip_norm)
     optimizer = optim.build_optimizer(settings, state["params"], inputs.weight_decay)
@@ -186,7 +190,7 @@ def apply_gradient(
 
 
 def compute_inputs(config: knobs.Config, index: int) -> StepInputs:
-    """Compute the numbers of the update with a 0-based index, on the host in float64."""
+    """Compute the step inputs of the update with a 0-based index, on the host."""
     masking = config.masking
     length = config.sequence_length
     selected = predicted = drawn = share = None

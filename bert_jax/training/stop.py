@@ -1,4 +1,4 @@
-"""Locks that keep a workdir to one run, and the flag that stop signals raise."""
+"""Locks that reserve a workdir for one run, and the flag that stop signals raise."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ from bert_jax.system import folder_locks, signals
 
 @contextlib.contextmanager
 def hold_run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None]:
-    """Hold the workdir for process 0 of this run; the system frees it however the run ends."""
+    """Lock a workdir for this run until the block ends; process 0 holds the lock.
+
+    The system frees the lock however the process ends.
+    """
     with contextlib.ExitStack() as locks:
         refused: ConfigError | None = None
         if jax.process_index() == 0:
@@ -40,7 +43,7 @@ def hold_run_lock(workdir: Path, name: str = folder_locks.NAME) -> Iterator[None
 
 @contextlib.contextmanager
 def hold_run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
-    """Hold the workdirs of runs that train together, once each is known to be writable."""
+    """Check that all workdirs are writable, then lock them until the block ends."""
     for workdir in workdirs:
         folder_locks.check_writable(workdir)
     with contextlib.ExitStack() as locks:
@@ -50,20 +53,21 @@ def hold_run_locks(workdirs: Sequence[Path]) -> Iterator[None]:
 
 
 class Interrupted(Exception):
-    """A stop signal cuts an evaluation off."""
+    """A stop signal has ended an evaluation early."""
 
 
 class StopFlag(signals.Handler):
-    """A flag that stop signals raise and that the loop reads after each step.
+    """A flag that stop signals raise and that the training loop reads after each step.
 
-    The same signal again ends the process at once; the module `signals` says which signals count.
+    The same signal again ends the process at once. The module `signals` says which signals count.
     Before the loop first reads the flag there is nothing to save, and preparing or compiling may
-    take hours: a signal then interrupts, as Ctrl-C does.
+    take hours. So until then a signal interrupts, as Ctrl-C does.
 
-    In a run of several processes, the preemption service of jax must keep SIGTERM. Each process
-    asks it after every step and after every batch of an evaluation. Once one has been signalled,
-    the service chooses a question that none has asked yet, and answers yes to this one everywhere:
-    so all stop at the same place. Other signals are passed on to it as SIGTERM.
+    In a run of several processes, SIGTERM belongs to the preemption service of jax. Each process
+    asks the service after every step and after every batch of an evaluation. Once a process has
+    been signalled, the service chooses a question that no process has asked yet. It answers this
+    question with yes in every process, so all stop at the same place. Other signals are passed on
+    to the service as SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -75,7 +79,10 @@ class StopFlag(signals.Handler):
         super().__init__(number for number in signals.SIGNALS if number not in kept)
 
     def should_stop(self) -> bool:
-        """Tell whether to save now and stop; each process has to ask as often as the others."""
+        """Tell whether to save now and stop.
+
+        If there are several processes, each must call this equally often.
+        """
         self._in_loop = True
         if self._distributed:
             self._questions += 1
@@ -83,15 +90,16 @@ class StopFlag(signals.Handler):
         return self.signal is not None
 
     def check_batch(self, done: int, total: int) -> None:
-        """Raise Interrupted after a batch of an evaluation, if several processes stop there."""
+        """Raise Interrupted after a batch of an evaluation, if all processes are to stop there."""
         if self._distributed and self.should_stop():
             raise Interrupted
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Have a stop signal raise Interrupted inside the block, at once.
+        """Let a stop signal raise Interrupted at once inside the block.
 
-        Several processes have to stop at the same place: see `check_batch`.
+        This holds for a single process. Several processes must stop at the same place: see
+        `check_batch`.
         """
         self._interrupts = not self._distributed
         try:
@@ -102,7 +110,7 @@ class StopFlag(signals.Handler):
             self._interrupts = False
 
     def handle(self, number: int, _: FrameType | None) -> None:
-        """Raise the flag; end the process at the same signal again."""
+        """Raise the flag; if the same signal comes again, end the process."""
         name = signal.Signals(number).name
         again = self.again(number)
         if again is None or (self.signal is not None and not again):
@@ -125,5 +133,5 @@ class StopFlag(signals.Handler):
 
 
 def _print(text: str) -> None:
-    """Write to standard error past its buffer: the handler may have interrupted a print."""
+    """Write to standard error without its buffer, because the handler may interrupt a print."""
     os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\n{text}\n".encode())

@@ -1,7 +1,7 @@
-"""Where the metrics of a run go next to metrics.jsonl: TensorBoard, Weights & Biases, MLflow.
+"""Trackers, which get the metrics of a run too: TensorBoard, Weights & Biases, MLflow.
 
-Each is written by its own library, which sends in the background. A tracker that fails costs one
-warning, and the run goes on without it: metrics.jsonl has everything.
+Each tracker uses its own library, which sends data in the background. A tracker that fails gives
+one warning, and the run goes on without it. metrics.jsonl has all metrics in any case.
 
 To add a tracker, write a class here. In config/run_knobs.py, add a row with its name and its
 package to `TRACKERS`, and its name to the choices of `trackers`.
@@ -34,8 +34,8 @@ PROJECT = "bert_jax"  # unless a tracker's own environment variables name anothe
 class TensorBoard:
     """Files of events in the folder `tensorboard` of the run.
 
-    They are written at once. SummaryWriter has a thread, which dies of a full disk with a
-    traceback; whoever adds to its queue from then on waits for ever.
+    Events are written at once, without SummaryWriter. Its thread dies when the disk is full, and
+    then whoever adds to its queue waits for ever.
     """
 
     def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
@@ -70,9 +70,10 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and the like say who, where and how.
+    """A run of Weights & Biases; WANDB_MODE, WANDB_PROJECT and others say who, where and how.
 
-    With WANDB_MODE=offline it stays in the folder of the run, and `wandb sync` sends it later.
+    With WANDB_MODE=offline the data stays in the folder of the run, and `wandb sync` sends it
+    later.
     """
 
     def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
@@ -91,16 +92,16 @@ class WeightsAndBiases:
         logger.info(f"wandb: run {self.run}, {self._run.url or self._run.dir}")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Log a row; steps that the tracked run has already are left out by the library."""
+        """Log the metrics of a step; the library ignores steps that it has already."""
         self._run.log(dict(values), step=step)
 
     def close(self, finished: bool) -> None:
-        """Send everything that is left."""
+        """Send what is left, with the exit code 0 if training reached its end."""
         self._run.finish(exit_code=0 if finished else 1)
 
 
 class MLflow:
-    """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where."""
+    """A run of MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where it is."""
 
     def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # else it tries for minutes
@@ -120,12 +121,12 @@ class MLflow:
         logger.info(f"mlflow: run {self.run}, {mlflow.get_tracking_uri()}")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Log a row, in names of the letters that MLflow allows."""
+        """Log the metrics of a step, under names with only the characters that MLflow allows."""
         named = {re.sub(r"[^\w. /-]", "_", name): value for name, value in values.items()}
         self._mlflow.log_metrics(named, step=step, run_id=self.run, synchronous=False)
 
     def close(self, finished: bool) -> None:
-        """Send everything; mark the run as FINISHED, or as KILLED if training did not end."""
+        """Send what is left; mark the run as FINISHED, or as KILLED if training did not end."""
         self._mlflow.flush_async_logging()
         self._client.set_terminated(self.run, "FINISHED" if finished else "KILLED")
 
@@ -134,13 +135,13 @@ CLASSES: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WeightsAndBiases
 
 
 def check_trackers(names: Iterable[str]) -> None:
-    """Refuse trackers whose package is missing, before anything is prepared."""
+    """Refuse trackers whose package is not installed."""
     for name in names:
         extras.need_extra(TRACKERS[name], name, f"tracker {name}")
 
 
 def _read_runs(file: Path) -> dict[str, str]:
-    """Read the ids of tracked runs; none, with a warning, if the file is damaged."""
+    """Read the id of each tracker's run; warn and return none if the file is damaged."""
     try:
         runs: dict[str, str] = jsons.read(file, DataError, dict[str, str])
     except DataError as error:
@@ -150,9 +151,9 @@ def _read_runs(file: Path) -> dict[str, str]:
 
 
 class Trackers:
-    """The trackers of a run, each until it fails.
+    """The trackers of a run; a tracker that fails is dropped.
 
-    A tracked run has an id, `run`, by which it is continued from step `start`.
+    A tracker's own run has an id, by which it continues when training resumes from step `start`.
     """
 
     def __init__(self, names: Iterable[str], workdir: Path, start: int, config: Mapping[str, Any]):
@@ -167,20 +168,20 @@ class Trackers:
             disk.write(file, json.dumps(runs) + "\n")
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Hand the finite numbers of a line to each tracker."""
+        """Pass the finite metrics of a step to each tracker."""
         for name, tracker in [*self._open.items()]:
             with self._warn_of_failure(name):
                 tracker.add(step, values)
 
     def close(self, finished: bool) -> None:
-        """End the tracked runs; `finished` says that training came to its end."""
+        """Close each tracker; `finished` tells whether training reached its end."""
         for name, tracker in [*self._open.items()]:
             with self._warn_of_failure(name):
                 tracker.close(finished)
 
     @contextlib.contextmanager
     def _warn_of_failure(self, name: str) -> Iterator[None]:
-        """Warn of any error that a library raises, and leave its tracker out from now on."""
+        """Turn an error of a tracker's library into a warning, and drop the tracker."""
         try:
             yield
         except Exception as error:  # no tracker may end a run, whatever its library raises

@@ -1,9 +1,9 @@
 """The metrics of a run: metrics.jsonl, samples.jsonl, its trackers, and progress lines.
 
-A line of metrics.jsonl is a JSON object: `step`, `time` (seconds the run has worked, over all its
-resumes), then flat names. A number that is not finite is written as null. The first line of a
-branch names its trunk and the step of the fork, `branch_from`. A line of samples.jsonl has `step`
-and the predictions of a sentence (evaluation/samples.py), or the mistakes in a task
+A line of metrics.jsonl is a JSON object: `step`, `time` (the seconds that the run has worked, over
+all attempts), then metrics by name. A number that is not finite is written as null. The first line
+of a branch names its trunk and the step of the fork, `branch_from`. A line of samples.jsonl has
+`step` and the predictions for a sentence (evaluation/samples.py), or the mistakes in a task
 (evaluation/mistakes.py).
 """
 
@@ -38,7 +38,7 @@ EVERY = 10.0  # seconds between plain progress lines
 
 
 class Writer:
-    """The files of metrics of one run, written by process 0, and its progress on standard error."""
+    """The metrics files of one run, which process 0 writes, and its progress on standard error."""
 
     def __init__(
         self,
@@ -50,15 +50,16 @@ class Writer:
         seconds: float = 0.0,
         branches: bool = False,
     ):
-        """Open the files, and drop their lines after the start step.
+        """Open the files, and drop their lines after the step `start`.
 
         Args:
-          workdir: of the run.
-          config: of the run.
-          start: the step that the run goes on from.
-          quiet: write the files and show nothing; one of many runs shows the progress of all.
-          seconds: the time that the run had worked when the start step was saved.
-          branches: the run begins at the start step, with a line that names its trunk.
+          workdir: the folder of the run.
+          config: the config of the run.
+          start: the step from which the run continues.
+          quiet: write the files but show no progress, because another run of the program shows it.
+          seconds: the seconds that the run had worked when step `start` was saved.
+          branches: whether the run is a branch that begins at `start`; its first line names the
+            trunk.
         """
         self.finished = False  # set when training has come to its end
         self._active = jax.process_index() == 0
@@ -92,11 +93,11 @@ class Writer:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds the run has worked, over all its resumes."""
+        """The seconds that the run has worked, over all attempts."""
         return self._offset + time.monotonic() - self._began
 
     def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Write a line of metrics, and show how far the run is."""
+        """Write a line of metrics, pass it to the trackers, and show progress."""
         if not self._active:
             return
         clean: dict[str, float | None] = {}
@@ -110,7 +111,7 @@ class Writer:
             self._show(step, finite)
 
     def write_samples(self, step: int, samples: Sequence[Mapping[str, Any]]) -> None:
-        """Write what the model predicts for samples, and show it for the first sentence of them."""
+        """Write the predictions for samples, and show those for the first sentence."""
         if not self._active or not samples:
             return
         with self._disk_errors(self._samples), self._samples.open("a", encoding="utf-8") as file:
@@ -121,7 +122,7 @@ class Writer:
             logger.info(f"step {step}  guesses: {_fill_gaps(samples[0])}")
 
     def flush(self) -> None:
-        """Bring everything written so far to the disk, before a checkpoint of the same step."""
+        """Write everything so far to the disk, before a checkpoint of the same step."""
         if self._active:
             with self._disk_errors():
                 self._file.flush()
@@ -145,7 +146,7 @@ class Writer:
 
     @contextlib.contextmanager
     def _disk_errors(self, file: Path | None = None) -> Iterator[None]:
-        """Turn an error of writing a file, by default metrics.jsonl, into the user's error."""
+        """Turn an OSError of writing a file, by default metrics.jsonl, to an error with a hint."""
         try:
             yield
         except OSError as error:
@@ -157,7 +158,7 @@ class Writer:
             ) from error
 
     def _show(self, step: int, values: dict[str, float]) -> None:
-        """Show the numbers of a line: on a terminal at once, else now and then."""
+        """Show the metrics of a step: on a terminal at once, otherwise every EVERY seconds."""
         now = time.monotonic()
         evaluation = _describe_evaluation(values)
         self._latest.update(values)
@@ -183,7 +184,10 @@ class Writer:
 
 
 def truncate_metrics(path: Path, step: int) -> None:
-    """Drop the lines after `step` and a torn last line, atomically; at step 0 all lines."""
+    """Drop the lines after `step`, and an incomplete last line; at step 0 drop all lines.
+
+    The file is replaced in one move.
+    """
     kept = []
     if step > 0 and path.exists():
         kept = [line for line in records.read_rows(path) if line["step"] <= step]
@@ -191,7 +195,7 @@ def truncate_metrics(path: Path, step: int) -> None:
 
 
 def _fill_gaps(row: Mapping[str, Any]) -> str:
-    """Return a sentence with the likeliest token in each of its gaps, and the right answers."""
+    """Write a sentence with the likeliest token in each gap, and the right answers behind it."""
     best = (ranked[0] for ranked in row["predictions"])
     fills = (f"[{guess['token']} {guess['probability']:.0%}]" for guess in best)
     text = re.sub(r"\[MASK\]|…$", lambda gap: next(fills, gap[0]), row["text"])
@@ -199,7 +203,7 @@ def _fill_gaps(row: Mapping[str, Any]) -> str:
 
 
 def _describe_training(values: Mapping[str, float]) -> str:
-    """Return loss, accuracies and speed of the latest training lines, as far as they are known."""
+    """Write loss, accuracies and speed of training as text, as far as they are known."""
     parts = []
     if "train/loss" in values:
         parts.append(f"loss {values['train/loss']:.3f}")
@@ -213,7 +217,7 @@ def _describe_training(values: Mapping[str, float]) -> str:
 
 
 def _describe_evaluation(values: Mapping[str, float]) -> str:
-    """Return the results of an evaluation, without baselines, intervals and counts."""
+    """Write the main results of an evaluation as text, without baselines, intervals and counts."""
     parts: list[str] = []
     for name, value in values.items():
         if not name.startswith("eval/"):
