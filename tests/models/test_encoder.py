@@ -120,7 +120,7 @@ def test_fully_masked_row_stays_finite():
 # --- layers ---------------------------------------------------------------------------------------
 
 
-def test_read_layers_ends_with_the_output():
+def test_compute_layers_ends_with_the_output():
     config, b, params = prepare(seed=8, rows=1)
     found = look_inside(config.model, params, b)
     assert found.hidden.shape == (3, 1, 24, 32)

@@ -1,4 +1,7 @@
-"""Runs from the config to the last step: what they learn."""
+"""Runs from the config to the last step: what they learn.
+
+A run in bfloat16 is held by tests/net/test_matrix.py.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,6 @@ import pytest
 from bert_jax import train
 from bert_jax.config import load_file, override, settle
 from tests import outcomes, texts
-from tests.net import golden
-from tests.net.rows import LOOSE
-from tests.net.train_rows import train as train_rows
-from tests.net.train_rows import write_folder
 
 KINDS = 8  # words that may stand first in a pair, and as many that may stand second
 FOLLOWS = 0.8  # how often the second word follows from the first; else it is any of them
@@ -107,12 +106,3 @@ def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
     losses = outcomes.logged(tmp_path / "run", "loss")
     assert losses[-1] < losses[0] - 0.1
     assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
-
-
-@pytest.mark.slow
-def test_run_in_bfloat16_has_the_frozen_numbers(tmp_path):
-    """With the compiler flags of a user: those of the tests round bfloat16 otherwise."""
-    write_folder(tmp_path / "rows")
-    row = train_rows(tmp_path / "rows", ["bfloat16"], users_flags=True)["bfloat16"]
-    frozen = golden.read("training")["bfloat16"]
-    assert golden.find_differences(frozen, row.read_numbers(), LOOSE) == []
