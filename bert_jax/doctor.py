@@ -89,7 +89,7 @@ def list_corpora(cache: Path) -> list[dict[str, Any]]:
             from bert_jax.system import jsons
 
             manifest = corpus.read_manifest(file.parent)
-            audit = jsons.read(file.parent / "audit.json", DataError)
+            audit = jsons.read(file.parent / "audit.json", DataError, dict)
             entry |= {key: audit[key] for key in FACTS}
             entry["splits"] = msgspec.to_builtins(manifest.splits)
         except (DataError, KeyError, ImportError) as error:

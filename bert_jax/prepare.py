@@ -40,7 +40,8 @@ def run(config: knobs.Config) -> None:
     prepared = prepare.prepare_corpus(config, log=logger.info)
     if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
         pmi.collocations(prepared, config.masking)
-    logger.info(audit.format_audit(jsons.read(prepared.folder / "audit.json", DataError)))
+    facts = jsons.read(prepared.folder / "audit.json", DataError, dict)
+    logger.info(audit.format_audit(facts))
     print(prepared.folder)
 
 

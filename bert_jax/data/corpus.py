@@ -136,7 +136,7 @@ def read_manifest(folder: Path) -> Manifest:
     file = folder / "manifest.json"
     if not os.path.lexists(file):
         raise DataError(f"no prepared corpus in {folder}: no manifest.json", "run bert-jax prepare")
-    manifest: Manifest = jsons.read(file, DataError, Manifest, HINT)
+    manifest = jsons.read(file, DataError, Manifest, HINT)
     if manifest.format != FORMAT:
         raise DataError(f"{file} has format {manifest.format}, not {FORMAT}", HINT)
     return manifest

@@ -170,7 +170,7 @@ def _read(work: _Work, items: list[Item], config: knobs.Config) -> tuple[dict[st
         for number, task in enumerate(group_items(items))
     }
     work.run(encode.read_task, calls)
-    tasks = [jsons.read(file, DataError) for file in calls]
+    tasks = [jsons.read(file, DataError, dict) for file in calls]
     facts = {
         "lines": sum(task["lines"] for task in tasks),
         "bad_lines": sum(task["bad_lines"] for task in tasks),

@@ -298,7 +298,7 @@ def _read_stated(folder: Path) -> State:
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if os.path.lexists(folder / name):
             file = opening.inside(folder, folder / name, DataError)
-            values = jsons.read(file, DataError, hint=CUT)
+            values = jsons.read(file, DataError, dict, CUT)
             stated["max_input_chars_per_word"] = HUGGING_FACE_WORD_LENGTH
             stated |= {key: value for key, value in values.items() if value is not None}
     return stated
@@ -312,7 +312,7 @@ def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
         model = models.BPE.from_file(str(file), str(merges))
         return build_byte_level(model, bool(stated.get("add_prefix_space")))
     if file.suffix == ".json":
-        state = jsons.read(file, DataError, hint=CUT)
+        state = jsons.read(file, DataError, dict, CUT)
         return tokenizers.Tokenizer.from_str(json.dumps(state))
     vocab = _read_pieces(file)
     pieces = [piece for piece in vocab if piece not in SPECIALS and piece[:7] != "[unused"]

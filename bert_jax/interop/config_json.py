@@ -22,7 +22,7 @@ def find_config(folder: Path) -> tuple[Path, Stated]:
     """Find and read a folder's config.json, or the file that google's code has in its place."""
     for name in ("config.json", GOOGLES):
         if (folder / name).exists():
-            return folder / name, jsons.read(folder / name, CheckpointError)
+            return folder / name, jsons.read(folder / name, CheckpointError, dict)
     raise CheckpointError(
         f"no config.json in {folder}", "weights alone do not say what model they are of"
     )

@@ -93,7 +93,7 @@ def write_folder(
     if run.config.model.type_vocab < 2:  # transformers' tokenizer then returns no token_type_ids
         file = folder / "tokenizer_config.json"
         inputs = {"model_input_names": ["input_ids", "attention_mask"]}
-        jsons.write(file, jsons.read(file, CheckpointError) | inputs)
+        jsons.write(file, jsons.read(file, CheckpointError, dict) | inputs)
     sentence.write_settings(folder, run.sentence, length, run.config.model.hidden)
     parameters = sum(value.size for value in values.values())
     text = card.write_card(run, family, parameters, architecture, pipeline, licence, repository)

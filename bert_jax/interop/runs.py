@@ -113,7 +113,8 @@ def read_description(path: str) -> tuple[knobs.Config, Path]:
     if not (folder / "checkpoints").is_dir():
         run = open_run(path)
         return run.config, run.tokenizer_path
-    return recorded(jsons.read(folder / "config.json", CheckpointError)), folder / "tokenizer"
+    stated = jsons.read(folder / "config.json", CheckpointError, dict)
+    return recorded(stated), folder / "tokenizer"
 
 
 def open_foreign(

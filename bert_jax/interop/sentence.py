@@ -91,7 +91,7 @@ def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int
 
 def _read_pooling(file: Path) -> str:
     """Read the pooling that a config.json switches on, or names."""
-    stated = jsons.read(file, CheckpointError)
+    stated = jsons.read(file, CheckpointError, dict)
     chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on is True]
     mode = MODES.get(chosen[0]) if len(chosen) == 1 else stated.get("pooling_mode")
     if mode not in ("mean", "cls"):
@@ -115,4 +115,4 @@ def _check_whole(folder: Path, text: dict[str, Any]) -> None:
 
 
 def _read_if_there(file: Path) -> dict[str, Any]:
-    return jsons.read(file, CheckpointError) if file.exists() else {}
+    return jsons.read(file, CheckpointError, dict) if file.exists() else {}

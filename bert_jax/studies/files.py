@@ -28,8 +28,7 @@ def read_json(path: Path, kind: type[T], damaged: str = "the cell's folder") -> 
     if not os.path.lexists(path):
         return None
     hint = f"restore it, or remove {damaged}: {AGAIN}"
-    content: T = jsons.read(path, DataError, kind, hint)
-    return content
+    return jsons.read(path, DataError, kind, hint)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from bert_jax.errors import UserError
 from bert_jax.system import disk, opening
 
+T = TypeVar("T")
 LIMIT = 1 << 28  # bytes of a file
 SHOWN = 80  # characters of a foreign value in a message
 HINT = "it is damaged, or of another program: restore it from where it came"
@@ -24,7 +25,7 @@ class Malformed(ValueError):
         self.line = line
 
 
-def read(path: Path | str, failure: type[UserError], kind: Any = dict, hint: str = HINT) -> Any:
+def read(path: Path | str, failure: type[UserError], kind: type[T], hint: str = HINT) -> T:
     """Read the JSON of a file as a type, such as a `msgspec.Struct`.
 
     Raises:
@@ -32,7 +33,7 @@ def read(path: Path | str, failure: type[UserError], kind: Any = dict, hint: str
     """
     data = opening.read_file(path, failure, LIMIT, hint)
     try:
-        return parse(data, kind)
+        return fit(parse(data), kind)
     except Malformed as error:
         raise failure(f"{path}: {error}", hint) from error
 
@@ -57,10 +58,10 @@ def parse(text: bytes | str, kind: Any = Any) -> Any:
         raise
     except ValueError as error:  # a number of more digits than Python converts
         raise Malformed(f"not JSON: {error}") from error
-    return fit(value, kind)
+    return value if kind is Any else fit(value, kind)
 
 
-def fit(value: Any, kind: Any) -> Any:
+def fit(value: Any, kind: type[T]) -> T:
     """Convert a parsed value to a type; raise Malformed if it does not fit."""
     try:
         return msgspec.convert(value, kind)

@@ -143,11 +143,10 @@ def check_trackers(names: Iterable[str]) -> None:
 def _read_runs(file: Path) -> dict[str, str]:
     """Read the id of each tracker's run; warn and return none if the file is damaged."""
     try:
-        runs: dict[str, str] = jsons.read(file, DataError, dict[str, str])
+        return jsons.read(file, DataError, dict[str, str])
     except DataError as error:
         logger.warning(f"{error}: each tracker begins a new run")
         return {}
-    return runs
 
 
 class Trackers:
