@@ -95,7 +95,7 @@ class AskedModel:
     def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
         """Compile `function` of the outputs of one head; return a function of a batch.
 
-        It is compiled anew for each shape of a batch.
+        The function is compiled anew for each shape of a batch.
         """
         one_head = network.build_network(
             self.run.config, self.run.tokenizer.size, only=self.choose(name)

@@ -372,7 +372,7 @@ def reveal(
 
 
 def _make_keys(seed: int, numbers: jax.Array, slots: int) -> tuple[jax.Array, jax.Array]:
-    """Return two random keys for each slot [B, K], for its order and its token.
+    """Return two random keys for each slot [B, K]: one orders the slots, one draws the token.
 
     The keys depend on the seed, the number of the line and the slot.
     """

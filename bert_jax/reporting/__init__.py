@@ -1,4 +1,4 @@
-"""Read what runs have written, draw figures of it, and build pages that show it."""
+"""Read what runs have written, draw figures, and build report pages."""
 
 import logging
 

@@ -65,8 +65,8 @@ def build_comparison(
 ) -> str:
     """Build the page that compares runs, and models by their scores.
 
-    `scores` has the scores by the path of a model; a path that is the folder of a run adds to this
-    run.
+    `scores` holds the scores of each model by its path. Scores whose path is the folder of a run
+    are shown with that run.
     """
     folders = list(dict.fromkeys([*(record.folder for record in records), *scores]))
     named = dict(zip(folders, name_runs(folders), strict=True))

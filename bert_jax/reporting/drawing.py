@@ -4,7 +4,8 @@
         canvas, readings = draw_figures([figure], captions=False)
 
 The canvas is measured in points of 1/72 inch. It must also be saved within `use_style`, because
-matplotlib reads some settings only then.
+matplotlib reads some settings only then. A reading is (x, y, text): a place in the figure, and what
+a page shows when the pointer is there.
 """
 
 from __future__ import annotations
@@ -81,9 +82,10 @@ def use_style(**more: Any) -> Iterator[None]:
 
 
 def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = True) -> Drawing:
-    """Draw figures side by side in `columns` columns; return the canvas and each figure's readings.
+    """Draw figures side by side in `columns` columns.
 
-    Each figure must have values. Pages write titles and notes as HTML, so they draw without
+    The result is the canvas, and for each figure its axes with the readings (x, y, text) of its
+    values. Each figure must have values. Pages write titles and notes as HTML, so they draw without
     `captions`.
     """
     columns = min(columns, len(figures))
@@ -154,7 +156,7 @@ def _hide_overlaps(axes: Axes) -> None:
 
 
 def _draw_chart(axes: Axes, chart: Chart) -> list[Reading]:
-    """Draw a chart of lines, or of dots in rows; return its readings."""
+    """Draw a chart of lines, or of dots in rows; return a reading (x, y, text) of each value."""
     across, up = chart.x, chart.y
     if chart.rows:
         across, up = chart.y, "" if chart.x == "step" else chart.x
@@ -271,7 +273,7 @@ def _draw_baselines(axes: Axes, chart: Chart) -> None:
 
 
 def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[Reading]:
-    """Draw a line with its dots and intervals, and return its readings.
+    """Draw a line with its dots and intervals; return a reading (x, y, text) of each value.
 
     The line has a gap where a value is missing. `aside` moves the whiskers to the right, so that
     those of different lines do not hide each other.
@@ -318,9 +320,10 @@ def _split_intervals(intervals: Intervals) -> np.ndarray:
 
 
 def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> list[Reading]:
-    """Draw a series in a chart of rows: intervals, single values and means.
+    """Draw the intervals, single values and means of a series in a chart of rows.
 
-    `shift` is the distance below the middle of each row.
+    `shift` is the distance below the middle of each row. The result is a reading (x, y, text) of
+    each value.
     """
     colour = LIGHT[series.tone]
     rows, low, high = _split_intervals(series.whiskers)
@@ -349,7 +352,7 @@ def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> No
 
 
 def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> list[Reading]:
-    """Return the readings of a series: for each value its place and a text.
+    """Return a reading (x, y, text) of each value of a series.
 
     The text names the series and the place, and gives the exact value and its interval.
     """
@@ -374,7 +377,10 @@ def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> 
 
 
 def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
-    """Draw a matrix as shaded cells with numbers, the best cells framed; return its readings."""
+    """Draw a matrix as shaded cells with numbers; return a reading (x, y, text) of each cell.
+
+    The best cells are framed.
+    """
     columns = [textwrap.fill(name, 12) for name in heat.columns]
     rows = [textwrap.fill(name, NAME) for name in heat.rows]
     axes.set(xlabel=textwrap.fill(heat.x, LONG), ylabel=textwrap.fill(heat.y, NAME + 4))

@@ -62,7 +62,7 @@ def _describe_value(chart: Chart) -> str:
 
 
 def _draw_picture(figure: Figure) -> tuple[str, list[tuple[float, float, str]]]:
-    """Draw the `<svg>` of a figure; return it and the readings: x, y and text."""
+    """Draw the `<svg>` of a figure; return the SVG, and (x, y, text) of each value."""
     from bert_jax.reporting import drawing  # matplotlib takes a while to load
 
     # Two figures of a page must not share the names of their parts.

@@ -61,13 +61,13 @@ class Result:
         return self.clock(kind)(self.state.step if step is None else step)
 
     def clock(self, kind: str) -> Callable[[int], float]:
-        """Return the function from a number of steps to what they cost in a kind of budget."""
+        """Make the function that converts steps of this cell to a kind of budget, such as FLOPs."""
         config = self.entry.config
         return make_clock(kind, config, self.vocabulary or config.tokenizer.vocab_size)
 
 
 def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
-    """Make the function from a number of steps to what they cost in a kind of budget.
+    """Make the function that converts steps to a kind of budget, such as tokens or FLOPs.
 
     If the masking rate has phases, the number of predictions per step changes during training.
     """

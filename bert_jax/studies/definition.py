@@ -164,7 +164,7 @@ def _resolve(
     values: Mapping[str, Any],
     find_size: Callable[[knobs.Config], int],
 ) -> tuple[knobs.Config, int | None, dict[str, Idle]]:
-    """Make the config of one point of each axis; refuse a changed knob that has no effect.
+    """Make the config of a combination of points; refuse a changed knob that has no effect.
 
     Returns:
       The config, the size of its vocabulary if the budget depends on it, and the knobs of the base

@@ -313,7 +313,7 @@ class StudyFolder:
 def _list_knobs(config: Config) -> dict[str, Any]:
     """Return the knobs of a config by path; leave out knobs that have their usual value.
 
-    So an old study can be read after a knob is removed that it never set, or gets another default.
+    So a study that never set a knob can be read after that knob is removed or gets another default.
     """
     return {
         path: value
@@ -323,7 +323,7 @@ def _list_knobs(config: Config) -> dict[str, Any]:
 
 
 def _write_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the record of a cell for study.json; its config is its difference from `base`."""
+    """Make the record of a cell for study.json, with only those knobs that differ from `base`."""
     own = _list_knobs(cell.config)
     record = {key: value for key, value in asdict(cell).items() if value and key != "id"}
     record["config"] = {path: own[path] for path in own if base.get(path, ...) != own[path]}

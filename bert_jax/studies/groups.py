@@ -113,7 +113,7 @@ def find_signature(cell: Cell) -> str:
 
 
 def _cut_by_slots(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Cut sorted cells where the slots have grown by more than a factor of WIDEST."""
+    """Yield stretches of sorted cells whose slots differ by at most a factor of WIDEST."""
     band: list[Cell] = []
     for cell in cells:
         if band and own_slots(cell.config) > WIDEST * own_slots(band[0].config):

@@ -93,7 +93,7 @@ class Launcher(signals.Handler):
         return False
 
     def _end_groups(self) -> None:
-        """Handle the groups whose workers have ended."""
+        """Remove the groups whose workers have ended, and act on the workers' exit codes."""
         for group, worker in [*self._running]:
             code = self._engine.poll(worker)
             if code is None:

@@ -142,7 +142,7 @@ def check_metrics(study: Study, objectives: Collection[str]) -> None:
 
 
 def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> list[str]:
-    """List the metrics of an evaluation as patterns, for cells with some objectives."""
+    """List patterns of the metrics that an evaluation has for cells with these objectives."""
     if isinstance(evaluation, Finetune):
         row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         usual = knobs.METRICS[tasks.TASKS[evaluation.task].kind]

@@ -60,7 +60,7 @@ def _add_missing(
 def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
     """Return results of cells that are finished in the tables in taken/, and not trained here.
 
-    An edited evaluation can make a cell unfinished in these tables; then the cell is trained here.
+    If an evaluation was edited since, its cell is not finished there, and is made here.
     """
     rows = tables.read_tables(place.taken, cells)
     return {

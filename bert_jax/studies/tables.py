@@ -117,7 +117,7 @@ def is_finished(result: Result) -> bool:
 def name_columns(axis: str) -> tuple[str, str]:
     """Name the two columns of an axis, for its labels and its values.
 
-    No axis gets the name of a fixed column.
+    The names differ from all fixed columns.
     """
     name = f"axis.{axis}" if axis in (*FIRST, *LAST) else axis
     return name, f"{name}.value"

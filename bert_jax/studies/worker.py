@@ -284,7 +284,7 @@ class Worker:
 
 
 def remove_outdated(config: Config, folder: Path) -> None:
-    """Remove the folder of a fine-tuning if its recorded config differs from `config`."""
+    """Remove the folder of a fine-tuning that cannot be resumed with `config`."""
     from bert_jax.config import differences, free_on_resume, recorded, to_dict
 
     before = files.read_json(folder / "config.json", dict[str, Any])
@@ -337,7 +337,8 @@ def _print_error(error: Exception) -> None:
 def main(workdir: Path, group: str, train: Train) -> int:
     """Run the worker of a group; return an exit code.
 
-    The code is 0 if all is done, 75 if the worker was stopped and can go on, else that of an error.
+    The code is 0 if all is done, 75 if the worker was stopped and can go on, else the code of an
+    error.
     """
     for number in STOPS:  # until the training loop installs its own handlers
         signal.signal(number, _interrupt)

@@ -28,7 +28,7 @@ class Choice(NamedTuple):
 
 
 def score_options(score: TokenScorer, choices: Sequence[Choice], label: str) -> list[np.ndarray]:
-    """Return for each choice the log-probabilities of its options, only of their scored parts."""
+    """Return for each choice the log-probability of the scored part of each option."""
     texts = [text for choice in choices for text in choice.options]
     ends = [(choice.where, part) for choice in choices for part in choice.scored]
     encoded = score.tokenizer.encode_with_offsets(texts)

@@ -119,7 +119,7 @@ def load_examples(
 def encode_examples(
     run: runs.TrainedModel, config: knobs.Config, known: Sequence[Example], what: str
 ) -> features.Features:
-    """Encode examples for a task; log how many of them are cut, and call them `what`."""
+    """Encode examples for a task; log how many of them are cut, calling them `what`."""
     length = config.sequence_length
     encoded = features.encode_examples(
         known, kind_of(config), run.tokenizer, config.task, length, train=False

@@ -99,8 +99,8 @@ def _bound_passages(
 
     Suppose that k of n tokens are masked, and that every k from 1 to n is equally likely. Then n /
     k times the sum of their cross-entropies is the bound on average. The draws divide 1 to n into
-    equal parts and take one k from each part. A hash of the text says which, so the bound of a
-    single passage is unbiased too.
+    equal parts and take one k from each part. Which k is taken depends on a hash of the text, so
+    the bound of a single passage is unbiased too.
     """
     rows = []
     weights = []

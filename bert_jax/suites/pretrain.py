@@ -91,7 +91,7 @@ def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Confi
 
 
 def _drop_other_pairs(config: knobs.Config, changes: dict[str, str]) -> knobs.Config:
-    """Drop the objective over pairs if `changes` set another kind of pairs, unknown to its head."""
+    """Drop the objective over pairs (nsp or sop) if `changes` ask for another kind of pairs."""
     if changes.get("pairs", config.pairs) == config.pairs:
         return config
     kept = {name: row for name, row in config.objectives.items() if name != config.pairs}
@@ -121,7 +121,7 @@ def prepare_text(run: runs.TrainedModel, options: CorpusOptions, config: knobs.C
 
 
 def _find_trained_text(run: runs.TrainedModel) -> Prepared:
-    """Return the corpus that a run was trained on; refuse if its text is not to be had any more.
+    """Return the corpus that a run was trained on; refuse if it cannot be found any more.
 
     Text may change with the installed software: docstrings with Python and its packages, and
     sentences with the libraries that split them. Then the corpus as it was prepared for the run is

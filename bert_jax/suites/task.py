@@ -136,7 +136,7 @@ def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str,
 
 
 def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:
-    """Return a task's config with the model's encoder, and the head, its classes reordered.
+    """Return a task's config with the model's encoder, and the head with reordered classes.
 
     The classes are in the order of the task, because F1 is computed for the second of two classes.
     """

@@ -16,7 +16,7 @@ NEIGHBOURS = "nearest neighbours listed, at most 100 (5)"
 
 @dataclasses.dataclass(frozen=True)
 class MapOptions:
-    """Options of the page of embeddings; an empty pooling means the model's own."""
+    """Options of the page of embeddings; an empty pooling means the pooling of the model."""
 
     layer: str = option("last", {"embeddings": f"{LAYER}(last)"}, "N|input|last")
     pooling: str = option("", {"embeddings": POOLING}, choices=("tokens", "mean", "cls"))

@@ -89,7 +89,10 @@ def _find_words(tokenizer: Tokenizer, ids: list[int]) -> Spans:
 def _compute_means(
     reader: OfText, parts: Sequence[list[list[int]]], spans: Sequence[Spans]
 ) -> list[np.ndarray]:
-    """Return for each text the mean vector of each span at every layer, [layers + 2, spans, D]."""
+    """Return for each text the mean vector of each span at every layer, [layers + 2, spans, D].
+
+    The token table and the embeddings count as the first two layers.
+    """
     run = reader.model.run
     params = jax.device_put(run.params["encoder"])
 

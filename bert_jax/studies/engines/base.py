@@ -83,7 +83,7 @@ def start_worker(
 class Relay(signals.Handler):
     """A signal handler that passes stop signals on to a process.
 
-    A warning (SIGUSR1 or SIGUSR2) is passed on as NOTICE, and any other signal as SIGTERM.
+    A warning (SIGUSR1 or SIGUSR2) is passed on as SIGUSR2, and any other signal as SIGTERM.
     """
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:

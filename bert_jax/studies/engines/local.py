@@ -110,9 +110,12 @@ def find_gpus() -> list[str]:
 def share_out(items: Sequence[Any], jobs: int, slot: int) -> list[Any]:
     """Return the items that belong to job number `slot` of `jobs` jobs.
 
-    A job gets neighbouring items, and the numbers of items differ by one at most: share_out([0, 1,
-    2, 3, 4], 2, 0) == [0, 1] and share_out([0, 1, 2, 3, 4], 2, 1) == [2, 3, 4]. If there are too
-    few items, jobs share them: share_out([0, 1], 3, 2) == [0].
+    A job gets neighbouring items, and the numbers of items differ by one at most. If there are too
+    few items, jobs share them.
+
+        share_out([0, 1, 2, 3, 4], 2, 0) == [0, 1]
+        share_out([0, 1, 2, 3, 4], 2, 1) == [2, 3, 4]
+        share_out([0, 1], 3, 2) == [0]
     """
     if jobs >= len(items):
         return [items[slot % len(items)]]

@@ -59,7 +59,7 @@ def list_leads(view: View, found: Findings) -> list[str]:
     """List the sentences of a study's answer, from the first metric of each comparison.
 
     They name the best value of an axis, or the best point, and count the significant differences.
-    If they exceed 60 words, the last sentences are only counted.
+    If the sentences exceed 60 words, the last of them are replaced by their number.
     """
     best = [several[0].answer() for several in found.best if several]
     leads = best or [_name_best_point(view)]
@@ -108,7 +108,7 @@ def _tabulate_grid(heat: Heat) -> str:
 def find_leader(
     family: Family, metric: str, baseline: str, gaps: Sequence[Difference]
 ) -> str | None:
-    """Find the label of the best point of a family, which are runs that differ in one axis only.
+    """Find the label of the best point of a family (runs that differ in one axis only).
 
     Points are compared by their paired difference from the baseline if there are pairs, else by
     their means. Means of points with different seeds also differ by the effects of the seeds;

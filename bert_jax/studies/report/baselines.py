@@ -64,7 +64,7 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
 
 
 def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
-    """Tell whether runs are not shown to beat the baseline, by an interval of their difference."""
+    """Tell whether the interval of the runs' gain over the baseline includes 0 or less."""
     sign = -need_direction(metric)
     gaps = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
     mean = summarize_values(gaps)

@@ -228,7 +228,7 @@ def _find_runs(
 
 
 def _write_range(optima: Sequence[Optimum]) -> str:
-    """Write the lowest to highest of those best values that lie among the values tried."""
+    """Write the range of those best values that lie among the values that were tried."""
     inside = [round(100 * optimum.value) for optimum in optima if optimum.inside]
     beyond = len(optima) - len(inside)
     if not inside:

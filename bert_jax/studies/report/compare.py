@@ -1,10 +1,10 @@
 """Differences of points of an axis from a baseline point, paired by seed.
 
-A family consists of the points of an axis that share the points of all other axes, and of one
-metric. The intervals of a family are simultaneous over seeds (`simultaneous.py`), and the level is
-divided among all families of the study. All cells are evaluated on the same examples. If values of
-single examples were recorded, the interval also covers the choice of examples: a bootstrap draws
-the same examples for both sides of a difference.
+A family is one metric at all points of an axis, for cells that share the points of all other axes.
+The intervals of a family are simultaneous over seeds (`simultaneous.py`), and the level is divided
+among all families of the study. All cells are evaluated on the same examples. If values of single
+examples were recorded, the interval also covers the choice of examples: a bootstrap draws the same
+examples for both sides of a difference.
 """
 
 from __future__ import annotations

@@ -157,9 +157,9 @@ def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
 
 
 def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
-    """Describe charts of the loss where each run has spent as many FLOPs as the cheapest run did.
+    """Describe charts of the loss where each run has spent as many FLOPs as the cheapest run.
 
-    The cheapest run is that of the same family.
+    The cheapest run is taken within each family.
     """
     read: dict[str, float | None] = {}
     for family in view.families(axis.name):

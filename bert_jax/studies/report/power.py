@@ -22,7 +22,7 @@ Rows = list[dict[str, str]]
 
 
 class Plan(NamedTuple):
-    """Sizes of a study that its power depends on, which are known before it has run."""
+    """Numbers of seeds, families and points of a study, on which its power depends."""
 
     seeds: int
     families: int

@@ -139,7 +139,7 @@ def _integrate_tail(quantile: float, points: int, freedom: float, correlation: f
 
 
 def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return estimates that a spread of 1 may have, and the probability of each estimate."""
+    """Return a grid of estimates of a spread whose true value is 1, and their probabilities."""
     if math.isinf(freedom):
         return np.ones(1), np.ones(1)
     logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)
@@ -245,7 +245,10 @@ def find_power(seeds: int, points: int, spread: float, wanted: Wanted) -> float:
 
 @functools.cache
 def _draw_spreads(points: int, seeds: int) -> np.ndarray:
-    """Draw estimates of a spread of 1: the larger of the pooled and a pair's own estimate."""
+    """Draw estimates of a spread whose true value is 1.
+
+    Each is the larger of the pooled estimate and the estimate from a difference's own pairs.
+    """
     rng = np.random.default_rng(0)
     own = rng.chisquare(seeds - 1, ESTIMATES)
     rest = np.zeros(ESTIMATES)

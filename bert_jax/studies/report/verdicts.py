@@ -112,7 +112,7 @@ def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]
 
 
 def describe_claims(view: View, judged: Sequence[Judged]) -> list[Block]:
-    """Return blocks with each claim and its verdicts; what was published is a detail."""
+    """Return blocks with each claim and its verdicts, and with what was published."""
     if not judged:
         return []
     said: dict[str, list[str]] = {}

@@ -47,7 +47,7 @@ class View:
         return list_axes(self.study)
 
     def axis(self, name: str) -> Axis:
-        """Return the axis of a name; in a study without axes, an axis with one point."""
+        """Return the axis called `name`; in a study without axes, an axis with one point."""
         return next((axis for axis in self.axes if axis.name == name), Axis(name, ("",), (None,)))
 
     @functools.cached_property
@@ -73,7 +73,7 @@ class View:
 
     @functools.cached_property
     def family_count(self) -> int:
-        """The number of families of the study, among which the level is divided."""
+        """The number of families of the study, which share the error level of all intervals."""
         points = []
         for result in self.results:
             found = {metric.partition("/")[0] for metric in result.metrics}
@@ -85,7 +85,7 @@ class View:
         return group_families(self.axes, self.results, axis)
 
     def panels(self, axis: str) -> dict[str, list[Family]]:
-        """Divide the families of an axis among figures, so that a figure has a colour for each.
+        """Divide the families of an axis among figures that have a colour for each family.
 
         If one figure is not enough, there is a figure for each point of the first other axis, and
         so on with further axes. The result has the families by the name of the figure's points.
@@ -115,8 +115,8 @@ class View:
     def is_percent(self, metric: str) -> bool:
         """Tell whether to write a metric in per cent.
 
-        It must be a share by its name, and its values must be at most 1. SQuAD's scores are in per
-        cent already.
+        The metric must be a share by its name, and its values must be at most 1. SQuAD's scores are
+        in per cent already.
         """
         within = (abs(result.metrics.get(metric, 0.0)) <= 1 for result in self.results)
         return is_share(metric) and all(within)
