@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 
 import numpy as np
@@ -34,10 +33,10 @@ def view(tmp_path_factory) -> View:
 def read_metric(view: View, rate: str, name: str, key: str) -> list[float]:
     """Read a metric of the smaller size from the files of the cells."""
     found = []
-    for entry in view.place.cells():
-        path = view.place.result(entry.id, name)
-        if (*entry.labels.values(),) == ("2 x 64", rate) and path.exists():
-            found.append(json.loads(path.read_text())["metrics"][key])
+    for cell in view.place.cells():
+        result = view.place.read_result(cell, name)
+        if (*cell.labels.values(),) == ("2 x 64", rate) and result:
+            found.append(result.metrics[key])
     return found
 
 

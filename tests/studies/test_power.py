@@ -13,8 +13,7 @@ import pytest
 from bert_jax.reporting.formats import SPACE
 from bert_jax.studies.report import power, simultaneous
 from bert_jax.studies.report.view import View
-from tests.studies.claims import NULL, TRUE, study
-from tests.studies.views import LOSS, build_view
+from tests.studies.views import LOSS, NULL, TRUE, build_view, define_claims
 from tests.study_workdir import OWN_DEVIATION
 
 PLAN = power.Plan(3, 2, {"masking.rate": 5})
@@ -26,7 +25,7 @@ def find_spread(table: Path, metric: str = LOSS) -> float:
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory) -> View:
-    return build_view(tmp_path_factory.mktemp("w") / "w", study(), examples=300)
+    return build_view(tmp_path_factory.mktemp("w") / "w", define_claims(), examples=300)
 
 
 def test_spread_is_that_of_one_run(view):

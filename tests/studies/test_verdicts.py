@@ -16,9 +16,8 @@ from bert_jax.studies.report.compare import Difference
 from bert_jax.studies.report.verdicts import NOT_REPLICATED, REPLICATED, UNDERPOWERED
 from bert_jax.studies.report.view import View
 from tests import study_workdir
-from tests.studies.claims import TRUE, study
 from tests.studies.two_way import halves_by_hand
-from tests.studies.views import LOSS, build_view
+from tests.studies.views import LOSS, TRUE, build_view, define_claims
 
 SPREAD = 0.02
 
@@ -112,7 +111,7 @@ def test_verdict_needs_no_seeds_where_none_help():
 
 @pytest.fixture(scope="module")
 def view(tmp_path_factory) -> View:
-    return build_view(tmp_path_factory.mktemp("w") / "w", study(), examples=300)
+    return build_view(tmp_path_factory.mktemp("w") / "w", define_claims(), examples=300)
 
 
 def describe(view: View) -> str:
@@ -165,7 +164,7 @@ def test_claims_of_gains_are_judged_by_all_points(tmp_path):
     metric = "pos/accuracy"  # no values of single examples
     larger = dataclasses.replace(TRUE, metric=metric, more_at=("size", "2 x 128", "2 x 64"))
     smaller = dataclasses.replace(larger, more_at=("size", "2 x 64", "2 x 128"))
-    made = study(
+    made = define_claims(
         claims=(larger, smaller),
         comparisons=(Comparison("masking.rate", "15 %", (metric,)),),
         evaluations=study_workdir.EVALUATIONS,
@@ -191,6 +190,6 @@ def test_claims_of_gains_need_runs_of_both(seeds, tmp_path):
     def state(cell) -> str:
         return "done" if cell.labels["size"] == "2 x 128" or cell.seed in seeds else "untouched"
 
-    view = build_view(tmp_path, study(claims=(larger,), seeds=(0, 1, 3)), state)
+    view = build_view(tmp_path, define_claims(claims=(larger,), seeds=(0, 1, 3)), state)
     ((_, _, gain, verdict),) = verdicts.judge_claims(view)
     assert (gain.pairs, verdict.word) == (len(seeds), UNDERPOWERED)
