@@ -51,16 +51,6 @@ def generate(run: runs.TrainedModel, texts: list[str], **options: Any) -> list[d
     return Model(run).generate(texts, **options)
 
 
-def make_row(ids: list[int], length: int = 40) -> dict[str, np.ndarray]:
-    """A batch of one row, padded."""
-    names = ("tokens", "type_ids", "positions", "segment_ids")
-    batch = {name: np.zeros((1, length), np.int32) for name in names}
-    batch["tokens"][0, : len(ids)] = ids
-    batch["positions"][0, : len(ids)] = range(len(ids))
-    batch["segment_ids"][0, : len(ids)] = 1
-    return batch
-
-
 def filtered(scores: np.ndarray, draw: Draw) -> np.ndarray:
     """Scores at a temperature, -inf where a filter drops a token; in float64, token by token."""
     scores = scores / draw.temperature

@@ -12,13 +12,12 @@ import jax
 import numpy as np
 import pytest
 
-from bert_jax.config import knobs
 from bert_jax.interop import runs
-from bert_jax.objectives import network
 from bert_jax.predictors import generate
 from bert_jax.predictors.generate import Draw
 from tests import variants
 from tests.predictors import drawing
+from tests.suites.masked import read_logits
 
 PROMPTS = ["the cat sees", "", "cat ", "abc de . the fghij", "the cats see . abcde", "the cat sees"]
 MOST = 8
@@ -54,12 +53,6 @@ def make_model(name: str) -> runs.TrainedModel:
     return drawing.make_model(**drawing.CAUSAL | settings)
 
 
-@functools.cache
-def logits_of(cfg: knobs.Model) -> Any:
-    net = network.Network(cfg, drawing.tokenizer().size, (("causal_lm", 0),))
-    return jax.jit(lambda params, batch: network.compute_outputs(net, params, batch)["causal_lm"])
-
-
 def generate_plainly(
     run: runs.TrainedModel, text: str, number: int, draw: Draw
 ) -> tuple[list[int], str]:
@@ -70,9 +63,7 @@ def generate_plainly(
     found: list[int] = []
     while len(found) < MOST:
         row = [*ids, *found]
-        batch = drawing.make_row(row) | {"cls_positions": np.zeros((1, 1), np.int32)}
-        logits = np.asarray(logits_of(run.config.model)(run.params, batch), np.float64)
-        scores = logits[0, len(row) - 1, :size]
+        scores = read_logits(run, [row], 40, "causal_lm")[0, len(row) - 1]
         scores[[special.pad, special.unk, special.cls, special.mask]] = -np.inf
         if draw.temperature:
             noise = jax.random.gumbel(jax.random.fold_in(key, len(found)), (size,))

@@ -22,12 +22,12 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import DataError
 from bert_jax.interop import runs
-from bert_jax.objectives import network
 from bert_jax.predictors import masked
 from bert_jax.predictors.generate import Draw
 from tests import markov, toy, variants
 from tests.predictors import drawing
 from tests.reference import softmax
+from tests.suites.masked import read_logits
 
 MASK = toy.SPECIAL.mask
 MODEL = variants.GOLDEN / "huggingface" / "pretraining"
@@ -138,19 +138,10 @@ def unmask(texts: list[str], max_tokens: int | None = MOST, **options: Any) -> l
     return drawing.generate(drawing.make_model(), texts, max_tokens=max_tokens, **options)
 
 
-@functools.cache
-def compiled() -> Any:
-    run = drawing.make_model()
-    net = network.Network(run.config.model, run.tokenizer.size, (("mlm", 0),))
-    return jax.jit(lambda params, batch: network.compute_outputs(net, params, batch)["mlm"])
-
-
 def read_chances(ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
     """Logits and probabilities of each token of a text [L, V], special tokens left out."""
     run, special = drawing.make_model(), drawing.tokenizer().special
-    batch = drawing.make_row([special.cls, *ids, special.sep])
-    batch["predict_positions"] = np.arange(40, dtype=np.int32)[None]
-    logits = np.asarray(compiled()(run.params, batch), np.float64)[0, 1:, : run.tokenizer.size]
+    logits = read_logits(run, [[special.cls, *ids, special.sep]], 40)[0, 1:]
     logits[:, list(special)] = -np.inf
     return logits, softmax(logits)
 

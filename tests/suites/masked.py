@@ -50,7 +50,9 @@ def make_model(vocabulary: Path, longest: int = LONGEST, **changes: object) -> r
     return runs.TrainedModel(vocabulary.parent, config, tokenizer, vocabulary, params, 0, meta)
 
 
-def read_logits(run: runs.TrainedModel, rows: Sequence[Sequence[int]], longest: int) -> np.ndarray:
+def read_logits(
+    run: runs.TrainedModel, rows: Sequence[Sequence[int]], longest: int, head: str = "mlm"
+) -> np.ndarray:
     """The logits at every place of rows with [CLS] and [SEP], float64 [N, longest, V]."""
     blank = np.zeros((len(rows), longest), np.int32)
     batch = {name: blank.copy() for name in ("tokens", "type_ids", "positions", "segment_ids")}
@@ -60,14 +62,14 @@ def read_logits(run: runs.TrainedModel, rows: Sequence[Sequence[int]], longest: 
         batch["tokens"][number, : len(row)] = row
         batch["positions"][number, : len(row)] = range(len(row))
         batch["segment_ids"][number, : len(row)] = 1
-    net = network.build_network(run.config, run.tokenizer.size, only="mlm")
-    params = {name: run.params[name] for name in ("encoder", "mlm")}
-    return np.asarray(_apply(net, params, batch), np.float64)
+    net = network.build_network(run.config, run.tokenizer.size, only=head)
+    params = {name: run.params[name] for name in ("encoder", head)}
+    return np.asarray(_apply(net, params, batch)[head], np.float64)[..., : run.tokenizer.size]
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _apply(net: network.Network, params: dict, batch: dict) -> jax.Array:
-    return network.compute_outputs(net, params, batch)["mlm"]
+def _apply(net: network.Network, params: dict, batch: dict) -> dict[str, jax.Array]:
+    return network.compute_outputs(net, params, batch)
 
 
 def plainly(run: runs.TrainedModel, ids: list[int], within_word: bool = False) -> list[float]:
