@@ -82,11 +82,10 @@ def use_style(**more: Any) -> Iterator[None]:
 
 
 def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = True) -> Drawing:
-    """Draw figures side by side in `columns` columns.
+    """Draw figures that have values, side by side in `columns` columns.
 
     The result is the canvas, and for each figure its axes with the readings (x, y, text) of its
-    values. Each figure must have values. Pages write titles and notes as HTML, so they draw without
-    `captions`.
+    values. Pages write titles and notes as HTML, so they draw without `captions`.
     """
     columns = min(columns, len(figures))
     sizes = [_measure_size(figure, captions) for figure in figures]
@@ -257,10 +256,7 @@ def _write_legend(chart: Chart, series: Series) -> str:
 
 
 def _draw_baselines(axes: Axes, chart: Chart) -> None:
-    """Draw dashed lines at the baselines, which the legend names.
-
-    A baseline beyond the ends of the axis is named with an arrow, and not drawn.
-    """
+    """Draw dashed lines at baselines; the legend names them, those off the axis with an arrow."""
     low, high = min(chart.values), max(chart.values)
     draw = axes.axvline if chart.rows else axes.axhline
     lower, higher = "←→" if chart.rows else "↓↑"
@@ -275,8 +271,7 @@ def _draw_baselines(axes: Axes, chart: Chart) -> None:
 def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[Reading]:
     """Draw a line with its dots and intervals; return a reading (x, y, text) of each value.
 
-    The line has a gap where a value is missing. `aside` moves the whiskers to the right, so that
-    those of different lines do not hide each other.
+    The line has a gap where a value is missing. `aside` moves the whiskers to the right.
     """
     colour = LIGHT[series.tone]
     whiskers = axes.vlines(*_split_intervals(series.whiskers), color=colour, **WHISKER)
@@ -302,10 +297,7 @@ def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[R
 
 
 def _thin_points(points: Sequence[tuple[float, float]]) -> np.ndarray:
-    """Reduce the points of a line to at most MOST, [n, 2].
-
-    The first and last points stay; points between them are averaged in stretches of equal length.
-    """
+    """Reduce a line to at most MOST points [n, 2]: its ends, and means of equal stretches."""
     known = np.array([(x, y if is_drawable(y) else math.nan) for x, y in points])
     if len(known) <= MOST:
         return known
@@ -320,11 +312,7 @@ def _split_intervals(intervals: Intervals) -> np.ndarray:
 
 
 def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> list[Reading]:
-    """Draw the intervals, single values and means of a series in a chart of rows.
-
-    `shift` is the distance below the middle of each row. The result is a reading (x, y, text) of
-    each value.
-    """
+    """Draw a series in a chart of rows, lower by `shift`; return (x, y, text) of each value."""
     colour = LIGHT[series.tone]
     rows, low, high = _split_intervals(series.whiskers)
     axes.hlines(rows + shift, low, high, color=colour, **WHISKER)
@@ -339,10 +327,7 @@ def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> 
 
 
 def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> None:
-    """Draw filled dots, or empty circles for single values.
-
-    Dots at the edge of the axes are not cut.
-    """
+    """Draw filled dots, or empty circles for single values; no dot is cut by the axes."""
     look: dict[str, Any] = {"markersize": 5, "markeredgewidth": 0}
     if single:
         look = {"markersize": 4, "fillstyle": "none", "alpha": 0.5}
@@ -352,10 +337,7 @@ def _draw_dots(axes: Axes, points: Any, colour: str, single: bool = False) -> No
 
 
 def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> list[Reading]:
-    """Return a reading (x, y, text) of each value of a series.
-
-    The text names the series and the place, and gives the exact value and its interval.
-    """
+    """Return (x, y, text) of each value; the text has the place, exact value and interval."""
     ends = {x: (low, high) for x, low, high in _split_intervals([*series.band, *series.whiskers]).T}
     labels = dict(chart.ticks)
     readings = []
@@ -377,10 +359,7 @@ def _read_all(chart: Chart, series: Series, points: Points, singles: Points) -> 
 
 
 def _draw_heat(axes: Axes, heat: Heat) -> list[Reading]:
-    """Draw a matrix as shaded cells with numbers; return a reading (x, y, text) of each cell.
-
-    The best cells are framed.
-    """
+    """Draw a matrix as shaded cells, the best ones framed; return (x, y, text) of each cell."""
     columns = [textwrap.fill(name, 12) for name in heat.columns]
     rows = [textwrap.fill(name, NAME) for name in heat.rows]
     axes.set(xlabel=textwrap.fill(heat.x, LONG), ylabel=textwrap.fill(heat.y, NAME + 4))

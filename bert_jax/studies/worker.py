@@ -366,10 +366,7 @@ def main(workdir: Path, group: str, train: Train) -> int:
 
 
 def _work_with_others(place: StudyFolder, group: str, cell: Cell, train: Train) -> int:
-    """Train a cell in a child process, together with the children of the other workers.
-
-    Worker 0 then evaluates the cell.
-    """
+    """Train a cell in the child processes of its workers; let worker 0 evaluate the cell."""
     if CHILD in os.environ:
         from bert_jax.training import processes
 
