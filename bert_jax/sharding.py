@@ -1,4 +1,4 @@
-"""The placement of arrays on devices: one mesh, one rule for parameters, one for batches.
+"""The placement of arrays on devices: a mesh, a rule for parameters, and a rule for batches.
 
 The mesh has three axes. Runs that train together are split over `run`, rows of a batch over `data`
 and `fsdp`, parameters and moments over `fsdp`.
@@ -24,7 +24,10 @@ BATCH = PartitionSpec(("data", "fsdp"))
 
 
 def make_mesh(settings: knobs.Parallel, runs: int = 1) -> Mesh:
-    """Return the mesh of all devices; runs that train together are spread over them first."""
+    """Make the mesh of all devices.
+
+    With `data` = -1, runs that train together are split over devices first, as far as possible.
+    """
     everything = devices.list_all()
     rest, remainder = divmod(len(everything), settings.fsdp)
     across, data = 1, settings.data
@@ -44,7 +47,7 @@ def make_mesh(settings: knobs.Parallel, runs: int = 1) -> Mesh:
 
 
 def split_array(shape: tuple[int, ...], mesh: Mesh) -> PartitionSpec:
-    """Return how one array of the state is split: its largest axis that fsdp divides."""
+    """Choose how an array of the state is split: along its largest axis that fsdp divides."""
     fsdp = mesh.shape["fsdp"]
     axes: list[str | None] = [None] * len(shape)
     divisible = [axis for axis, size in enumerate(shape) if size % fsdp == 0]
@@ -67,23 +70,25 @@ def replicated(mesh: Mesh) -> NamedSharding:
 
 
 def split_rows(x: jax.Array) -> jax.Array:
-    """Keep an activation [B, ...] split by rows as the batch is, where a mesh is in context.
+    """Keep an activation [B, ...] split by rows, like the batch.
 
-    Without it XLA may follow the parameters under fsdp, and gather the activations of the whole
-    batch on every device. Nothing is done under pmap and in inference, where there is no such mesh.
+    Otherwise XLA may split it like the parameters under fsdp, and gather the activations of the
+    whole batch on every device. Under pmap and in inference there is no mesh in context, and
+    nothing is done.
     """
     return jax.lax.with_sharding_constraint(x, BATCH) if _splitting() else x
 
 
 def keep_whole(table: jax.Array) -> jax.Array:
-    """Replicate a small table, so that the table is moved and not the vectors read from it."""
+    """Replicate a small table, so that devices exchange the table and not vectors read from it."""
     return jax.lax.with_sharding_constraint(table, PartitionSpec()) if _splitting() else table
 
 
 def map_parts(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
-    """Have a function see each device's own part of its arguments, where a mesh is in context.
+    """Make a function run on each device, with the device's part of the arguments.
 
-    For code that XLA cannot split, and for sums that are to stay unreduced.
+    This is for code that XLA cannot split, and for sums that must not be reduced over devices.
+    Without a mesh in context the function is returned as it is.
     """
     mesh = _splitting()
     if mesh is None:
@@ -97,9 +102,9 @@ def map_parts(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
 def copy_per_device(table: jax.Array) -> jax.Array:
     """Return a copy of a replicated array [N, ...] for each device that has rows of its own.
 
-    No memory is taken, as a device holds its own copy only. The gradients of all uses of a copy are
-    added on its device, and then reduced over devices once. Without a mesh in context the array
-    itself is returned.
+    The copies take no memory, because each device stores only its own. The gradients of all uses of
+    a copy are added on its device, and then reduced over devices once. Without a mesh in context
+    the array itself is returned.
     """
     mesh = _splitting()
     if mesh is None:
@@ -109,7 +114,7 @@ def copy_per_device(table: jax.Array) -> jax.Array:
 
 
 def apply_to_copy(function: Callable, table: jax.Array, x: jax.Array) -> jax.Array:
-    """Apply a function to a table and rows, on each device to its copy (`copy_per_device`)."""
+    """Apply a function to a table of `copy_per_device` and to rows, on each device separately."""
     if table.ndim == 2:
         return function(table, x)
     own = map_parts(lambda table, x: function(table[0], x), (BATCH, BATCH), BATCH)
@@ -117,7 +122,7 @@ def apply_to_copy(function: Callable, table: jax.Array, x: jax.Array) -> jax.Arr
 
 
 def _splitting() -> Any:
-    """Return the mesh in context if it splits arrays by itself, else None."""
+    """Return the mesh in context if the compiler splits arrays by it, else None."""
     mesh = jax.sharding.get_abstract_mesh()
     return None if mesh.empty or mesh.size == 1 or mesh.are_all_axes_manual else mesh
 
@@ -135,14 +140,14 @@ def check_rows(rows: int, mesh: Mesh, what: str) -> None:
 
 
 def local_rows(rows: int, mesh: Mesh) -> slice:
-    """Return the rows of a global batch that this process's devices hold."""
+    """Return the slice of a global batch whose rows are on the devices of this process."""
     indices = NamedSharding(mesh, BATCH).addressable_devices_indices_map((rows,)).values()
     bounds = [index[0].indices(rows) for index in indices if index is not None]
     return slice(min(b[0] for b in bounds), max(b[1] for b in bounds))
 
 
 def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
-    """Turn the host rows of this process into global arrays split over the mesh."""
+    """Turn this process's rows of a batch into global arrays that are split over the mesh."""
     first = local_rows(rows, mesh).start
     sharding = NamedSharding(mesh, BATCH)
 
@@ -158,7 +163,7 @@ def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
 
 
 def to_host(tree: Any) -> Any:
-    """Return small replicated arrays as numpy, whatever the number of processes."""
+    """Copy small replicated arrays to numpy; there may be several processes."""
     return jax.tree.map(
         lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x),
         tree,

@@ -1,7 +1,7 @@
 """`bert-jax train`: prepare if needed, train, evaluate; the same command resumes.
 
-`main` reads the command line, `run` checks the config, and `train` is the one loop: pre-training,
-fine-tuning and the runs of a study all go through it. Its lines mostly call two objects:
+`main` reads the command line, `run` checks the config, and `train` is the only training loop, for
+pre-training, fine-tuning and the runs of a study. Its lines mostly call two objects:
 
 - `Runs` (training/runs.py): the runs that train together, each with a workdir of its own. They
   restore or initialise the state, give the inputs of an update, record its metrics, evaluate and
@@ -13,8 +13,8 @@ fine-tuning and the runs of a study all go through it. Its lines mostly call two
 `Runs.data` holds the batches and evaluators that all runs share (training/data.py).
 
 A step is the number of completed updates: the pass of the loop that makes the first update is step
-1. It reads the batch with index 0. A batch is a function of its index, which is why a resumed run
-sees the batches that it would have seen.
+1. That update reads the batch with index 0. A batch is a function of its index, so a resumed run
+reads the batches that it would have read without the interruption.
 """
 
 from __future__ import annotations
@@ -75,12 +75,15 @@ def run(
     allow_change: tuple[str, ...] = (),
     command: list[str],
 ) -> None:
-    """Train to `config.steps`, continuing from the last step saved in `workdir`.
+    """Train a config in a folder up to `config.steps`, from the last step saved there.
 
-    A dry run only prints a description of the run, which ends with the resolved config unless
-    `with_config` is False.
-    Knobs in `allow_change` may differ from those of an earlier attempt; `command` is the command
-    line, to be recorded in environment.json.
+    Args:
+      config: the config.
+      workdir: the folder of the run.
+      dry_run: only print a description of the run.
+      with_config: whether this description ends with the resolved config.
+      allow_change: knobs that may differ from those of an earlier attempt.
+      command: the command line, to be recorded in environment.json.
     """
     # Here, so that --help and usage errors answer before jax is loaded.
     from bert_jax.training import processes
@@ -110,12 +113,12 @@ def train(
     Args:
       jobs: a config and a workdir for each run. The configs differ only in step inputs, which are
         the traced numbers of an update (`batch.StepInputs`).
-      slots: the least number of prediction slots of a row (`batch.py`), because other runs of the
-        study need so many. 0 is as many as these runs need.
+      slots: the least number of prediction slots of a row (`batch.py`). Other runs of the study may
+        need more than these; 0 means as many as these runs need.
       allow_change: knobs that may differ from those of an earlier attempt.
       command: the command line, to be recorded in environment.json.
-      on_diverged: called with the workdir and the error of a run that diverged; its folder stays as
-        it was last saved, and the error is raised once no run is left.
+      on_diverged: called with the workdir and the error of a run that diverged. The folder of this
+        run stays as it was last saved. If no run is left, the error is raised.
 
     Returns:
       True if a stop signal came after the last update: the caller must not start more work.

@@ -1,1 +1,1 @@
-"""Opens runs of ours and models of others, and writes models for others."""
+"""Open models of bert-jax runs and of other projects; write models for other projects."""

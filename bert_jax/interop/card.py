@@ -1,6 +1,7 @@
 """The model card, which is the README of an exported model.
 
-It says how to load the model, and states its origin, data, limits, licence, evaluation and config.
+The card says how to load the model, and states its origin, data, limits, licence, evaluation and
+config.
 """
 
 from __future__ import annotations
@@ -73,16 +74,16 @@ def write_card(
     licence: str = "",
     repository: str = "",
 ) -> str:
-    """Write the card from facts that the run has recorded, and nothing else.
+    """Write the model card from the facts that the run has recorded.
 
     Args:
       run: the model.
-      family: the family that it is written as.
-      parameters: their number.
-      architecture: the class of transformers that has all its heads.
-      pipeline: the task of the hub that it is for.
-      licence: the hub's name of the licence, as its author says; empty is not said.
-      repository: ORG/NAME on the hub, if it goes there.
+      family: the family in whose format the model is exported.
+      parameters: the number of parameters.
+      architecture: the class of transformers that has all heads of the model.
+      pipeline: the task on the hub that the model is for.
+      licence: the hub's name of the licence, as the author states it; "" for an unknown licence.
+      repository: ORG/NAME on the hub, if the model is uploaded.
     """
     from huggingface_hub import ModelCardData
 
@@ -136,7 +137,7 @@ def write_card(
 
 
 def _find_on_hub(source: str) -> str:
-    """Find the hub's name of a model that came from there; empty for folders and files."""
+    """Return the hub's name of a model that was downloaded from the hub; "" for other models."""
     import huggingface_hub
     from huggingface_hub.errors import HFValidationError
 
@@ -151,7 +152,7 @@ def _find_on_hub(source: str) -> str:
 
 
 def _state_training(run: runs.TrainedModel, base: str) -> str:
-    """Say how the model was trained, and from what it started."""
+    """Describe how the model was trained, and from which parameters it started."""
     start = f"starting from `{base}`" if base else "from random parameters"
     verb = "Fine-tuned" if run.config.kind else "Pre-trained"
     said = f"{verb} with bert_jax, {start}; step {run.step:,} of {run.config.steps:,}."
@@ -159,7 +160,7 @@ def _state_training(run: runs.TrainedModel, base: str) -> str:
 
 
 def _list_corpora(config: knobs.Config) -> list[tuple[str, str]]:
-    """List kinds and names of the texts that the run read, without folders of this machine."""
+    """List (kind, name) of the texts that the run trained on, without folders of this machine."""
     if config.kind:
         kind, _, place = config.task.source.partition(":")
         bare = re.sub(r"[^\s,=|]*/", "", place) if kind == "files" else place
@@ -171,7 +172,7 @@ def _list_corpora(config: knobs.Config) -> list[tuple[str, str]]:
 
 
 def _state_data(config: knobs.Config, corpora: list[tuple[str, str]]) -> str:
-    """Say what the model learned from."""
+    """Describe the data that the model was trained on."""
     source = ", ".join(f"`{kind}: {name}`" if name else f"`{kind}`" for kind, name in corpora)
     if config.kind:
         return f"Labelled data: {source}."
@@ -182,7 +183,7 @@ def _state_data(config: knobs.Config, corpora: list[tuple[str, str]]) -> str:
 
 
 def _state_evaluation(run: runs.TrainedModel) -> str:
-    """Say what was measured at the checkpoint's own step, and how."""
+    """Write the metrics recorded at the checkpoint's step, and how they were measured."""
     file = run.folder / "metrics.jsonl"
     metrics = {}
     for row in records.read_rows(file) if file.exists() else ():
@@ -206,7 +207,7 @@ def _state_evaluation(run: runs.TrainedModel) -> str:
 
 
 def _state_config(config: knobs.Config) -> str:
-    """List the knobs that were set."""
+    """Write a table of the knobs that differ from the defaults."""
     changed = configs.differences(configs.to_dict(knobs.Config()), configs.to_dict(config))
     rows = {}
     for path, (_, new) in changed.items():
@@ -216,7 +217,7 @@ def _state_config(config: knobs.Config) -> str:
 
 
 def _make_table(heading: str, rows: dict[str, str]) -> str:
-    """Make a table of names and values."""
+    """Write names and values as a Markdown table."""
     lines = [f"| {heading} | value |", "|---|---|"]
     for name, value in rows.items():
         escaped = value.replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""The config.json of a family of Hugging Face's: read as our config, and written for a model."""
+"""The config.json of Hugging Face's models: read as a config, and written for a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GOOGLES = "bert_config.json"
 
 
 def find_config(folder: Path) -> tuple[Path, Stated]:
-    """Find and read a folder's config.json, or the file that google's code has in its place."""
+    """Find and read the config.json of a folder, or bert_config.json of google's code."""
     for name in ("config.json", GOOGLES):
         if (folder / name).exists():
             return folder / name, jsons.read(folder / name, CheckpointError, dict)
@@ -35,12 +35,12 @@ def read_config(
     length: int | None,
     allow_missing: bool = False,
 ) -> knobs.Config:
-    """Read the config of a model.
+    """Convert a config.json to the config of a model.
 
     Args:
       stated: the contents of config.json.
       family: the family of the model.
-      shapes: names of the file's tensors, as the family has them, and their shapes.
+      shapes: the shape of each tensor of the file, under the name that the family gives it.
       length: the longest text that the folder states, if any.
       allow_missing: leave out heads that `stated` promises and the tensors lack.
     """
@@ -70,7 +70,7 @@ def read_config(
 def state_config(
     config: knobs.Config, tokenizer: Tokenizer, family: Family, architecture: str
 ) -> Stated:
-    """Write the contents of config.json, out of which `read_config` reads the same model."""
+    """Write the contents of a config.json from which `read_config` reads the same model."""
     stated: Stated = {
         "architectures": [architecture],
         "model_type": family.model_type,
@@ -92,7 +92,7 @@ def state_config(
 
 
 def reads_last_token(model: knobs.Model, heads: Collection[str]) -> bool:
-    """Tell whether a head reads the last token of a causal model as the vector of a text.
+    """Tell whether a head reads the vector of the last token, because the model is causal.
 
     Heads of Hugging Face read [CLS], the first token, of any model.
     """
@@ -102,7 +102,7 @@ def reads_last_token(model: knobs.Model, heads: Collection[str]) -> bool:
 def _read_heads(
     stated: Stated, family: Family, shapes: Mapping[str, Shape], allow_missing: bool
 ) -> tuple[str, ...]:
-    """List the heads that the classes promise, and the heads that the file has besides."""
+    """List the heads that the stated classes promise, and further heads that the file has."""
     classes = stated.get("architectures") or []
     if set(classes) - family.classes.keys():
         raise ConfigError(
@@ -136,7 +136,7 @@ def _read_heads(
 
 
 def _is_regression(stated: Stated, family: Family, shapes: Mapping[str, Shape]) -> bool:
-    """Tell whether the head of ForSequenceClassification has one number a text."""
+    """Tell whether the head of ForSequenceClassification has one output for each text."""
     kind = stated.get("problem_type")
     if kind not in (None, "regression", "single_label_classification"):
         raise ConfigError(
@@ -152,7 +152,7 @@ def _is_regression(stated: Stated, family: Family, shapes: Mapping[str, Shape]) 
 
 
 def _read_labels(stated: Stated, shape: Shape) -> tuple[str, ...]:
-    """Read the names of the classes in order: as many as the head's tensor has rows."""
+    """Read the names of the classes in order; the head's tensor has a row for each."""
     count = shape[0]
     named = stated.get("id2label") or {}
     stated_count = len(named) or read_value(stated, "num_labels", count)

@@ -1,4 +1,4 @@
-"""The knobs by which two models with the same parameters compute something else."""
+"""Find the knobs by which two models with equal parameters would compute different outputs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ FOLLOW = {  # knob -> the knob whose value it has if it is None
 
 
 def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, Any]:
-    """List the knobs of a config's model that another model has otherwise, with our values.
+    """Return the knobs of a config's model whose values differ in another model.
 
-    A knob that does nothing in both models is left out.
+    The values are those of the config. A knob that does nothing in both models is left out.
     """
     ours, theirs = _complete(config.model), _complete(other)
     return {
@@ -33,7 +33,7 @@ def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, 
 
 
 def _complete(model: knobs.Model) -> dict[str, Any]:
-    """List the knobs that decide what a model computes; values that follow are filled in."""
+    """Return the knobs that decide what a model computes, with dependent values filled in."""
     assert model.layers is not None
     values = {name: value for name, value in vars(model).items() if name not in FREE}
     values["embedding"] = model.table_width
@@ -45,7 +45,7 @@ def _complete(model: knobs.Model) -> dict[str, Any]:
 
 
 def _acts(name: str, config: knobs.Config, other: knobs.Model) -> bool:
-    """Tell whether a knob of the model does something, in the config or with another model."""
+    """Tell whether a knob of the model does anything in the config, as it is or with `other`."""
     again = dataclasses.replace(config, model=other)
     listed = conditions.list_conditions(f"model.{name}")
     return any(all(one.holds(c, "") for one in listed) for c in (config, again))

@@ -1,9 +1,10 @@
 """Export of a model as a folder that transformers and sentence-transformers load, with a card.
 
-The model is written as the first family of `families/` that can express it: its `from_hf` reads the
-same knobs out of what its `to_hf` writes. A config that no family can express is refused, naming
-the knobs that differ: a folder that loads and computes something else would be worse than none.
-Weights are copied, not computed: exported and imported again, they are the same bit for bit.
+The model is written in the format of the first family of `families/` that can express it: from what
+its `to_hf` writes, its `from_hf` must read the same knobs. A config that no family can express is
+refused with the knobs that differ, because a folder that loads and computes something else would be
+worse than none. Weights are copied, not computed: if exported and imported again, they are the same
+bit for bit.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ PIPELINES = {  # of the hub, by the first head that a class promises; else it ha
 
 
 def split_generator(run: runs.TrainedModel, generator: bool = False) -> runs.TrainedModel:
-    """Split a run with a generator: return its encoder and heads, or the generator.
+    """Return a run without its generator, or with `generator` only the generator.
 
-    They are two models in Hugging Face's format. A run without a generator is returned whole.
+    In Hugging Face's format these are two models. A run without a generator is returned as it is.
     """
     small = run.config.generator
     if small is None:
@@ -74,9 +75,10 @@ def split_generator(run: runs.TrainedModel, generator: bool = False) -> runs.Tra
 def write_folder(
     run: runs.TrainedModel, folder: Path, licence: str = "", repository: str = ""
 ) -> None:
-    """Write the whole folder; refuse what cannot be expressed before anything is written.
+    """Write a model as a folder; refuse what no family can express before anything is written.
 
-    The card names the licence, and the repository of the hub, ORG/NAME, as what to load.
+    The card states the licence. It names the repository of the hub, ORG/NAME, as the place to load
+    the model from.
     """
     family = find_family(run.config, run.tokenizer.special)
     architecture, pipeline = find_class(run.config, family)
@@ -102,7 +104,7 @@ def write_folder(
 
 @contextlib.contextmanager
 def fresh_folder(output: Path) -> Iterator[Path]:
-    """Yield a draft folder that gets its final name only once it is complete."""
+    """Yield a temporary folder, which is renamed to `output` when the block has succeeded."""
     if output.is_symlink():
         raise ConfigError(f"{output} is a link", "give the folder it should lead to")
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -122,10 +124,10 @@ def fresh_folder(output: Path) -> Iterator[Path]:
 
 
 def find_family(config: knobs.Config, special: Special) -> Family:
-    """Find the first family that can express a model; refuse a model that none can express.
+    """Find the first family that can express a model; refuse a model if no family can.
 
-    A family with the model's pooler comes first, whether the heads read the pooler or not: else
-    ELECTRA's generator could be a BERT.
+    Of several families, one with the model's pooler is preferred, even if no head reads the pooler.
+    Otherwise ELECTRA's generator could be exported as a BERT.
     """
     wrong = {family: list_differences(config, special, family) for family in families.FAMILIES}
 
@@ -144,7 +146,7 @@ def find_family(config: knobs.Config, special: Special) -> Family:
 
 
 def list_differences(config: knobs.Config, special: Special, family: Family) -> dict[str, Any]:
-    """List what a family cannot express: knobs and their values."""
+    """Return the knobs of a config that a family cannot express, with their values."""
     heads = set(config.objectives)
     read = family.from_hf(family.to_hf(config, special), heads)
     different = list_different_knobs(config, read)
@@ -164,7 +166,7 @@ def list_differences(config: knobs.Config, special: Special, family: Family) -> 
 
 
 def find_class(config: knobs.Config, family: Family) -> tuple[str, str]:
-    """Find Hugging Face's class and pipeline for the model's heads."""
+    """Find the class of transformers that has the model's heads, and its pipeline on the hub."""
     heads = {"classify" if name == "regress" else name for name in config.objectives}
     name, promised = next(row for row in family.classes.items() if heads.issuperset(row[1]))
     return name, PIPELINES.get((*promised, "")[0], "feature-extraction")

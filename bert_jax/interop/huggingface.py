@@ -1,7 +1,7 @@
-"""Models trained elsewhere: Hugging Face folders, safetensors files, hub names, TF1 checkpoints.
+"""Models of other projects: Hugging Face folders, safetensors files, hub names, TF1 checkpoints.
 
-Each becomes what a run of ours has: a config, parameters, and the path of a tokenizer. Only JSON,
-vocabularies and tensors are read; no code and no pickle is ever run.
+A model is converted to a config, parameters, and the path of a tokenizer, which a bert-jax run has
+too. Only JSON, vocabularies and tensors are read. No code and no pickle is ever run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ MALFORMED = (ConfigError, TypeError, ValueError, LookupError, AttributeError, Ov
 
 @dataclasses.dataclass(frozen=True)
 class Foreign:
-    """The contents of a folder or file from elsewhere."""
+    """A model of another project, as read from a folder or file."""
 
     config: knobs.Config
     params: Any
@@ -56,7 +56,10 @@ class Foreign:
 
 
 def fetch_model(name: str) -> Path | None:
-    """Download a model from the hub, or find it in the cache; None if the name cannot be one."""
+    """Download a model from the hub, unless it is in the cache; return its folder.
+
+    The result is None if the name cannot be a name of the hub.
+    """
     match = HUB_NAME.fullmatch(name)
     if match is None:
         return None
@@ -80,15 +83,16 @@ def fetch_model(name: str) -> Path | None:
 
 
 def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = False) -> Foreign:
-    """Read a folder, a .safetensors file with its config.json next to it, or a TF1 checkpoint.
+    """Read a model of another project.
 
     Names and shapes of the file are compared with the model of its config.json, before any tensor
     is read.
 
     Args:
-      path: the folder or file; of TF1 also the prefix, such as DIR/bert_model.ckpt.
+      path: a folder, a .safetensors file with its config.json next to it, or a TF1 checkpoint,
+        which may be named by its prefix, such as DIR/bert_model.ckpt.
       allow_missing: leave out heads that config.json promises and the file lacks, instead of
-        refusing.
+        refusing the file.
       allow_unused: ignore tensors that belong to no part of the model.
     """
     folder = path if path.is_dir() else path.parent
@@ -135,7 +139,7 @@ def read_model(path: Path, allow_missing: bool = False, allow_unused: bool = Fal
 
 
 def _open_tensors(path: Path) -> tensor_files.Tensors:
-    """Open the files of a path, whichever their format is."""
+    """Open the tensor files at a path: a TF1 checkpoint or safetensors."""
     if tf1.is_checkpoint(path):
         return tf1.TensorFlowCheckpoint(path)
     known = (".safetensors", *tensor_files.PICKLES)
@@ -149,7 +153,7 @@ def _open_tensors(path: Path) -> tensor_files.Tensors:
 def _name_tensors(
     tensors: tensor_files.Tensors, family: families.Family, path: Path
 ) -> dict[str, str]:
-    """Map the name that the family gives a tensor today to its name in the file."""
+    """Map the name that the family now gives each tensor to the tensor's name in the file."""
     found: dict[str, str] = {}
     today = parameter_names.rename_today(tensors.shapes, family.prefix, family.names)
     for stored, name in today.items():
@@ -166,7 +170,7 @@ def _name_tensors(
 def _read_vocabulary_size(
     stated: Mapping[str, Any], modules: Names, shapes: Mapping[str, Shape]
 ) -> int:
-    """Read the size of the vocabulary, which is compared with the file's before it is traced."""
+    """Read the size of the vocabulary; refuse it if the token table has another number of rows."""
     size = stated.get("vocab_size")
     _, table = find_theirs(modules, "encoder/embeddings/token")
     count = shapes.get(table, (0,))[0]
@@ -178,7 +182,10 @@ def _read_vocabulary_size(
 def _shape_parameters(
     config: knobs.Config, names: Mapping[str, Shape], vocab_size: int, modules: Names
 ) -> dict[str, Shape]:
-    """Trace the shapes of our parameters; a pooler that no head reads is added if it is there."""
+    """Trace the shapes of our parameters, without computing them.
+
+    If the file has a pooler that no head reads, its parameters are added.
+    """
     tree = jax.eval_shape(lambda: network.init_params(config, vocab_size, jnp.uint32(0)))
     shapes = {name: leaf.shape for name, leaf in flatten_dict(tree, sep="/").items()}
     if f"{modules.get('encoder/pooler')}.weight" in names:
@@ -189,7 +196,7 @@ def _shape_parameters(
 
 
 def _read_float32(tensors: tensor_files.Tensors, name: str, path: Path) -> np.ndarray:
-    """Read a tensor as float32."""
+    """Read one tensor, converted to float32."""
     value = tensors.read(name)
     if value.dtype.name not in STORED:
         raise CheckpointError(
@@ -206,7 +213,7 @@ def _check_copies(
     config: knobs.Config,
     path: Path,
 ) -> None:
-    """Refuse second copies of the output matrix and of its bias that differ from the first."""
+    """Refuse a file whose output matrix or bias is stored twice with different values."""
     copies = {family.second_bias: find_theirs(family.names, "mlm/bias")[1]}
     if config.model.word_head != "untied":
         copies[family.tied] = find_theirs(family.names, "encoder/embeddings/token")[1]

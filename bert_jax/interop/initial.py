@@ -1,9 +1,9 @@
-"""Parameters that a run starts from: fresh, or from another model as far as they fit.
+"""Parameters that a run starts from: fresh ones, or those of another model if they fit.
 
-A parameter that does not fit is an error that names it, unless `init_fresh` says that it may start
-fresh. `init_fresh_layers` starts the top of an encoder fresh although it fits (Zhang et al., 2021).
-`init_vocab=remap` moves the rows of the vocabulary by their pieces: a piece that both vocabularies
-have keeps its vector, any other starts fresh.
+A parameter that does not fit is an error, unless `init_fresh` matches its name: then it starts
+fresh. `init_fresh_layers` starts the top layers of an encoder fresh although they fit (Zhang et
+al., 2021). With `init_vocab=remap` the two vocabularies may differ: a piece that both have keeps
+its vector, and any other piece starts fresh.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ Flat = dict[str, Any]  # our names -> arrays
 
 
 def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
-    """Fill in the parameters that `config.init_from` has, placed as in `params`."""
+    """Replace fresh parameters by those of the model `config.init_from`, as far as it has them.
+
+    Each parameter keeps its sharding.
+    """
     source = config.init_from
     run = runs.open_run(source)
     ours: Flat = flatten_dict(params, sep="/")
@@ -69,7 +72,7 @@ def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
 def _check_fit(
     config: knobs.Config, run: runs.TrainedModel, theirs: Flat, wrong: list[str]
 ) -> None:
-    """Refuse a model that lacks parameters, has other shapes or more layers."""
+    """Refuse a model if it lacks parameters, or if its shapes or number of layers differ."""
     source = config.init_from
     sizes = f"set config.model: {_list_settings(run.config.model, SIZES)}"
     absent = [name for name in wrong if name not in theirs]
@@ -88,9 +91,10 @@ def _check_fit(
 
 
 def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) -> Flat:
-    """Leave out heads whose classes differ from ours by name.
+    """Leave out heads whose classes have other names than in our config.
 
-    With equally many classes such a head would fit, and its outputs would mean other classes.
+    If the number of classes is the same, such a head would fit, but its outputs would mean other
+    classes.
     """
     for head in ours.objectives.keys() & theirs.objectives.keys():
         labels = theirs.objectives[head].labels
@@ -100,9 +104,9 @@ def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) 
 
 
 def _copy_transforms(ours: Flat, theirs: Flat) -> Flat:
-    """Take the dense layer and norm of the MLM head for heads over labels that lack theirs.
+    """Return the MLM head's dense layer and norm for each head over labels that lacks them.
 
-    transformers begins them there too: in ModernBERT's classes they have one name.
+    transformers does the same: in ModernBERT's classes these layers have one name.
     """
     found = {}
     for name in ours.keys() - theirs.keys():
@@ -113,7 +117,7 @@ def _copy_transforms(ours: Flat, theirs: Flat) -> Flat:
 
 
 def _find_top(config: knobs.Config, names: Iterable[str]) -> set[str]:
-    """Find the parameters of the top layers, the last norm and the pooler."""
+    """List the parameters of the top layers, the last norm and the pooler."""
     layers = config.model.layers
     assert layers is not None
     top = [f"encoder/layer_{i}/" for i in range(layers - config.init_fresh_layers, layers)]
@@ -124,7 +128,10 @@ def _find_top(config: knobs.Config, names: Iterable[str]) -> set[str]:
 def _remap_rows(
     config: knobs.Config, run: runs.TrainedModel, tokenizer: Tokenizer, ours: Flat, theirs: Flat
 ) -> Flat:
-    """Bring the vocabulary's rows into our order; rows of pieces that only we have stay fresh."""
+    """Move the rows of the vocabulary to the ids that our tokenizer gives their pieces.
+
+    The rows of pieces that only our tokenizer has stay fresh.
+    """
     if config.init_vocab != "remap":
         raise ConfigError(
             f"init_from {config.init_from} has another tokenizer: {_describe(run.tokenizer)}; "

@@ -1,11 +1,11 @@
-"""Our parameters under Hugging Face's names and shapes.
+"""Convert our parameters to Hugging Face's names and shapes, and back.
 
     to_ours({"bert.pooler.dense.weight": x}, names, shapes, 30_522)  {"encoder/pooler/kernel": x.T}
     to_theirs({"encoder/pooler/kernel": x.T}, names, 30_522)         {"bert.pooler.dense.weight": x}
 
-`names` is the name table of a family (`families/`): our module -> the module there, with {} for the
-number of a layer. Their matrices are [out, in], sometimes fused. Ours are [in, out] and split into
-heads. Nothing is computed, so both directions are exact.
+`names` is the table of names of a family (`families/`). It maps our module to Hugging Face's, with
+{} for the number of a layer. Hugging Face's matrices are [out, in], sometimes fused. Ours are [in,
+out] and split into heads. Nothing is computed, so both directions are exact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST = 6  # names in a message
 
 
 class Part(NamedTuple):
-    """A module of theirs that fuses several of our modules, and the part that is one of ours."""
+    """One part of a module of Hugging Face's that fuses several of our modules."""
 
     module: str
     part: int = 0  # the matrix and the bias are cut along their outputs
@@ -45,7 +45,7 @@ Names = Mapping[str, str | Part]
 
 
 def find_theirs(names: Names, ours: str) -> tuple[Part, str]:
-    """Find where one of our tensors is stored: the part of a module, and the tensor's name."""
+    """Return where a parameter of ours is stored: the part of a module, and the tensor's name."""
     layer = re.search(r"layer_(\d+)/", ours)
     general = ours.replace(layer[0], "layer_{}/") if layer else ours
     module, _, leaf = general.rpartition("/")
@@ -58,7 +58,7 @@ def find_theirs(names: Names, ours: str) -> tuple[Part, str]:
 
 
 def count_layers(names: Names, tensors: Iterable[str]) -> int:
-    """Count the layers whose tensors a file has."""
+    """Count the layers that have tensors in a file."""
     down = names["encoder/layer_{}/mlp/down"]
     assert isinstance(down, str)
     before = re.escape(down.partition("{}")[0])
@@ -67,15 +67,16 @@ def count_layers(names: Names, tensors: Iterable[str]) -> int:
 
 
 def list_names(names: Collection[str]) -> str:
-    """List a few names in a message, and how many more there are."""
+    """Write the first names, for a message, and the number of the other names."""
     shown = ", ".join(show(name).strip("'") for name in list(names)[:MOST])
     return f"{shown} and {len(names) - MOST} more" if len(names) > MOST else shown
 
 
 def rename_today(tensors: Iterable[str], prefix: str, names: Names) -> dict[str, str]:
-    """Map names in a file to the names that a family gives to these tensors today.
+    """Map each name in a file to the name that the family now gives this tensor.
 
-    Today's names have the family's prefix in front, and weight and bias for gamma and beta.
+    Names of today begin with the family's prefix. They end with weight and bias, instead of gamma
+    and beta.
     """
     stored = list(tensors)
     ending = find_theirs(names, "encoder/embeddings/token")[1].removeprefix(prefix)
@@ -100,13 +101,13 @@ def check_shapes(
     vocab_size: int,
     where: str,
 ) -> None:
-    """Compare the names and shapes of a file with the parameters of a model.
+    """Refuse a file whose tensors lack a parameter of a model, or have other shapes.
 
     Args:
-      stored: name there -> shape of every tensor of the file.
-      names: the modules of the model.
-      shapes: our name -> shape of every parameter of the model.
-      vocab_size: rows of the table of tokens there; ours is padded beyond.
+      stored: the shape of every tensor of the file, by Hugging Face's name.
+      names: the table of names of the family.
+      shapes: the shape of every parameter of the model, by our name.
+      vocab_size: rows of the file's token table; our table has rows of padding besides.
       where: the file, for messages.
     """
     missing = sorted({find_theirs(names, name)[1] for name in shapes} - stored.keys())
@@ -125,7 +126,7 @@ def check_shapes(
 def to_ours(
     tensors: Mapping[str, np.ndarray], names: Names, shapes: Mapping[str, Shape], vocab_size: int
 ) -> dict[str, np.ndarray]:
-    """Convert their float32 tensors, whose shapes are checked, to our flat parameters."""
+    """Convert tensors of Hugging Face's to our parameters by name; their shapes must be checked."""
     params = {}
     for name, shape in shapes.items():
         part, theirs = find_theirs(names, name)
@@ -141,7 +142,7 @@ def to_ours(
 def to_theirs(
     params: Mapping[str, np.ndarray], names: Names, vocab_size: int
 ) -> dict[str, np.ndarray]:
-    """Convert our flat parameters to their tensors; the tied output matrix is left out."""
+    """Convert our parameters to tensors of Hugging Face's; a tied output matrix is left out."""
     tensors: dict[str, dict[int, np.ndarray]] = {}
     for name, array in params.items():
         part, theirs = find_theirs(names, name)
@@ -160,7 +161,10 @@ def to_theirs(
 
 
 def _cut_part(value: np.ndarray, stored: Part, shape: Shape) -> np.ndarray:
-    """Cut one of our tensors, of this shape, out of a fused one; its outputs are in our order."""
+    """Cut one part out of a fused tensor; `shape` is the shape of our parameter.
+
+    The result has the parameter's outputs in our order, as the first axis.
+    """
     groups = shape[-2] if stored.by_head else 1
     rest = value.shape[1:]
     # [groups, parts, outputs of a group and part, ...]
@@ -171,7 +175,7 @@ def _cut_part(value: np.ndarray, stored: Part, shape: Shape) -> np.ndarray:
 
 
 def _group_outputs(part: np.ndarray, stored: Part, shape: Shape) -> np.ndarray:
-    """Undo `_cut_part` for one part, up to fusing it: return [groups, outputs of a group, ...]."""
+    """Undo `_cut_part` for one part: return [groups, outputs of a group, ...], to be fused."""
     groups = shape[-2] if stored.by_head else 1
     rest = part.shape[1:]
     if stored.is_turned:
@@ -185,7 +189,10 @@ def _flatten(groups: np.ndarray) -> np.ndarray:
 
 
 def _shape_theirs(name: str, shape: Shape, vocab_size: int) -> Shape:
-    """Find the shape that one of our tensors has there; of a fused tensor, its part."""
+    """Return the shape that one of our parameters has in Hugging Face's format.
+
+    If the tensor is fused, this is the shape of the parameter's part.
+    """
     if name in PADDED:
         return (vocab_size, *shape[1:])
     if name.endswith("/kernel"):

@@ -1,4 +1,4 @@
-"""Opening a trained model, ours or from elsewhere: its config, tokenizer and parameters."""
+"""Open a trained model, of a bert-jax run or another project: config, tokenizer, parameters."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPOILED = "restore the folder from its backup: another vocabulary makes every pr
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A trained model, opened to be evaluated, to predict or to be exported."""
+    """A trained model, opened for evaluation, prediction or export."""
 
     folder: Path
     config: knobs.Config
@@ -40,19 +40,26 @@ class TrainedModel:
     from_left: TrainedModel | None = None  # a hybrid model, as it reads causal examples
 
     def changed(self, **sections: Any) -> TrainedModel:
-        """Replace sections of the model's config, also of its config as a left-to-right model."""
+        """Return a copy with some sections of the config replaced.
+
+        The sections are replaced in `from_left` too, the config with which a hybrid model reads
+        from left to right.
+        """
         config = dataclasses.replace(self.config, **sections)
         from_left = self.from_left and self.from_left.changed(**sections)
         return dataclasses.replace(self, config=config, from_left=from_left)
 
     @property
     def sentence(self) -> dict[str, Any]:
-        """The settings of sentence-transformers for one vector of a text, if the model has any."""
+        """The settings by which sentence-transformers makes a vector of a text; {} if unknown."""
         return self.meta.get("sentence", {})
 
     @property
     def longest(self) -> int:
-        """The most tokens of a row: learned positions past the training length are untrained."""
+        """The most tokens of a row.
+
+        Learned positions beyond the training length are untrained, so they are not used.
+        """
         learned = self.config.model.position == "learned"
         trained = self.config.sequence_length if learned else sys.maxsize
         return min(trained, self.sentence.get("length") or sys.maxsize)
@@ -64,12 +71,13 @@ def is_step(folder: Path) -> bool:
 
 
 def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
-    """Open a run (its best verified step, else its latest), one step of it, or a foreign model.
+    """Open a trained model: of a run, of one step of a run, or of another project.
 
     Args:
       path: RUN, RUN/checkpoints/STEP, a Hugging Face folder, a .safetensors file, a TF1 checkpoint,
-        or a hub name.
-      tokenizer: a folder or file with the vocabulary, for a foreign model that has none beside it.
+        or a hub name. RUN stands for its best sound checkpoint, or for its latest if no step has a
+        metric.
+      tokenizer: a folder or file with the vocabulary, for a model of another project without one.
     """
     folder = Path(path)
     step = None
@@ -106,7 +114,10 @@ def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
 
 
 def read_description(path: str) -> tuple[knobs.Config, Path]:
-    """Read a model's config and tokenizer path; a run of ours is not opened for that."""
+    """Read the config and the path of the tokenizer of a model.
+
+    The checkpoints of a bert-jax run are not opened for that.
+    """
     folder = Path(path)
     if is_step(folder):
         folder = folder.parent.parent
@@ -124,9 +135,9 @@ def open_foreign(
     allow_unused: bool = False,
     resize_vocab: bool = False,
 ) -> TrainedModel:
-    """Open a model from elsewhere as a run at step 0; see `huggingface.read_model`.
+    """Open a model of another project, like a run at step 0; see `huggingface.read_model`.
 
-    With `resize_vocab`, rows of the table beyond the vocabulary are cut.
+    With `resize_vocab`, rows of the token table beyond the vocabulary are cut.
     """
     folder = Path(path)
     if not folder.exists() and not Path(f"{path}.index").is_file():
@@ -170,7 +181,7 @@ def open_foreign(
 
 
 def _suggest_model(path: str) -> str:
-    """Write the hint for a path where nothing is."""
+    """Write the hint for a path that does not exist."""
     if Path(path).parts[-2:] == ("runs", "demo"):
         return "`make demo` trains it, or give another run or model folder"
     if re.fullmatch(r"bert-[\w-]+", path):
@@ -184,7 +195,7 @@ def _check_tokenizer(
     vocabulary: tokenizers.Tokenizer,
     tokenizer_path: Path,
 ) -> None:
-    """Refuse a tokenizer that contradicts what the model's files say of the tokenizer."""
+    """Refuse a tokenizer that contradicts the files of the model."""
     if model.tokenizer_hash not in (None, vocabulary.hash):
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer {path} was exported with", SPOILED
@@ -204,7 +215,7 @@ def _check_tokenizer(
 
 
 def _cut_vocabulary(params: Any, rows: int, vocab_size: int) -> Any:
-    """Cut the tables to a smaller vocabulary: the rows of its ids, and zeros in the padding."""
+    """Cut the vocabulary's tables to `vocab_size` rows, and pad them with zeros to `rows`."""
     flat = flatten_dict(params, sep="/")
     for name in flat.keys() & set(PADDED):
         kept = flat[name][:vocab_size]

@@ -1,4 +1,4 @@
-"""The files of sentence-transformers next to a model: how one vector is made of a text.
+"""The files of sentence-transformers next to a model, which say how a text gets one vector.
 
     {"pooling": "mean" | "cls", "normalize": bool, "length": int | None, "lowercase": bool}
 
@@ -23,14 +23,14 @@ OWN = "only plain texts and whole vectors are embedded"
 
 
 class Module(msgspec.Struct):
-    """A row of modules.json: the class of a step, and the folder of its settings."""
+    """A row of modules.json: the class of a step, and the folder with its settings."""
 
     type: str
     path: str
 
 
 class Whole(msgspec.Struct):
-    """Settings of config_sentence_transformers.json that would change a vector."""
+    """The settings of config_sentence_transformers.json that would change a vector."""
 
     default_prompt_name: str | None = None
     prompts: dict[str, str] | None = None
@@ -38,7 +38,7 @@ class Whole(msgspec.Struct):
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read how a folder makes one vector of a text; empty if it is not of sentence-transformers."""
+    """Read how a folder makes one vector of a text; {} without files of sentence-transformers."""
     file = folder / "modules.json"
     if not file.exists():
         return {}
@@ -65,13 +65,13 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_length(
     folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length"
 ) -> int | None:
-    """Read the most tokens of a text; None if no limit is stated, or a limit beyond all models."""
+    """Read the most tokens of a text; None if no limit is stated, or a limit of 2**16 or more."""
     stated = _read_if_there(folder / name).get(key)
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
 
 
 def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int | None) -> None:
-    """Write the files that make a folder a SentenceTransformer: encoder, pooling, normalization."""
+    """Write the files with which sentence-transformers loads a folder."""
     kinds = [kind for kind in FOLDERS if kind != "Normalize" or stated.get("normalize")]
     modules = []
     for number, kind in enumerate(kinds):
@@ -90,7 +90,7 @@ def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int
 
 
 def _read_pooling(file: Path) -> str:
-    """Read the pooling that a config.json switches on, or names."""
+    """Read the pooling, mean or cls, from the config.json of the pooling step."""
     stated = jsons.read(file, CheckpointError, dict)
     chosen = [key for key, on in stated.items() if key.startswith("pooling_mode_") and on is True]
     mode = MODES.get(chosen[0]) if len(chosen) == 1 else stated.get("pooling_mode")
@@ -100,7 +100,11 @@ def _read_pooling(file: Path) -> str:
 
 
 def _check_whole(folder: Path, text: dict[str, Any]) -> None:
-    """Refuse settings under which a vector is not made of the text alone, or is cut."""
+    """Refuse a model whose vectors depend on more than the text, or are truncated.
+
+    The settings are a default prompt, `truncate_dim`, and an output other than the last hidden
+    state.
+    """
     model = Whole()
     if (folder / MODEL).exists():
         model = jsons.read(folder / MODEL, CheckpointError, Whole)

@@ -1,7 +1,7 @@
-"""Safetensors files from anywhere: a file, a folder with model.safetensors, or an index and shards.
+"""Safetensors files: a file, a folder with model.safetensors, or an index and its shards.
 
-The safetensors library checks a header against its file, and gives shapes before data is read.
-Pickles are never opened: to unpickle is to run the file's code.
+The safetensors library checks a header against its file, and knows shapes before data is read.
+Pickles are never opened, because loading a pickle runs code of the file.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ DAMAGED = (
 
 
 class Index(msgspec.Struct):
-    """The index of a model in several files."""
+    """The index of a model whose tensors are in several files."""
 
     weight_map: dict[str, str]  # name of a tensor -> its file
 
 
 class Tensors(Protocol):
-    """Tensors in files: their shapes are known before any data is read."""
+    """Tensors in files, with their shapes, which are known before any data is read."""
 
     shapes: dict[str, tuple[int, ...]]
 
@@ -78,7 +78,7 @@ class SafetensorsFiles:
 
 
 def write_tensors(file: Path, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a file into a draft folder; the same tensors give the same bytes."""
+    """Write tensors into a safetensors file; equal tensors give equal bytes."""
     # The library writes memory as it lies, whatever the strides of an array are.
     contiguous = {name: np.ascontiguousarray(value) for name, value in tensors.items()}
     try:
@@ -89,7 +89,7 @@ def write_tensors(file: Path, tensors: Mapping[str, np.ndarray]) -> None:
 
 
 def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
-    """Refuse weights with a NaN or an infinity."""
+    """Refuse arrays with a NaN or an infinity."""
     bad = [name for name, array in arrays.items() if not np.isfinite(array).all()]
     if bad:
         raise CheckpointError(
@@ -101,7 +101,7 @@ def check_finite(arrays: Mapping[str, np.ndarray], source: Path | str) -> None:
 
 
 def _list_files(path: Path) -> list[Path]:
-    """List the files that belong to a path; shards must lie in the folder of their index."""
+    """List the tensor files at a path; the shards of an index must lie in the same folder."""
     if not path.is_dir():
         return [path]
     if (path / SINGLE).exists():

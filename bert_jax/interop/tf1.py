@@ -23,9 +23,9 @@ def is_checkpoint(path: Path) -> bool:
 
 
 class TensorFlowCheckpoint:
-    """The tensors of a checkpoint that a model of Hugging Face's has; see `tensor_files.Tensors`.
+    """The tensors of a checkpoint, with Hugging Face's names: see `tensor_files.Tensors`.
 
-    Slots of the optimizer are left aside. A dense kernel, [in, out] there, is turned to [out, in].
+    Variables of the optimizer are left out. A dense kernel [in, out] is transposed to [out, in].
     """
 
     def __init__(self, path: Path):
@@ -57,7 +57,7 @@ class TensorFlowCheckpoint:
 
 
 def find_prefix(path: Path) -> str:
-    """Find the prefix of the checkpoint that a path means."""
+    """Return the prefix of the checkpoint at a path, which is a folder, prefix or index file."""
     found = sorted(path.glob("*.index")) if path.is_dir() else [path]
     if len(found) != 1:
         names = ", ".join(file.name for file in found[:5])
@@ -71,7 +71,7 @@ def is_kernel(variable: str) -> bool:
 
 
 def rename_variable(name: str) -> str:
-    """Give Hugging Face's name of a variable of google's code; empty if no model has it."""
+    """Return Hugging Face's name of a variable of google's code; "" if its models lack it."""
     of_optimizer = re.search(r"(^|/)(adam_[mv]|Adam(_1)?)$", name)
     if of_optimizer or not re.match(r"(bert|cls)/|output_(weights|bias)$", name):
         return ""

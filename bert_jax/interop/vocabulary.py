@@ -1,4 +1,4 @@
-"""The size of a config's vocabulary, which the model and its costs need before preparation."""
+"""The size of a config's vocabulary, which models and costs need before preparation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from bert_jax.system.log import line
 
 
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
-    """Count a config's vocabulary; with `make`, train one that does not exist."""
+    """Return the size of a config's vocabulary.
+
+    A vocabulary that is not trained yet is trained with `make`, and is an error otherwise.
+    """
     if config.tokenizer.path:
         return corpora.load_vocabulary(config.tokenizer).size
     if config.task.source:
@@ -24,7 +27,7 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
 
 
 def assumed_size(config: knobs.Config) -> int:
-    """Count a config's vocabulary; before it is trained, return the size asked for."""
+    """Return the size of a config's vocabulary; if it is not trained yet, the size asked for."""
     try:
         return vocabulary_size(config)
     except (ConfigError, DataError):

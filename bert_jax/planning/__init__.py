@@ -1,1 +1,1 @@
-"""What the compilers say of an update before a machine is rented."""
+"""Compile an update for devices that are not here: memory, collectives and time."""

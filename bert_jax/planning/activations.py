@@ -1,4 +1,4 @@
-"""Count the examples of the activations that collectives move; 0: no activation moves."""
+"""Count the rows of activations that collectives move between devices; 0 if none moves."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def count_moved_rows(
     vocab_size: int,
     mesh: Mesh,
 ) -> int:
-    """Count the examples of the largest activation that a collective moves.
+    """Count the examples of the largest activation that a collective moves between devices.
 
-    Only shapes tell an activation from a gradient. An array is no activation if it is a scalar, if
-    it has the shape of a parameter, of a stack of it or of a shard, or if it is flat: XLA joins
-    several gradients to reduce them at once. The edges of padded shards, which no operation of the
-    model asks to move, are no activations either.
+    Only shapes distinguish an activation from a gradient. A scalar is no activation, and neither is
+    an array with the shape of a parameter, of a stack of it or of a shard. A flat array is none
+    either, because XLA joins several gradients to reduce them at once. Nor are the edges of padded
+    shards, which no operation of the model asks to move.
     """
     ways = {1, *mesh.shape.values(), mesh.shape["data"] * mesh.shape["fsdp"]}
     known: set[Dims] = set()
@@ -51,10 +51,10 @@ def count_moved_rows(
 
 
 def _join_parts(dims: Dims, parts: int, sizes: list[int]) -> Dims:
-    """Find the shape of a scattered array, of which a device gets one of `parts`.
+    """Return the shape of the whole array, of which a reduce-scatter gives a device one part.
 
-    The cut axis is the last axis whose whole length is a size of the model. Without such an axis
-    the rows were cut.
+    The last axis whose whole length is a size of the model was cut into `parts` parts. If no axis
+    has such a length, the rows were cut.
     """
     for axis, size in reversed([*enumerate(dims)]):
         if parts > 1 and size * parts in sizes:
@@ -63,7 +63,7 @@ def _join_parts(dims: Dims, parts: int, sizes: list[int]) -> Dims:
 
 
 def _list_model_sizes(config: knobs.Config, vocab_size: int) -> list[int]:
-    """List the dimensions that an activation may have besides its rows."""
+    """List the lengths that an axis of an activation may have, besides the number of rows."""
     model = config.model
     assert model.hidden is not None
     sizes = [model.hidden, model.mlp, pad_vocabulary(model, vocab_size), model.heads]
@@ -75,7 +75,7 @@ def _list_model_sizes(config: knobs.Config, vocab_size: int) -> list[int]:
 
 
 def _count_rows(dims: Dims, sizes: list[int], config: knobs.Config, mesh: Mesh) -> int:
-    """Count the examples of an activation, as far as its shape says."""
+    """Estimate the number of examples in an activation from its shape."""
     rest = [size for size in dims if size > 1]
     is_flat = len(rest) == 1
     for size in sizes:
@@ -108,7 +108,7 @@ def _sort(dims: Dims) -> Dims:
 
 
 def _list_forms(shape: Dims, ways: set[int]) -> Iterator[Dims]:
-    """Yield the shapes that a parameter may have: two axes made one, and shards of any axes."""
+    """Yield the shapes that a parameter may have: with two axes joined, or cut into shards."""
     if len(shape) == 1:  # a gathered bias has the devices on an axis of its own
         yield from ((count, shape[0] // count) for count in ways if shape[0] % count == 0)
     merged = [shape]

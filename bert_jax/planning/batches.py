@@ -1,4 +1,4 @@
-"""Make one batch in the shape that a config trains on, for programs that need no corpus."""
+"""Make a batch of the shapes that a config trains on, for programs without a corpus."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from bert_jax.training import data
 
 
 def make_batch(config: knobs.Config, vocab_size: int) -> Batch:
-    """Take the first batch of a labelled task, or make a batch of random text."""
+    """Return the first batch of a labelled task, or make a batch of random text."""
     if config.task.source:
         return data.gather(config).source.batch(0)
     return make_random_text(config, np.full(config.batch_size, config.sequence_length), vocab_size)
 
 
 def make_random_text(config: knobs.Config, sizes: np.ndarray, vocab_size: int) -> Batch:
-    """Make a batch of random text in which each row is one example of the given size.
+    """Make a batch of random text; each row is one example of the given size.
 
-    Examples of a config with pairs have a separator in the middle too. A config that packs has
-    room for several examples in a row, and all but the first stay empty.
+    If the config has pairs, an example has a separator in the middle. If the config packs, a row
+    has room for several examples, of which only the first is filled.
     """
     columns = np.arange(config.sequence_length)[None, :]  # [1, L]
     lengths = sizes[:, None]  # [B, 1]

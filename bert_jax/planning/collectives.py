@@ -1,7 +1,7 @@
-"""Read the collectives of a compiled program from its text; loops count with their trips.
+"""Find the collectives of a compiled program in its text, and how often each runs.
 
-XLA's own cost analysis counts the body of a loop once. Here a collective counts as often as it
-runs: the body of a loop times its trips, which XLA writes next to the loop.
+XLA's own cost analysis counts the body of a loop once. Here a collective in a loop counts as often
+as the loop runs, which XLA writes next to the loop.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ _FUSION = re.compile(r" fusion(?:-start)?\(")
 
 
 class Array(NamedTuple):
-    """The type and the dimensions of an array."""
+    """The type and the dimensions of an array in a compiled program."""
 
     dtype: str
     dims: tuple[int, ...]
 
     @property
     def bytes(self) -> int:
-        """The size of the array."""
+        """The size of the array in bytes."""
         bits = re.search(r"\d+", self.dtype)  # none in pred
         return math.prod(self.dims) * max(1, int(bits.group()) // 8 if bits else 1)
 
     @property
     def is_floating(self) -> bool:
-        """Tell whether the type is a floating-point type."""
+        """True for a floating-point type."""
         return self.dtype.startswith(("f", "bf"))
 
 
 class Collective(NamedTuple):
-    """A collective, and how often it runs in one call of the program."""
+    """A collective of a compiled program, and how often it runs in one call."""
 
     kind: str
     arrays: tuple[Array, ...]  # its results
@@ -65,10 +65,14 @@ class Collective(NamedTuple):
 
 
 def find_collectives(text: str, devices: int) -> list[Collective]:
-    """Find the collectives of a compiled module, whose text is `compiled.as_text()`.
+    """Find the collectives of a compiled module.
 
     A collective among groups of one device moves nothing and is left out. A TPU runs an
     asynchronous collective as several fusions of the same channel, which count once.
+
+    Args:
+      text: the module as text, from `compiled.as_text()`.
+      devices: the number of devices, for collectives that do not state their groups.
     """
     computations, entry = _split(text)
     found: dict[tuple[str, str], Collective] = {}
@@ -97,7 +101,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
 
 def _split(text: str) -> tuple[dict[str, list[str]], str]:
-    """Split a module into the lines of its computations; also return the name of its entry."""
+    """Split a module into the lines of its computations, by name; return the entry's name too."""
     computations: dict[str, list[str]] = {}
     entry = ""
     lines: list[str] = []
@@ -131,7 +135,7 @@ def _count_runs(computations: Mapping[str, list[str]], entry: str) -> dict[str, 
 
 
 def _count_trips(loop: str, computations: Mapping[str, list[str]]) -> int:
-    """Count the trips of a loop: as XLA has noted, or up to the bound of its counter.
+    """Return how often a loop runs: the number that XLA states, or the bound of its counter.
 
     The loops of `lax.scan` and `lax.map` count from 0 by 1, forwards and backwards.
     """
@@ -145,7 +149,7 @@ def _count_trips(loop: str, computations: Mapping[str, list[str]]) -> int:
 
 
 def _list_called(line: str) -> list[str]:
-    """List the computations that an instruction runs, but for the function of a reduction."""
+    """List the computations that an instruction calls, without the function of a reduction."""
     if re.search(r"\bcall\(", line):
         line = line.replace("to_apply=", "calls=")
     groups = _CALLED.findall(line)
@@ -153,7 +157,10 @@ def _list_called(line: str) -> list[str]:
 
 
 def _list_results(match: re.Match[str]) -> tuple[Array, ...]:
-    """List the results of a collective; an asynchronous start lists its operands before them."""
+    """List the results of a collective.
+
+    The start of an asynchronous collective lists its operands before its results.
+    """
     arrays = tuple(
         Array(dtype, tuple(int(size) for size in dims.split(",") if size))
         for dtype, dims in _ARRAY.findall(match["types"])
@@ -165,7 +172,7 @@ def _list_results(match: re.Match[str]) -> tuple[Array, ...]:
 
 
 def _count_group(line: str) -> int:
-    """Count the devices in each group of a collective; 0 if its line does not say."""
+    """Count the devices in each group of a collective; 0 if the text does not tell."""
     listed = re.search(r"replica_groups=\{\{([\d,]+)\}", line)
     if listed:
         return listed[1].count(",") + 1

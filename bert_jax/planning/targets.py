@@ -1,8 +1,8 @@
-"""The devices that a config can be planned for, here or elsewhere.
+"""The devices that a config can be planned for, on this machine or not.
 
-The compilers for TPUs and NVIDIA GPUs run without one: `jax.experimental.topologies` describes the
-devices, and a program is compiled for the description. Nominal figures are the makers'. The network
-of a device counts one direction and all its links.
+The compilers for TPUs and NVIDIA GPUs do not need a device: `jax.experimental.topologies` describes
+the devices, and a program is compiled for the description. Nominal figures are the makers'. The
+network of a device counts one direction and all its links.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ H100 = {  # as XLA describes one
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """Devices to compile for."""
+    """Devices to compile an update for."""
 
     name: str
     chip: Chip
@@ -94,7 +94,7 @@ class Target:
 
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
-        """Show the devices of this target to all code inside the block that asks for devices."""
+        """Make code inside the block see the devices of this target as those of this machine."""
         from bert_jax.config import devices
 
         with devices.trace_for(self.chip.kind, self.devices):
@@ -102,7 +102,7 @@ class Target:
 
 
 def find_target(name: str) -> Target:
-    """Find the target of a name; refuse one whose compiler is not installed."""
+    """Return the target of a name; refuse a target whose compiler is not installed."""
     if name not in TARGETS:
         raise ConfigError(f"no target {name!r}", suggest(name, TARGETS))
     chip = re.split(r"[:x]", name)[0]
@@ -130,7 +130,7 @@ def find_target(name: str) -> Target:
 
 
 def describe_gpu(chip: str) -> str:
-    """Describe a GPU that XLA compiles for, as a text protocol buffer."""
+    """Describe a GPU for XLA's compiler, as a text protocol buffer."""
     figures = {**H100, "device_memory_size": CHIPS[chip].memory_bytes, **CHIPS[chip].gpu}
     lines = "\n".join(
         f"  {name} {value}" if str(value).startswith("{") else f"  {name}: {value}"
@@ -146,7 +146,10 @@ def describe_gpu(chip: str) -> str:
 
 
 def _prepare_process(name: str) -> None:
-    """Set what a target needs before jax looks for devices: fake ones, or the TPU compiler's."""
+    """Set the options of a target before jax looks for devices.
+
+    For cpu:N these are N devices that share the CPU. For a TPU they are variables of its compiler.
+    """
     import jax
 
     if name == "here":
@@ -168,7 +171,7 @@ def _prepare_process(name: str) -> None:
 
 
 def _find_here(name: str) -> Target:
-    """Find the devices of this process."""
+    """Return the devices of this process as a target."""
     import jax
 
     from bert_jax.config import devices
@@ -186,7 +189,7 @@ def _find_here(name: str) -> Target:
 
 
 def _check_compiler(name: str, extra: str, package: str, modules: tuple[str, ...]) -> None:
-    """Refuse a target whose compiler is not installed, with the command that installs it."""
+    """Refuse a target whose compiler is not installed; the hint says how to install it."""
     fake = "or --target=cpu:8, which compiles for fake devices"
     if sys.version_info < (3, 12):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Compile the update of a config for a target, and read the compiler's answer."""
+"""Compile the update of a config for a target, and read what the compiler says of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LESS = 4  # a batch that does not compile is compiled again with so many times f
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """An update, compiled for a target; numbers are per device and update."""
+    """An update that was compiled for a target; numbers are per device and update."""
 
     config: knobs.Config
     target: Target
@@ -48,11 +48,11 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Tell whether the update fits in the memory of a device."""
+        """True if the update fits into the memory of a device."""
         return self.peak_bytes is not None and self.peak_bytes <= self.target.chip.memory_bytes
 
     def sum_collectives(self) -> dict[str, dict[str, int]]:
-        """Sum count and bytes of the collectives by kind."""
+        """Sum the counts and the bytes of the collectives of each kind."""
         sums: dict[str, dict[str, int]] = collections.defaultdict(lambda: {"count": 0, "bytes": 0})
         for collective in self.collectives:
             sums[collective.kind]["count"] += collective.times
@@ -60,9 +60,9 @@ class Plan:
         return dict(sums)
 
     def find_roofline(self) -> dict[str, float | None]:
-        """Compute the least milliseconds that compute and network take; None if unknown.
+        """Return the least milliseconds that compute and network need; None where unknown.
 
-        Collectives run in rings, where a reduction is a scatter and a gather.
+        Collectives are taken to run in rings, where a reduction is a scatter and a gather.
         """
         chip = self.target.chip
         count = len(self.target.devices)
@@ -76,7 +76,7 @@ class Plan:
         }
 
     def count_hours(self, mfu: float) -> float | None:
-        """Compute the hours of all steps at a share of the peak FLOP/s; None if unknown."""
+        """Return the hours of all steps at a share `mfu` of the peak FLOP/s; None if unknown."""
         if not self.target.chip.flops or self.config.epochs is not None:
             return None  # with epochs, the steps follow from the data
         return self.config.steps * self.flops / (self.target.chip.flops * mfu) / 3600
@@ -122,7 +122,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
 
 
 def _read_answer(plan: Plan, compiled: Any) -> Plan:
-    """Fill in memory, collectives and the attention kernel of a compiled update."""
+    """Return the plan with memory, collectives and attention kernel of a compiled update."""
     sizes = compiled.memory_analysis()
     text = compiled.as_text()
     arguments = sizes.argument_size_in_bytes
@@ -140,14 +140,17 @@ def _read_answer(plan: Plan, compiled: Any) -> Plan:
 
 
 def _find_reason(text: str) -> str:
-    """Find the line of a compiler's error that says how much memory is missing."""
+    """Return the line of a compiler's error that tells how much memory is missing."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for line in lines if re.search(r"\bUsed\b|exceeds|out of memory", line)]
     return [*telling, *lines][0][:300]
 
 
 def _find_kernel(text: str, asked: str) -> str:
-    """Find the attention backend whose kernel a program calls; einsum has no kernel."""
+    """Return the attention backend whose kernel a compiled program calls.
+
+    The backend einsum has no kernel.
+    """
     calls = " ".join(line for line in text.splitlines() if " custom-call(" in line)
     if "fmha" in calls:
         return "cudnn"
@@ -157,7 +160,10 @@ def _find_kernel(text: str, asked: str) -> str:
 
 
 def _count_shares(plan: Plan) -> int:
-    """Count the equal shares of a batch, whose rows are a multiple of this number."""
+    """Return the number that the rows of a batch must be a multiple of.
+
+    Devices, accumulation steps and views each take an equal share of the rows.
+    """
     split = plan.mesh["data"] * plan.mesh["fsdp"] * plan.config.optim.accumulation
     return math.lcm(split, rates.count_views(plan.config.masking))
 
@@ -165,8 +171,8 @@ def _count_shares(plan: Plan) -> int:
 def _estimate_largest(plan: Plan) -> int | None:
     """Estimate the largest global batch that fits, because memory is linear in the rows.
 
-    The state is parameters and two moments. Gradients, which are as large as the parameters, do
-    not grow with the rows either.
+    Parameters and two moments are the arguments of the update. These and the gradients, which are
+    as large as the parameters, do not grow with the rows.
     """
     if plan.peak_bytes is None:
         return None
@@ -180,9 +186,9 @@ def _estimate_largest(plan: Plan) -> int | None:
 
 
 def _find_largest_by_less(plan: Plan, vocab_size: int) -> int | None:
-    """Compile the update of a batch a quarter as large, and estimate the largest batch from it.
+    """Compile the update of a quarter of the batch, and estimate the largest batch from it.
 
-    It is None if a quarter cannot be split over the devices, or does not fit either.
+    The result is None if a quarter cannot be split over the devices, or does not fit either.
     """
     fewer = plan.config.batch_size // LESS
     if not fewer or fewer % _count_shares(plan):

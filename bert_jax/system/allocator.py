@@ -1,4 +1,4 @@
-"""Settings of the C allocator for training: freed memory is kept instead of given back."""
+"""Settings of the C allocator for training: freed memory is kept for the next arrays."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONS = {-4: 0, -1: -1, -8: 4}
 
 
 def find_obstacle() -> str:
-    """Say why `retain` would change nothing, or return ''; the process stays as it is."""
+    """Explain why `retain_memory` would change nothing; "" if it would. Nothing is changed."""
     for name in os.environ:
         if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
             return f"${name} is set, and is left as it is"
@@ -23,11 +23,11 @@ def find_obstacle() -> str:
 
 
 def retain_memory() -> str:
-    """Make glibc keep freed memory; return '', or why it does not.
+    """Make glibc keep freed memory; return "", or the reason why this is not done.
 
-    Each step frees and takes the same large buffers. By default glibc maps them anew, and the
-    kernel clears tens of thousands of pages a step. Call it before jax starts threads, which is
-    when arenas are made.
+    Each step frees and takes the same large buffers. By default glibc maps new pages for them, and
+    the kernel clears tens of thousands of pages a step. Call this before jax starts threads,
+    because each thread then gets its arena.
     """
     obstacle = find_obstacle()
     if not obstacle:

@@ -1,4 +1,7 @@
-"""The parser of a command line: argparse with our errors, and parts of a command as subparsers."""
+"""The parser of a command line: argparse with the project's errors; parts are subparsers.
+
+A part is a task, page or action of a command.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +24,13 @@ WIDTH = 79  # columns of what argparse does not wrap itself
 def option(
     default: Any, does: str | Mapping[str, str], metavar: str = "", choices: Sequence[str] = ()
 ) -> Any:
-    """Declare a field of a dataclass of options that is a flag too: `cli.option_flags` adds it.
+    """Declare a field of a dataclass of options, for which `cli.option_flags` adds a flag.
 
     Args:
-      default: what the field has where the flag is not given.
-      does: the help of the flag, or by part of the command the help that it has there.
-      metavar: what the help calls the value; "" for a switch and for choices.
-      choices: the values that there are.
+      default: the value of the field if the flag is not given.
+      does: the help of the flag, or its help for each part of a command that has the flag.
+      metavar: the name of the value in the help; "" for a switch and for choices.
+      choices: the allowed values; () if they are not listed.
     """
     metadata = {"does": does, "metavar": metavar, "choices": choices}
     return dataclasses.field(default=default, metadata=metadata)
@@ -35,7 +38,7 @@ def option(
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A task, page or action of a command, as its --help shows it."""
+    """A part of a command (a task, page or action), as its --help shows it."""
 
     does: str  # in a line; an empty one is not shown
     example: str = ""  # what stands behind its name
@@ -43,7 +46,7 @@ class Part:
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that raises our errors, suggests corrections and takes no abbreviation."""
+    """An argument parser that raises ConfigErrors, suggests corrections and never abbreviates."""
 
     def __init__(self, **settings: Any):
         self.parts: dict[str, Parser] = {}
@@ -68,15 +71,16 @@ class Parser(argparse.ArgumentParser):
             self.parts[part] = sub
 
     def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
-        """Add an argument, to each part of a command that has parts."""
+        """Add an argument to the command, or to each of its parts if it has parts."""
         if not self.parts:
             return super().add_argument(*names, **settings)
         return [part.add_argument(*names, **settings) for part in self.parts.values()][-1]
 
     def add_for(self, helps: Mapping[str, str], *names: str, **settings: Any) -> None:
-        """Add an argument of some parts: `helps` says what it does in each.
+        """Add an argument to some parts of a command.
 
-        Other parts have its default.
+        `helps` has the help text for each of these parts. Other parts get the argument's default,
+        without its flag.
         """
         for part, text in helps.items():
             action = self.parts[part].add_argument(*names, help=text, **settings)
@@ -85,7 +89,7 @@ class Parser(argparse.ArgumentParser):
                 sub.set_defaults(**{action.dest: action.default})
 
     def strict(self, argv: list[str]) -> argparse.Namespace:
-        """Parse a command line; suggest the nearest flag for an unknown one."""
+        """Parse a command line; refuse an unknown flag, and suggest the nearest."""
         named = next((word for word in argv if not word.startswith("-")), "")
         chosen = self.parts.get(named, self)
         if chosen is not self or not self.parts:
@@ -104,7 +108,10 @@ class Parser(argparse.ArgumentParser):
         return args
 
     def check(self, part: Sequence[str], options: Mapping[str, Any]) -> None:
-        """Refuse options in Python, by their names, whose values the flags refuse."""
+        """Refuse options of Python whose values the flags of the command would refuse.
+
+        `options` has the values by name, and `part` the name of the part, if the command has parts.
+        """
         known = (self.parts[part[0]] if part else self)._option_string_actions
         for name, value in options.items():
             flag = f"--{name.replace('_', '-')}"
@@ -119,11 +126,11 @@ class Parser(argparse.ArgumentParser):
                 raise ConfigError(f"{name} = {value!r}: {reason}", error.hint) from None
 
     def error(self, message: str) -> NoReturn:
-        """Raise a ConfigError, whose exit code is 2."""
+        """Raise a ConfigError in place of argparse's exit."""
         raise ConfigError(message, f"see {self.prog} --help")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        """Refuse a word that is no choice, and suggest the nearest one."""
+        """Refuse a value that is not among the choices of an argument, and suggest the nearest."""
         if action.choices is not None and value not in action.choices:
             name = action.option_strings[0] if action.option_strings else action.metavar
             shown = [part for part in action.choices if part not in self.parts or self._shows(part)]
@@ -135,7 +142,7 @@ class Parser(argparse.ArgumentParser):
         return bool(self.parts[part].description)
 
     def _check_flag(self, chosen: Parser, flag: str) -> None:
-        """Refuse a flag that the chosen part of the command does not have."""
+        """Refuse a flag that the chosen part of a command lacks."""
         known = chosen._option_string_actions
         if flag in known:
             return

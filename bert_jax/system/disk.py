@@ -23,11 +23,11 @@ ELSEWHERE = "choose another --output"
 
 
 class DiskFull(CheckpointError):
-    """No space is left for a write."""
+    """The disk has no space left for a write."""
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Tell whether an error, or its cause, is a disk without space."""
+    """Tell whether an error, or its cause, says that a disk is full."""
     while error is not None:
         if isinstance(error, DiskFull) or getattr(error, "errno", None) in NUMBERS:
             return True
@@ -42,8 +42,8 @@ def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFu
 
     Args:
       place: the file or folder that was written.
-      needed: bytes that the write needs; by default more than there are.
-      what: what was to be written, which is the place by default.
+      needed: the bytes that the write needs; None if unknown.
+      what: what was to be written, for the message; by default `place`.
     """
     folder = Path(place).absolute()
     while not folder.is_dir():
@@ -59,7 +59,7 @@ def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFu
 
 @contextlib.contextmanager
 def reporting_full_disk(place: Path | str, needed: int | None = None) -> Iterator[None]:
-    """Turn the error of a full disk into the user's error; any other error passes."""
+    """Turn an error of a full disk in the block into DiskFull; let other errors pass."""
     try:
         yield
     except OSError as error:
@@ -70,9 +70,9 @@ def reporting_full_disk(place: Path | str, needed: int | None = None) -> Iterato
 
 @contextlib.contextmanager
 def output(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
-    """Turn an OSError into the user's error, which names the output `path`.
+    """Turn an OSError in the block into an error of class `kind` that names the output `path`.
 
-    `kind` and `hint` are used if the disk is not full.
+    A full disk gives its own error.
     """
     try:
         with reporting_full_disk(path):
@@ -83,9 +83,9 @@ def output(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]:
-    """Yield a draft that replaces `path` in one move when the block ends without an error.
+    """Yield a temporary file, which replaces `path` when the block ends without an error.
 
-    A reader, or a kill, finds the old file or the new one.
+    The replacement is one rename: a reader finds the old file or the new one, even after a kill.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
@@ -102,14 +102,17 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Replace a file in one move."""
+    """Write a file; an existing file is replaced in one rename."""
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, len(data)) as file:
         file.write(data)
 
 
 def check_output(path: Path) -> None:
-    """Refuse an output that cannot be written, before anything costly starts; make its folder."""
+    """Refuse an output file that cannot be written; make its folder.
+
+    This is called before anything costly starts.
+    """
     with output(path, ConfigError, ELSEWHERE):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
@@ -121,10 +124,11 @@ def check_output(path: Path) -> None:
 
 
 def write_output(path: Path, content: str | bytes) -> None:
-    """Write a file that a user named; a link stays, and its target is replaced in one move.
+    """Write a file that a user named.
 
-    Devices such as /dev/null are written into: a rename would put a file in their place, for every
-    program of the machine. /dev/shm is a folder of files as any other.
+    An existing file is replaced in one rename. If the path is a link, its target is replaced, and
+    the link stays. Devices such as /dev/null are written into, because a rename would put a file in
+    their place, for every program of the machine. /dev/shm is a folder of ordinary files.
     """
     check_output(path)
     data = content.encode() if isinstance(content, str) else content

@@ -1,10 +1,13 @@
-"""How a duration is printed, everywhere."""
+"""Write durations in one form everywhere."""
 
 from __future__ import annotations
 
 
 def duration(seconds: float, rough: bool = False) -> str:
-    """Write a duration: 2 h 05 min, 3 min 07 s, 41.2 s, 35 ms; a `rough` one has one unit: 2 h."""
+    """Write a duration such as 2 h 05 min, 3 min 07 s, 41.2 s or 35 ms.
+
+    With `rough` it has one unit: 2 h.
+    """
     if rough:
         for unit, size in (("h", 3600), ("min", 60)):
             if seconds >= 2 * size:

@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def need_extra(package: str, extra: str, what: str) -> ModuleType:
-    """Import an optional package, or raise an error that says how to install it."""
+    """Import an optional package; if it is missing, the error says how to install it."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -26,8 +26,8 @@ def need_extra(package: str, extra: str, what: str) -> ModuleType:
 def command(extra: str, package: str) -> str:
     """Write the command that installs an extra of this checkout.
 
-    Outside a checkout it installs the package that the extra brings: the project is on no index,
-    and its own name would install somebody else's package.
+    Outside a checkout it installs only the package that the extra needs. The project itself is on
+    no index, and its name there would install somebody else's package.
     """
     pip = f"{sys.executable} -m pip install"
     if not importlib.util.find_spec("pip"):  # an environment that uv made

@@ -1,4 +1,4 @@
-"""Locks on folders and files, which the system frees however their holder ends."""
+"""Locks on folders and files, which the system frees even if their holder is killed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WRITABLE = "give a folder you may write in"
 
 
 def check_place(folder: Path) -> None:
-    """Refuse a workdir that is no folder, or lies below a path that is none; create nothing."""
+    """Refuse a workdir if the path, or a path above it, is not a folder; create nothing."""
     opening.local(folder, "workdir")
     nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
     if os.path.lexists(nearest) and not nearest.is_dir():
@@ -30,7 +30,10 @@ def check_place(folder: Path) -> None:
 
 
 def check_writable(folder: Path) -> None:
-    """Create a folder and prove that files can be created in it, before anything costly starts."""
+    """Create a folder; refuse it if no file can be created in it.
+
+    This is called before anything costly starts.
+    """
     check_place(folder)
     try:
         with disk.reporting_full_disk(folder):
@@ -46,7 +49,7 @@ def check_writable(folder: Path) -> None:
 
 @contextlib.contextmanager
 def hold_lock(folder: Path, name: str = NAME) -> Iterator[None]:
-    """Lock a folder until the block ends; raise a ConfigError that names its present holder."""
+    """Lock a folder until the block ends; if it is locked already, the error names the holder."""
     check_writable(folder)
     path = Path(folder) / name
     lock = _make_lock(path)
@@ -70,7 +73,7 @@ def hold_lock(folder: Path, name: str = NAME) -> Iterator[None]:
 
 @contextlib.contextmanager
 def wait_for_lock(path: Path, tell: Callable[[], object] = lambda: None) -> Iterator[None]:
-    """Lock a file until the block ends; if another process holds it, call `tell` and wait."""
+    """Lock a file until the block ends; if it is locked already, call `tell` and wait."""
     lock = _make_lock(path)
     try:
         lock.acquire(timeout=0)
@@ -84,7 +87,7 @@ def wait_for_lock(path: Path, tell: Callable[[], object] = lambda: None) -> Iter
 
 
 def held(folder: Path, name: str = NAME) -> bool:
-    """Tell whether a process holds a folder now; create nothing where none ever did."""
+    """Tell whether a process holds the lock of a folder now; create nothing."""
     path = Path(folder) / name
     if not path.exists():
         return False
@@ -98,7 +101,7 @@ def held(folder: Path, name: str = NAME) -> bool:
 
 
 def describe_holder(path: Path) -> str:
-    """Describe who holds a lock, as its file says."""
+    """Describe the process that holds a lock, as the lock's file states it."""
     try:
         record = json.loads(path.read_text())
         return f"host {record['host']}, pid {record['pid']}, started {record['started']}"
@@ -107,5 +110,8 @@ def describe_holder(path: Path) -> str:
 
 
 def _make_lock(path: Path) -> FileLock:
-    """Make a lock that the system frees with its process, never a lock file that stays behind."""
+    """Make a lock that the system frees when its process ends.
+
+    A lock file that stays behind after a kill would not do.
+    """
     return FileLock(path, thread_local=False, fallback_to_soft=False)

@@ -1,4 +1,4 @@
-"""JSON whose faults are told in one line, and which is read as a type, by msgspec."""
+"""Read JSON as a type, by msgspec; errors describe the fault in one line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HINT = "it is damaged, or of another program: restore it from where it came"
 
 
 class Malformed(ValueError):
-    """The fault of a JSON text in words for one line, and its line number, or 0 if unknown."""
+    """The fault of a JSON text, in one line; `line` is its line number, or 0 if unknown."""
 
     def __init__(self, message: str, line: int = 1):
         super().__init__(message)
@@ -26,10 +26,10 @@ class Malformed(ValueError):
 
 
 def read(path: Path | str, failure: type[UserError], kind: type[T], hint: str = HINT) -> T:
-    """Read the JSON of a file as a type, such as a `msgspec.Struct`.
+    """Read a JSON file as the type `kind`, such as a `msgspec.Struct`.
 
     Raises:
-      UserError: the file cannot be read or does not fit; of the class `failure`.
+      UserError: the file cannot be read or does not fit the type. The class is `failure`.
     """
     data = opening.read_file(path, failure, LIMIT, hint)
     try:
@@ -39,12 +39,12 @@ def read(path: Path | str, failure: type[UserError], kind: type[T], hint: str = 
 
 
 def write(path: Path, value: Any) -> None:
-    """Write JSON so that a reader never sees half of the file."""
+    """Write a value as a JSON file, which replaces an existing file in one rename."""
     disk.write(path, json.dumps(value, indent=2) + "\n")
 
 
 def parse(text: bytes | str, kind: Any = Any) -> Any:
-    """Parse a JSON text as a type; raise Malformed if it does not fit."""
+    """Parse a JSON text as the type `kind`; raise Malformed if it does not fit."""
     try:
         decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
         value = json.loads(decoded, object_pairs_hook=_refuse_repeats)
@@ -62,7 +62,7 @@ def parse(text: bytes | str, kind: Any = Any) -> Any:
 
 
 def fit(value: Any, kind: type[T]) -> T:
-    """Convert a parsed value to a type; raise Malformed if it does not fit."""
+    """Convert a parsed value to the type `kind`; raise Malformed if it does not fit."""
     try:
         return msgspec.convert(value, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
@@ -70,7 +70,7 @@ def fit(value: Any, kind: type[T]) -> T:
 
 
 def show(value: Any) -> str:
-    """Show a foreign value in a message, as one short line without control characters."""
+    """Write a value of a user's file for a message: one short line, without control characters."""
     if isinstance(value, (dict, list)):
         return "an object" if isinstance(value, dict) else "a list"
     text = ascii(value)

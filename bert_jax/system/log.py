@@ -1,8 +1,8 @@
-"""The logger `bert_jax`: progress and warnings, on standard error unless a program redirects it.
+"""The logger `bert_jax`: progress and warnings, by default on standard error.
 
-A module of the package logs to `logging.getLogger(__name__)`: progress with `info`, what may be
-unwanted with `warning`. A program that uses the package as a library changes the logger like any
-other, for example `logging.getLogger("bert_jax").setLevel(logging.WARNING)` for no progress.
+A module of the package logs to `logging.getLogger(__name__)`: progress with `info`, and trouble
+with `warning`. A program that uses the package as a library configures the logger like any other,
+for example `logging.getLogger("bert_jax").setLevel(logging.WARNING)` for no progress.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ PREFIXES = {logging.WARNING: "warning: ", logging.ERROR: "error: "}
 
 
 def show_controls(text: str) -> str:
-    """Write control characters as text: on a terminal they would move the cursor, or do worse."""
+    """Replace control characters, which could move a terminal's cursor, by their codes as text."""
     return CONTROL.sub(lambda c: f"\\x{ord(c[0]):02x}", text)
 
 
 class StandardError(logging.Handler):
-    """A handler that writes to the present `sys.stderr`, above a progress bar."""
+    """A handler that writes to the current `sys.stderr`, above a progress bar if there is one."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line; an error of the stream passes, as in `print`."""
+        """Write one line; an error of the stream is raised, as by `print`."""
         text = PREFIXES.get(record.levelno, "") + show_controls(self.format(record))
         bars = sys.modules.get("tqdm") if sys.stderr.isatty() else None
         if bars is not None:
@@ -34,14 +34,14 @@ class StandardError(logging.Handler):
 
 
 def line(text: str) -> None:
-    """Log a line that a callee passes on, as a warning if it begins with "warning: "."""
+    """Log a line; it is logged as a warning if it begins with "warning: "."""
     prefix = PREFIXES[logging.WARNING]
     level = logging.WARNING if text.startswith(prefix) else logging.INFO
     logging.getLogger("bert_jax").log(level, text.removeprefix(prefix))
 
 
 def install_log() -> None:
-    """Install the handler, unless a program has already set one."""
+    """Install the handler, unless the logger has one already."""
     logger = logging.getLogger("bert_jax")
     if logger.handlers:
         return

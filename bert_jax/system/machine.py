@@ -25,7 +25,7 @@ CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
 
 
 def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
-    """List the installed versions of packages; None for one that is absent."""
+    """Return the installed version of each package; None for a package that is not installed."""
     installed: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -34,12 +34,12 @@ def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
 
 
 def cache_folder() -> Path:
-    """Name the folder of prepared corpora for configs that name none."""
+    """Return the folder of prepared corpora, unless a config names another."""
     return Path(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
 
 
 def machine() -> dict[str, Any]:
-    """Describe the host, its allocator and its free disk space."""
+    """Describe the host, the setting of its allocator, and the free disk space."""
     cache = cache_folder().absolute()
     existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     return {
@@ -71,7 +71,7 @@ def cores() -> int:
 
 
 def cpuinfo(key: str) -> str:
-    """Read a line of /proc/cpuinfo, such as "model name"; name the processor if there is none."""
+    """Return a value of /proc/cpuinfo, such as "model name"; without that file, the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
             if line.startswith(key):
@@ -80,7 +80,7 @@ def cpuinfo(key: str) -> str:
 
 
 def memory() -> int:
-    """Count the bytes of memory, up to the container's limit."""
+    """Return the bytes of the machine's memory, or of the container's if that is less."""
     physical = psutil.virtual_memory().total
     for limit in CGROUP_LIMITS:
         if limit.is_file() and (text := limit.read_text().strip()).isdecimal():
@@ -89,7 +89,7 @@ def memory() -> int:
 
 
 def git_commit() -> str:
-    """Name the commit of the code, with a plus if it is modified; empty outside a checkout."""
+    """Return the commit of the code, with a plus if files are modified; "" outside a checkout."""
     command = ["git", "-C", str(Path(__file__).parent), "describe"]
     command += ["--always", "--abbrev=12", "--dirty=+", "--exclude=*"]
     try:
@@ -117,7 +117,7 @@ def devices() -> dict[str, Any]:
 
 
 def matmul(size: int = 512) -> dict[str, Any]:
-    """Time a matmul of small whole numbers, and check it: float32 must get it exactly right."""
+    """Time a matmul of small whole numbers, and check that its result is exact."""
     import jax
     import numpy as np
 

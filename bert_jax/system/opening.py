@@ -1,4 +1,4 @@
-"""Opening users' paths: if a path cannot be read, the caller's kind of error has a hint."""
+"""Open paths that users give; errors have the class that the caller chooses, and a hint."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STORE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # gs://bucket, which pathlib
 
 
 def check_file(path: Path | str, kind: type[UserError], hint: str = "") -> None:
-    """Refuse a path that is no file, for libraries that open by name."""
+    """Refuse a path that is not a file, before a library opens it by its name."""
     file = Path(path)
     if not file.exists():
         raise kind(f"{path} does not exist", hint or HINT)
@@ -24,7 +24,7 @@ def check_file(path: Path | str, kind: type[UserError], hint: str = "") -> None:
 
 
 def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
-    """Open a file for reading its bytes."""
+    """Open a file for reading bytes; refuse a path that is not a file."""
     check_file(path, kind, hint)
     try:
         return open(path, "rb")
@@ -33,7 +33,7 @@ def regular(path: Path | str, kind: type[UserError], hint: str = "") -> Buffered
 
 
 def read_file(path: Path | str, kind: type[UserError], limit: int, hint: str = "") -> bytes:
-    """Read the bytes of a file that has at most `limit` of them."""
+    """Read the bytes of a file; refuse a file of more than `limit` bytes."""
     with regular(path, kind, hint) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
@@ -43,10 +43,10 @@ def read_file(path: Path | str, kind: type[UserError], limit: int, hint: str = "
 
 
 def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
-    """Return a file of a folder if its links end there, or in the blobs of its hub cache.
+    """Return a file of a folder; refuse a link that leads outside the folder.
 
-    Any other link would let whoever packed the folder choose which of the user's files is read. A
-    hub snapshot consists of links to ../../blobs/HASH.
+    Otherwise whoever packed the folder could choose which of the user's files is read. Links to
+    ../../blobs/HASH are allowed, because the hub's cache consists of them.
     """
     check_file(file, kind)
     home = root.resolve()
@@ -60,7 +60,7 @@ def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
 
 
 def local(path: Path | str, what: str) -> None:
-    """Refuse a path in an object store, or of bytes that are not UTF-8."""
+    """Refuse a path in an object store, or a path that is not UTF-8."""
     text = os.fspath(path)
     if (scheme := STORE.match(text)) and not os.path.exists(text):
         raise ConfigError(

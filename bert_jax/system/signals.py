@@ -1,9 +1,10 @@
-"""The meaning of stop signals.
+"""The rules by which stop signals are read.
 
 The first signal asks a run to save after the step and stop. Equal signals within a second count as
-one: schedulers signal every process of a job, and parents pass signals on. The same signal again,
-later, asks to stop at once. A signal of another kind is ignored on purpose: schedulers give notice
-with SIGUSR1 or SIGUSR2 and end the time with SIGTERM, while a checkpoint may still be written.
+one, because schedulers signal every process of a job, and parents pass signals on. The same signal
+again, later, asks to stop at once. A signal of another kind is ignored on purpose. Schedulers give
+notice with SIGUSR1 or SIGUSR2 and end the time with SIGTERM, and then a checkpoint may still be
+being written.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ SAME = 1.0  # seconds within which equal signals count as one
 
 
 class Handler:
-    """A handler of signals inside a `with` block, and when each came first."""
+    """Handles signals inside a `with` block, and remembers when each first came."""
 
     def __init__(self, numbers: Iterable[int]):
         self.since: dict[int, float] = {}
@@ -35,11 +36,15 @@ class Handler:
             signal.signal(number, handler)
 
     def handle(self, number: int, _: FrameType | None) -> None:
-        """Act on a signal."""
+        """Act on a signal; subclasses implement this."""
         raise NotImplementedError
 
     def again(self, number: int) -> bool | None:
-        """Record a signal: return False for the first of its kind, None within SAME, else True."""
+        """Record a signal, and tell whether it repeats an earlier one.
+
+        Returns:
+          False for the first signal of its kind, None within SAME seconds of it, and True later.
+        """
         now = time.monotonic()
         first = self.since.setdefault(number, now)
         if now == first:

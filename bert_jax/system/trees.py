@@ -8,16 +8,16 @@ import jax
 
 
 def name_of(path: tuple) -> str:
-    """Join dictionary keys and list indices by '/'; skip attributes of containers."""
+    """Write the path of a leaf: dictionary keys and list indices, joined by '/'."""
     parts = [getattr(key, "key", getattr(key, "idx", None)) for key in path]
     return "/".join(str(part) for part in parts if part is not None)
 
 
 def list_names(tree: Any) -> Any:
-    """Replace each leaf of a tree by its name."""
+    """Return a tree with the name of each leaf in place of the leaf."""
     return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
 
 
 def flatten_tree(tree: Any) -> dict[str, Any]:
-    """Map the names of leaves to the leaves."""
+    """Return the leaves of a tree by name."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -1,6 +1,7 @@
-"""Families of Hugging Face's models that ours can be: a file here and a row or two of TABLE each.
+"""Families of Hugging Face's models: each is a file here, and has a row or two of TABLE.
 
-A model is read as the family of its model_type, and exported as the first that can express it.
+A model is read as the family of its model_type, and exported as the first family that can express
+it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ TABLE = {family.model_type: family for family in FAMILIES}
 
 
 def find_family(stated: Stated, tensors: Iterable[str]) -> Family:
-    """Find the family of a config.json and its tensors; a config.json of BERT may state none."""
+    """Return the family that a config.json and the names of tensors belong to.
+
+    A config.json without a model_type is BERT's.
+    """
     name = stated.get("model_type") or "bert"
     if not isinstance(name, str) or name not in TABLE:
         raise ConfigError(

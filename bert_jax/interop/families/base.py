@@ -1,4 +1,4 @@
-"""The interface of a family, and knobs under the keys of a config.json."""
+"""The class of families, and functions that read and write knobs as keys of a config.json."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ OVER_TEXTS = ("classify", "regress")
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Family:
-    """A model type of Hugging Face: a name table, and the functions `to_hf` and `from_hf`.
+    """A model type of Hugging Face: a table of names, and the functions `to_hf` and `from_hf`.
 
-    `to_hf` writes the knobs of a model under the keys of config.json. `from_hf` reads them back.
-    The family can express a model if the knobs that come back are the model's own.
+    `to_hf` writes the knobs of a model under the keys of config.json, and `from_hf` reads them. The
+    family can express a model if `from_hf` returns the knobs that `to_hf` was given.
     """
 
     model_type: str
@@ -57,12 +57,12 @@ class Family:
 
     @property
     def heads(self) -> set[str]:
-        """The heads that the family's classes have."""
+        """The heads that the classes of the family have."""
         found = {head for heads in self.classes.values() for head in heads}
         return found | {"regress"} if "classify" in found else found
 
     def name_modules(self, heads: Collection[str], word_head: str = "transform") -> Names:
-        """Name the modules of a model with these heads, and with this `model.word_head`."""
+        """Return the names of all modules for a model with these heads and this word_head."""
         names = dict(self.names)
         if self.text_pooler and not set(OVER_TEXTS).isdisjoint(heads):
             names["encoder/pooler"] = self.text_pooler
@@ -71,14 +71,17 @@ class Family:
         return names
 
     def mark_head(self, head: str) -> str:
-        """Name the tensor that says that a head is there; empty if the family has no such head."""
+        """Return the name of the tensor that shows that a file has a head.
+
+        The result is "" if the family has no such head.
+        """
         if f"{head}/logits" in self.names:
             return f"{self.names[f'{head}/logits']}.weight"
         return f"{self.names[head]}.bias" if head in self.names else ""
 
 
 def name_words(dense: str, norm: str, bias: str) -> dict[str, str]:
-    """Name the modules of the heads over the vocabulary."""
+    """Return the names of the modules of the heads over the vocabulary."""
     names: dict[str, str] = {}
     for head in WORDS:
         names |= {f"{head}/dense": dense, f"{head}/norm": norm, head: bias}
@@ -86,7 +89,7 @@ def name_words(dense: str, norm: str, bias: str) -> dict[str, str]:
 
 
 def over_labels(name: str) -> dict[str, tuple[str, ...]]:
-    """Name the classes over labels that begin with `name`, and their heads."""
+    """Return Hugging Face's classes over labels for a family's name, with their heads."""
     return {
         f"{name}ForSequenceClassification": ("classify",),
         f"{name}ForTokenClassification": ("tag",),
@@ -96,7 +99,7 @@ def over_labels(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def state_knobs(model: knobs.Model, keys: Keys) -> Stated:
-    """Write the knobs of a model under their keys."""
+    """Write the knobs of a model as keys of a config.json."""
     stated: Stated = {key: getattr(model, knob) for knob, (key, _) in keys.items()}
     if "activation" in keys:
         stated[keys["activation"][0]] = name_activation(model.activation)
@@ -105,7 +108,7 @@ def state_knobs(model: knobs.Model, keys: Keys) -> Stated:
 
 
 def read_knobs(stated: Stated, keys: Keys) -> dict[str, Any]:
-    """Read the knobs of a model from under their keys; their ranges are checked with the config."""
+    """Read the knobs of a model from the keys of a config.json; ranges are checked later."""
     values = {knob: read_value(stated, key, default) for knob, (key, default) in keys.items()}
     if "activation" in keys:
         values["activation"] = read_activation(stated, keys["activation"][0])
@@ -113,31 +116,31 @@ def read_knobs(stated: Stated, keys: Keys) -> dict[str, Any]:
 
 
 def read_value(stated: Stated, key: str, default: Any) -> Any:
-    """Read a value of a config.json, where null is the default."""
+    """Read a value of a config.json; a missing value or null means the default."""
     value = stated.get(key)
     return default if value is None else value
 
 
 def read_activation(stated: Stated, key: str) -> Any:
-    """Read our name of an activation."""
+    """Read an activation, and convert Hugging Face's name to ours."""
     value = read_value(stated, key, "gelu")
     return ACTIVATIONS.get(value, value)
 
 
 def name_activation(ours: str | None) -> str:
-    """Find Hugging Face's name of an activation."""
+    """Convert our name of an activation to Hugging Face's."""
     return next(theirs for theirs, name in ACTIVATIONS.items() if name == ours)
 
 
 def read_word_head(stated: Stated, heads: Collection[str]) -> Literal["transform", "untied"]:
-    """Read whether the output over words has a matrix of its own: the knob `word_head`."""
+    """Return the knob `word_head`: "untied" if the output matrix is not the token table."""
     has_words = not set(WORDS).isdisjoint(heads)
     is_untied = has_words and stated.get("tie_word_embeddings") is False
     return "untied" if is_untied else "transform"
 
 
 def check_fixed(stated: Stated, allowed: Allowed, title: str) -> None:
-    """Refuse a value that makes a model another function than the family's."""
+    """Refuse values of a config.json with which the model would compute another function."""
     for key, values in allowed.items():
         # Compared as JSON: in Python, 1 equals True.
         if key in stated and json.dumps(stated[key]) not in map(json.dumps, values):

@@ -42,12 +42,12 @@ LABELS = ("classify/logits", "regress/logits", "tag/logits", "choice/logits")
 
 
 def name_encoder(prefix: str, layers: str, modules: dict[str, str]) -> dict[str, str]:
-    """Name the modules of an encoder.
+    """Return the name of each module of an encoder, by our name.
 
     Args:
-      prefix: stands before all names.
-      layers: stands before the number of a layer.
-      modules: our module of a layer -> its name there.
+      prefix: begins all names.
+      layers: precedes the number of a layer.
+      modules: the name of each module of a layer, by our name.
     """
     return {
         "encoder/embeddings/token": f"{prefix}embeddings.word_embeddings",
@@ -62,7 +62,7 @@ def name_encoder(prefix: str, layers: str, modules: dict[str, str]) -> dict[str,
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
-    """Write a model as a config.json; BERT has one segment type at least."""
+    """Convert a model to the keys of a config.json; BERT has at least one segment type."""
     return base.state_knobs(config.model, KEYS) | {
         "type_vocab_size": max(1, config.model.type_vocab),
         "pad_token_id": special.pad,
@@ -72,7 +72,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model from a config.json."""
+    """Convert a config.json to the knobs of a model."""
     base.check_fixed(stated, ALLOWED, "BERT")
     values = base.read_knobs(stated, KEYS)
     return knobs.Model(

@@ -1,7 +1,8 @@
-"""DistilBERT: a BERT without segment types, whose classes over a text have a dense layer and ReLU.
+"""DistilBERT: a BERT without segment types, whose heads over texts have a dense layer and ReLU.
 
-Its dropout before a head is a number for each class. Ours is the number of the class at hand. The
-table of positions is read from the file, whether it was learned or made of sines.
+config.json states the dropout before the head for each kind of class. The number of the class that
+is read becomes `model.classifier_dropout`. The table of positions is read from the file, whether it
+was learned or made of sines.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ OF_TEXTS, OF_ANSWERS = "seq_classif_dropout", "qa_dropout"
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
-    """Write a model as a config.json."""
+    """Convert a model to the keys of a config.json."""
     rates = dict.fromkeys((OF_TEXTS, OF_ANSWERS), config.model.classifier_dropout)
     return base.state_knobs(config.model, KEYS) | rates | {"pad_token_id": special.pad}
 
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model from a config.json."""
+    """Convert a config.json to the knobs of a model."""
     base.check_fixed(stated, {**base.FIXED, "is_decoder": (None, False)}, "DistilBERT")
     values = base.read_knobs(stated, KEYS)
     if "span" in heads:

@@ -1,8 +1,8 @@
 """ELECTRA: a BERT whose embeddings may be narrower than its layers, and its generator.
 
-The discriminator has the head of objective `replaced`. The generator is a model of its own there,
-with an MLM head that ends at the width of the embeddings. Classes over a text have a dense layer
-and GELU, whatever the activation of the feed-forward. The dropout before that layer is left out.
+The discriminator has the head of objective `replaced`. The generator is a separate model, whose MLM
+head has the width of the embeddings. Heads over texts have a dense layer and GELU, whatever the
+activation of the feed-forward is. The dropout before that layer is left out here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SUMMARY = {"summary_type": "first", "summary_use_proj": True, "summary_activatio
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
-    """Write a model as a config.json."""
+    """Convert a model to the keys of a config.json."""
     model = config.model
     return bert.to_hf(config, special) | {
         **SUMMARY,
@@ -29,7 +29,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model from a config.json."""
+    """Convert a config.json to the knobs of a model."""
     fixed = {key: (value,) for key, value in SUMMARY.items()}
     base.check_fixed(stated, {**fixed, "summary_proj_to_labels": (None, False)}, "ELECTRA")
     width = base.read_value(stated, "embedding_size", 128)

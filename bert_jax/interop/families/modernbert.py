@@ -1,8 +1,9 @@
 """ModernBERT, and Ettin's encoders, which have the same architecture.
 
-Rotary positions of two bases, a window in all layers but every n-th, norms before all blocks but
-the first, a gated feed-forward, no biases. Queries, keys and values are one matrix, and so are the
-two of the feed-forward. Every class has the same head, `head`, before its last matrix.
+It has rotary positions with two bases, a window in all layers but every n-th, norms before all
+blocks but the first, a gated feed-forward, and no biases. Its files store query, key and value as
+one matrix, and so the first matrix of the feed-forward and its gate. Every class has the same
+module `head` before its last matrix.
 """
 
 from __future__ import annotations
@@ -45,9 +46,9 @@ HEADS = ("classify", "regress", "tag", "choice", "span")
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
-    """Write a model as a config.json that transformers 4 and 5 read.
+    """Convert a model to a config.json that transformers 4 and 5 read.
 
-    The first layer attends to all tokens: transformers 4 knows no model without such a layer.
+    The first layer attends to all tokens, because transformers 4 has no other models.
     """
     model = config.model
     assert model.layers is not None
@@ -73,7 +74,7 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model from a config.json of transformers 4 or 5."""
+    """Convert a config.json of transformers 4 or 5 to the knobs of a model."""
     base.check_fixed(stated, ALLOWED, "ModernBERT")
     biases = {key: stated.get(key, False) for key in BIASES}
     has_biases = biases["norm_bias"]
@@ -104,12 +105,12 @@ def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
 
 
 def _list_kinds(layers: int, every: int) -> list[str]:
-    """List the kinds of layers if the first and every n-th after it attend to all tokens."""
+    """List the kinds of layers: the first and every n-th after it attend to all tokens."""
     return [NEAR if layer % every else GLOBAL for layer in range(layers)]
 
 
 def _read_windows(stated: Stated) -> tuple[int, int]:
-    """Read (window, n): tokens to either side, in all layers but every n-th.
+    """Read (window, n): all layers but every n-th attend to `window` tokens on either side.
 
     (0, 0) means that no layer has a window, and n = 0 that all layers have one.
     """
@@ -136,7 +137,10 @@ def _read_windows(stated: Stated) -> tuple[int, int]:
 
 
 def _read_rotary_base(stated: Stated, kind: str) -> Any:
-    """Read the rotary base of a kind of layers; None means the base of the other layers."""
+    """Read the rotary base of a kind of layers.
+
+    For layers with a window, None means the base of the other layers.
+    """
     own = (stated.get("rope_parameters") or {}).get(kind) or {}
     if own.get("rope_type", "default") != "default" or set(own) - {"rope_type", "rope_theta"}:
         raise ConfigError(

@@ -1,9 +1,10 @@
-"""NeoBERT, in the files of its authors' code; transformers has no class of it, and runs theirs.
+"""NeoBERT, in the files of its authors' code, which transformers downloads and runs.
 
-RMSNorm before each block and none after the embeddings, rotary positions, SwiGLU, no biases. Each
-head has its query, key and value side by side in one matrix, and its rotary positions turn
-neighbours. The MLM head is one matrix that is not tied to the table, and the layer before the
-classifier has a bias. The dropout before that layer is left out here.
+It has RMSNorm before each block and no norm after the embeddings, rotary positions, SwiGLU, and no
+biases. In its files the query, key and value of each head are side by side in one matrix, and
+rotary positions rotate pairs of neighbouring numbers. The MLM head is one matrix that is not tied
+to the table. The dense layer before the classifier has a bias. The dropout before that layer is
+left out here.
 """
 
 from __future__ import annotations
@@ -46,12 +47,12 @@ LAYER = "model.transformer_encoder.{}."
 
 
 def name_part(part: int, is_turned: bool) -> Part:
-    """Name queries, keys or values: each head has its own side by side."""
+    """Name the queries, keys or values (part 0, 1, 2) in the fused matrix of a layer."""
     return Part(f"{LAYER}qkv", part, 3, by_head=True, is_turned=is_turned)
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
-    """Write a model as a config.json."""
+    """Convert a model to the keys of a config.json."""
     model = config.model
     assert model.mlp is not None
     assert model.hidden is not None
@@ -67,7 +68,10 @@ def to_hf(config: knobs.Config, special: Special) -> Stated:
 
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model from a config.json, which states the width of a feed-forward without gate."""
+    """Convert a config.json to the knobs of a model.
+
+    The file states the width that a feed-forward without a gate would have.
+    """
     base.check_fixed(stated, ALLOWED, "NeoBERT")
     without_gate = base.read_value(stated, "intermediate_size", 3072)
     return knobs.Model(

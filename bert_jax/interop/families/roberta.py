@@ -1,8 +1,8 @@
 """RoBERTa, with LayerNorm after each block or before it.
 
-Its table of positions begins with rows that no token reads: the first token reads the row after
-the padding token's id. The pooler of its classes over a whole text is called `classifier.dense`.
-The activation of its MLM head is always GELU.
+Its table of positions begins with rows that no token reads: the first token reads the row after the
+padding token's id. In classes over a whole text, the pooler is named `classifier.dense`. The
+activation of the MLM head is always GELU.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ PRE_NORM_LAYER = {
 
 
 def is_pre_norm(model_type: str, tensors: Iterable[str]) -> bool:
-    """Tell whether tensors that call themselves RoBERTa's have pre-norm, as DinkyTrain's."""
+    """Tell whether a model of type roberta has pre-norm, as DinkyTrain's models have."""
     return model_type == "roberta" and any(
         name.endswith("encoder.layer.0.attention.LayerNorm.weight") for name in tensors
     )
 
 
 def to_hf(config: knobs.Config, special: Special) -> Stated:
-    """Write a model as a config.json; its positions follow from the padding token."""
+    """Convert a model to a config.json; the first position follows from the padding token."""
     tokens = {"bos_token_id": special.cls, "eos_token_id": special.sep}
     return bert.to_hf(config, special) | tokens
 
 
 def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model with LayerNorm after each block."""
+    """Convert a config.json to the knobs of a model with LayerNorm after each block."""
     first = base.read_value(stated, "pad_token_id", 1) + 1
     return dataclasses.replace(
         bert.from_hf(stated, heads), first_position=first, head_activation="gelu"
@@ -50,12 +50,12 @@ def from_hf(stated: Stated, heads: Collection[str]) -> knobs.Model:
 
 
 def from_hf_pre_norm(stated: Stated, heads: Collection[str]) -> knobs.Model:
-    """Read a model with LayerNorm before each block."""
+    """Convert a config.json to the knobs of a model with LayerNorm before each block."""
     return dataclasses.replace(from_hf(stated, heads), norm="pre")
 
 
 def list_classes(name: str) -> dict[str, tuple[str, ...]]:
-    """Name the classes that begin with `name`, and their heads."""
+    """Return the classes of transformers that begin with `name`, with their heads."""
     return base.over_labels(name) | {
         f"{name}ForCausalLM": ("causal_lm",),
         f"{name}ForMaskedLM": ("mlm",),
