@@ -181,7 +181,7 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
     return ""
 
 
-def settle_for_vmap(cfg: Model) -> Model:
+def adapt_to_vmap(cfg: Model) -> Model:
     """Return the model settings for runs that train under one vmap, without backend cudnn.
 
     Under vmap, jax 0.10 gives cudnn the rows of all runs and, silently, the mask of only one run.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +64,10 @@ def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, st
     data = [fingerprints[name] for name in FINGERPRINTS]
     text = json.dumps([steps, fixed, costs.own_slots(config), data], sort_keys=True)
     found = hashlib.sha256(text.encode())
-    before: list[Any] = []
-    for index in range(steps):
-        inputs = jax.tree.leaves(compute_inputs(config, index))
-        for place, value in enumerate(inputs):
-            if not before or not _is_equal(value, before[place]):  # most never change
+    before: dict[str, Any] = {}
+    for index, inputs in enumerate(_list_inputs(config, steps)):
+        for place, (name, value) in enumerate(inputs.items()):
+            if not before or not _is_equal(value, before[name]):  # most never change
                 found.update(f"{index} {place} ".encode() + np.asarray(value).tobytes())
         before = inputs
     return found.hexdigest()[:12]
@@ -125,9 +124,8 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
     slots = costs.own_slots(there), costs.own_slots(config)
     if slots[0] != slots[1]:
         refuse("the number of prediction slots a row, by the largest rate of the run,", *slots)
-    for index in range(step):
-        theirs = _by_name(compute_inputs(there, index))
-        ours = _by_name(compute_inputs(config, index))
+    pairs = zip(_list_inputs(there, step), _list_inputs(config, step), strict=True)
+    for index, (theirs, ours) in enumerate(pairs):
         for name in theirs | ours:
             old = np.asarray(theirs.get(name))
             new = np.asarray(ours.get(name))
@@ -139,10 +137,11 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
             refuse(f"{name}{list(place) or ''}", str(old[place]), str(new[place]), index + 1)
 
 
-def _by_name(inputs: Any) -> dict[str, Any]:
-    """Return the arrays of step inputs by their names, such as `weights.mlm`."""
-    leaves = jax.tree_util.tree_leaves_with_path(inputs)
-    return {jax.tree_util.keystr(path, simple=True, separator="."): leaf for path, leaf in leaves}
+def _list_inputs(config: knobs.Config, steps: int) -> Iterator[dict[str, Any]]:
+    """Yield the step inputs of the first updates, arrays by names such as `weights.mlm`."""
+    for index in range(steps):
+        leaves = jax.tree_util.tree_leaves_with_path(compute_inputs(config, index))
+        yield {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
 
 
 def _is_equal(a: Any, b: Any) -> bool:

@@ -19,7 +19,7 @@ from bert_jax import sharding
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
-from bert_jax.models.backends import settle_for_vmap
+from bert_jax.models.backends import adapt_to_vmap
 from bert_jax.training.step import State, Update, compute_inputs, init_state, make_update
 
 RUNS = PartitionSpec("run")
@@ -73,7 +73,7 @@ class Program:
         self._inputs_layout = NamedSharding(mesh, PartitionSpec() if self._alone else RUNS)
         mapping = _choose_mapping(config.parallel)
         if mapping == "vmap" and not self._alone:
-            config = dataclasses.replace(config, model=settle_for_vmap(config.model))
+            config = dataclasses.replace(config, model=adapt_to_vmap(config.model))
         update = make_update(config, special, vocab_size, slots=slots)
         self._update = jax.jit(
             update if self._alone else _map_over_runs(update, mesh, mapping),

@@ -254,12 +254,12 @@ def test_cudnn_is_not_given_runs_under_vmap(on):
     """Under vmap, jax 0.10 hands it the rows of all arms beside a mask for those of one."""
     on("cuda")
     half = toy.config(**HALF).model
-    assert backends.settle_for_vmap(half).attention == "einsum"
+    assert backends.adapt_to_vmap(half).attention == "einsum"
     with pytest.raises(ConfigError, match="all at once") as error:
-        backends.settle_for_vmap(toy.config(**NAMED).model)
+        backends.adapt_to_vmap(toy.config(**NAMED).model)
     assert "arms=map" in error.value.hint
     on("tpu")
-    assert backends.settle_for_vmap(half).attention == "auto"
+    assert backends.adapt_to_vmap(half).attention == "auto"
 
 
 # --- what a GPU is given --------------------------------------------------------------------------
