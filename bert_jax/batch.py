@@ -112,7 +112,7 @@ SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)  # where there is no vocab
 
 
 class StepInputs(NamedTuple):
-    """The traced numbers of an update: runs that differ only in them share one program."""
+    """The traced numbers of an update; runs that differ only in these share one program."""
 
     quotas: Any  # `quotas.Quotas`, tokens selected in an example, by its length
     predict_quotas: Any  # `quotas.Quotas`, how many of them are predicted

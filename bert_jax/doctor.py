@@ -1,7 +1,7 @@
 """`bert-jax doctor`: versions, devices, disk, prepared corpora and known trouble of a machine.
 
-It must work on a machine where packages are missing, so each is imported where it is needed, but
-for psutil, which counts cores and memory.
+The command must work on a machine where packages are missing. So each package is imported where it
+is needed, except psutil, which counts cores and memory.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(call: cli.Call) -> None:
 
 
 def run(as_json: bool, presets: Sequence[str]) -> None:
-    """Print the facts, or the differences between two presets, as lines or one JSON object."""
+    """Print the facts of `examine`, or the comparison of two presets, as lines or as JSON."""
     report = compare_presets(*presets) if presets else examine()
     if as_json:
         print(json.dumps(report, indent=2))
@@ -65,7 +65,7 @@ def run(as_json: bool, presets: Sequence[str]) -> None:
 
 
 def examine() -> dict[str, Any]:
-    """Collect all facts and warnings in plain JSON types."""
+    """Collect all facts about the machine, and all warnings, in plain JSON types."""
     own = {"python": platform.python_version(), "bert_jax": bert_jax.__version__}
     report: dict[str, Any] = {
         "versions": own | machine.versions(NEEDED),
@@ -78,7 +78,7 @@ def examine() -> dict[str, Any]:
 
 
 def list_corpora(cache: Path) -> list[dict[str, Any]]:
-    """List every finished corpus below the cache as its manifest describes it, or its error."""
+    """List every prepared corpus of the cache, with the facts of its manifest or its error."""
     entries: list[dict[str, Any]] = []
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
@@ -99,7 +99,7 @@ def list_corpora(cache: Path) -> list[dict[str, Any]]:
 
 
 def list_warnings(report: dict[str, Any], environment: Mapping[str, str]) -> list[str]:
-    """List the known trouble of this machine, one sentence each."""
+    """List the known problems of this machine, a sentence each."""
     texts = []
     for name, version in report["versions"].items():
         if version is None:
@@ -123,7 +123,7 @@ def list_warnings(report: dict[str, Any], environment: Mapping[str, str]) -> lis
 
 
 def _list_trouble(device: dict[str, Any]) -> list[str]:
-    """List the known trouble of the devices."""
+    """List the known problems of the devices, a sentence each."""
     texts = []
     if "error" in device:
         texts.append(f"jax finds no device: {device['error']}")
@@ -182,9 +182,9 @@ def _size(count: float) -> str:
 
 
 def compare_presets(*names: str) -> dict[str, Any]:
-    """List the knobs whose values differ between two presets; `defaults` is a preset too.
+    """List the knobs whose values differ between two presets; `defaults` counts as a preset.
 
-    A knob is `named` by a preset that sets it; other knobs are at their defaults.
+    A knob is marked as `named` by the presets that set it.
     """
     from bert_jax import config
     from bert_jax.config import knobs, presets
@@ -210,7 +210,10 @@ def compare_presets(*names: str) -> dict[str, Any]:
 
 
 def format_comparison(report: dict[str, Any]) -> str:
-    """Format the comparison for a terminal: one line a knob, defaults in brackets."""
+    """Format the comparison of two presets for a terminal, one line a knob.
+
+    A value that a preset does not set is in brackets.
+    """
     if not report["knobs"]:
         return f"{' and '.join(report['presets'])} do not differ"
     rows = [("[default]", *report["presets"])]

@@ -1,4 +1,4 @@
-"""Errors a user can act on: one line of what, where and which values, one hint, one exit code."""
+"""Errors that a user can act on: a line with the problem and its values, a hint, an exit code."""
 
 import difflib
 import os
@@ -16,7 +16,7 @@ EXHAUSTED = "RESOURCE_EXHAUSTED"  # in the message of jax when a device has no m
 
 
 class UserError(Exception):
-    """Base of every expected failure; `cli.main` prints it as two lines and exits with `code`."""
+    """The base class of expected errors; `cli.main` prints one and exits with its `code`."""
 
     code = 2
 
@@ -32,7 +32,7 @@ class ConfigError(UserError):
 
 
 def need(holds: bool, message: str, hint: str) -> None:
-    """Raise a ConfigError unless a rule holds."""
+    """Raise a ConfigError unless `holds` is true."""
     if not holds:
         raise ConfigError(message, hint)
 
@@ -48,7 +48,7 @@ class DataError(UserError):
 
 
 class MissingError(DataError):
-    """Data that is not there, as opposed to data that is broken."""
+    """Data that does not exist, as opposed to data that is damaged."""
 
 
 class CheckpointError(UserError):
@@ -58,42 +58,42 @@ class CheckpointError(UserError):
 
 
 class DivergedError(UserError):
-    """Training produced numbers that must not be trained on any further."""
+    """Training has produced numbers with which it must not continue."""
 
     code = 5
 
 
 class Stopped(UserError):
-    """The work was interrupted with everything saved: the same command continues it."""
+    """The work was interrupted after everything was saved; the same command continues it."""
 
     code = 75
 
 
 class PeerLost(Stopped):
-    """A run of several processes whose other processes, or the link to them, are gone."""
+    """In a run of several processes, another process has ended or cannot be reached."""
 
     def __init__(self, hint: str = "the same command continues"):
         super().__init__("another process of this run has ended, or the link to it is cut", hint)
 
     @staticmethod
     def explains(error: BaseException) -> bool:
-        """Tell whether an error of jax or Orbax is one of the network between processes."""
+        """Tell whether an error of jax or Orbax comes from the network between processes."""
         return NETWORK.search(str(error)) is not None
 
 
 class IncompleteError(UserError):
-    """Work of which a part failed; the rest is done."""
+    """A part of the work has failed; the rest is done."""
 
     code = 1
 
 
 def first_line(error: BaseException) -> str:
-    """Cut an error's message to its first line; an error without a message is its repr."""
+    """Return the first line of an error's message, or the error's repr if it has no message."""
     return (str(error).strip().splitlines() or [repr(error)])[0]
 
 
 def suggest(word: str, options: Iterable[Any]) -> str:
-    """Write the hint for a word that is not among the options."""
+    """Write the hint for a word that is not among the options: the nearest option, and all."""
     words = [str(option) for option in options]
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     listing = f"one of: {', '.join(words)}"
@@ -101,7 +101,7 @@ def suggest(word: str, options: Iterable[Any]) -> str:
 
 
 def suggest_path(path: str | os.PathLike) -> str:
-    """Suggest the most similar name next to a path where nothing is; "" if none is similar."""
+    """Write the hint for a path that does not exist: the most similar name there, or ""."""
     given = Path(path).expanduser()
     names = os.listdir(given.parent) if given.parent.is_dir() else []
     close = difflib.get_close_matches(given.name, names, n=1, cutoff=0.6)

@@ -53,9 +53,15 @@ def run(
 ) -> None:
     """Evaluate a checkpoint and print `{suite: {metric: value}}`.
 
-    `suite` is empty for the suite of the checkpoint's training, or names with commas between. The
-    changes are to the config, or without one to the checkpoint's own. `options` are those of
-    `suites.Options`.
+    Args:
+      checkpoint: a run, or a model of another project.
+      suite: names of suites, with commas between; by default `task` for a model that was trained on
+        labelled data, else `pretrain`.
+      config: the config of the evaluation; by default the checkpoint's own.
+      output: a file to write the JSON into too.
+      changes: (path, value) of knobs to change in the config.
+      tokenizer: the vocabulary of a model that has none.
+      options: the fields of `suites.Options`.
     """
     from bert_jax.interop import runs
 
@@ -77,7 +83,7 @@ def run(
 
 
 def _without_nan(value: Any) -> Any:
-    """Replace NaN, such as the correlation with a constant, by null: JSON has no NaN."""
+    """Replace NaN by None (null in JSON), for example the correlation with a constant."""
     if isinstance(value, dict):
         return {key: _without_nan(item) for key, item in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value

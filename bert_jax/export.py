@@ -46,10 +46,10 @@ def run(
     license: str = "",
     generator: bool = False,
 ) -> None:
-    """Export a checkpoint; print the folder, the transformers class and the step as JSON.
+    """Export a checkpoint; print the folder, the class of transformers and the step as JSON.
 
-    A run with a generator exports its discriminator, or the `generator`. With `push`, ORG/NAME, the
-    folder is then uploaded to the hub, and its address is printed too.
+    Of a run with a generator, the discriminator is exported, or with `generator` the generator.
+    With `push`, ORG/NAME, the folder is then uploaded to the hub, and its address is printed too.
     """
     from bert_jax.interop import export, runs
 
@@ -66,7 +66,7 @@ def run(
 
 
 def push_folder(folder: Path, repository: str, private: bool) -> str:
-    """Create the repository, unless it exists, and commit the folder to it; return its address.
+    """Commit a folder to a repository of the hub, created if needed; return its address.
 
     `hf auth login` or HF_TOKEN says who pushes, and HF_ENDPOINT where the hub is.
     """

@@ -1,7 +1,7 @@
-"""`bert-jax import`: another project's model as a run at step 0, complete in itself.
+"""`bert-jax import`: another project's model as a complete run at step 0.
 
-The name of this module is a keyword of Python: `cli` and `python -m bert_jax.import` find it by
-string.
+The name of this module is a keyword of Python, so `cli` and `python -m bert_jax.import` find it by
+its name as text.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def main(call: cli.Call) -> None:
 def run(checkpoint: str, output: Path, tokenizer: str, **allowed: bool) -> None:
     """Import a model; print the run's folder, heads and vocabulary size as JSON.
 
-    `allowed` are `allow_missing`, `allow_unused` and `resize_vocab` of `runs.open_foreign`.
+    `allowed` has the options `allow_missing`, `allow_unused` and `resize_vocab` of
+    `runs.open_foreign`.
     """
     from bert_jax.checkpoints.saving import Checkpoints
     from bert_jax.interop import runs

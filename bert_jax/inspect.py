@@ -67,7 +67,10 @@ def run(
     long: str = "refuse",
     **settings: Any,
 ) -> None:
-    """Write the page and print its path; `settings` are the flags that only this page has."""
+    """Write the HTML page and print its path.
+
+    `settings` has the flags that only this page has.
+    """
     from bert_jax.interop import runs
     from bert_jax.predictors.base import AskedModel, Line
 
@@ -95,7 +98,7 @@ def run(
 
 
 def read_lines(reader: OfText, file: Path) -> list[Line]:
-    """Read the texts and pairs of a file, one a line; leave blank lines out."""
+    """Read the texts and pairs of a file, one a line; skip blank lines."""
     from bert_jax.predictors.stream import decode_line, warn_of_replaced
 
     lines = opening.read_file(file, DataError, LARGEST, "check --input").split(b"\n")

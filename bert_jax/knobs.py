@@ -44,7 +44,7 @@ def main(call: cli.Call) -> None:
 
 
 def find_knobs(name: str) -> dict[str, table.Knob]:
-    """Find the knobs of a section, or of a name, by their paths; all if the name is empty."""
+    """Find the knobs of a section, or with a name, by path; an empty name finds all knobs."""
     knobs, path = table.list_knobs(), table.generalize(name)
     found = {
         known: knob
@@ -67,7 +67,7 @@ def _section_of(path: str) -> str:
 
 
 def describe_section(section: str) -> str:
-    """Describe a section, and name its conditions."""
+    """Write a sentence about a section of knobs, with its conditions."""
     if not section:
         return "Knobs of the whole run."
     sentence = (table.list_sections()[section].__doc__ or "").partition("\n")[0]
@@ -76,19 +76,19 @@ def describe_section(section: str) -> str:
 
 
 def write_conditions(when: Iterable[str]) -> str:
-    """Name conditions; empty if a knob acts in every run."""
+    """Write the conditions of a knob as text; "" if the knob acts in every run."""
     return ", and ".join(read_condition(text).text for text in when)
 
 
 def write_default(value: Any) -> str:
-    """Write a value as a command line takes it."""
+    """Write a default value in the form that the command line accepts."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, (tuple, dict)) else str(value)
 
 
 def write_text(section: str, knobs: dict[str, table.Knob]) -> str:
-    """Write the knobs of a section for a terminal."""
+    """Write the knobs of a section as text for a terminal."""
     parts = [textwrap.fill(f"{section or 'config'}: {describe_section(section)}", WIDTH)]
     for path, knob in knobs.items():
         lines = [f"{path} = {write_default(knob.default) or '(empty)'}", f"values: {knob.values}"]
@@ -101,7 +101,7 @@ def write_text(section: str, knobs: dict[str, table.Knob]) -> str:
 
 
 def write_markdown(section: str, knobs: dict[str, table.Knob]) -> str:
-    """Write the knobs of a section as a heading and a table."""
+    """Write the knobs of a section as a Markdown heading and table."""
     lines = [f"## {section or 'The run'}\n\n{describe_section(section)}\n"]
     lines += ["|knob|default|values|what it does|for|", "|---|---|---|---|---|"]
     for knob in knobs.values():

@@ -1,4 +1,4 @@
-"""`bert-jax plan`: what the compiler of a target makes of the update of a config."""
+"""`bert-jax plan`: compile the update of a config for other devices, and show what it needs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def add_flags(parser: ArgumentParser) -> None:
 
 
 def read_share(text: str) -> float:
-    """Read a number above 0, up to 1."""
+    """Convert a text to a number above 0 and up to 1."""
     share = cli.amount(text)
     if share > 1:
         raise ArgumentTypeError(f"{text!r} is more than 1, the peak")
@@ -64,13 +64,13 @@ def main(call: cli.Call) -> None:
 def run(
     config: knobs.Config, target: str, *, price: float | None = None, mfu: float = MFU
 ) -> dict[str, Any]:
-    """Compile the update of a config for a target and print a table; return the same as JSON.
+    """Compile the update of a config for a target; print a table, and return the plan as JSON.
 
     Args:
       config: the resolved config.
       target: a name of `targets.TARGETS`.
-      price: of a device and hour, for the cost of the run.
-      mfu: the share of the peak FLOP/s at which hours are told.
+      price: the price of a device for an hour, for the cost of the run.
+      mfu: the share of the peak FLOP/s for which hours are computed.
     """
     from bert_jax.interop import vocabulary
     from bert_jax.planning.update import compile_update
@@ -88,7 +88,7 @@ def run(
 
 
 def write_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
-    """Write the JSON object of a plan."""
+    """Return the JSON object of a plan."""
     count = len(plan.target.devices)
     hours = plan.count_hours(mfu)
     return {

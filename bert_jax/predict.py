@@ -1,6 +1,6 @@
-"""`bert-jax predict`: one text a line in, one result out for each, in the same order.
+"""`bert-jax predict`: reads one text a line, and writes one result for each, in the same order.
 
-On a terminal a result is text for people, into a pipe or a file a line of JSON.
+On a terminal a result is text for people. In a pipe or a file it is a line of JSON.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ EXAMPLE = "fill-mask --model=runs/demo --input=texts.txt"
 
 
 def describe_task(name: str) -> Part:
-    """Describe a task for its --help: its purpose and the shapes of its lines."""
+    """Describe a task for --help: its purpose, and the forms of its lines."""
     task = TASKS[name]
     takes = "\n  ".join(("input, each line one of:", *task.takes))
     gives = "\n  ".join(("output into a pipe or a file, a line for each:", *task.gives))
@@ -66,14 +66,14 @@ def run(
     format: str = "",
     **settings: Any,
 ) -> None:
-    """Print the results on standard output and the rate on standard error.
+    """Print the results on standard output, and a summary with the speed on standard error.
 
     Args:
       task: a row of TASKS.
       checkpoint: a run, or another project's model.
-      input: file of texts; None is standard input, with a prompt if it is typed.
+      input: a file of texts; None is standard input.
       tokenizer: the vocabulary of a model that has none.
-      format: "json" lines, or "text" for people; empty is text on a terminal, else JSON.
+      format: "json" for lines, or "text" for people; by default text on a terminal, else JSON.
       settings: the fields of `options.Options`.
     """
     import tqdm
@@ -118,13 +118,13 @@ def run(
 
 
 def write_prompt(text: str, typed: bool) -> None:
-    """Write a prompt, which is no result, if lines are typed."""
+    """Write a prompt to standard error if the texts are typed."""
     if typed:
         print(text, end="", file=sys.stderr, flush=True)
 
 
 def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) -> str:
-    """Write a result for people, below its input if that is to be shown `above`."""
+    """Write a result for people; with `above`, the text that was asked comes first."""
     heading = [result[key] for key in predictor.heading if key in result]
     given = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in heading)
     lines = [given or "(no text)"] if above and heading else []
@@ -132,7 +132,7 @@ def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) ->
 
 
 def log_summary(stream: Stream, seconds: float) -> None:
-    """Log the rate, and how many lines were cut."""
+    """Log the lines and the tokens a second, and how many lines were cut."""
     tally = stream.tally
     rates = f"{tally.lines / seconds:.1f} lines/s, {tally.tokens / seconds:.0f} tokens/s"
     text = f"{tally.lines} {'line' if tally.lines == 1 else 'lines'}, {rates} with compilation"

@@ -1,4 +1,4 @@
-"""`bert-jax report`: the page of a run, or of several runs and evaluations beside one another."""
+"""`bert-jax report`: an HTML page that compares runs and evaluations, or shows one run."""
 
 from __future__ import annotations
 
