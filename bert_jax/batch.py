@@ -17,23 +17,23 @@ packed).
 | cls_positions | [B, S] | int32 | pipeline   | pooler                                            |
 | labels        | [B, S] | int32 | pipeline   | pair objectives: 0 = true order, -1 = not counted |
 
-Two keys are there only where the masking knobs ask for several views of an example, or for weights:
+Two keys exist only if the masking knobs ask for several views of an example, or for weights:
 
 | views         | [B, S] | int32   | pipeline | masking: number of the example's view, from 0      |
 | unit_scales   | [B, L] | float32 | units    | masking: 1 / a unit's weight, at its first token   |
 
 In segment_ids 0 is padding; BERT's two segments are type_ids. A token whose unit_ids is -1 is never
-masked. `corrupt_batch` adds, for K prediction slots a row
-(a slot is room for one predicted token; K is fixed, and slots that are not used weigh 0):
+masked. `corrupt_batch` adds these keys, for K prediction slots a row. A slot is room for one
+predicted token. K is fixed, and slots that are not used weigh 0.
 
 | inputs            | [B, L] | int32   | masking  | encoder: tokens after corruption             |
 | predict_positions | [B, K] | int32   | masking  | MLM head: column of each slot                |
 | predict_targets   | [B, K] | int32   | masking  | MLM loss: the true token                     |
 | predict_weights   | [B, K] | float32 | masking  | MLM loss: 1 for a used slot, 0 for a spare   |
 | predict_draws     | [B, K] | uint32  | masking  | replaced: random bits that draw a token      |
-| bound_weights     | [B, K] | float32 | masking  | diffusion: what a slot weighs in the bound   |
-| causal            | [B, L] | bool    | hybrid   | attention: tokens that see none after them   |
-| judged            | [B, L] | float32 | replaced | its loss: 1 for a token it is asked about    |
+| bound_weights     | [B, K] | float32 | masking  | diffusion: weight of the slot in the bound   |
+| causal            | [B, L] | bool    | hybrid   | attention: tokens that attend to no later one|
+| judged            | [B, L] | float32 | replaced | its loss: 1 for a token that is judged       |
 
 Labelled data has no unit_ids, copies and places, but one of these targets, where -1 and NaN are not
 counted:
@@ -43,10 +43,10 @@ counted:
 | tags          | [B, L] | int32   | features | tag: the class of a word, at its first piece       |
 | spans         | [B, 2] | int32   | features | span: columns of the answer's first and last token |
 
-`causal_lm` needs the keys of the host alone: the target of a token is the next one.
+`causal_lm` needs only the keys of the pipeline: the target of a token is the next token.
 
-In generation a row is one new token; `models/encoder.py` keeps what it needs of P earlier tokens,
-and a batch has
+In generation a row is one new token. The encoder keeps the keys and values of P earlier tokens, and
+the batch has
 
 | past_positions | [B, P] | int32 | generate | encoder: positions of kept tokens, or -1 |
 

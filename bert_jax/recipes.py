@@ -101,7 +101,10 @@ def described(init_from: str) -> tuple[knobs.Config, Path]:
 
 
 def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.Config) -> None:
-    """Set the start model of a config, and its shape; make rows no longer than its rows."""
+    """Set the model that a config starts from, and the model's shape.
+
+    The rows become no longer than those that the model was trained on.
+    """
     config.init_from = init_from
     shape = dataclasses.asdict(start.model)
     set_values(config, {f"model.{name}": value for name, value in shape.items()})

@@ -30,7 +30,7 @@ def main(call: cli.Call) -> None:
 
 
 def run(paths: Sequence[Path], output: Path | None = None) -> None:
-    """Write the page of runs and evaluations and print its path."""
+    """Write the HTML page of runs and evaluations, and print its path."""
     from bert_jax.checkpoints import steps
     from bert_jax.reporting import comparison, page, run_record, run_report
 

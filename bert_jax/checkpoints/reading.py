@@ -51,9 +51,9 @@ def read_meta(folder: Path, step: int | None = None) -> tuple[Meta, int] | None:
 def read_state(
     folder: Path, like: dict[str, PyTree], step: int | None = None
 ) -> tuple[dict[str, PyTree], Meta, int] | None:
-    """Read the newest sound state, or the state of `step`, placed as in `like`.
+    """Read the newest sound state, or the state of `step`, with the shardings of `like`.
 
-    Returns (state, meta, step), or None if there is no step.
+    Returns (state, JSON record, step), or None if no step was saved.
     """
     chosen = choose_together(folder, step)
     if chosen is None:
@@ -114,7 +114,7 @@ def _read_arrays(folder: Path, like: PyTree) -> PyTree:
 
 
 def _refuse_other_arrays(like: PyTree, folder: Path) -> None:
-    """Refuse a checkpoint with other arrays than the run's, naming the first that differs."""
+    """Refuse a checkpoint whose arrays differ from the run's; name the first that differs."""
 
     def describe(tree: PyTree) -> dict[str, str]:
         return {

@@ -184,7 +184,10 @@ class Manager(ocp.CheckpointManager):
 
 
 def bytes_needed(state: PyTree) -> int:
-    """Return an upper bound of a checkpoint's bytes on disk; `state` has arrays or shapes."""
+    """Return an upper bound of a checkpoint's size on disk, in bytes.
+
+    `state` has arrays, or only their shapes.
+    """
     leaves = jax.tree.leaves(state)
     return SPARE + sum(math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in leaves)
 

@@ -306,6 +306,6 @@ def is_traced(path: str) -> bool:
 
 
 def find_traits(path: str) -> Traits:
-    """Find the traits of the knob at a path; another path has the usual traits."""
+    """Return the Traits of the knob at a path; default Traits for a path without a knob."""
     knob = table.list_knobs().get(table.generalize(path))
     return knob.traits if knob else Traits()

@@ -1,4 +1,4 @@
-"""Limits of the attention backends, checked by the config alone, before jax is imported."""
+"""Limits of the attention backends, which the config alone decides, before jax is imported."""
 
 from __future__ import annotations
 

@@ -53,9 +53,10 @@ APART = "\x1f"  # stands between words; as a space by Python's rules, it is in n
 def read_task(
     number: int, items: list[Item], settings: knobs.Corpus, language: str | None, folder: Path
 ) -> dict[str, Any]:
-    """Read items into parts; return and write what was done, which marks the task as done.
+    """Read items, and write their texts as parts of sentences; return counts and names of parts.
 
-    Without a `language` of the sentence splitter, lines are sentences.
+    The same facts are written as a JSON file, which marks the task as done. Without a `language`
+    for splitting sentences, each line is a sentence.
     """
     read_texts = SOURCES[settings.source].read_texts
     texts = itertools.chain.from_iterable(read_texts(item, settings) for item in items)

@@ -24,9 +24,9 @@ State = dict[str, Any]  # the contents of a tokenizer.json or tokenizer_config.j
 def build_wordpiece(
     vocab: Sequence[str], *, max_word_length: int = WORD_LENGTH, **options: Any
 ) -> tokenizers.Tokenizer:
-    """Build BERT's WordPiece from pieces in the order of their ids.
+    """Build BERT's WordPiece from the pieces in the order of their ids.
 
-    `options` are those of the library's BertNormalizer: lowercase, strip_accents and so on.
+    `options` go to the library's BertNormalizer: lowercase, strip_accents and so on.
     """
     ids = {piece: i for i, piece in enumerate(vocab)}
     engine = tokenizers.Tokenizer(

@@ -174,7 +174,7 @@ def _drop_misplaced(examples: list[Example], split: str, log: Log) -> list[Examp
 
 
 def _check_varied(examples: list[Example], kind: str) -> None:
-    """Refuse training rows of a single label, which teach nothing and are mostly a mistake."""
+    """Refuse training data with a single label, which is mostly a mistake."""
     labels = [example.label for example in examples]
     if kind == "tag":
         labels = [label for example in examples for label in example.label]

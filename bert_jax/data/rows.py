@@ -4,7 +4,8 @@ A source is files:FOLDER, files:FILE, files:PATTERN with {split}, files:train=FI
 or tfds:NAME. The end of a file's name, or `task.format`, says its format. Files may be compressed
 as .gz or .zst. A share of the rows of a single file is held out for validation.
 
-    read_rows(task, "validation")[0]  -> Row("dev.tsv:2", {"text": "It rains.", "label": "1"})
+    read_rows(task, "validation")[0]
+        -> TableRow("dev.tsv:2", {"text": "It rains.", "label": "1"})
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Quotas: how many tokens of an example are selected, and how many slots their predictions need.
+"""Quotas: the number of tokens to select in an example, and the slots for their predictions.
 
 A quota is the product of the rate and the number of tokens, rounded, and at least 1. The tables are
 made in float64 on the host, which needs only numpy: planning many runs needs no jax.

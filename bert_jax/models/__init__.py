@@ -1,1 +1,1 @@
-"""The encoder and its heads: arrays in, arrays out; no losses, no dataset names."""
+"""The encoder and its heads: arrays in, arrays out. No losses and no names of data sets."""

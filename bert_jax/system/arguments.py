@@ -160,7 +160,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def _wrap(text: str) -> str:
-    """Break long lines, each below its own indentation."""
+    """Break long lines; each part keeps the indentation of its line."""
     lines: list[str] = []
     for line in text.split("\n"):
         indent = " " * (len(line) - len(line.lstrip()))

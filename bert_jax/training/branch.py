@@ -138,7 +138,7 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
 
 
 def _list_inputs(config: knobs.Config, steps: int) -> Iterator[dict[str, Any]]:
-    """Yield the step inputs of the first updates, arrays by names such as `weights.mlm`."""
+    """Yield the step inputs of each of the first updates, by names such as `weights.mlm`."""
     for index in range(steps):
         leaves = jax.tree_util.tree_leaves_with_path(compute_inputs(config, index))
         yield {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
