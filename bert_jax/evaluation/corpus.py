@@ -64,7 +64,7 @@ class Evaluator:
             )
         self.settings = settings
         self.vocabulary = prepared.tokenizer.hash
-        self.traced = self.at(settings.rate)
+        self.traced = self.make_inputs(settings.rate)
         unigram = unigram_log_probabilities(self._frequencies(prepared))
         step = _make_step(self.config, prepared, unigram)
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
@@ -86,7 +86,7 @@ class Evaluator:
         is_sep = np.arange(len(counts)) == sep
         return counts + np.round(per_token * counts.sum()).astype(np.int64) * is_sep
 
-    def at(self, rate: float) -> StepInputs:
+    def make_inputs(self, rate: float) -> StepInputs:
         """Make the step inputs that mask every example at one rate.
 
         The rate must not exceed the rate of the settings, for which the prediction slots were
@@ -103,7 +103,7 @@ class Evaluator:
             seed=np.uint32(self.settings.seed),
         )
 
-    def draws(self, count: int) -> list[StepInputs]:
+    def draw_inputs(self, count: int) -> list[StepInputs]:
         """Make `count` step inputs under which an example has rates spread evenly from 0 to 1.
 
         The masks of an example differ from input to input. The uniform numbers by which its rates
@@ -121,7 +121,7 @@ class Evaluator:
         for number, (seed, shift) in enumerate(zip(seeds, shifts, strict=True)):
             ahead = (shifts[0] - shift) / 2**32 + number / count
             turned = np.roll(drawn.rates, -round(ahead * rates.CELLS), axis=0)
-            traced = self.at(1.0)._replace(quotas=None, predict_quotas=None)
+            traced = self.make_inputs(1.0)._replace(quotas=None, predict_quotas=None)
             inputs.append(
                 traced._replace(seed=np.uint32(seed % 2**32), drawn=large._replace(rates=turned))
             )
@@ -129,9 +129,9 @@ class Evaluator:
 
     def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
         """Return the metrics of the whole split, by name."""
-        return self.sweep(params, [self.traced], progress)[0]
+        return self.evaluate_masks(params, [self.traced], progress)[0]
 
-    def sweep(
+    def evaluate_masks(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress = inference.silent
     ) -> list[dict[str, float]]:
         """Return the metrics of the whole split under each of several masks, in one pass."""
@@ -141,7 +141,7 @@ class Evaluator:
                 total.add(_add_rows(rows))
         return [self._finish(total) for total in totals]
 
-    def detailed(
+    def evaluate_examples(
         self,
         params: Any,
         progress: Progress = inference.silent,
@@ -215,7 +215,7 @@ class Evaluator:
         return metrics
 
 
-def both(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[str, Any]:
+def join_metrics(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[str, Any]:
     """Join the metrics of a hybrid model that was scored as a masked and as a causal model.
 
     The causal unigram baseline gets the prefix `causal_lm_`. If both have a metric of the same

@@ -46,8 +46,8 @@ def _score_corpus(run: runs.TrainedModel, options: PassageOptions) -> Result:
     words = dataclasses.replace(config.objectives["mlm"], generator=config.generator_share)
     config = dataclasses.replace(config, objectives={"mlm": words})
     scorer, params = pretrain.make_evaluator(run, options, config, rate=max(RATES))
-    masks = [scorer.at(rate) for rate in RATES]
-    results = scorer.sweep(params, masks, Progress("cross_rate"))
+    masks = [scorer.make_inputs(rate) for rate in RATES]
+    results = scorer.evaluate_masks(params, masks, Progress("cross_rate"))
     for metrics in results:
         del metrics["examples"]
     return {f"{rate:g}": metrics for rate, metrics in zip(RATES, results, strict=True)}

@@ -56,8 +56,8 @@ def _score_corpus(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
     scorer, params = pretrain.make_evaluator(
         run, options, config, rate=1.0, replace=(1.0, 0.0, 0.0), unit="token"
     )
-    masks = None if causal else scorer.draws(draws)
-    _, arrays = scorer.detailed(params, Progress("nelbo"), masks)
+    masks = None if causal else scorer.draw_inputs(draws)
+    _, arrays = scorer.evaluate_examples(params, Progress("nelbo"), masks)
     nats, tokens = (arrays[f"{name}_loss.{part}"] / draws for part in ("sum", "count"))
     result, each = _summarize_nats(nats, tokens, scorer.source.number_documents(), draws)
     return result, each | {EXAMPLES: arrays[EXAMPLES]}

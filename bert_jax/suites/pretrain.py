@@ -10,7 +10,7 @@ from bert_jax.data import corpus as corpora
 from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
 from bert_jax.errors import ConfigError, need
-from bert_jax.evaluation.corpus import Evaluator, both
+from bert_jax.evaluation.corpus import Evaluator, join_metrics
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed
 from bert_jax.suites.base import Progress
@@ -30,11 +30,11 @@ def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
             "and pairs to fit",
         )
     evaluator, params = make_evaluator(run, options, config)
-    result, of_examples = evaluator.detailed(params, Progress("evaluating"))
+    result, of_examples = evaluator.evaluate_examples(params, Progress("evaluating"))
     if run.from_left is None:
         return result, of_examples
     causal, of_causal = score(run.from_left, options)
-    return both(result, causal), both(of_examples, of_causal)
+    return join_metrics(result, causal), join_metrics(of_examples, of_causal)
 
 
 def make_evaluator(

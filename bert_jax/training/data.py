@@ -146,7 +146,7 @@ def _gather_text(config: knobs.Config) -> TrainingData:
             params = diffusion.forbid_mask_token(config, params, prepared.tokenizer.special.mask)
             metrics = masked(params, progress)
             if causal:
-                metrics = corpus.both(metrics, causal(hybrid.rename_head(params), progress))
+                metrics = corpus.join_metrics(metrics, causal(hybrid.rename_head(params), progress))
             return metrics, sample(params) if sample else []
 
         return evaluate
