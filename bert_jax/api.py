@@ -150,7 +150,7 @@ class Model:
         from bert_jax.predictors.options import Options
 
         asked = Asked(self.opened, Options())
-        name = asked.choose(*([head] if head else self.opened.config.heads))
+        name = asked.choose_head(*([head] if head else self.opened.config.heads))
         size = self.opened.tokenizer.size
         build = network.build_network(self.opened.config, size, only=name)
         params = {p: self.opened.params[p] for p in network.list_parts(self.opened.config, name)}

@@ -53,7 +53,7 @@ def finetuning(
     for evaluation in config.evals:
         put(config, ["evals", evaluation, "epochs"], 1.0)
     if init_from:
-        _start_from(config, init_from, start or described(init_from)[0])
+        _start_from(config, init_from, start or read_base_model(init_from)[0])
         config.init_fresh = FRESH
     # Pre-training on much text may have used no dropout.
     config.model.dropout = config.model.attention_dropout = 0.1
@@ -71,7 +71,7 @@ def adapting(text: str, init_from: str) -> ml_collections.ConfigDict:
       text: a file, folder or glob of text.
       init_from: the folder of a run, or a model that was trained elsewhere.
     """
-    start, tokenizer = described(init_from)
+    start, tokenizer = read_base_model(init_from)
     config = default()
     config.corpus.source = "files"
     config.corpus.path = text
@@ -92,7 +92,7 @@ def adapting(text: str, init_from: str) -> ml_collections.ConfigDict:
     return config
 
 
-def described(init_from: str) -> tuple[knobs.Config, Path]:
+def read_base_model(init_from: str) -> tuple[knobs.Config, Path]:
     """Read the config and tokenizer path of the model that a recipe starts from."""
     # Imports jax, which a study that only checks its recipes does not need.
     from bert_jax.interop import runs

@@ -92,7 +92,7 @@ def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Sampl
     head = next((name for name in ("causal_lm", "mlm") if name in config.objectives), "")
     if not (head and config.logging.samples and "validation" in config.evals):
         return None
-    chosen = choose(
+    chosen = choose_sentences(
         prepared.splits["validation"],
         prepared.tokenizer,
         config.logging.samples,
@@ -105,7 +105,7 @@ def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Sampl
     return Samples(config, prepared.tokenizer, chosen, head, mesh)
 
 
-def choose(
+def choose_sentences(
     split: Split, tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
     """Choose up to `count` different sentences to predict, preferring a readable length."""

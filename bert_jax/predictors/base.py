@@ -72,7 +72,7 @@ class AskedModel:
         self.run, self.options = run, options
         self.limit = run.longest
 
-    def choose(self, *names: str) -> str:
+    def choose_head(self, *names: str) -> str:
         """Return the first of the named heads that the model has; ConfigError if it has none."""
         heads = self.run.config.objectives
         have = f"it has: {', '.join(heads)}" if heads else "it has no head, only an encoder"
@@ -98,7 +98,7 @@ class AskedModel:
         The function is compiled anew for each shape of a batch.
         """
         one_head = network.build_network(
-            self.run.config, self.run.tokenizer.size, only=self.choose(name)
+            self.run.config, self.run.tokenizer.size, only=self.choose_head(name)
         )
         params = self.parameters(name)
 

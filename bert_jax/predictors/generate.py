@@ -166,7 +166,7 @@ def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
     return Draw(temperature, options.top_k or 0, 1.0 if top_p is None else top_p, seed or 0)
 
 
-def choose(logits: jax.Array, keys: jax.Array, draw: Draw) -> jax.Array:
+def choose_token(logits: jax.Array, keys: jax.Array, draw: Draw) -> jax.Array:
     """Choose a token for each row [B], by its logits [B, V] and a random key.
 
     Top-k and top-p keep a number of the likeliest tokens. Tokens tied with the last of these are
@@ -255,7 +255,7 @@ def continuations(
         ) -> tuple[jax.Array, jax.Array]:
             """Write each row's next token into column `count`; tell which rows have ended."""
             token_keys = jax.vmap(lambda key: jax.random.fold_in(key, count))(keys)
-            token = jnp.where(ended, special.sep, choose(logits, token_keys, draw))
+            token = jnp.where(ended, special.sep, choose_token(logits, token_keys, draw))
             chosen = jax.lax.dynamic_update_slice(chosen, token[:, None], (0, count))
             return chosen, ended | (token == special.sep) | (count + 1 >= rooms)
 

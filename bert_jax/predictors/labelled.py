@@ -28,7 +28,7 @@ class Labelled(Predictor):
     def __init__(self, model: AskedModel):
         super().__init__(model)
         config, options = model.run.config, model.options
-        self.kind = model.choose(*self.heads)
+        self.kind = model.choose_head(*self.heads)
         self.labels = config.objectives[self.kind].labels
         settings = {name: getattr(options, name) for name in ("long", "stride", "stride_as")}
         changes = {name: value for name, value in settings.items() if value not in ("", None)}

@@ -22,7 +22,13 @@ from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import DataError, need
 from bert_jax.objectives import network
 from bert_jax.predictors.base import AskedModel, Line, OfText, Work, indent_table, write_percent
-from bert_jax.predictors.generate import TOKENS, Draw, choose, describe_draw, write_continuation
+from bert_jax.predictors.generate import (
+    TOKENS,
+    Draw,
+    choose_token,
+    describe_draw,
+    write_continuation,
+)
 
 STRIDE = 64  # tokens that windows share, or half a window if that is less
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
@@ -351,7 +357,7 @@ def reveal(
         # Each place has a key of its own, so its token does not depend on the others of a batch.
         flat = logits.reshape(-1, logits.shape[-1])
         keys = token_keys[rows, chosen].reshape(-1)
-        token = choose(flat, keys, draw).reshape(chosen.shape)
+        token = choose_token(flat, keys, draw).reshape(chosen.shape)
         chance = jnp.take_along_axis(jax.nn.softmax(logits), token[..., None], axis=-1)[..., 0]
         # Of the k places only as many are used as the schedule of the row says.
         used = jnp.arange(most)[None] < jax.lax.dynamic_slice_in_dim(masks.reveals, number, 1, 1)

@@ -35,7 +35,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         raise ConfigError(
             f"{run.folder} writes from left to right", "the page shows how a masked model fills in"
         )
-    reader.model.choose("mlm")
+    reader.model.choose_head("mlm")
     options = dataclasses.replace(reader.model.options, **settings, show_steps=True)
     predictor = Unmask(AskedModel(run, options))
     results = list(predictor.encode(rows).answer(options.batch_size))

@@ -46,7 +46,9 @@ def choose(
     prepared: Prepared, count: int = 12, room: int = 30, seed: int = 0, causal: bool = False
 ) -> list[samples.Sample]:
     split = prepared.splits["validation"]
-    return samples.choose(split, prepared.tokenizer, count, room, seed=seed, causal=causal)
+    return samples.choose_sentences(
+        split, prepared.tokenizer, count, room, seed=seed, causal=causal
+    )
 
 
 # --- which ----------------------------------------------------------------------------------------

@@ -133,13 +133,13 @@ def test_generate_stops_when_all_rows_end(golden, monkeypatch):
     run, rows = golden
     ending = [row for row in rows if row["tokens"][-1] == "[SEP]"]
     steps_taken: list[int] = []
-    choose = generate.choose
+    choose = generate.choose_token
 
     def count_steps(logits, keys, draw):
         jax.debug.callback(lambda: steps_taken.append(1))
         return choose(logits, keys, draw)
 
-    monkeypatch.setattr(generate, "choose", count_steps)
+    monkeypatch.setattr(generate, "choose_token", count_steps)
     found = drawing.generate(run, [row["text"] for row in ending])
     jax.effects_barrier()
     assert {one["stopped"] for one in found} == {"end"}
@@ -155,11 +155,11 @@ def test_generate_stops_when_all_rows_end(golden, monkeypatch):
     [Draw(0.8), Draw(2.0, top_k=6, top_p=0.5), Draw(1.0, top_k=1), Draw(1.0, top_p=1e-9)],
     ids=["all", "filters", "one by rank", "one by share"],
 )
-def test_choose_draws_tokens_by_probability(draw):
+def test_choose_token_draws_by_probability(draw):
     scores = np.random.default_rng(4).normal(size=9).astype(np.float32)
     keys = jax.random.split(jax.random.key(0), 20_000)
     rows = np.broadcast_to(scores, (len(keys), 9))
-    choose = jax.jit(functools.partial(generate.choose, draw=draw))
+    choose = jax.jit(functools.partial(generate.choose_token, draw=draw))
     drawn = np.bincount(np.asarray(choose(rows, keys)), minlength=9)
     weights = np.exp(drawing.filtered(scores.astype(np.float64), draw))
     expected = weights / weights.sum()
