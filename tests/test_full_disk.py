@@ -212,7 +212,7 @@ def test_copy_of_a_cell_that_fills_the_disk_names_the_cell(tmp_path, mount):
     (tmp_path / "cell" / "weights").write_bytes(bytes(300_000))
     place = StudyFolder(mount("200k"))
     with pytest.raises(disk.DiskFull, match=f"disk full: {place.cell('cell')} needs more than "):
-        reuse.take_cells(place, {"cell": tmp_path / "cell"})
+        reuse.copy_cells(place, {"cell": tmp_path / "cell"})
 
 
 @pytest.mark.fault(4)

@@ -106,7 +106,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         if flags.engine == "local":
             parallel = engines.make_engine("local", place, flags.jobs, flags.options).parallel
         groups = find_groups(place, missing, flags.fuse, parallel)
-        pace = progress.look(place).pace if place.study.exists() else 0.0
+        pace = progress.read_progress(place).pace if place.study.exists() else 0.0
         cost = plan.describe_cost(groups, parallel, flags.flops_per_second, pace)
         print(plan.describe_plan(named.name, cells, groups, notes, cost))
         return
@@ -114,7 +114,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     with folder_locks.hold_lock(place.workdir, LOCK):
         engine = engines.make_engine(flags.engine, place, flags.jobs, flags.options)
         _check_processes(cells, engine.processes)
-        reuse.take_cells(place, finished)
+        reuse.copy_cells(place, finished)
         taken = results.find_taken(place, cells)
         missing = [cell for cell in _find_missing(place, cells) if cell.id not in taken]
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
@@ -126,7 +126,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
         place.write_study(_describe_study(place, named, flags), cells)
         sameness.check_data(place, results.gather_cells(place))
-        now = progress.look(place)
+        now = progress.read_progress(place)
         line = now.write_line(engine.parallel)
         logger.info(f"study {named.name}: {line}; {engine.describe()}")
         for note in notes:
@@ -149,7 +149,7 @@ def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) 
     With `verbose` all cells are printed, and with `as_json` all is printed as JSON.
     """
     place = _open_study(workdir)
-    now = progress.look(place)
+    now = progress.read_progress(place)
     if as_json:
         study = {"study": place.read_study()["name"], "workdir": str(place.workdir)}
         print(json.dumps(study | now.as_dict(), indent=2))
@@ -272,7 +272,7 @@ def _open_study(workdir: Path) -> StudyFolder:
 
 def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
     """Print the answer and the report's path; raise if cells failed or are unfinished."""
-    now = progress.look(place)
+    now = progress.read_progress(place)
     left = now.unfinished
     failed = [cell for cell in left if cell.state.error]
     if left and (stopped or not failed):

@@ -155,7 +155,7 @@ def expand(study: Study, find_size: Callable[[knobs.Config], int] | None = None)
     every = [*cells.values()]
     measures.check_metrics(study, sorted({name for cell in every for name in cell.config.scored}))
     measures.list_finetunings(study, [cell.config for cell in every])
-    return trunks.share_updates(every) if study.trunk else every
+    return trunks.assign_trunks(every) if study.trunk else every
 
 
 def _resolve(

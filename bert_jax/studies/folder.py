@@ -124,7 +124,7 @@ class StudyFolder:
         """Return the path of the metrics of a cell's evaluation."""
         return self.cell(cell) / "results" / f"{name}.json"
 
-    def each(self, cell: str, name: str) -> Path:
+    def arrays_path(self, cell: str, name: str) -> Path:
         """Return the path of the sums and counts by example of a cell's evaluation."""
         return self.cell(cell) / "results" / f"{name}.npz"
 
@@ -220,18 +220,18 @@ class StudyFolder:
         path = self.result(cell.id, name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)
-        self.each(cell.id, name).unlink(missing_ok=True)
+        self.arrays_path(cell.id, name).unlink(missing_ok=True)
         if each:
             packed = io.BytesIO()
             np.savez_compressed(packed, **dict[str, Any](each))
-            disk.write(self.each(cell.id, name), packed.getvalue())
+            disk.write(self.arrays_path(cell.id, name), packed.getvalue())
         spec = hash_evaluation(cell, name)
         now = files.tell_time()
         files.write_json(path, Evaluated(spec, dict(metrics), seconds, error, now))
 
     def read_arrays(self, cell: Cell, name: str) -> dict[str, np.ndarray]:
         """Read METRIC.sum and METRIC.count of an evaluation's examples; {} if there are none."""
-        path = self.each(cell.id, name)
+        path = self.arrays_path(cell.id, name)
         if not self.read_result(cell, name) or not path.exists():
             return {}
         try:

@@ -53,7 +53,9 @@ class Launcher(signals.Handler):
                 except DiskFull as error:
                     self._stop_without_room(str(error))
                 if time.monotonic() > self._next_line:
-                    logger.info(progress.look(self._place).write_line(self._engine.parallel))
+                    logger.info(
+                        progress.read_progress(self._place).write_line(self._engine.parallel)
+                    )
                     self._next_line = time.monotonic() + SPEAK
                 time.sleep(PAUSE)
 

@@ -25,7 +25,12 @@ def describe_plan(
       total: the cost, as `describe_cost` writes it.
     """
     total = f"study {name}: {len(cells)} cells, {len(groups)} groups to do{total}"
-    parts = [_list_cells(cells, groups), _list_groups(groups), *notes, trunks.described(cells)]
+    parts = [
+        _list_cells(cells, groups),
+        _list_groups(groups),
+        *notes,
+        trunks.describe_saving(cells),
+    ]
     return "\n\n".join(filter(None, [*parts, total]))
 
 

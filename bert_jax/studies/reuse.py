@@ -60,7 +60,7 @@ def list_sources(finished: Mapping[str, Path]) -> list[str]:
     return sorted({str(p.parents[1] if p.name == cell else p) for cell, p in finished.items()})
 
 
-def take_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
+def copy_cells(place: StudyFolder, finished: Mapping[str, Path]) -> None:
     """Copy the folders of finished cells, or their rows if they are finished in tables.
 
     A cell's folder is copied completely or not at all.

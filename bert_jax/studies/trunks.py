@@ -22,7 +22,7 @@ from bert_jax.studies.spec import Cell
 LATER = ("steps", "optim.decay_fraction", "optim.final_fraction", "optim.warmup_fraction")
 
 
-def share_updates(cells: Sequence[Cell]) -> list[Cell]:
+def assign_trunks(cells: Sequence[Cell]) -> list[Cell]:
     """Return the cells, each with the cell that it continues, if any, as its trunk.
 
     Cells also save a checkpoint at the step where others may continue them.
@@ -68,7 +68,7 @@ def count_flops(cell: Cell, step: int) -> float:
     return max(0, step - cell.fork) * flops_per_step(cell.config, cell.vocab_size)
 
 
-def described(cells: Sequence[Cell]) -> str:
+def describe_saving(cells: Sequence[Cell]) -> str:
     """Say how many updates are saved by sharing them; return "" if no cell continues another."""
     branches = [cell for cell in cells if cell.trunk]
     if not branches:

@@ -119,7 +119,7 @@ def test_differences_resample_only_equal_examples(change, tmp_path):
         each["examples"] = metrics.digest([b"others"])
     elif change == "fewer":
         each = {name: values[:-1] for name, values in each.items()} | {"examples": identity}
-    with place.each(odd.id, "blimp").open("wb") as file:
+    with place.arrays_path(odd.id, "blimp").open("wb") as file:
         np.savez(file, **each)
     one = compared(place, "blimp/accuracy")["2 x 64", "40 %"]
     assert (one.pairs, one.examples) == (3, 0)

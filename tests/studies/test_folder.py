@@ -106,7 +106,7 @@ def test_state_follows_from_the_files(place, cells):
 def test_damaged_files_are_named(place, cells):
     place.write_result(cells[0], "validation", {}, 1.0, {"a.sum": np.ones(2)})
     trained = place.cell(cells[0].id) / "trained.json"
-    arrays = place.each(cells[0].id, "validation")
+    arrays = place.arrays_path(cells[0].id, "validation")
     for content in ("{", "", "[]", '{"step": "seven"}', '{"step": 7}'):
         trained.write_text(content)
         with pytest.raises(DataError, match=r"trained\.json") as error:

@@ -159,7 +159,7 @@ def test_time_left_follows_what_was_measured(bench, capfd):
     bench.behaviour["15.01 %"] = "stop"
     with pytest.raises(Stopped):
         bench.run()
-    now = progress.look(bench.place)
+    now = progress.read_progress(bench.place)
     assert now.counts["waiting"] == 2
     assert now.estimate_seconds(2) == pytest.approx(10.0, rel=0.01)
     capfd.readouterr()

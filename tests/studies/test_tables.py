@@ -53,7 +53,7 @@ def take(whole: StudyFolder, cells: list[Cell], *others: StudyFolder) -> dict[st
     """Take cells as a launch does; the workdir then lists these cells alone."""
     folders = [other.workdir for other in others]
     finished = reuse.find_finished(whole, cells, folders, whole.workdir / "nowhere")
-    reuse.take_cells(whole, finished)
+    reuse.copy_cells(whole, finished)
     named = {"name": "x", "spec": "x"}
     whole.write_study(named | {"evaluations": record_evaluations(define())}, cells)
     return finished
@@ -104,7 +104,7 @@ def test_cell_whose_folder_is_gone_waits(place):
     assert len(rows) == 4
     shown = [rows[lost.id][name] for name in ("state", "masking.rate.value", "validation/mlm_loss")]
     assert shown == ["waiting", "0.4", ""]
-    assert progress.look(place).counts["waiting"] == 1
+    assert progress.read_progress(place).counts["waiting"] == 1
 
 
 @pytest.mark.parametrize(
@@ -171,13 +171,13 @@ def test_taken_rows_stay_for_what_they_hold(kept, tmp_path):
     whole, cells = StudyFolder(tmp_path / "whole"), expand(define())
     for part in (cells[:1], cells[1:2], cells[2:], cells):
         take(whole, part, kept)
-    assert progress.look(whole).counts["done"] == 4
+    assert progress.read_progress(whole).counts["done"] == 4
     for cell in cells:
         assert read_arrays(whole.taken, cell.id) == read_arrays(kept.workdir, cell.id) != {}
     edited = define(evaluations={"validation": Suite("nelbo")}, comparisons=())
     named = {"name": "x", "spec": "x"}
     whole.write_study(named | {"evaluations": record_evaluations(edited)}, expand(edited))
-    assert progress.look(whole).counts["waiting"] == 4
+    assert progress.read_progress(whole).counts["waiting"] == 4
 
 
 def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
@@ -187,7 +187,7 @@ def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
         tmp_path / "begun", define(), lambda cell: next(states), examples=5, lines=8
     )
     assert len(take(begun, expand(define()), kept)) == 4
-    assert progress.look(begun).counts["done"] == 4
+    assert progress.read_progress(begun).counts["done"] == 4
     worker.work(begun, *begun.groups(), lambda *_, **__: pytest.fail("it is trained again"))
     assert not [*begun.cells_folder.glob("*/trained.json")]
 

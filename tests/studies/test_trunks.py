@@ -38,7 +38,7 @@ def test_longer_cell_goes_on_where_a_shorter_decays(study):
         assert (short.config.checkpoints.at, long.config.checkpoints.at) == ((FORK,), (32,))
     assert trunks.count_flops(long, 40) == pytest.approx(trunks.count_flops(short, 20) * 24 / 20)
     said = "4 of 8 cells continue another cell, which saves 64 of 240 updates (27%)"
-    assert trunks.described(cells) == said
+    assert trunks.describe_saving(cells) == said
     longer = dataclasses.replace(study, budget=Budget("steps", (*STEPS, 100)), seeds=(0,))
     assert expand(longer)[2].trunk == f"{cells[2].id}@32"  # from the longest
     alone = expand(dataclasses.replace(study, trunk=False))

@@ -185,7 +185,7 @@ def _list_conditions(view: View) -> Bullets:
         amounts = budget["amount"] if isinstance(budget["amount"], list) else [budget["amount"]]
         kind = KINDS.get(budget["kind"], budget["kind"])
         facts.append(f"{' or '.join(map(format_large, amounts))} {kind} per cell")
-    facts.append(trunks.described([result.entry for result in results]))
+    facts.append(trunks.describe_saving([result.entry for result in results]))
     training = duration(sum(result.seconds for result in results))
     evaluation = duration(sum(result.evaluation_seconds for result in results))
     facts.append(f"{training} of training and {evaluation} of evaluation in all")
