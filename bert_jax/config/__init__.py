@@ -78,15 +78,13 @@ def load_file(spec: str, beside: str = "", function: str = "get_config") -> Any:
     The result of a `function` other than get_config is returned as it is.
     """
     result = script.call_file(spec, beside, function)
-    if function != "get_config" or isinstance(result, ml_collections.ConfigDict):
-        return result
-    if not isinstance(result, dict):
-        file, kind = spec.partition(":")[0], type(result).__name__
+    if function == "get_config" and not isinstance(result, ml_collections.ConfigDict):
+        file = spec.partition(":")[0]
         raise ConfigError(
-            f"{file}: get_config returned {kind}, not a config",
+            f"{file}: get_config returned {type(result).__name__}, not a config",
             "return the ConfigDict that bert_jax.config.default() began",
         )
-    return copied(result)
+    return result
 
 
 def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import pytest
 
-from bert_jax import config
 from bert_jax.config import script
 from bert_jax.errors import ConfigError
 
@@ -23,11 +22,3 @@ def test_call_file_names_file_and_line(tmp_path, capsys):
         script.call_file(str(file))
     assert caught.value.hint
     assert capsys.readouterr() == ("", "top\nmine\n")
-
-
-def test_load_file_takes_a_plain_dict(tmp_path):
-    file = tmp_path / "mine.py"
-    file.write_text("def get_config():\n    return {'steps': 3}\n")
-    found = config.load_file(str(file))
-    config.override(found, "masking.rate", "0.3")
-    assert (config.resolve(found).steps, config.resolve(found).masking.rate) == (3, 0.3)
