@@ -98,7 +98,7 @@ def run(
         stack.callback(write_prompt, "\n", typed)
         descriptor = 0
         if input is not None:
-            descriptor = stack.enter_context(opening.regular(input, DataError, hint)).fileno()
+            descriptor = stack.enter_context(opening.open_regular(input, DataError, hint)).fileno()
         # A bar would interleave with a prompt or with results.
         quiet = typed or not sys.stderr.isatty() or sys.stdout.isatty()
         bar = stack.enter_context(tqdm.tqdm(unit=" lines", disable=quiet, delay=2, leave=False))

@@ -92,7 +92,7 @@ def _check_paths(c: Config) -> None:
     if c.corpus.source == "files":
         paths["corpus.path"] = c.corpus.path
     for knob, path in paths.items():
-        opening.local(path, f"config.{knob}")
+        opening.check_local(path, f"config.{knob}")
     patterns = {"init_fresh": c.init_fresh, "optim.no_decay": c.optim.no_decay}
     for knob, text in (patterns | {"optim.freeze": c.optim.freeze}).items():
         try:

@@ -168,7 +168,7 @@ def open_array(file: Path, length: int) -> np.ndarray:
 def find_cache(settings: knobs.Corpus) -> Path:
     """Return the folder of prepared corpora."""
     folder = settings.cache or os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax"
-    opening.local(folder, "the folder of prepared corpora")
+    opening.check_local(folder, "the folder of prepared corpora")
     return Path(folder).expanduser()
 
 

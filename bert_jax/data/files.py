@@ -93,7 +93,7 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
     identity = []
     for name, path in find_files(settings)[0]:
         place = os.path.realpath(path)
-        with opening.regular(path, DataError, "remove it from the corpus") as file:
+        with opening.open_regular(path, DataError, "remove it from the corpus") as file:
             stat = os.fstat(file.fileno())
             stamp = (stat.st_size, stat.st_mtime_ns, stat.st_ino)
             if place not in known or known[place][:3] != stamp:

@@ -282,7 +282,7 @@ def _find_file(path: Path) -> Path:
     """Return the file of a vocabulary: the path itself, or the best of NAMES in a folder."""
     names = [name for name in NAMES if os.path.lexists(path / name)]
     if names:
-        return opening.inside(path, path / names[0], DataError)
+        return opening.check_inside(path, path / names[0], DataError)
     if path.is_dir():
         hint = "a SentencePiece model becomes a tokenizer.json by save_pretrained of transformers"
         raise DataError(f"no vocab.txt or tokenizer.json in {path}", hint)
@@ -297,7 +297,7 @@ def _read_stated(folder: Path) -> State:
     stated: State = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if os.path.lexists(folder / name):
-            file = opening.inside(folder, folder / name, DataError)
+            file = opening.check_inside(folder, folder / name, DataError)
             values = jsons.read(file, DataError, dict, CUT)
             stated["max_input_chars_per_word"] = HUGGING_FACE_WORD_LENGTH
             stated |= {key: value for key, value in values.items() if value is not None}
@@ -307,7 +307,7 @@ def _read_stated(folder: Path) -> State:
 def _read_engine(file: Path, stated: State) -> tokenizers.Tokenizer:
     """Read a vocab.json, tokenizer.json or vocab.txt as an object of the library."""
     if file.name == "vocab.json":
-        merges = opening.inside(file.parent, file.with_name("merges.txt"), DataError)
+        merges = opening.check_inside(file.parent, file.with_name("merges.txt"), DataError)
         opening.check_file(file, DataError)
         model = models.BPE.from_file(str(file), str(merges))
         return build_byte_level(model, bool(stated.get("add_prefix_space")))

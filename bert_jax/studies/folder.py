@@ -235,7 +235,7 @@ class StudyFolder:
         if not self.read_result(cell, name) or not path.exists():
             return {}
         try:
-            with opening.regular(path, DataError) as stream, np.load(stream) as arrays:
+            with opening.open_regular(path, DataError) as stream, np.load(stream) as arrays:
                 return {key: arrays[key] for key in arrays.files}
         except DAMAGE as error:
             hint = "delete it and its .json"
@@ -268,7 +268,7 @@ class StudyFolder:
         newest: dict[str, Any] = {}
         if not path.exists():
             return newest
-        with opening.regular(path, DataError) as file:
+        with opening.open_regular(path, DataError) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
             tail = file.read().splitlines()
         for line in tail:

@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
             if str(action.metavar).startswith(PATHS):
                 value = getattr(args, action.dest, None)
                 for path in value if isinstance(value, list) else [value]:
-                    opening.local(path or "", (action.option_strings or [action.dest])[0])
+                    opening.check_local(path or "", (action.option_strings or [action.dest])[0])
         return args
 
     def check(self, part: Sequence[str], options: Mapping[str, Any]) -> None:

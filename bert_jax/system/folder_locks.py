@@ -23,7 +23,7 @@ WRITABLE = "give a folder you may write in"
 
 def check_place(folder: Path) -> None:
     """Refuse a workdir if the path, or a path above it, is not a folder; create nothing."""
-    opening.local(folder, "workdir")
+    opening.check_local(folder, "workdir")
     nearest = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), folder)
     if os.path.lexists(nearest) and not nearest.is_dir():
         raise ConfigError(f"cannot write in workdir {folder}: {nearest} is no folder", WRITABLE)

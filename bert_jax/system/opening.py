@@ -23,7 +23,7 @@ def check_file(path: Path | str, kind: type[UserError], hint: str = "") -> None:
         raise kind(f"{path} is {what}", hint or HINT)
 
 
-def regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
+def open_regular(path: Path | str, kind: type[UserError], hint: str = "") -> BufferedReader:
     """Open a file for reading bytes; refuse a path that is not a file."""
     check_file(path, kind, hint)
     try:
@@ -34,7 +34,7 @@ def regular(path: Path | str, kind: type[UserError], hint: str = "") -> Buffered
 
 def read_file(path: Path | str, kind: type[UserError], limit: int, hint: str = "") -> bytes:
     """Read the bytes of a file; refuse a file of more than `limit` bytes."""
-    with regular(path, kind, hint) as file:
+    with open_regular(path, kind, hint) as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             problem = f"{path} has {size:,} bytes, and at most {limit:,} are read"
@@ -42,7 +42,7 @@ def read_file(path: Path | str, kind: type[UserError], limit: int, hint: str = "
         return file.read()
 
 
-def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
+def check_inside(root: Path, file: Path, kind: type[UserError]) -> Path:
     """Return a file of a folder; refuse a link that leads outside the folder.
 
     Otherwise whoever packed the folder could choose which of the user's files is read. Links to
@@ -59,7 +59,7 @@ def inside(root: Path, file: Path, kind: type[UserError]) -> Path:
     return file
 
 
-def local(path: Path | str, what: str) -> None:
+def check_local(path: Path | str, what: str) -> None:
     """Refuse a path in an object store, or a path that is not UTF-8."""
     text = os.fspath(path)
     if (scheme := STORE.match(text)) and not os.path.exists(text):

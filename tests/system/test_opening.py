@@ -20,7 +20,7 @@ def test_check_refuses_what_is_no_file(tmp_path, kind, said):
         path.mkdir()
     elif kind == "pipe":
         os.mkfifo(path)
-    for call in (opening.check_file, opening.regular):
+    for call in (opening.check_file, opening.open_regular):
         with pytest.raises(CheckpointError, match=f"{path} {said}") as caught:
             call(path, CheckpointError)
         assert caught.value.hint
@@ -46,15 +46,15 @@ def test_inside_refuses_a_link_out_of_its_folder(tmp_path):
     (folder / "config.json").symlink_to("../../blobs/f00")
     (folder / "out").symlink_to(tmp_path / "secret")
     for name in ("plain", "near", "config.json"):
-        assert opening.inside(folder, folder / name, DataError) == folder / name
+        assert opening.check_inside(folder, folder / name, DataError) == folder / name
     for name in ("out", "../../../secret"):
         with pytest.raises(DataError, match="outside its folder"):
-            opening.inside(folder, folder / name, DataError)
+            opening.check_inside(folder, folder / name, DataError)
 
 
 @pytest.mark.parametrize("path", ["", "runs/a", "/tmp/x", "a:b", "google-bert/bert", "ümlaut"])
 def test_local_takes_paths_of_this_machine(path):
-    opening.local(path, "--workdir")
+    opening.check_local(path, "--workdir")
 
 
 @pytest.mark.fault(22)
@@ -65,8 +65,8 @@ def test_local_takes_paths_of_this_machine(path):
 def test_local_refuses_what_is_no_path_here(path, said, tmp_path, monkeypatch):
     """Each command asks it first: transcripts hold that."""
     with pytest.raises(ConfigError, match=f"^--workdir = .* {said}") as caught:
-        opening.local(path, "--workdir")
+        opening.check_local(path, "--workdir")
     assert caught.value.hint
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gs:" / "bucket").mkdir(parents=True)
-    opening.local("gs://bucket", "--workdir")  # a folder of that name
+    opening.check_local("gs://bucket", "--workdir")  # a folder of that name
