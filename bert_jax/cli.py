@@ -155,7 +155,7 @@ def _explain(error: Exception) -> UserError | None:
         if isinstance(error, OSError) and error.filename is None:
             _discard_output()
             return disk.DiskFull("disk full: standard output takes no more", disk.HINT)
-        return disk.full(getattr(error, "filename", Path.cwd()))
+        return disk.make_full_error(getattr(error, "filename", Path.cwd()))
     if isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.EACCES):
         problem = f"{str(error.filename)[:200]}: {error.strerror}"
         return ConfigError(problem, "check the paths given")

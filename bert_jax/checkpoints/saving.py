@@ -161,7 +161,7 @@ class Checkpoints:
         except Exception as error:  # Orbax raises what its storage, threads or barriers raise
             self._remove_drafts()
             if disk.is_full(error):
-                raise disk.full(self.folder, self._needed, "a checkpoint") from error
+                raise disk.make_full_error(self.folder, self._needed, "a checkpoint") from error
             if jax.process_count() > 1 and PeerLost.explains(error):  # hosts wait for each other
                 raise PeerLost() from error
             raise CheckpointError(

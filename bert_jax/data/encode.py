@@ -123,7 +123,7 @@ def _write_part(
         record["sentences"] = len(sentences)
         record["characters"] = characters
         record["starts"] = text.starts
-    with disk.replacing(folder / f"{name}.npy") as file:
+    with disk.replace_file(folder / f"{name}.npy") as file:
         np.save(file, records)
     content = "\n".join([*written, ""]).encode()
     disk.write(folder / f"{name}.zst", zstandard.compress(content, level=1))
@@ -171,7 +171,7 @@ def encode_part(
         arrays[f"{split}_repeated"] = np.array(audit.count_repeated(tokens, own_sizes[filled]))
         arrays[f"{split}_documents"] = documents[documents > 0]
         empty += (documents == 0).sum(), (~filled).sum()
-    with disk.replacing(out) as file:
+    with disk.replace_file(out) as file:
         np.savez(file, **arrays)
 
 

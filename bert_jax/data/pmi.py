@@ -213,7 +213,7 @@ def collocations(
         hashes = Search(prepared, settings).run()
         log(f"{len(hashes.sorted):,} collocations of up to {settings.pmi_words} words")
         try:
-            with disk.replacing(file) as packed:
+            with disk.replace_file(file) as packed:
                 np.savez(packed, hashes=hashes.sorted)
         except (OSError, disk.DiskFull) as error:
             log(f"warning: the list is not kept, and will be made again: {error}")

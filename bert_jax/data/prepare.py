@@ -66,7 +66,7 @@ def prepare_corpus(config: knobs.Config, log: Log = print) -> Prepared:
                     _prepare(config, fingerprint, final, log)
     except OSError as error:
         if disk.is_full(error):
-            raise disk.full(error.filename or cache) from error
+            raise disk.make_full_error(error.filename or cache) from error
         raise DataError(
             f"{error.filename or cache}: {error.strerror or error}",
             "may you read all of --config.corpus.path, and write in --config.corpus.cache?",
@@ -388,7 +388,7 @@ def write_array(path: Path, kind: Any, length: int, parts: Iterable[np.ndarray])
     """Write several arrays one after the other as one .npy file, whose length is known."""
     descr = np.lib.format.dtype_to_descr(np.dtype(kind))
     header = {"descr": descr, "fortran_order": False, "shape": (length,)}
-    with disk.replacing(path) as file:
+    with disk.replace_file(path) as file:
         np.lib.format.write_array_header_1_0(file, header)
         for part in parts:
             file.write(part.tobytes())

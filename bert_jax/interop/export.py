@@ -111,11 +111,11 @@ def fresh_folder(output: Path) -> Iterator[Path]:
         raise ConfigError(
             f"{output} exists and is not empty", "choose another --output, or delete it"
         )
-    with disk.output(output, ConfigError, disk.ELSEWHERE):
+    with disk.explain_output_errors(output, ConfigError, disk.ELSEWHERE):
         output.parent.mkdir(parents=True, exist_ok=True)
         draft = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.parent))
     try:
-        with disk.output(output, CheckpointError, "may you write there?"):
+        with disk.explain_output_errors(output, CheckpointError, "may you write there?"):
             yield draft
             draft.chmod(0o755)
             draft.rename(output)  # also over an empty folder

@@ -134,7 +134,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         launcher = Launcher(place, groups, engine)
         launcher.run()
         if launcher.full:
-            raise disk.full(place.workdir, what="the study")
+            raise disk.make_full_error(place.workdir, what="the study")
         _conclude(place, launcher.stopped, _write_report(place))
 
 
@@ -257,7 +257,7 @@ def _write_report(place: StudyFolder) -> str:
         return build.write_report(place)
     except Exception as error:  # the cells go on, and `study report` shows the whole error
         if disk.is_full(error):
-            raise disk.full(place.workdir, what="the report") from error
+            raise disk.make_full_error(place.workdir, what="the report") from error
         logger.warning(f"no report: {type(error).__name__}: {error}")
         return ""
 

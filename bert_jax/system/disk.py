@@ -37,7 +37,7 @@ def is_full(error: BaseException | None) -> bool:
     return False
 
 
-def full(place: Path | str, needed: int | None = None, what: str = "") -> DiskFull:
+def make_full_error(place: Path | str, needed: int | None = None, what: str = "") -> DiskFull:
     """Make the error of a full disk.
 
     Args:
@@ -64,12 +64,12 @@ def reporting_full_disk(place: Path | str, needed: int | None = None) -> Iterato
         yield
     except OSError as error:
         if is_full(error):
-            raise full(place, needed) from error
+            raise make_full_error(place, needed) from error
         raise
 
 
 @contextlib.contextmanager
-def output(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
+def explain_output_errors(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
     """Turn an OSError in the block into an error of class `kind` that names the output `path`.
 
     A full disk gives its own error.
@@ -82,7 +82,7 @@ def output(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]:
+def replace_file(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]:
     """Yield a temporary file, which replaces `path` when the block ends without an error.
 
     The replacement is one rename: a reader finds the old file or the new one, even after a kill.
@@ -104,7 +104,7 @@ def replacing(path: Path, needed: int | None = None) -> Iterator[BufferedWriter]
 def write(path: Path, content: str | bytes) -> None:
     """Write a file; an existing file is replaced in one rename."""
     data = content.encode() if isinstance(content, str) else content
-    with replacing(path, len(data)) as file:
+    with replace_file(path, len(data)) as file:
         file.write(data)
 
 
@@ -113,7 +113,7 @@ def check_output(path: Path) -> None:
 
     This is called before anything costly starts.
     """
-    with output(path, ConfigError, ELSEWHERE):
+    with explain_output_errors(path, ConfigError, ELSEWHERE):
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise ConfigError(f"cannot write '{path}': it is a folder, not a file", ELSEWHERE)
@@ -132,7 +132,7 @@ def write_output(path: Path, content: str | bytes) -> None:
     """
     check_output(path)
     data = content.encode() if isinstance(content, str) else content
-    with output(path, ConfigError, ELSEWHERE):
+    with explain_output_errors(path, ConfigError, ELSEWHERE):
         is_stream = path.is_relative_to("/dev") and not path.is_relative_to("/dev/shm")
         if is_stream or (path.exists() and not path.is_file()):
             sys.stdout.flush()  # earlier lines come first

@@ -152,7 +152,7 @@ class Writer:
         except OSError as error:
             self._failed = True
             if disk.is_full(error):
-                raise disk.full(file or self._file.name) from error
+                raise disk.make_full_error(file or self._file.name) from error
             raise CheckpointError(
                 f"cannot write {file or self._file.name}: {error.strerror}", disk.HINT
             ) from error

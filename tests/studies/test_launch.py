@@ -90,7 +90,7 @@ class Bench:
         for (config, folder), mine in zip(runs, behaviour, strict=True):
             match mine:
                 case "full":
-                    raise disk.full(folder)
+                    raise disk.make_full_error(folder)
                 case "stop":
                     raise Stopped("stopped", "go on")
                 case "interrupt":
@@ -207,7 +207,7 @@ def test_failed_cell_stops_no_other(bench, capfd, behaviour, message):
 def test_full_disk_stops_a_launch(bench, monkeypatch, where):
     def refuse(groups: Sequence[str]) -> Iterator[str]:
         yield groups[0]
-        raise disk.full(bench.workdir)
+        raise disk.make_full_error(bench.workdir)
 
     with monkeypatch.context() as patch:
         if where == "launcher":

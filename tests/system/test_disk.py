@@ -80,7 +80,7 @@ def test_check_output_refuses_a_folder(tmp_path):
 
 def test_write_that_fails_keeps_the_old_file(tmp_path):
     disk.write(tmp_path / "file", "old")
-    with pytest.raises(TypeError), disk.replacing(tmp_path / "file") as draft:
+    with pytest.raises(TypeError), disk.replace_file(tmp_path / "file") as draft:
         draft.write("no bytes")
     assert (tmp_path / "file").read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
@@ -104,4 +104,4 @@ def test_full_disk_is_found_among_causes(error, tmp_path):
     assert disk.is_full(outer)
     assert not disk.is_full(OSError(5, "input/output"))
     with pytest.raises(disk.DiskFull, match="what needs 9"):
-        raise disk.full(tmp_path / "gone" / "file", 9 * 10**18, "what")
+        raise disk.make_full_error(tmp_path / "gone" / "file", 9 * 10**18, "what")
