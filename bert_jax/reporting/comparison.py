@@ -32,7 +32,7 @@ from bert_jax.reporting.metric_names import (
     meaning,
     pretty,
 )
-from bert_jax.reporting.page import write_section
+from bert_jax.reporting.page import render_section
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw_svg
@@ -81,21 +81,21 @@ def build_comparison(
         for i, name in enumerate(named.values())
     )
     found = [f"{name}: {text}" for name, run in runs.items() for text in run.list_warnings()]
-    warnings = pages.write_warnings([*found, *_find_warnings(flat)])
+    warnings = pages.render_warnings([*found, *_find_warnings(flat)])
     sweeps = "".join(_draw_sweep(flat, metric) for metric in CHARTS)
-    body = write_section("Final scores", _write_scores(runs, flat))
-    body += write_section("By masking rate", sweeps, "charts")
+    body = render_section("Final scores", _render_scores(runs, flat))
+    body += render_section("By masking rate", sweeps, "charts")
     if len(runs) > 1:
         same = '<p class="sub">Nothing: all knobs have the same values.</p>'
         trees = [run.recorded for run in runs.values()]
-        knobs = _write_differences(runs, trees, configs.usual()) or same
-        body += write_section("What differs in their configs", knobs)
-    body += write_section("Curves", _draw_curves(runs))
-    facts = _write_differences(runs, [run.environment for run in runs.values()])
-    body += write_section("What differs in their environments", facts)
+        knobs = _render_differences(runs, trees, configs.usual()) or same
+        body += render_section("What differs in their configs", knobs)
+    body += render_section("Curves", _draw_curves(runs))
+    facts = _render_differences(runs, [run.environment for run in runs.values()])
+    body += render_section("What differs in their environments", facts)
     top = f'<h1>{title}</h1><ul class="runs">{legend}</ul>{warnings}'
     return pages.page(
-        f"{title}: {', '.join(named.values())}", top + pages.list_contents(body) + body
+        f"{title}: {', '.join(named.values())}", top + pages.render_contents(body) + body
     )
 
 
@@ -190,17 +190,17 @@ def _find_other_text(flat: Flat, suite: str) -> str:
     return ""
 
 
-def _write_scores(runs: Runs, flat: Flat) -> str:
+def _render_scores(runs: Runs, flat: Flat) -> str:
     """Tabulate the states, costs and scores of runs and models; fold scores of parts of suites."""
     rows = []
     for name, write in (
         ("state", lambda run: run.state),
         ("steps", lambda run: f"{run.step:,} of {run.steps:,}"),
-        ("step served", lambda run: _write_number(run.served)),
+        ("step served", lambda run: _format_number(run.served)),
         ("time", lambda run: duration(run.seconds)),
-        ("tokens per second", lambda run: _write_number(run.last("tokens_per_second"))),
-        ("parameters", lambda run: _write_number(run.environment.get("parameters"))),
-        ("vocabulary", lambda run: _write_number(run.environment.get("vocabulary"))),
+        ("tokens per second", lambda run: _format_number(run.last("tokens_per_second"))),
+        ("parameters", lambda run: _format_number(run.environment.get("parameters"))),
+        ("vocabulary", lambda run: _format_number(run.environment.get("vocabulary"))),
     ):
         if runs:
             rows.append([name, *(write(runs[model]) if model in runs else HOLE for model in flat)])
@@ -208,17 +208,17 @@ def _write_scores(runs: Runs, flat: Flat) -> str:
     main = [key for key in keys if key.count("/") == 1 or "/left_to_right/" in key]
     rest = [key for key in keys if key not in main]
     said = "Scores of a run are those of the step that is served. The best of each is bold."
-    shown = f'<p class="sub">{said}</p>{_write_keys(flat, main, rows)}'
+    shown = f'<p class="sub">{said}</p>{_render_keys(flat, main, rows)}'
     if rest:
-        shown += pages.fold_body(f"{len(rest)} numbers of their parts", _write_keys(flat, rest))
+        shown += pages.fold_body(f"{len(rest)} numbers of their parts", _render_keys(flat, rest))
     return shown
 
 
-def _write_number(value: float | None, percent: bool = False) -> str:
+def _format_number(value: float | None, percent: bool = False) -> str:
     return HOLE if value is None else number(value, percent)
 
 
-def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
+def _render_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
     """Tabulate scores below `rows`; the best value of each result is bold."""
     shown = [*rows]
     about = {}
@@ -228,11 +228,11 @@ def _write_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ())
         values = [numbers.get(key) for numbers in flat.values()]
         share = is_share(name)
         title = f"{suite}: {pretty(name)}"
-        shown.append([title, *(_write_number(value, share) for value in values)])
+        shown.append([title, *(_format_number(value, share) for value in values)])
         about[title] = meaning(name)
         if (winner := find_best(values, name)) is not None and _is_ranked(flat, key):
             best.add((title, winner + 1))
-    return _write_table(flat, shown, about=about, best=best)
+    return _render_table(flat, shown, about=about, best=best)
 
 
 def find_best(values: Sequence[float | None], name: str) -> int | None:
@@ -261,11 +261,11 @@ def _is_ranked(flat: Flat, key: str) -> bool:
     return not _find_other_text(flat, key.partition("/")[0])
 
 
-def _write_table(columns: Iterable[str], rows: list[list[str]], **options: Any) -> str:
-    """Write a table with a column for each run or model; return "" without rows."""
+def _render_table(columns: Iterable[str], rows: list[list[str]], **options: Any) -> str:
+    """Render a table with a column for each run or model; return "" without rows."""
     if not rows:
         return ""
-    shown = pages.write_table(rows, ["", *columns], numbers=True, **options)
+    shown = pages.render_table(rows, ["", *columns], numbers=True, **options)
     return f'<div class="box several">{shown}</div>'
 
 
@@ -305,26 +305,28 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
 # --- configs and curves ------------------------------------------------------------------------
 
 
-def _write_differences(
+def _render_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> str:
     """Tabulate the knobs or facts that differ between runs; a missing knob has its usual value."""
     flat = [configs.flatten(tree) for tree in trees]
     rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
-        cells = [_write_knob(values, path, usual) for values in flat]
+        cells = [_format_knob(values, path, usual) for values in flat]
         known = [values[path] for values in flat if path in values]
         idle = path in usual and all(value == usual[path] for value in known)
         if len(set(cells)) > 1 and not idle:
             rows.append([path, *cells])
-    return _write_table(runs, rows, about=pages.knob_docs(row[0] for row in rows))
+    return _render_table(runs, rows, about=pages.read_knob_docs(row[0] for row in rows))
 
 
-def _write_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
-    """Write a run's value of a knob, or the knob's default if the run is older than the knob."""
+def _format_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
+    """Format a run's value of a knob, or the knob's default if the run is older than the knob."""
     place = path.rpartition(".")[0]
     older = path in usual and any(other.rpartition(".")[0] == place for other in values)
-    return pages.write_value(values.get(path, usual.get(path))) if path in values or older else HOLE
+    return (
+        pages.format_value(values.get(path, usual.get(path))) if path in values or older else HOLE
+    )
 
 
 def _draw_curves(runs: Runs) -> str:

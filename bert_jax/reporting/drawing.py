@@ -123,7 +123,7 @@ def _measure_size(figure: Figure, captions: bool) -> tuple[float, float]:
             least = 14 + 15 * len(figure.series)
             height = sum(max(least, LINE * _count_lines(name) + 8) for name in figure.rows)
             height += 3 * LINE
-        names = [_write_legend(figure, line) for line in figure.series if line.points]
+        names = [_format_legend(figure, line) for line in figure.series if line.points]
         names += [f"{name} 1.234 ↑" for name, _ in figure.baselines if name]
         lines = sum(name.count("\n") + 1 for name in names if name)
         height += LINE * math.ceil(lines / _count_columns(names))
@@ -247,8 +247,8 @@ def _count_columns(names: Sequence[str]) -> int:
     return max(1, int((WIDTH - 40) / (LETTER * widest + 40)))
 
 
-def _write_legend(chart: Chart, series: Series) -> str:
-    """Write a line's name, with its last value if the chart shows it; may be empty."""
+def _format_legend(chart: Chart, series: Series) -> str:
+    """Format a line's name, with its last value if the chart shows it; may be empty."""
     name = textwrap.fill(series.name, LONG)
     if chart.last:
         return f"{name} {number(series.points[-1][1], chart.percent)}".strip()
@@ -281,7 +281,7 @@ def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[R
     band = band[:, :: max(1, band.shape[1] // MOST)]
     axes.fill_between(*band, color=colour, alpha=0.16, linewidth=0)
     points = _thin_points(series.points)  # [n, 2]
-    label = _write_legend(chart, series) or None
+    label = _format_legend(chart, series) or None
     (line,) = axes.plot(*points.T, color=colour, label=label, linewidth=1.8)
     known = np.isfinite(points[:, 1])
     dotted = known
@@ -320,7 +320,7 @@ def _draw_row_series(axes: Axes, chart: Chart, series: Series, shift: float) -> 
     singles = [(row, value) for row, value in series.dots if is_drawable(value)]
     _draw_dots(axes, [(value, row + shift) for row, value in means], colour)
     _draw_dots(axes, [(value, row + shift) for row, value in singles], colour, single=True)
-    if label := _write_legend(chart, series):
+    if label := _format_legend(chart, series):
         axes.plot([], [], "o", color=colour, label=label)
     readings = _read_all(chart, series, means, singles)
     return [(value, row + shift, text) for row, value, text in readings]

@@ -42,7 +42,7 @@ def fill_template(module: str, **parts: str) -> str:
 
 def page(title: str, body: str, style: str = "", script: str = "") -> str:
     """Build a document that loads nothing; add style and script to those that all pages share."""
-    style = palette.write_css() + read_asset(__file__, ".css") + style
+    style = palette.format_css() + read_asset(__file__, ".css") + style
     script = read_asset(__file__, ".js") + script
     return fill_template(__file__, title=escape(title), body=body, style=style, script=script)
 
@@ -63,7 +63,7 @@ def explain_words(words: str, meaning: str) -> str:
     return f'<span class="term" tabindex="0" data-means="{escape(meaning)}">{escape(words)}</span>'
 
 
-def write_section(title: str, body: str, kind: str = "", about: str = "") -> str:
+def render_section(title: str, body: str, kind: str = "", about: str = "") -> str:
     """Put a heading over HTML; return "" if there is no HTML."""
     if not body:
         return ""
@@ -78,8 +78,8 @@ def name_anchor(title: str) -> str:
     return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
 
 
-def list_contents(body: str) -> str:
-    """Write links to the sections of a page; return "" if it has fewer than SEVERAL."""
+def render_contents(body: str) -> str:
+    """Render links to the sections of a page; return "" if it has fewer than SEVERAL."""
     found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body)
     links = [f'<a href="#{name}">{re.sub("<.*?>", "", title)}</a>' for name, title in found]
     if len(links) < SEVERAL:
@@ -92,8 +92,8 @@ def fold_body(heading: str, body: str) -> str:
     return f"<details><summary>{heading}</summary>{body}</details>" if body else ""
 
 
-def write_warnings(texts: Iterable[str]) -> str:
-    """Write warnings, a paragraph each."""
+def render_warnings(texts: Iterable[str]) -> str:
+    """Render warnings, a paragraph each."""
     return "".join(f'<p class="warning">{escape(text)}</p>' for text in texts)
 
 
@@ -104,14 +104,14 @@ def wrap_body(body: str, kind: str = "", tag: str = "div") -> str:
     return f'<{tag} class="{kind}">{body}</{tag}>'
 
 
-def write_table(
+def render_table(
     rows: Iterable[Sequence[str]],
     head: Sequence[str] = (),
     numbers: bool = False,
     about: Mapping[str, str] = NOTHING,
     best: Collection[tuple[str, int]] = (),
 ) -> str:
-    """Write a table of plain text, whose first column holds names and the others code or numbers.
+    """Render a table of plain text, whose first column holds names and the others code or numbers.
 
     Args:
       rows: cells; a name that begins with a space belongs to the row above.
@@ -137,8 +137,8 @@ def write_table(
     return f'<div class="scroll"><table>{body}</table></div>'
 
 
-def write_tile(name: str, value: str, below: str = "", about: str = "") -> str:
-    """Write a number of the top of a page: a name with its meaning, the value, and HTML below."""
+def render_tile(name: str, value: str, below: str = "", about: str = "") -> str:
+    """Render a number of the top of a page: a name with its meaning, the value, and HTML below."""
     value = f"<strong>{escape(value)}</strong>"
     return f'<div class="tile"><div>{explain_words(name, about)}</div>{value}<p>{below}</p></div>'
 
@@ -146,8 +146,8 @@ def write_tile(name: str, value: str, below: str = "", about: str = "") -> str:
 # --- config and environment --------------------------------------------------------------------
 
 
-def config_box(recorded: dict[str, Any]) -> str:
-    """Write a box with the knobs that differ from their defaults and, folded, all knobs."""
+def render_config(recorded: dict[str, Any]) -> str:
+    """Render a box with the knobs that differ from their defaults and, folded, all knobs."""
     if not recorded:
         return ""
     default = configs.to_dict(knobs.Config())
@@ -161,19 +161,19 @@ def config_box(recorded: dict[str, Any]) -> str:
     usual = {"model.size": knobs.Config().model.size, "pairs": knobs.Config().pairs}
     changed |= configs.differences(usual, {name: configs.flatten(chosen)[name] for name in usual})
     rows = [
-        [path, write_value(new), write_value(old)] for path, (old, new) in sorted(changed.items())
+        [path, format_value(new), format_value(old)] for path, (old, new) in sorted(changed.items())
     ]
     shown = "<p>All knobs are at their defaults.</p>"
     if rows:
-        shown = write_table(rows, ["knob", "this run", "default"], about=knob_docs(changed))
+        shown = render_table(rows, ["knob", "this run", "default"], about=read_knob_docs(changed))
     flat = configs.flatten(recorded)
-    every = write_table(
-        [[path, write_value(value)] for path, value in flat.items()], about=knob_docs(flat)
+    every = render_table(
+        [[path, format_value(value)] for path, value in flat.items()], about=read_knob_docs(flat)
     )
     return f'<div class="box">{shown}{fold_body("All knobs", every)}</div>'
 
 
-def knob_docs(paths: Iterable[str]) -> dict[str, str]:
+def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
     """Return the sentences that describe the knobs at some paths; "" for an unknown knob."""
     docs = dict.fromkeys(paths, "")
     for path in docs:
@@ -182,23 +182,23 @@ def knob_docs(paths: Iterable[str]) -> dict[str, str]:
     return docs
 
 
-def environment_box(environment: dict[str, Any]) -> str:
-    """Write a box with versions, devices and the command; nested entries are folded."""
+def render_environment(environment: dict[str, Any]) -> str:
+    """Render a box with versions, devices and the command; nested entries are folded."""
     if not environment:
         return ""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
-    rows = [[path, write_value(value)] for path, value in configs.flatten(environment).items()]
+    rows = [[path, format_value(value)] for path, value in configs.flatten(environment).items()]
     plain = [row for row in rows if "." not in row[0]]
     nested = [row for row in rows if "." in row[0]]
-    shown = write_table(plain)
+    shown = render_table(plain)
     if nested:
-        shown += fold_body(f"{len(nested)} more", write_table(nested))
+        shown += fold_body(f"{len(nested)} more", render_table(nested))
     return f'<div class="box">{shown}</div>'
 
 
-def write_value(value: Any) -> str:
-    """Write a value of a config as text."""
+def format_value(value: Any) -> str:
+    """Format a value of a config as text."""
     if isinstance(value, str) and value:
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -34,8 +34,8 @@ COLOURS = {  # name -> light, dark
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}
 
 
-def write_css() -> str:
-    """Write the CSS variables of both themes; the reader's system chooses the theme."""
+def format_css() -> str:
+    """Format the CSS variables of both themes; the reader's system chooses the theme."""
     light = " ".join(f"--{name}: {colour};" for name, (colour, _) in COLOURS.items())
     dark = " ".join(f"--{name}: {colour};" for name, (_, colour) in COLOURS.items())
     return (

@@ -14,9 +14,9 @@ from bert_jax.reporting.metric_names import axis_title, is_share, meaning, prett
 from bert_jax.reporting.page import (
     explain_words,
     fold_body,
+    render_section,
+    render_table,
     wrap_body,
-    write_section,
-    write_table,
 )
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.reporting.svg import draw_svg
@@ -125,13 +125,13 @@ def draw_others(run: RunRecord) -> str:
     if said:
         constants = f"<p>The same at every step: {', '.join(said)}.</p>"
     folded = fold_body("Charts of those that change", wrap_body(drawn, "charts"))
-    return write_section("Other measurements", constants + folded)
+    return render_section("Other measurements", constants + folded)
 
 
 # --- the masking ledger ------------------------------------------------------------------------
 
 
-def write_ledger(run: RunRecord) -> str:
+def render_ledger(run: RunRecord) -> str:
     """Tabulate what was masked next to what the config asks for, with folded charts by step."""
     masking = find_section(run.recorded, "masking")
     rate = _find_rate(masking)
@@ -154,8 +154,8 @@ def write_ledger(run: RunRecord) -> str:
     charts = fold_body("Charts over the steps", wrap_body(drawn, "charts"))
     head = ["share", "config", "mean", "lowest", "highest"]
     about = {text: meaning(name) for name, text in LEDGER.items()}
-    box = f'<div class="box">{write_table(lines, head, True, about)}</div>'
-    return write_section("Masking ledger", box + charts, about=LEDGER_MEANS)
+    box = f'<div class="box">{render_table(lines, head, True, about)}</div>'
+    return render_section("Masking ledger", box + charts, about=LEDGER_MEANS)
 
 
 def _find_rate(masking: dict[str, Any]) -> float | None:
@@ -172,7 +172,7 @@ def _find_rate(masking: dict[str, Any]) -> float | None:
 # --- time and memory ---------------------------------------------------------------------------
 
 
-def write_times(run: RunRecord) -> str:
+def render_times(run: RunRecord) -> str:
     """Tabulate how the time was spent, and the peak memory."""
     spent = {text: run.last(name) for name, text in SPENT.items()}
     times = {text: seconds for text, seconds in spent.items() if seconds is not None}
@@ -185,5 +185,5 @@ def write_times(run: RunRecord) -> str:
     for name, text in HELD.items():
         if held := run.last(name):
             lines.append([text, f"{held / 1e9:.2f}{SPACE}GB", ""])
-    shown = write_table(lines, ["what", "used", "share of the time"], True)
-    return write_section("Time and memory", shown, "box")
+    shown = render_table(lines, ["what", "used", "share of the time"], True)
+    return render_section("Time and memory", shown, "box")

@@ -13,7 +13,7 @@ from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
 from bert_jax.reporting.formats import SPACE, number, rounded
 from bert_jax.reporting.metric_names import WORDS, find_direction, is_share, meaning, pretty
-from bert_jax.reporting.page import explain_words, write_section, write_tile
+from bert_jax.reporting.page import explain_words, render_section, render_tile
 from bert_jax.reporting.run_record import FindKept, RunRecord, find_section
 from bert_jax.system.durations import duration
 
@@ -44,24 +44,24 @@ def write_report(
 
 def build_report(run: RunRecord) -> str:
     """Build the HTML page of a run."""
-    title = _write_title(run)
-    head = f"<h1>{escape(title)}</h1>{_write_subtitle(run)}"
-    head += pages.write_warnings(run.list_warnings())
+    title = _format_title(run)
+    head = f"<h1>{escape(title)}</h1>{_render_subtitle(run)}"
+    head += pages.render_warnings(run.list_warnings())
     head += f'<div class="tiles">{"".join(_list_tiles(run))}</div>'
-    learning = write_section("Learning", run_charts.draw_learning(run))
+    learning = render_section("Learning", run_charts.draw_learning(run))
     if find_section(run.recorded, "task").get("source"):
-        body = learning + samples.write_outcomes(run)
+        body = learning + samples.render_outcomes(run)
     else:
-        body = samples.write_predictions(run) + learning
-    body += run_charts.write_ledger(run)
-    body += run_charts.write_times(run)
+        body = samples.render_predictions(run) + learning
+    body += run_charts.render_ledger(run)
+    body += run_charts.render_times(run)
     body += run_charts.draw_others(run)
-    body += write_section("Config", pages.config_box(run.recorded))
-    body += write_section("Environment", pages.environment_box(run.environment))
-    return pages.page(title, head + pages.list_contents(body) + body)
+    body += render_section("Config", pages.render_config(run.recorded))
+    body += render_section("Environment", pages.render_environment(run.environment))
+    return pages.page(title, head + pages.render_contents(body) + body)
 
 
-def _write_title(run: RunRecord) -> str:
+def _format_title(run: RunRecord) -> str:
     model, corpus, task = (find_section(run.recorded, name) for name in ("model", "corpus", "task"))
     if source := str(task.get("source") or ""):
         return f"BERT fine-tuned on {task.get('name') or Path(source.partition(':')[2]).name}"
@@ -71,8 +71,8 @@ def _write_title(run: RunRecord) -> str:
     return f"BERT {model.get('size', '')} on {source}"
 
 
-def _write_subtitle(run: RunRecord) -> str:
-    """Write a line with a run's name, objectives, masking, batch size and parameter count."""
+def _render_subtitle(run: RunRecord) -> str:
+    """Render a line with a run's name, objectives, masking, batch size and parameter count."""
     recorded = run.recorded
     objectives = find_section(recorded, "objectives")
     masking = find_section(recorded, "masking")
@@ -109,15 +109,15 @@ def _list_tiles(run: RunRecord) -> list[str]:
         for name in run.list_results(suite)
     ]
     of = f"of {run.steps:,}, " if run.steps else ""
-    shown.append(write_tile("Steps", f"{run.step:,}", of + run.state))
+    shown.append(render_tile("Steps", f"{run.step:,}", of + run.state))
     if run.served is not None:
         why = escape(_explain_served(run))
-        shown.append(write_tile("Step served", f"{run.served:,}", why, about=SERVED))
-    shown.append(write_tile("Time", duration(run.seconds)))
+        shown.append(render_tile("Step served", f"{run.served:,}", why, about=SERVED))
+    shown.append(render_tile("Time", duration(run.seconds)))
     if speed := run.last("tokens_per_second"):
         about = meaning("tokens_per_second")
         shown.append(
-            write_tile("Tokens per second", number(round(speed)), _write_pace(run), about=about)
+            render_tile("Tokens per second", number(round(speed)), _format_pace(run), about=about)
         )
     return shown
 
@@ -138,10 +138,10 @@ def _make_result_tile(run: RunRecord, suite: str, name: str) -> str:
     if level := run.find_baseline(suite, name):
         label, baseline, about = level
         parts.append(f"{explain_words(label, about)} {number(baseline, percent)}")
-    return write_tile(pretty(name), number(value, percent), "; ".join(parts), about=meaning(name))
+    return render_tile(pretty(name), number(value, percent), "; ".join(parts), about=meaning(name))
 
 
-def _write_pace(run: RunRecord) -> str:
+def _format_pace(run: RunRecord) -> str:
     parts = []
     if seconds := run.last("step_seconds"):
         pace = f"{seconds:.2f} s" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"

@@ -17,7 +17,7 @@ from bert_jax.reporting import page as pages
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.metric_names import meaning
-from bert_jax.reporting.page import write_section, write_table
+from bert_jax.reporting.page import render_section, render_table
 from bert_jax.reporting.run_record import RunRecord, find_section
 
 SHOWN = 12  # sentences or mistakes on a page
@@ -37,8 +37,8 @@ Counts = Counter[tuple[str, str]]  # right class and predicted class -> how ofte
 # --- predictions -------------------------------------------------------------------------------
 
 
-def write_predictions(run: RunRecord) -> str:
-    """Write a section with predictions for held-out sentences.
+def render_predictions(run: RunRecord) -> str:
+    """Render a section with predictions for held-out sentences.
 
     The predictions are from the step that is served, or from the last step if that step has none.
     The best guesses of earlier steps are listed too.
@@ -53,19 +53,19 @@ def write_predictions(run: RunRecord) -> str:
     for row in rows:
         by_text[row["text"]].append(row)
     # Sentences of an earlier config of the run are left out.
-    boxes = [_write_sentence(found) for found in by_text.values() if found[-1]["step"] == last]
+    boxes = [_render_sentence(found) for found in by_text.values() if found[-1]["step"] == last]
     served = ", which is served" if last == run.served else ""
     said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
     shown = f'<div class="samples">{"".join(boxes[:SHOWN])}</div>'
-    return write_section("Predictions", f'<p class="sub">{said}</p>{shown}')
+    return render_section("Predictions", f'<p class="sub">{said}</p>{shown}')
 
 
-def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
-    """Write a sentence with its latest predictions as bars, and earlier steps' best guesses."""
+def _render_sentence(rows: Sequence[dict[str, Any]]) -> str:
+    """Render a sentence with its latest predictions as bars, and earlier steps' best guesses."""
     *before, latest = rows
     sentence = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(latest["text"]))
     gaps = itertools.zip_longest(latest["predictions"], latest.get("answers") or [])
-    bars = "".join(_write_bars(guesses[:5], answer) for guesses, answer in gaps if guesses)
+    bars = "".join(_render_bars(guesses[:5], answer) for guesses, answer in gaps if guesses)
     then = []
     for row in before[:: max(1, -(-len(before) // 5))]:
         tokens = " / ".join(guesses[0]["token"] for guesses in row["predictions"] if guesses)
@@ -74,8 +74,8 @@ def _write_sentence(rows: Sequence[dict[str, Any]]) -> str:
     return f'<div class="box"><p>{sentence}</p>{bars}{earlier}</div>'
 
 
-def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
-    """Write a bar for each likely token of a mask, then the right token if no bar shows it."""
+def _render_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
+    """Render a bar for each likely token of a mask, then the right token if no bar shows it."""
     lines = ""
     for guess in guesses:
         share = 100 * guess["probability"]
@@ -93,8 +93,8 @@ def _write_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
 # --- a task's right and wrong ------------------------------------------------------------------
 
 
-def write_outcomes(run: RunRecord) -> str:
-    """Write a section on a task's validation: scores, confusions and the worst mistakes.
+def render_outcomes(run: RunRecord) -> str:
+    """Render a section on a task's validation: scores, confusions and the worst mistakes.
 
     The numbers are from the step that is served, or from the last step if that step has none.
     """
@@ -108,66 +108,66 @@ def write_outcomes(run: RunRecord) -> str:
     objective = find_section(find_section(run.recorded, "objectives"), row["task"])
     shown = ""
     if counts and row["task"] == "span":
-        shown = _write_answers(counts)
+        shown = _render_answers(counts)
     elif counts:
         what = "words" if row["task"] == "tag" else "examples"
-        shown = _write_classes(counts, objective.get("labels") or (), what)
+        shown = _render_classes(counts, objective.get("labels") or (), what)
     if entities := [_score_class(*entity) for entity in row.get("entities") or ()]:
-        shown += _write_box("Entities", _write_scores(entities, "entity", "entities"))
+        shown += _render_box("Entities", _render_scores(entities, "entity", "entities"))
     shown = pages.wrap_body(shown, "boxes")
-    if mistakes := "".join(_write_mistake(one) for one in row["mistakes"][:SHOWN]):
+    if mistakes := "".join(_render_mistake(one) for one in row["mistakes"][:SHOWN]):
         shown += f'<h3>The worst mistakes</h3><div class="samples">{mistakes}</div>'
     served = ", which is served" if row["step"] == run.served else ""
     where = f'<p class="sub">The validation examples at step {row["step"]:,}{served}.</p>'
-    return write_section("Right and wrong", shown and where + shown)
+    return render_section("Right and wrong", shown and where + shown)
 
 
-def _write_box(title: str, body: str) -> str:
+def _render_box(title: str, body: str) -> str:
     return f'<div class="box"><h3>{escape(title)}</h3>{body}</div>'
 
 
-def _write_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
-    """Write the confusion matrix, or the commonest confusions, and the scores of each class."""
+def _render_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
+    """Render the confusion matrix, or the commonest confusions, and the scores of each class."""
     seen = {name for pair in counts for name in pair} - {CUT}
     order = [name for name in labels if name in seen] + sorted(seen - {*labels})
     predicted = [*order, CUT] if any(b == CUT for _, b in counts) else order
     if len(order) <= MOST:
         right = {(name, name) for name in order}
         corner = "right class ↓<br>predicted →"
-        shown = _write_matrix(counts, order, predicted, right, corner)
-        boxes = _write_box(f"Confusion matrix, {what}", shown)
+        shown = _render_matrix(counts, order, predicted, right, corner)
+        boxes = _render_box(f"Confusion matrix, {what}", shown)
     else:
         wrong = [(a, b, n) for (a, b), n in counts.most_common() if a != b]
         lines = [[a, b, f"{n:,}"] for a, b, n in wrong[:LISTED]]
-        shown = write_table(lines, ["right class", "taken for", what], numbers=True)
-        boxes = _write_box("Commonest confusions", shown)
+        shown = render_table(lines, ["right class", "taken for", what], numbers=True)
+        boxes = _render_box("Commonest confusions", shown)
     found, there = Counter[str](), Counter[str]()
     for (right_class, predicted_class), count in counts.items():
         there[right_class] += count
         found[predicted_class] += count
     scores = [_score_class(name, counts[name, name], found[name], there[name]) for name in order]
-    return boxes + _write_box(f"Scores by class, {what}", _write_scores(scores, "class", what))
+    return boxes + _render_box(f"Scores by class, {what}", _render_scores(scores, "class", what))
 
 
-def _write_answers(counts: Counts) -> str:
-    """Write a matrix of outcomes of answers, by whether the text has an answer."""
+def _render_answers(counts: Counts) -> str:
+    """Render a matrix of outcomes of answers, by whether the text has an answer."""
     rows = [name for name in ASKED if any(a == name for a, _ in counts)]
     right = {("an answer", "exact"), ("no answer", "no answer")}
     corner = "the text has ↓<br>the model gives →"
     said = "Exact: a right answer once case, punctuation and articles are dropped. In part: it "
     said += "shares words with one."
-    drawn = _write_matrix(counts, rows, OUTCOMES, right, corner)
-    return _write_box("Answers", f'{drawn}<p class="note">{said}</p>')
+    drawn = _render_matrix(counts, rows, OUTCOMES, right, corner)
+    return _render_box("Answers", f'{drawn}<p class="note">{said}</p>')
 
 
-def _write_matrix(
+def _render_matrix(
     counts: Counts,
     rows: Sequence[str],
     columns: Sequence[str],
     right: Collection[tuple[str, str]],
     corner: str,
 ) -> str:
-    """Write how often each column was predicted for each row; `right` lists the correct pairs."""
+    """Render how often each column was predicted for each row; `right` lists the correct pairs."""
     head = "".join(f"<th class=n>{escape(name)}</th>" for name in columns)
     lines = f"<tr><th>{corner}</th>{head}<th class=n>all</th></tr>"
     for a in rows:
@@ -192,16 +192,16 @@ def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]
     return [name, *(number(share, True) for share in (precision, recall, f1)), f"{there:,}"]
 
 
-def _write_scores(lines: list[list[str]], kind: str, what: str) -> str:
-    """Write a table of the rows of `_score_class`."""
+def _render_scores(lines: list[list[str]], kind: str, what: str) -> str:
+    """Render a table of the rows of `_score_class`."""
     head = [kind, "precision", "recall", "F1", what]
-    return write_table(lines, head, numbers=True, about=ABOUT)
+    return render_table(lines, head, numbers=True, about=ABOUT)
 
 
-def _write_mistake(mistake: dict[str, Any]) -> str:
-    """Write a text with its wrong words marked, or with what is right and what was predicted."""
+def _render_mistake(mistake: dict[str, Any]) -> str:
+    """Render a text with its wrong words marked, or with what is right and what was predicted."""
     if words := mistake.get("words"):
-        shown = " ".join(_write_word(*word) for word in words)
+        shown = " ".join(_render_word(*word) for word in words)
         wrong = int(mistake.get("wrong") or 0)
         said = f"{wrong:,} word{'s' * (wrong != 1)} wrong"
         return f'<div class="box mistake"><p>{shown}</p><div class="then">{said}</div></div>'
@@ -218,7 +218,7 @@ def _write_mistake(mistake: dict[str, Any]) -> str:
     return f'<div class="box mistake">{text}{pair}<div class="verdict">{lines}</div></div>'
 
 
-def _write_word(word: str, truth: str, predicted: str) -> str:
+def _render_word(word: str, truth: str, predicted: str) -> str:
     if truth == predicted:
         return escape(word)
     said = f"{escape(truth)} → {escape(predicted or CUT)}"

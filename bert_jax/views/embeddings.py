@@ -100,7 +100,7 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         data,
         facts=document.write_facts(run, facts),
         method=described,
-        cosines=pages.write_section("Cosines", cosines, "box"),
+        cosines=pages.render_section("Cosines", cosines, "box"),
         tables=write_tables(run),
         layers=document.write_options(stages, first),
         poolings=document.write_options([POOLED[name] for name in shown.poolings], start[1]),

@@ -48,7 +48,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         {"texts": texts},
         facts=document.write_facts(run, _list_facts(predictor.model.options, texts)),
         rounds=str(most),
-        chart=pages.write_section("How sure the model was", drawn, "charts"),
+        chart=pages.render_section("How sure the model was", drawn, "charts"),
         tables="".join(map(_write_table, texts)),
     )
 

@@ -27,7 +27,7 @@ def write_tables(run: TrainedModel) -> str:
     table = np.asarray(run.params["encoder"]["embeddings"]["token"], np.float32)
     lengths = _draw_lengths(table[: run.tokenizer.size], run.tokenizer.shown)
     positions = _draw_positions(run)
-    return page.write_section("Token table", lengths, "charts") + page.write_section(
+    return page.render_section("Token table", lengths, "charts") + page.render_section(
         "Position table", positions, "charts"
     )
 

@@ -183,7 +183,7 @@ def render_html(blocks: Sequence[Block]) -> str:
     shown: set[str] = set()
     title, *others = (_render_part(block, 0, shown) for block in blocks)
     body = "".join(others)
-    return title + page.list_contents(body) + body
+    return title + page.render_contents(body) + body
 
 
 def _render_part(block: Block, depth: int, shown: set[str]) -> str:

@@ -10,7 +10,7 @@ from bert_jax.config import to_dict
 from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.formats import HOLE
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.reporting.page import config_box
+from bert_jax.reporting.page import render_config
 from bert_jax.studies import sameness, trunks
 from bert_jax.studies.published import TABLES
 from bert_jax.studies.report import answers, figures, verdicts
@@ -222,4 +222,4 @@ def _show_config(view: View) -> list[Block]:
     if not view.results:
         return []
     said = Paragraph("Of the first cell; the other cells differ in the axes and the seed.")
-    return [said, Html(config_box(to_dict(view.results[0].entry.config)))]
+    return [said, Html(render_config(to_dict(view.results[0].entry.config)))]
