@@ -50,7 +50,7 @@ APART = "\x1f"  # stands between words; as a space by Python's rules, it is in n
 # --- texts to sentences ---------------------------------------------------------------------------
 
 
-def read_task(
+def read_into_parts(
     number: int, items: list[Item], settings: knobs.Corpus, language: str | None, folder: Path
 ) -> dict[str, Any]:
     """Read items, and write their texts as parts of sentences; return counts and names of parts.

@@ -169,7 +169,7 @@ def _read(work: _Work, items: list[Item], config: knobs.Config) -> tuple[dict[st
         work.spool / f"{number:05d}.json": (number, task, config.corpus, language, work.spool)
         for number, task in enumerate(group_items(items))
     }
-    work.run(encode.read_task, calls)
+    work.run(encode.read_into_parts, calls)
     tasks = [jsons.read(file, DataError, dict) for file in calls]
     facts = {
         "lines": sum(task["lines"] for task in tasks),

@@ -183,7 +183,7 @@ def test_workers_change_no_byte_and_work_is_done_once(many, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("step", "done"), [("read_task", "spool/*.json"), ("encode_part", "encoded/*.npz")]
+    ("step", "done"), [("read_into_parts", "spool/*.json"), ("encode_part", "encoded/*.npz")]
 )
 def test_prepare_goes_on_after_an_interruption(many, monkeypatch, step, done):
     """After an exception at a third call, those that were finished are not made again."""
