@@ -39,7 +39,7 @@ def run(config: knobs.Config) -> None:
     )
     prepared = prepare.prepare_corpus(config, log=logger.info)
     if "pmi" in (config.masking.unit, *(settings.unit for settings in config.evals.values())):
-        pmi.collocations(prepared, config.masking)
+        pmi.load_collocations(prepared, config.masking)
     facts = jsons.read(prepared.folder / "audit.json", DataError, dict)
     logger.info(audit.format_audit(facts))
     print(prepared.folder)

@@ -45,7 +45,7 @@ def word_hashes(tokens: np.ndarray, begins: np.ndarray) -> np.ndarray:
     return hashing.mix_words(np.add.reduceat(hashing.mix_words(pieces), begins))
 
 
-def grams(
+def hash_ngrams(
     words: np.ndarray, text: np.ndarray, most: int
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """Yield (n, hashes, inside) for each n from 1 to `most`.
@@ -64,7 +64,7 @@ def grams(
         yield n, hashes, text[: len(hashes)] == text[n - 1 :]
 
 
-def longest(
+def find_longest(
     collocations: Hashes, most: int, tokens: np.ndarray, starts: np.ndarray, first: np.ndarray
 ) -> np.ndarray:
     """Return the number of words of the longest collocation that begins at each word: int32 [W].
@@ -81,7 +81,7 @@ def longest(
     begins = np.flatnonzero(starts)
     words = word_hashes(tokens, begins)
     lengths = np.ones(len(words), np.int32)
-    for n, hashes, inside in grams(words, np.cumsum(first)[begins], most):
+    for n, hashes, inside in hash_ngrams(words, np.cumsum(first)[begins], most):
         if n > 1:
             lengths[: len(hashes)][inside & (collocations.find(hashes) >= 0)] = n
     return lengths

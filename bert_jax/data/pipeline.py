@@ -76,7 +76,7 @@ class Source:
         self._seed = config.data_seed if seed is None else seed
         self._collocations: Hashes | None = None
         if masking.unit == "pmi":
-            self._collocations = pmi.collocations(prepared, masking)
+            self._collocations = pmi.load_collocations(prepared, masking)
         self._weights: np.ndarray | None = None  # float64 [V]
         if training and masking.weights == "frequency":
             self._weights = units.frequency_weights(prepared.unigrams, masking.weights_power)

@@ -27,7 +27,7 @@ import numpy as np
 from bert_jax.config import knobs
 from bert_jax.data import hashing
 from bert_jax.data.corpus import Prepared
-from bert_jax.data.ngrams import Hashes, grams, word_hashes
+from bert_jax.data.ngrams import Hashes, hash_ngrams, word_hashes
 from bert_jax.system import disk, folder_locks
 from bert_jax.system.log import line
 
@@ -113,7 +113,7 @@ class Search:
         for number in range(self.passes):
             held = [np.zeros(0, np.uint64)]
             for block in self._blocks():
-                *shorter, (_, hashes, inside) = grams(block.words, block.text, n)
+                *shorter, (_, hashes, inside) = hash_ngrams(block.words, block.text, n)
                 total += int(inside.sum()) if number == 0 else 0
                 counted = inside & (hashes % np.uint64(self.passes) == number)
                 if shorter:
@@ -135,7 +135,7 @@ class Search:
         """
         cut = np.full(len(self.log_p[n - 1]), np.nan)
         for block in self._blocks():
-            levels = list(grams(block.words, block.text, n))
+            levels = list(hash_ngrams(block.words, block.text, n))
             _, hashes, inside = levels[-1]
             index = np.where(inside, self.frequent[n - 1].find(hashes), -1)
             fresh = np.flatnonzero(index >= 0)
@@ -169,7 +169,7 @@ class Search:
             if number % every:
                 continue
             covered = np.full(len(block.words), np.inf)
-            for n, hashes, inside in grams(block.words, block.text, self.most):
+            for n, hashes, inside in hash_ngrams(block.words, block.text, self.most):
                 if n == 1 or not len(keys[n - 2]):
                     continue
                 index = self.frequent[n - 1].find(hashes)
@@ -187,18 +187,18 @@ class Search:
         return limit if np.isfinite(limit) else sys.float_info.max
 
 
-def name(settings: knobs.Masking) -> str:
+def name_list(settings: knobs.Masking) -> str:
     """Name the file for the collocations that these settings define."""
     values = (settings.pmi_words, OFTEN, settings.pmi_coverage, SEARCHED)
     return "-".join(["pmi", str(VERSION), *(f"{value:g}" for value in values)])
 
 
-def collocations(
+def load_collocations(
     prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = line
 ) -> Hashes:
     """Return the collocations of a prepared corpus; find them if no file in its folder has them."""
     folder = prepared.folder / "collocations"
-    file = folder / f"{name(settings)}.npz"
+    file = folder / f"{name_list(settings)}.npz"
     with contextlib.ExitStack() as stack:
         # Without permission to write, as in a corpus of another user, each process makes its list.
         with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ import numpy as np
 
 from bert_jax.config import knobs
 from bert_jax.data import hashing
-from bert_jax.data.ngrams import Hashes, longest
+from bert_jax.data.ngrams import Hashes, find_longest
 
 _SPAN = 0x5350414E  # keeps the hashes of the lengths of spans apart from all others
 
@@ -86,7 +86,7 @@ def mark_collocations(rows: Rows) -> np.ndarray:
     words = np.ones(rows.tokens.shape, np.int32)  # [B, L], the words of a unit that begins there
     # The eligible tokens of all rows in one line [T], without special tokens and padding.
     text = [array[rows.eligible] for array in (rows.tokens, starts, segments)]
-    words[starts] = longest(rows.collocations, rows.settings.pmi_words, *text)
+    words[starts] = find_longest(rows.collocations, rows.settings.pmi_words, *text)
     return _name_units(_group_words(rows, words), rows)
 
 

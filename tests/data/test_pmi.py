@@ -76,7 +76,7 @@ def hash_gram(gram: Gram) -> int:
     pieces = np.array([piece for word in gram for piece in word])
     begins = np.cumsum([0, *map(len, gram[:-1])])
     words = ngrams.word_hashes(pieces, begins)
-    *_, (_, hashes, _) = ngrams.grams(words, np.zeros(len(words)), len(gram))
+    *_, (_, hashes, _) = ngrams.hash_ngrams(words, np.zeros(len(words)), len(gram))
     return int(hashes[0])
 
 
