@@ -119,7 +119,7 @@ def check_masking(found: Any) -> None:
         assert abs(totals[name] / totals["masked"] - share) < 0.02
     assert found["nested"]
     tokens, size = found["tokens"], len(vocabulary)
-    words = jax.device_get(jax.jit(draws.draw_words)(batch, np.uint32(0)))
+    words = jax.device_get(jax.jit(draws.draw_token_bits)(batch, np.uint32(0)))
     scores, _, coins, others = (draw[:, 1 : len(tokens) + 1] for draw in words)  # uint32 [B, L]
     numbers = np.stack([scores / 2**32, (coins >> 8) / 2**24, (others % size + 0.5) / size], 1)
     by_hand = walk.load(TOUR / "07_masking.py").mask_by_hand

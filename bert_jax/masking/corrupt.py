@@ -51,7 +51,7 @@ def corrupt_batch(
       The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
     """
     tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
-    scores, boundary, replace_word, token_word = draws.draw_words(batch, traced.seed)  # [B, L]
+    scores, boundary, replace_word, token_word = draws.draw_token_bits(batch, traced.seed)  # [B, L]
 
     # How many tokens: the quota of each example, from the number of its tokens.
     eligible = unit_ids >= 0  # [B, L]
@@ -134,7 +134,7 @@ def _ask_quotas(
     """Compute the quotas of examples of `lengths` tokens [B, S], rounded as the settings say."""
     word = draws.draw_roundings(batch, traced.seed) if settings.rounding == "unbiased" else None
     if traced.drawn is not None:
-        u = draws.spread_evenly(batch, traced.seed)
+        u = draws.draw_u(batch, traced.seed)
         quota = draw_quotas(traced.drawn, u, lengths, word)
         return Asked(jnp.zeros_like(quota), quota, quota, u=u)
     predicted = _look_up(traced.predict_quotas, lengths)

@@ -17,7 +17,7 @@ NO_TOKEN = 0xFFFFFFFF  # beyond the positions of tokens: what is drawn for a who
 GOLDEN = 0x9E3779B9  # of 2**32, the golden ratio: its multiples are spread evenly in every window
 
 
-def draw_words(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
+def draw_token_bits(batch: Batch, seed: jax.Array) -> tuple[jax.Array, ...]:
     """Draw four independent random words of 32 bits for each token, uint32 [B, L] each."""
 
     def draw_for_token(key: jax.Array, position: jax.Array) -> jax.Array:
@@ -41,7 +41,7 @@ def draw_roundings(batch: Batch, seed: jax.Array) -> jax.Array:
     return jax.vmap(jax.vmap(draw_for_example))(_make_keys(batch, seed))
 
 
-def spread_evenly(
+def draw_u(
     batch: Batch, seed: jax.Array, spread: int = GOLDEN, which: int = NO_EXAMPLE
 ) -> jax.Array:
     """Return the number u by which each example draws its rate, times 2**32, uint32 [B, S].

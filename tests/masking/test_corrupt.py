@@ -46,7 +46,7 @@ SETTINGS = st.builds(
 def corrupt_by_hand(b, settings: Masking, seed: int):
     """Return inputs, corrupted and predicted tokens [B, L], example by example in plain Python."""
     scores, boundary, replace_word, token_word = map(
-        np.asarray, draws.draw_words(b, np.uint32(seed))
+        np.asarray, draws.draw_token_bits(b, np.uint32(seed))
     )
     words = toy.rounding_draws(b, seed)
     first, second = [], []

@@ -49,7 +49,7 @@ def test_draw_quotas_rounds_length_times_rate(name, rounding):
     """At least 1; another rounding of float32 may tip what is almost between two numbers."""
     settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
     b = toy.batch(512, 48, seed=1, examples=2)
-    u = np.asarray(jax.jit(draws.spread_evenly)(b, np.uint32(0))) / 2**32
+    u = np.asarray(jax.jit(draws.draw_u)(b, np.uint32(0))) / 2**32
     lengths = count_by_example(b, b["unit_ids"] >= 0)
     product = np.maximum(lengths * read_law(settings, u), 1)
     if rounding == "unbiased":

@@ -19,7 +19,7 @@ def key_of(seed: int, *counters: int) -> jax.Array:
 def test_draw_words_are_of_the_counters_alone():
     b = toy.batch(3, 16, seed=3, examples=2)
     b["copies"] += 5
-    words = np.stack(draws.draw_words(b, np.uint32(7)), axis=-1)
+    words = np.stack(draws.draw_token_bits(b, np.uint32(7)), axis=-1)
     for row, column in np.argwhere(b["segment_ids"] > 0):
         slot = b["segment_ids"][row, column] - 1
         place = b["copies"][row, slot], b["example_ids"][row, slot], b["positions"][row, column]
@@ -31,7 +31,7 @@ def test_spread_evenly_steps_by_the_golden_ratio():
     """Of 1,000 examples in a row each tenth of u has 100, but for a few."""
     places = np.arange(20_000, dtype=np.int32)[:, None]
     b = {"places": places, "copies": np.full_like(places, 3)}
-    u = np.asarray(draws.spread_evenly(b, np.uint32(7)))[:, 0]
+    u = np.asarray(draws.draw_u(b, np.uint32(7)))[:, 0]
     shift = int(draws.draw_shift(np.uint32(7), np.int32(3)))
     by_hand = [(place * 0x9E3779B9 + shift) % 2**32 for place in range(20_000)]
     assert u.tolist() == by_hand

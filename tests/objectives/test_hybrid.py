@@ -176,7 +176,7 @@ def test_draw_causal_spreads_its_share_evenly():
     b = {"places": places, "copies": np.zeros_like(places)}
     shares = (0.0, 0.1, 0.125, 0.5, 1.0)
     several = [np.asarray(hybrid.draw_causal(b, np.uint32(7), np.float32(s)))[:, 0] for s in shares]
-    rates = np.asarray(draws.spread_evenly(b, np.uint32(7)))[:, 0] / 2**32
+    rates = np.asarray(draws.draw_u(b, np.uint32(7)))[:, 0] / 2**32
     for share, causal in zip(shares, several, strict=True):
         for start in (0, 377, 9_999, 19_000):
             assert abs(causal[start : start + 1000].sum() - 1000 * share) <= 3
