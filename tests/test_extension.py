@@ -158,7 +158,7 @@ tree = default()
 tree.masking.draw, tree.masking.draw_high = "square", 0.6
 settings = resolve(tree).masking
 assert abs(rates.mean_rate(settings) - 0.2) < 1e-4
-assert drawn_quotas.make_drawn(settings, 16).rates.shape == (rates.CELLS, 3)
+assert drawn_quotas.make_rate_tables(settings, 16).rates.shape == (rates.CELLS, 3)
 """,
         named=(
             ('"cosine_high", "beta"]', '"cosine_high", "beta", "square"]'),

@@ -115,7 +115,7 @@ def traced(
     return StepInputs(
         quotas=quotas.selection_quotas(settings, settings.rate, length) if fixed else None,
         predict_quotas=quotas.prediction_quotas(settings, settings.rate, length) if fixed else None,
-        drawn=None if fixed else drawn_quotas.make_drawn(settings, length),
+        drawn=None if fixed else drawn_quotas.make_rate_tables(settings, length),
         replace=np.asarray(settings.replace, np.float32),
         weights=dict.fromkeys(names, np.float32(1)),
         learning_rate=np.float32(1e-3),

@@ -109,7 +109,7 @@ class Evaluator:
         The masks of an example differ from input to input. The uniform numbers by which its rates
         are drawn lie 1 / count apart.
         """
-        drawn = drawn_quotas.make_drawn(self.config.masking, self.config.sequence_length, 1.0)
+        drawn = drawn_quotas.make_rate_tables(self.config.masking, self.config.sequence_length, 1.0)
         # On the devices, or the weights of the bound would cross to them with every batch.
         large = jax.device_put(drawn, sharding.replicated(self.mesh))
         seeds = [

@@ -20,7 +20,7 @@ import numpy as np
 from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import knobs
 from bert_jax.masking import draws, rates, selection
-from bert_jax.masking.drawn_quotas import DECILES, Drawn, multiply_rates
+from bert_jax.masking.drawn_quotas import DECILES, RateTables, multiply_rates
 from bert_jax.masking.quotas import Quotas
 from bert_jax.masking.selection import Selection, Units
 
@@ -159,7 +159,7 @@ def _look_up(table: Quotas, *at: jax.Array) -> Quotas:
 
 
 def draw_quotas(
-    drawn: Drawn, u: jax.Array, lengths: jax.Array, word: jax.Array | None = None
+    drawn: RateTables, u: jax.Array, lengths: jax.Array, word: jax.Array | None = None
 ) -> jax.Array:
     """Compute the quotas of drawn rates, int32 [B, S], at least 1 for an example with a token.
 
@@ -284,7 +284,7 @@ def _count_all_views(
 
 
 def _count_by_decile(
-    drawn: Drawn, asked: Asked, lengths: jax.Array, selected: jax.Array, available: jax.Array
+    drawn: RateTables, asked: Asked, lengths: jax.Array, selected: jax.Array, available: jax.Array
 ) -> Metrics:
     """Count tokens for each tenth of u, the uniform number by which an example's rate is drawn.
 

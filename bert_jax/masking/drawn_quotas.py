@@ -23,7 +23,7 @@ _PER_DECILE = 2048  # draws by which a decile's counts are computed
 # --- what the program reads -----------------------------------------------------------------------
 
 
-class Drawn(NamedTuple):
+class RateTables(NamedTuple):
     """The tables of a distribution of rates.
 
     They are traced, so that runs with different distributions share a program.
@@ -36,14 +36,14 @@ class Drawn(NamedTuple):
 
 
 @functools.lru_cache(64)  # the same arrays at every update: they cross to the device once
-def make_drawn(settings: knobs.Masking, length: int, gamma: float = 0.0) -> Drawn:
+def make_rate_tables(settings: knobs.Masking, length: int, gamma: float = 0.0) -> RateTables:
     """Make the tables of the rate's distribution for examples of up to `length` tokens.
 
     With a `gamma` above 0 they include the weights of objective `diffusion`.
     """
     expected = quota_moments(settings, length)[0].astype(np.float32)
     weights = bound_weights(settings, length, gamma).astype(np.float32) if gamma else None
-    return Drawn(_split_table(settings), expected, weights)
+    return RateTables(_split_table(settings), expected, weights)
 
 
 def _split_table(settings: knobs.Masking) -> np.ndarray:
@@ -61,9 +61,9 @@ def _split_table(settings: knobs.Masking) -> np.ndarray:
 def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
     """Return tokens times rate as a sum of two float32 numbers; the first has no rounding error.
 
-    `cells` are rows of `Drawn.rates`, and `within` is the place of an example in its cell, from 0
-    to 1. Both numpy and jax arrays are accepted, so that the ledger and the program round in the
-    same way.
+    `cells` are rows of `RateTables.rates`, and `within` is the place of an example in its cell,
+    from 0 to 1. Both numpy and jax arrays are accepted, so that the ledger and the program round in
+    the same way.
     """
     high, low, rise = (cells[..., part] for part in range(3))
     return tokens * high, tokens * low + tokens * (within * rise)

@@ -201,7 +201,7 @@ def compute_inputs(config: knobs.Config, index: int) -> StepInputs:
     else:
         diffusion = config.objectives.get("diffusion")
         power = diffusion.gamma if diffusion else 0.0  # of the weights of its bound
-        drawn = drawn_quotas.make_drawn(masking, length, power)
+        drawn = drawn_quotas.make_rate_tables(masking, length, power)
     weights: dict[str, float] = {}
     for name, options in config.objectives.items():
         weights |= objectives.TABLE[name].split_weight(options)

@@ -74,7 +74,7 @@ def test_a_law_without_width_is_a_fixed_rate(rounding):
     lengths = np.arange(2049, dtype=np.int32)[:, None]
     u = np.arange(2049, dtype=np.uint32)[:, None] * np.uint32(0x9E3779B9)
     word = u * np.uint32(0x85EBCA6B) if rounding == "unbiased" else None
-    found = corrupt.draw_quotas(drawn_quotas.make_drawn(same, 2048), u, lengths, word)
+    found = corrupt.draw_quotas(drawn_quotas.make_rate_tables(same, 2048), u, lengths, word)
     fixed = quotas.selection_quotas(same, 0.15, 2048)
     more = 0 if word is None else word[:, 0] < fixed.chance
     np.testing.assert_array_equal(np.asarray(found)[:, 0], fixed.whole + more)
@@ -102,11 +102,11 @@ def test_make_drawn_lets_the_ledger_know_the_law(name, rounding):
     """It accepts rates drawn by the law, and stops a run whose rates another law has drawn."""
     settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
     other = dataclasses.replace(settings, draw="cosine_high" if name == "uniform" else "uniform")
-    expected = drawn_quotas.make_drawn(settings, 48).expected
+    expected = drawn_quotas.make_rate_tables(settings, 48).expected
 
     def add_updates(drawn_by: Masking) -> Ledger:
         ledger = Ledger(settings, length=48)
-        tables = drawn_quotas.make_drawn(drawn_by, 48)._replace(expected=expected)
+        tables = drawn_quotas.make_rate_tables(drawn_by, 48)._replace(expected=expected)
         numbers = toy.traced(settings, 48)._replace(drawn=tables)
         for step in range(4):
             b = toy.batch(256, 48, seed=step)

@@ -53,7 +53,7 @@ def test_weights_of_a_power_have_a_mean_of_1(gamma):
 def corrupt(batch: dict, settings: Masking, gamma: float = 1.0) -> dict:
     """Return a batch masked at drawn rates, with the weights of the bound."""
     length = batch["tokens"].shape[1]
-    drawn = drawn_quotas.make_drawn(settings, length, gamma)
+    drawn = drawn_quotas.make_rate_tables(settings, length, gamma)
     traced = toy.traced(settings, length)._replace(drawn=drawn)
     out, _ = toy._apply(batch, traced, Masking(rounding=settings.rounding), length)
     return jax.tree.map(np.asarray, out)
