@@ -85,7 +85,7 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
         "batch_size": config.batch_size,
         "sequence_length": config.sequence_length,
         "parameters": sum(leaf.size for leaf in jax.tree.leaves(program.shapes["params"])),
-        "dtype": devices.settle_model(config.model, train=True).dtype,
+        "dtype": devices.fill_machine_knobs(config.model, train=True).dtype,
         "updates": updates,
         "first_seconds": seconds[0],
         "median_ms": 1e3 * median,

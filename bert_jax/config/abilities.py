@@ -10,7 +10,7 @@ HINT = "--config.model.attention=auto takes what can"
 DROPOUT = "it cannot drop probabilities: --config.model.attention_dropout=0"
 
 
-def of_model(name: str, m: knobs.Model) -> str:
+def explain_unfit_model(name: str, m: knobs.Model) -> str:
     """Explain why an attention backend cannot compute a model; "" if it can."""
     width = m.shape[1] // m.shape[2]
     if name == "cudnn" and m.dtype in ("float32", "bfloat16_products"):
@@ -24,7 +24,7 @@ def of_model(name: str, m: knobs.Model) -> str:
     return ""
 
 
-def of_length(name: str, length: int) -> str:
+def explain_unfit_length(name: str, length: int) -> str:
     """Explain why an attention backend cannot compute rows of this length; "" if it can."""
     if name == "splash" and length % BLOCK:
         return f"rows of {length} tokens: it takes multiples of {BLOCK}"

@@ -97,7 +97,7 @@ def find_row() -> DeviceRow:
     return TABLE.get(find_kind(), TABLE["cpu"])
 
 
-def settle_model(model: knobs.Model, *, train: bool) -> knobs.Model:
+def fill_machine_knobs(model: knobs.Model, *, train: bool) -> knobs.Model:
     """Fill in the knobs `dtype`, `remat` and `scan` of a model, if they are left to the machine.
 
     `models/backends.py` chooses the attention backend.

@@ -63,7 +63,7 @@ def check_trainable(c: Config) -> None:
     words = not c.task.source or bool(c.init_from or c.tokenizer.path)
     need(words, "a task has no vocabulary of its own", "name its model: --config.init_from=DIR")
     full = not c.task.source or c.task.pad == "full"  # else rows are as long as their batch's
-    obstacle = abilities.of_length(m.attention, c.sequence_length) if full else ""
+    obstacle = abilities.explain_unfit_length(m.attention, c.sequence_length) if full else ""
     if m.attention_dropout and m.attention not in ("auto", "einsum"):
         obstacle = abilities.DROPOUT
     need(not obstacle, f"model.attention = {m.attention!r}: {obstacle}", abilities.HINT)
@@ -159,7 +159,7 @@ def _check_model(c: Config) -> None:
     said = "model.scan = True: layers differ (by model.layer_weights, first_norm, global_every), "
     said += "or several are read (model.features)"
     need(not m.scan or m.can_scan, said, "--config.model.scan=false")
-    obstacle = abilities.of_model(m.attention, m)
+    obstacle = abilities.explain_unfit_model(m.attention, m)
     said = f"model.attention = {m.attention!r}: {obstacle}"
     need(m.attention == "auto" or not obstacle, said, abilities.HINT)
     buckets, most = m.position_buckets, m.max_positions

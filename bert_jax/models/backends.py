@@ -155,7 +155,9 @@ def choose_backend(cfg: Model, length: int, *, train: bool, capture: bool = Fals
     """
     auto = cfg.attention == "auto"
     name = devices.find_row().attention if auto else cfg.attention
-    obstacle = abilities.of_model(name, cfg) or _find_obstacle(name, cfg, length, train, capture)
+    obstacle = abilities.explain_unfit_model(name, cfg) or _find_obstacle(
+        name, cfg, length, train, capture
+    )
     if obstacle and train and not auto:
         raise ConfigError(f"model.attention = {name!r}: {obstacle}", abilities.HINT)
     return "einsum" if obstacle else name
@@ -171,7 +173,7 @@ def _find_obstacle(name: str, cfg: Model, length: int, train: bool, capture: boo
         return "it has no probabilities to show"
     if devices.find_row().attention != name:
         return f"it does not run on this machine's {devices.find_kind()}"
-    if obstacle := abilities.of_length(name, length):
+    if obstacle := abilities.explain_unfit_length(name, length):
         return obstacle
     # XLA cannot split a kernel of Pallas over devices: the mesh has to be in context, as it is in
     # training (`sharding.map_parts`).

@@ -225,7 +225,7 @@ class Encoder(nn.Module):
         If `embeddings` of another encoder are given, they replace the embeddings of this one:
         ELECTRA's generator reads the embeddings of the discriminator.
         """
-        cfg = devices.settle_model(self.cfg, train=self.train)
+        cfg = devices.fill_machine_knobs(self.cfg, train=self.train)
         if embeddings is None:
             x, table = Embeddings(cfg, self.vocab_size, self.train, name="embeddings")(batch)
         else:

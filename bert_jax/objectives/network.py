@@ -27,7 +27,7 @@ class Network(nn.Module):
 
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, Any]:
-        cfg = devices.settle_model(self.cfg, train=self.train)
+        cfg = devices.fill_machine_knobs(self.cfg, train=self.train)
         pool = any(TABLE[name].pooled for name, _ in self.heads) and cfg.features == 1
         encoder = Encoder(cfg, self.vocab_size, self.train, pool, name="encoder")
         outputs: dict[str, Any] = {}
@@ -85,7 +85,7 @@ def with_rounded_kernels(cfg: knobs.Model, encoder: Any) -> Any:
 
     Outputs do not change, because each call would round the kernels anyway.
     """
-    factors = jnp.dtype(PRECISIONS[devices.settle_model(cfg, train=False).dtype].factors)
+    factors = jnp.dtype(PRECISIONS[devices.fill_machine_knobs(cfg, train=False).dtype].factors)
 
     def cast(path: tuple[Any, ...], leaf: Any) -> Any:
         return leaf.astype(factors) if path[-1].key == "kernel" else leaf

@@ -127,7 +127,7 @@ def run_generator(
       The logits of the prediction slots, and the batch.
     """
     encoded = Encoder(cfg, vocab_size, train, pool=False, name="generator")(batch, embedded)
-    head = MlmHead(devices.settle_model(cfg, train=train), vocab_size, name="mlm")
+    head = MlmHead(devices.fill_machine_knobs(cfg, train=train), vocab_size, name="mlm")
     logits = head(encoded, batch)
     return logits, fill_slots(batch, logits) if "predict_draws" in batch else batch
 

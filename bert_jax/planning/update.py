@@ -88,7 +88,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
         mesh = mesh_for(config)
         log.line(f"compiling for {target.name}: {config.batch_size:,} rows a step")
         program = Program(config, SPECIAL, vocab_size, mesh)
-        model = devices.settle_model(config.model, train=True)
+        model = devices.fill_machine_knobs(config.model, train=True)
         with program.context():
             attention = backends.choose_backend(model, config.sequence_length, train=True)
         parameters = program.shapes["params"]

@@ -198,7 +198,7 @@ def _reader(
     cfg: knobs.Model, vocab_size: int, special: Special
 ) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
     """Build the function that reads a batch, given the keys and values of earlier tokens."""
-    cfg = devices.settle_model(cfg, train=False)
+    cfg = devices.fill_machine_knobs(cfg, train=False)
     cfg = dataclasses.replace(cfg, attention="einsum", remat="none")
     encoder = Encoder(cfg, vocab_size, pool=False)
     head = MlmHead(cfg, vocab_size, everywhere=True)

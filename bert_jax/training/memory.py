@@ -31,7 +31,7 @@ def estimate_bytes(
     uses from two arrays. `shapes` are the shapes of the state. If None, they are traced, which
     takes a while.
     """
-    model = devices.settle_model(config.model, train=True)
+    model = devices.fill_machine_knobs(config.model, train=True)
     config = dataclasses.replace(config, model=model)
     if shapes is None:
         shapes = jax.eval_shape(lambda seed: init_state(config, vocab_size, seed), np.uint32(0))

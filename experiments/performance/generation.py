@@ -74,7 +74,7 @@ def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[],
 
 def attending(config: Config, rows: int, length: int) -> Callable[[], Any]:
     """Build the attention of MORE tokens, one after the other in all layers, over `length` keys."""
-    cfg = devices.settle_model(config.model, train=False)
+    cfg = devices.fill_machine_knobs(config.model, train=False)
     assert cfg.layers is not None
     assert cfg.heads is not None
     assert cfg.hidden is not None

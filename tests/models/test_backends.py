@@ -159,7 +159,7 @@ def on(monkeypatch):
 
 
 def choose(length=128, train=True, capture=False, **overrides):
-    model = devices.settle_model(toy.config(**overrides).model, train=train)
+    model = devices.fill_machine_knobs(toy.config(**overrides).model, train=train)
     return backends.choose_backend(model, length, train=train, capture=capture)
 
 

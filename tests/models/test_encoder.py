@@ -203,7 +203,7 @@ def test_scan_draws_other_dropout_in_each_layer():
 )
 def test_only_alike_layers_become_a_loop(settings, scan):
     with devices.trace_for("tpu"):
-        assert devices.settle_model(toy.config(**settings).model, train=True).scan == scan
+        assert devices.fill_machine_knobs(toy.config(**settings).model, train=True).scan == scan
 
 
 @functools.cache
