@@ -112,11 +112,11 @@ def devices() -> dict[str, Any]:
         "backend": jax.default_backend(),
         "count": len(found),
         "kinds": sorted({device.device_kind for device in found}),
-        "matmul": matmul(),
+        "matmul": check_matmul(),
     }
 
 
-def matmul(size: int = 512) -> dict[str, Any]:
+def check_matmul(size: int = 512) -> dict[str, Any]:
     """Time a matmul of small whole numbers, and check that its result is exact."""
     import jax
     import numpy as np

@@ -151,7 +151,7 @@ def test_several_gpus_need_nccl(monkeypatch):
 
 def test_wrong_product_is_noticed(monkeypatch):
     monkeypatch.setattr(jax.numpy, "matmul", lambda x, y, precision: (x @ y).at[3, 5].add(1.0))
-    assert not machine.matmul(size=64)["correct"]
+    assert not machine.check_matmul(size=64)["correct"]
 
 
 # --- presets --------------------------------------------------------------------------------------
