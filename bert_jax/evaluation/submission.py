@@ -55,9 +55,9 @@ def write_submission(
         f"train it with configs/finetune.py:{name}, or name its classes as the task does",
     )
     if row.kind == "span":
-        files = _write_answers(examples, predictions, takes[split], "no_answer" in row.task)
+        files = _format_answers(examples, predictions, takes[split], "no_answer" in row.task)
     else:
-        values = [_write_value(row, labels, prediction) for prediction in predictions]
+        values = [_format_value(row, labels, prediction) for prediction in predictions]
         rows = sorted(zip(map(_read_index, examples), values, strict=True))
         lines = ["\t".join(row.submission.columns), *(f"{index}\t{text}" for index, text in rows)]
         files = {takes[split]: "".join(f"{line}\n" for line in lines)}
@@ -77,7 +77,7 @@ def _read_index(example: Example) -> int:
     return int(example.id)
 
 
-def _write_value(row: tasks.TaskRow, labels: Sequence[str], prediction: Any) -> str:
+def _format_value(row: tasks.TaskRow, labels: Sequence[str], prediction: Any) -> str:
     if row.kind == "regress":
         low, high = SIMILARITY
         return f"{min(max(prediction, low), high):.3f}"
@@ -86,7 +86,7 @@ def _write_value(row: tasks.TaskRow, labels: Sequence[str], prediction: Any) -> 
     return values[row.labels.index(label)]
 
 
-def _write_answers(
+def _format_answers(
     examples: Sequence[Example], predictions: Sequence[Any], file: str, no_answer: bool
 ) -> dict[str, str]:
     ids = [example.id for example in examples]

@@ -253,6 +253,6 @@ def indent_table(rows: Iterable[Sequence[str]]) -> str:
     return textwrap.indent(format_table(rows), "  ")
 
 
-def write_percent(share: float) -> str:
-    """Write a probability as a percentage of fixed width, for a column."""
+def format_percent(share: float) -> str:
+    """Format a probability as a percentage of fixed width, for a column."""
     return f"{100 * share:5.1f} %"

@@ -107,7 +107,7 @@ class Generate(OfText):
         text = row.fields["text"]
         ended = tokenizer.special.sep in tokens
         ids = tokens[: tokens.index(tokenizer.special.sep)] if ended else tokens
-        more = write_continuation(tokenizer, prompt, ids)
+        more = decode_continuation(tokenizer, prompt, ids)
         more = more.lstrip() if text.endswith((" ", "\t")) else more
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 
@@ -116,8 +116,8 @@ class Generate(OfText):
         return result["text"]
 
 
-def write_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
-    """Write the tokens that continue a text, with a blank before them if one is needed there."""
+def decode_continuation(tokenizer: Tokenizer, before: list[int], ids: list[int]) -> str:
+    """Decode the tokens that continue a text, with a blank before them if one is needed there."""
     text = tokenizer.readable(before)
     whole = tokenizer.readable([*before, *ids])
     return whole[len(text) :] if whole.startswith(text) else f" {tokenizer.readable(ids)}"

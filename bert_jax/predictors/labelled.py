@@ -15,7 +15,7 @@ from bert_jax.data import answers, features
 from bert_jax.data.examples import Example
 from bert_jax.errors import DataError, need
 from bert_jax.evaluation import scores
-from bert_jax.predictors.base import AskedModel, Line, Predictor, Work, indent_table, write_percent
+from bert_jax.predictors.base import AskedModel, Line, Predictor, Work, format_percent, indent_table
 
 LABELS = 20  # listed for people
 
@@ -111,7 +111,7 @@ class Classify(Labelled):
             return f"  {result['value']:.3f}"
         best = sorted(result["probabilities"].items(), key=lambda one: -one[1])
         more = f"\n  and {len(best) - LABELS} more labels" if len(best) > LABELS else ""
-        return indent_table((label, write_percent(share)) for label, share in best[:LABELS]) + more
+        return indent_table((label, format_percent(share)) for label, share in best[:LABELS]) + more
 
 
 class Tag(Labelled):
@@ -236,4 +236,4 @@ def _describe_answer(candidate: answers.Candidate) -> dict[str, Any]:
 
 def _tabulate_answer(found: dict[str, Any]) -> tuple[str, ...]:
     place = f"characters {found['start']} to {found['end']}" if found["answer"] else ""
-    return found["answer"] or "(no answer)", write_percent(found["score"]), place
+    return found["answer"] or "(no answer)", format_percent(found["score"]), place

@@ -21,13 +21,13 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.data.windows import choose_windows, cut_windows
 from bert_jax.errors import DataError, need
 from bert_jax.objectives import network
-from bert_jax.predictors.base import AskedModel, Line, OfText, Work, indent_table, write_percent
+from bert_jax.predictors.base import AskedModel, Line, OfText, Work, format_percent, indent_table
 from bert_jax.predictors.generate import (
     TOKENS,
     Draw,
     choose_token,
+    decode_continuation,
     describe_draw,
-    write_continuation,
 )
 
 STRIDE = 64  # tokens that windows share, or half a window if that is less
@@ -116,7 +116,7 @@ class FillMask(OfText):
             mask = self.model.run.tokenizer.mask
             return f"  no {mask} in this text: write {mask} where a token is missing"
         rows = [
-            ("" if rank else f"mask {number}", one["token"], write_percent(one["probability"]))
+            ("" if rank else f"mask {number}", one["token"], format_percent(one["probability"]))
             for number, candidates in enumerate(masks, 1)
             for rank, one in enumerate(candidates)
         ]
@@ -225,7 +225,7 @@ class Unmask(OfText):
     def text(self, result: dict[str, Any]) -> str:
         """Write the final text, then what each round revealed."""
         rows = [
-            ("" if place else f"round {number}", one["token"], write_percent(one["probability"]))
+            ("" if place else f"round {number}", one["token"], format_percent(one["probability"]))
             for number, revealed in enumerate(result.get("steps", ()), 1)
             for place, one in enumerate(revealed)
         ]
@@ -253,7 +253,7 @@ def replace_masks(tokenizer: Tokenizer, text: str, ids: list[int], places: list[
         while end < len(places) and parts[end] in ("", " "):
             end += 1
         first, last = places[slot], places[end - 1]
-        more = write_continuation(tokenizer, ids[:first], ids[first : last + 1])
+        more = decode_continuation(tokenizer, ids[:first], ids[first : last + 1])
         if not more.startswith(" ") and done.rstrip():  # a piece of a word, or punctuation
             done = done.rstrip()
         elif done.rstrip() != done:  # the text has a blank of its own

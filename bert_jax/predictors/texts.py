@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from bert_jax.batch import Batch
 from bert_jax.models.encoder import Encoder
 from bert_jax.models.pooler import pool_examples
-from bert_jax.predictors.base import AskedModel, Line, OfText, indent_table, write_percent
+from bert_jax.predictors.base import AskedModel, Line, OfText, format_percent, indent_table
 
 FIRST = 5  # numbers of a vector that people are shown
 
@@ -34,7 +34,7 @@ class Nsp(OfText):
         """Write the probabilities that the second text follows the first, and that it does not."""
         follows = result["is_next"]
         rows = [("the second follows the first", follows), ("it does not", 1 - follows)]
-        return indent_table((what, write_percent(share)) for what, share in rows)
+        return indent_table((what, format_percent(share)) for what, share in rows)
 
 
 class Embed(OfText):

@@ -70,7 +70,7 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
         facts.append(f"window of {cfg.window}")
     facts.append(" and ".join(f"{len(text['tokens'])} tokens" for text in contents))
     facts += [f"text {i} is cut to the length the model takes" for i, c in enumerate(cut, 1) if c]
-    return _write_document(run, data, weights, facts)
+    return _build_document(run, data, weights, facts)
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -112,13 +112,13 @@ def pack_weights(weights: np.ndarray) -> str:
 # --- document ----------------------------------------------------------------------------------
 
 
-def _write_document(
+def _build_document(
     run: runs.TrainedModel,
     data: dict[str, Any],
     weights: Sequence[np.ndarray],
     facts: Sequence[str],
 ) -> str:
-    """Write the page: empty boxes for the figures of the script, and tables of all heads."""
+    """Build the page: empty boxes for the figures of the script, and tables of all heads."""
     several = len(weights) > 1
     parts = {}
     for figure in ("lines", "matrix", "thumbnails"):
@@ -126,25 +126,25 @@ def _write_document(
             f'<div class="box" data-figure="{figure}" data-text="{i}"></div>'
             for i in range(len(weights))
         )
-    titles = [_write_title(text, "h3") if several else "" for text in data["texts"]]
+    titles = [_render_title(text, "h3") if several else "" for text in data["texts"]]
     layers = [str(number + 1) for number in range(data["layers"])]
     for name, measure in (("entropy", measure_entropy), ("distance", measure_distance)):
         parts[name] = ""
         for title, text in zip(titles, weights, strict=True):
-            table = document.write_shades(layers, measure(text), "layer")
+            table = document.render_shades(layers, measure(text), "layer")
             parts[name] += f'<div class="box" data-name="{name}">{title}{table}</div>'
-    return document.write_page(
+    return document.build_page(
         __file__,
         f"Attention of {document.name_model(run)}",
         data,
-        facts=document.write_facts(run, facts),
-        text="" if several else _write_title(data["texts"][0], "p class=text"),
-        layers=document.write_options(layers),
-        heads=document.write_options([*range(1, data["heads"] + 1), "rollout"]),
+        facts=document.render_facts(run, facts),
+        text="" if several else _render_title(data["texts"][0], "p class=text"),
+        layers=document.render_options(layers),
+        heads=document.render_options([*range(1, data["heads"] + 1), "rollout"]),
         **parts,
     )
 
 
-def _write_title(text: dict[str, Any], tag: str) -> str:
+def _render_title(text: dict[str, Any], tag: str) -> str:
     parts = " | ".join(f"<bdi>{escape(part)}</bdi>" for part in text["text"])
     return f"<{tag}>{parts}</{tag.partition(' ')[0]}>"

@@ -20,7 +20,7 @@ JOINERS = "\u200c\u200d"  # control characters that are part of a word or an emo
 SIGNS = {"\n": "↵", "\t": "⇥"}
 
 
-def write_page(module: str, title: str, data: Any, **parts: str) -> str:
+def build_page(module: str, title: str, data: Any, **parts: str) -> str:
     """Build a page from the .html, .css and .js next to its module.
 
     `data` becomes JSON in the page, escaped so that it cannot end its element. The script reads it.
@@ -40,23 +40,25 @@ def name_model(run: runs.TrainedModel) -> str:
     return Path(run.meta.get("foreign", run.folder)).resolve().name
 
 
-def write_facts(run: runs.TrainedModel, facts: Iterable[str]) -> str:
-    """Write the line under a page's title: the model's name, its step, and further facts."""
+def render_facts(run: runs.TrainedModel, facts: Iterable[str]) -> str:
+    """Render the line under a page's title: the model's name, its step, and further facts."""
     step = [] if "foreign" in run.meta else [f"step {run.step:,}"]
     name = f"<b><bdi>{escape(name_model(run))}</bdi></b>"
     return " · ".join([name, *map(escape, [*step, *facts])])
 
 
-def write_options(names: Iterable[Any], chosen: int = 0) -> str:
-    """Write the options of a <select>; the value of an option is its number."""
+def render_options(names: Iterable[Any], chosen: int = 0) -> str:
+    """Render the options of a <select>; the value of an option is its number."""
     return "".join(
         f'<option value="{i}"{" selected" if i == chosen else ""}>{escape(str(name))}</option>'
         for i, name in enumerate(names)
     )
 
 
-def write_shades(rows: Iterable[str], values: np.ndarray, corner: str = "", digits: int = 3) -> str:
-    """Write a table of numbers, shaded from the lowest to the highest, with numbered columns.
+def render_shades(
+    rows: Iterable[str], values: np.ndarray, corner: str = "", digits: int = 3
+) -> str:
+    """Render a table of numbers, shaded from the lowest to the highest, with numbered columns.
 
     NaN is an empty cell. With 0 digits the cells show only shades, and their numbers on hover.
     """

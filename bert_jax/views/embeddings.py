@@ -18,7 +18,7 @@ from bert_jax.reporting import page as pages
 from bert_jax.views import document, vectors
 from bert_jax.views.document import cut_text
 from bert_jax.views.options import MapOptions
-from bert_jax.views.tables import write_tables
+from bert_jax.views.tables import render_tables
 from bert_jax.views.vectors import Points
 
 FEW = 60  # points of a table of cosines, and of vocabulary neighbours at every layer
@@ -73,7 +73,7 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         "texts": [cut_text(UNSEEN.sub(" ", row.fields["text"]).strip(), SHOWN) for row in rows],
         "labels": [row.fields.get("label") for row in rows],
         "rows": shown.rows.tolist(),
-        "places": _write_places(shown),
+        "places": _format_places(shown),
         "counts": [len(ids) for ids in shown.pieces],
         "words": words,
         "start": start,
@@ -91,19 +91,19 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     described = "PCA"
     if method == "tsne":
         described = f"t-SNE, perplexity {vectors.choose_perplexity(count):.4g}, seed 0"
-    cosines = _write_cosines(names, shown.vectors[start])
+    cosines = _render_cosines(names, shown.vectors[start])
     stages = ["token table (input)", "layer 0 (embeddings)"]
     stages += [f"layer {number}" for number in range(1, layers - 1)]
-    return document.write_page(
+    return document.build_page(
         __file__,
         "Embeddings",
         data,
-        facts=document.write_facts(run, facts),
+        facts=document.render_facts(run, facts),
         method=described,
         cosines=pages.render_section("Cosines", cosines, "box"),
-        tables=write_tables(run),
-        layers=document.write_options(stages, first),
-        poolings=document.write_options([POOLED[name] for name in shown.poolings], start[1]),
+        tables=render_tables(run),
+        layers=document.render_options(stages, first),
+        poolings=document.render_options([POOLED[name] for name in shown.poolings], start[1]),
         point="word" if words else "text",
     )
 
@@ -138,8 +138,8 @@ def _compute_view(
     return MapView(places, shares, vectors.find_nearest(raw, raw, count, itself), words)
 
 
-def _write_places(shown: Points) -> list[str]:
-    """Write the number of each text; for a word, the numbers of its text and of the word."""
+def _format_places(shown: Points) -> list[str]:
+    """Format the number of each text; for a word, the numbers of its text and of the word."""
     if shown.poolings == vectors.POOLINGS:
         return [str(row + 1) for row in shown.rows]
     first = np.searchsorted(shown.rows, shown.rows)  # the text's first word
@@ -164,8 +164,8 @@ def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
 # --- parts of the page -------------------------------------------------------------------------
 
 
-def _write_cosines(names: list[str], raw: np.ndarray) -> str:
-    """Write a table of the cosines of vectors [N, D], shaded from the lowest to the highest."""
+def _render_cosines(names: list[str], raw: np.ndarray) -> str:
+    """Render a table of the cosines of vectors [N, D], shaded from the lowest to the highest."""
     if len(names) > FEW:
         said = f"The table of cosines takes at most {FEW} points; these are {len(names):,}."
         return f'<p class="note">{said}</p>'
@@ -173,5 +173,5 @@ def _write_cosines(names: list[str], raw: np.ndarray) -> str:
     cosines = (unit @ unit.T).clip(-1, 1)
     np.fill_diagonal(cosines, np.nan)
     rows = [f"{number} {name}" for number, name in enumerate(names, 1)]
-    table = document.write_shades(rows, cosines, digits=2 if len(names) <= NUMBERS else 0)
+    table = document.render_shades(rows, cosines, digits=2 if len(names) <= NUMBERS else 0)
     return f'<p class="note">Of the view that the page begins with.</p>{table}'

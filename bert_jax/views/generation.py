@@ -42,14 +42,14 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     texts = [_collect_text(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
     drawn = draw_svg(_describe_chart(texts)) if most > 1 else ""
-    return document.write_page(
+    return document.build_page(
         __file__,
         "Generation",
         {"texts": texts},
-        facts=document.write_facts(run, _list_facts(predictor.model.options, texts)),
+        facts=document.render_facts(run, _list_facts(predictor.model.options, texts)),
         rounds=str(most),
         chart=pages.render_section("How sure the model was", drawn, "charts"),
-        tables="".join(map(_write_table, texts)),
+        tables="".join(map(_render_table, texts)),
     )
 
 
@@ -120,8 +120,8 @@ def _describe_chart(texts: Sequence[dict[str, Any]]) -> Chart:
     )
 
 
-def _write_table(text: dict[str, Any]) -> str:
-    """Write a table of the tokens chosen for a text, round by round."""
+def _render_table(text: dict[str, Any]) -> str:
+    """Render a table of the tokens chosen for a text, round by round."""
     lines = ""
     for step, revealed in enumerate(text["steps"], 1):
         for one in sorted(revealed, key=lambda one: one["place"]):

@@ -22,8 +22,8 @@ BINS = 40  # of a histogram
 COLD, HOT = (47, 124, 214), (222, 105, 40)
 
 
-def write_tables(run: TrainedModel) -> str:
-    """Write the sections on the token table and the position table."""
+def render_tables(run: TrainedModel) -> str:
+    """Render the sections on the token table and the position table."""
     table = np.asarray(run.params["encoder"]["embeddings"]["token"], np.float32)
     lengths = _draw_lengths(table[: run.tokenizer.size], run.tokenizer.shown)
     positions = _draw_positions(run)
@@ -74,12 +74,12 @@ def _draw_positions(run: TrainedModel) -> str:
         note += f" The first token reads row {model.first_position}."
     return (
         '<figure class="chart"><figcaption>Cosines of position vectors</figcaption>'
-        f'{_write_picture(directions @ directions.T)}<p class="note">{escape(note)}</p></figure>'
+        f'{_render_picture(directions @ directions.T)}<p class="note">{escape(note)}</p></figure>'
     )
 
 
-def _write_picture(cosines: np.ndarray) -> str:
-    """Draw a matrix of numbers from -1 to 1 as a PNG, a pixel for each; 0 is transparent."""
+def _render_picture(cosines: np.ndarray) -> str:
+    """Render a matrix of numbers from -1 to 1 as a PNG, a pixel for each; 0 is transparent."""
     from matplotlib import image
 
     pixels = np.zeros((*cosines.shape, 4), np.uint8)

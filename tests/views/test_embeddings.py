@@ -17,7 +17,7 @@ from bert_jax.interop import runs
 from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.options import Options
 from bert_jax.views import embeddings, vectors
-from bert_jax.views.tables import write_tables
+from bert_jax.views.tables import render_tables
 from bert_jax.views.texts import Labelled
 from tests import toy
 from tests.pages import Checker, read_figure
@@ -205,7 +205,7 @@ def test_many_points_have_no_table_of_cosines(run, monkeypatch):
 
 
 def test_tables_are_those_of_the_model(run):
-    found = write_tables(run)
+    found = render_tables(run)
     parts = jax.tree.map(np.asarray, run.params["encoder"]["embeddings"])
     said = read_figure(found, "Lengths of token vectors")
     bins = [int(text.rpartition(": ")[2]) for text in said]
@@ -220,7 +220,7 @@ def test_tables_are_those_of_the_model(run):
 @pytest.mark.parametrize("position", ["sinusoidal", "rotary"])
 def test_positions_that_are_not_learned_are_named(run, position):
     model = toy.replace(run.config.model, position=position, first_position=2)
-    text = write_tables(toy.replace(run, config=toy.replace(run.config, model=model)))
+    text = render_tables(toy.replace(run, config=toy.replace(run.config, model=model)))
     assert ("24 of 24 rows" in text) == (position == "sinusoidal")
     assert ("no position table (model.position = rotary)" in text) == (position == "rotary")
 
