@@ -100,7 +100,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
     finished = reuse.find_finished(place, cells, flags.reuse, named.beside)
     missing = [cell for cell in _find_missing(place, cells) if cell.id not in finished]
     _check_sources(named, missing)
-    notes = _write_notes(place, named, cells, missing, finished)
+    notes = _list_notes(place, named, cells, missing, finished)
     if flags.dry_run:
         parallel = flags.jobs or 1
         if flags.engine == "local":
@@ -127,7 +127,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         place.write_study(_describe_study(place, named, flags), cells)
         sameness.check_data(place, results.gather_cells(place))
         now = progress.read_progress(place)
-        line = now.write_line(engine.parallel)
+        line = now.format_line(engine.parallel)
         logger.info(f"study {named.name}: {line}; {engine.describe()}")
         for note in notes:
             logger.info(note)
@@ -154,7 +154,7 @@ def show_status(workdir: Path, *, verbose: bool = False, as_json: bool = False) 
         study = {"study": place.read_study()["name"], "workdir": str(place.workdir)}
         print(json.dumps(study | now.as_dict(), indent=2))
     else:
-        print(now.write_lines(place, verbose))
+        print(now.format_lines(place, verbose))
 
 
 def report_study(workdir: Path) -> None:
@@ -172,14 +172,14 @@ def report_study(workdir: Path) -> None:
 # --- what is told before cells run ----------------------------------------------------------------
 
 
-def _write_notes(
+def _list_notes(
     place: StudyFolder,
     named: Named,
     cells: Sequence[Cell],
     missing: Sequence[Cell],
     finished: Mapping[str, Path],
 ) -> list[str]:
-    """Write notes for the user: texts, evaluations left out, cells taken over, and power."""
+    """List notes for the user: texts, evaluations left out, cells taken over, and power."""
     texts = dict.fromkeys(sameness.name_text(cell.config) for cell in cells)
     notes = [f"text: {', '.join(texts)}"]
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
@@ -276,7 +276,7 @@ def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
     left = now.unfinished
     failed = [cell for cell in left if cell.state.error]
     if left and (stopped or not failed):
-        raise Stopped(f"stopped: {now.write_line()}", "the same command continues")
+        raise Stopped(f"stopped: {now.format_line()}", "the same command continues")
     if left:
         first = failed[0]
         which = f"{first.entry.id} ({progress.describe_cell(first.entry)})"
@@ -287,7 +287,7 @@ def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
             f"log: {place.log(now.groups.get(first.entry.id, ''))}; `bert-jax study status` lists "
             "all; the same command tries again",
         )
-    logger.info(now.write_line())
+    logger.info(now.format_line())
     print(*filter(None, [answer, str(place.report)]), sep="\n")
 
 

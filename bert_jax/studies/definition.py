@@ -136,7 +136,7 @@ def expand(study: Study, find_size: Callable[[knobs.Config], int] | None = None)
             first, size, of_base = _resolve(study, points, values, find_size or vocabulary_size)
             validation.check_trainable(first)
         except ConfigError as error:
-            raise ConfigError(f"{_write_place(labels)}: {error}", error.hint) from error
+            raise ConfigError(f"{_format_place(labels)}: {error}", error.hint) from error
         evaluations = measures.select_evaluations(records, first, values)
         for seed in study.seeds:
             data_seed = seed if study.pair_seeds else first.data_seed
@@ -145,7 +145,7 @@ def expand(study: Study, find_size: Callable[[knobs.Config], int] | None = None)
                 identity(config), config, labels, values, seed, size, evaluations=evaluations
             )
             if same := cells.get(cell.id):
-                twice = f"{_write_place(labels)} is the same run as {_write_place(same.labels)}"
+                twice = f"{_format_place(labels)} is the same run as {_format_place(same.labels)}"
                 raise ConfigError(twice, "leave one of them out")
             cells[cell.id] = cell
         idle = {path: knob for path, knob in of_base.items() if idle is None or path in idle}
@@ -198,7 +198,7 @@ def _is_kept(study: Study, chosen: dict[str, Point]) -> bool:
         raise ConfigError(f"keep: {type(error).__name__}: {error}", hint) from error
 
 
-def _write_place(labels: Mapping[str, str]) -> str:
+def _format_place(labels: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {label}" for name, label in labels.items()) or "the base"
 
 

@@ -154,7 +154,7 @@ class StudyFolder:
         Of each cell's config only its differences from the first config are written.
         """
         base = _list_knobs(cells[0].config)
-        listed = {cell.id: _write_cell(cell, base) for cell in cells}
+        listed = {cell.id: _record_cell(cell, base) for cell in cells}
         self.cells_folder.mkdir(parents=True, exist_ok=True)
         files.write_json(self.study, {**study, "config": base, "cells": listed})
 
@@ -322,7 +322,7 @@ def _list_knobs(config: Config) -> dict[str, Any]:
     }
 
 
-def _write_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
+def _record_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
     """Make the record of a cell for study.json, with only those knobs that differ from `base`."""
     own = _list_knobs(cell.config)
     record = {key: value for key, value in asdict(cell).items() if value and key != "id"}

@@ -54,7 +54,7 @@ class Launcher(signals.Handler):
                     self._stop_without_room(str(error))
                 if time.monotonic() > self._next_line:
                     logger.info(
-                        progress.read_progress(self._place).write_line(self._engine.parallel)
+                        progress.read_progress(self._place).format_line(self._engine.parallel)
                     )
                     self._next_line = time.monotonic() + SPEAK
                 time.sleep(PAUSE)

@@ -60,8 +60,8 @@ class Progress:
             return None
         return flops / self.pace / (parallel or len(running) or 1) if left else 0.0
 
-    def write_line(self, parallel: int = 0) -> str:
-        """Write a line with the counts of states, the step of running cells, and the time left."""
+    def format_line(self, parallel: int = 0) -> str:
+        """Format a line with the counts of states, the step of running cells, and the time left."""
         line = ", ".join(f"{count} {name}" for name, count in self.counts.items() if count)
         line += f" of {len(self.cells)} cells"
         running = [cell.state for cell in self.cells if cell.state.name == "running"]
@@ -92,12 +92,12 @@ class Progress:
         ]
         return {"counts": self.counts, "seconds_left": self.estimate_seconds(), "cells": cells}
 
-    def write_lines(self, place: StudyFolder, verbose: bool = False) -> str:
-        """Write the line of `write_line`, then a line for each running, failed and diverged cell.
+    def format_lines(self, place: StudyFolder, verbose: bool = False) -> str:
+        """Format the line of `format_line`, then a line for each running, failed and diverged cell.
 
         With `verbose` there is a line for every cell.
         """
-        lines = [self.write_line()]
+        lines = [self.format_line()]
         for cell in self.cells:
             state = cell.state
             if state.name in ("done", "waiting") and not verbose:

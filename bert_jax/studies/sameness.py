@@ -49,7 +49,7 @@ def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
         for name, fingerprints in result.data.items():
             if name and name not in cell.evaluations:
                 continue
-            key = _write_key(config)
+            key = _make_data_key(config)
             if name:
                 key = json.dumps(cell.evaluations[name], sort_keys=True)
             elif key not in known and not result.taken and _has_changed(config, *fingerprints):
@@ -68,7 +68,7 @@ def check_data(place: StudyFolder, found: Sequence[Result]) -> None:
                 )
 
 
-def _write_key(config: Config) -> str:
+def _make_data_key(config: Config) -> str:
     """Return a key that is equal for configs which name the same data."""
     corpus = dataclasses.replace(config.corpus, cache="", workers=0)
     named = [dataclasses.asdict(part) for part in (corpus, config.tokenizer, config.task)]

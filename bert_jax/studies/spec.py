@@ -192,7 +192,7 @@ def zipped(
     points = []
     for row, label in zip(rows, labels or [""] * len(rows), strict=True):
         changes = tuple(zip(paths, row, strict=True))
-        label = label or ", ".join(_write_value(path, value) for path, value in changes)
+        label = label or ", ".join(_format_value(path, value) for path, value in changes)
         numeric = isinstance(row[0], (int, float)) and not isinstance(row[0], bool)
         points.append(Point(label, row[0] if numeric else label, changes))
     return Axis(name, tuple(points))
@@ -204,8 +204,8 @@ def variants(name: str, points: Mapping[str, Mapping[str, Any]]) -> Axis:
     return Axis(name, tuple(sets))
 
 
-def _write_value(path: str, value: Any) -> str:
-    """Write the label of a knob's value; rates become percentages.
+def _format_value(path: str, value: Any) -> str:
+    """Format the label of a knob's value; rates become percentages.
 
     A split of corruption is written in the order of SPLIT_ORDER.
     """

@@ -30,7 +30,7 @@ def assign_trunks(cells: Sequence[Cell]) -> list[Cell]:
     together: dict[str, list[Cell]] = {}
     for cell in cells:
         if count_stable(cell):
-            together.setdefault(_write_beginning(cell), []).append(cell)
+            together.setdefault(_make_beginning_key(cell), []).append(cell)
     if not together:
         raise ConfigError(
             "the study has trunk=True, and no cell has a stable phase that others may share",
@@ -81,7 +81,7 @@ def describe_saving(cells: Sequence[Cell]) -> str:
     )
 
 
-def _write_beginning(cell: Cell) -> str:
+def _make_beginning_key(cell: Cell) -> str:
     """Return a key that is equal for cells whose updates before the decay are the same."""
     config = cell.config
     length = config.steps if config.masking.phases else 0  # phases are shares of all steps

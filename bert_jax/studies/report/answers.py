@@ -89,8 +89,8 @@ def link_methods(workdir: Path) -> str:
     return Code(METHODS)
 
 
-def write_answer(view: View, found: Findings) -> str:
-    """Write the answer for the terminal: its sentences, a matrix of two axes, and warnings."""
+def format_answer(view: View, found: Findings) -> str:
+    """Format the answer for the terminal: its sentences, a matrix of two axes, and warnings."""
     lines = list_leads(view, found)
     if len(view.axes) == 2 and (crossed := figures.draw_crossed(view)):
         lines.append(_tabulate_grid(next(iter(crossed.values()))))

@@ -56,7 +56,7 @@ class Best:
             optima = [line[place] for line in lines]
             amounts = sorted({optimum.budget for optimum in optima})
             after = " to ".join(map(format_large, dict.fromkeys((amounts[0], amounts[-1]))))
-            said.append(f"{_write_range(optima)} after {after} {self.spent}")
+            said.append(f"{_format_range(optima)} after {after} {self.spent}")
         return f"The best {self.axis.words} is {' and '.join(dict.fromkeys(said))}."
 
     def describe(self) -> list[Block]:
@@ -120,7 +120,7 @@ class Best:
         columns[-1] += f" {self.spent}"
         rows = []
         for name, line in self._divide(fitted).items():
-            known = {optimum.budget: _write_optimum(optimum, self.axis) for optimum in line}
+            known = {optimum.budget: _format_optimum(optimum, self.axis) for optimum in line}
             rows.append([name or "all", *(known.get(amount, HOLE) for amount in amounts)])
         return Table([f"best {self.axis.words}{title} after", *columns], rows)
 
@@ -144,7 +144,7 @@ class Best:
                 mean = summarize_values(known)
                 over_seeds = Estimate(mean.mean, mean.low, mean.high)
             found = [choose(self.fitted), over_seeds, *map(choose, self.without.values())]
-            rows.append([what, *map(_write_factor, found)])
+            rows.append([what, *map(_format_factor, found)])
         if not rows:
             return []
         odds = f"odds of the best {self.axis.words}, each doubling of"
@@ -227,8 +227,8 @@ def _find_runs(
 # --- words --------------------------------------------------------------------------------------
 
 
-def _write_range(optima: Sequence[Optimum]) -> str:
-    """Write the range of those best values that lie among the values that were tried."""
+def _format_range(optima: Sequence[Optimum]) -> str:
+    """Format the range of those best values that lie among the values that were tried."""
     inside = [round(100 * optimum.value) for optimum in optima if optimum.inside]
     beyond = len(optima) - len(inside)
     if not inside:
@@ -238,8 +238,8 @@ def _write_range(optima: Sequence[Optimum]) -> str:
     return f"{ends}{SPACE}%{outside}"
 
 
-def _write_optimum(optimum: Optimum, axis: Axis) -> str:
-    """Write a best value with its interval, or that it lies beyond the values that were tried."""
+def _format_optimum(optimum: Optimum, axis: Axis) -> str:
+    """Format a best value with its interval, or that it lies beyond the values that were tried."""
     if math.isnan(optimum.value):
         return "nowhere between the values that were tried: the loss has no minimum"
     if optimum.inside:
@@ -250,8 +250,8 @@ def _write_optimum(optimum: Optimum, axis: Axis) -> str:
     return f"{'above' if above else 'below'} the {100 * edge:g}{SPACE}% that was tried"
 
 
-def _write_factor(exponent: Estimate) -> Text:
-    """Write the factor of the odds for each doubling; it is bold if its interval excludes 1."""
+def _format_factor(exponent: Estimate) -> Text:
+    """Format the factor of the odds for each doubling; it is bold if its interval excludes 1."""
     if not math.isfinite(exponent.estimate):
         return HOLE
     factor, low, high = (2.0**value for value in exponent)

@@ -17,7 +17,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import answers
 from bert_jax.studies.report.blocks import find_figures, render_html, render_markdown
 from bert_jax.studies.report.document import compose_report
-from bert_jax.studies.report.result_tables import write_differences
+from bert_jax.studies.report.result_tables import format_differences
 from bert_jax.studies.report.view import View
 
 STYLE = read_asset(__file__, ".css")
@@ -49,7 +49,7 @@ def write_report(place: StudyFolder) -> str:
         known = name in names and picture.exists()
         return str(picture.relative_to(place.workdir)) if known else None
 
-    files.write_text(place.workdir / "differences.csv", write_differences(found))
+    files.write_text(place.workdir / "differences.csv", format_differences(found))
     files.write_text(place.summary, f"{render_markdown(blocks, find_picture)}\n")
     files.write_text(place.report, page(f"Study {view.name}", render_html(blocks), STYLE))
-    return answers.write_answer(view, found)
+    return answers.format_answer(view, found)

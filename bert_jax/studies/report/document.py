@@ -167,7 +167,7 @@ def _list_conditions(view: View) -> Bullets:
     study, results = view.study, view.results
     seeds = study.get("seeds", [])
     facts: list[Text] = []
-    if typed := write_command(study.get("command") or [], view.name):
+    if typed := format_command(study.get("command") or [], view.name):
         facts.append(Code(typed))
     if commits := study.get("commits") or list(filter(None, [study.get("git_commit")])):
         # A last + says: with uncommitted changes.
@@ -204,8 +204,8 @@ def _list_notes(view: View) -> list[Block]:
     return list(notes)
 
 
-def write_command(recorded: Sequence[str], name: str) -> str:
-    """Write the command that runs a study, with its folders replaced by folders under runs/."""
+def format_command(recorded: Sequence[str], name: str) -> str:
+    """Format the command that runs a study, with its folders replaced by folders under runs/."""
     kept: list[str] = []
     words = iter(recorded[1:])
     for word in words:

@@ -37,8 +37,8 @@ NUMBERS = ("mean", "low", "high", "spread")
 Columns = Sequence[tuple[str, Family]]  # of a table: metric and family of each
 
 
-def write_differences(found: Findings) -> str:
-    """Write all differences as CSV text; a number that is not finite is an empty field."""
+def format_differences(found: Findings) -> str:
+    """Format all differences as CSV text; a number that is not finite is an empty field."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([*COLUMNS, *NUMBERS, "significant"])
@@ -78,8 +78,8 @@ class Comparison(NamedTuple):
             best = find_leader(family, metric, self.base, self.gaps)
             if best is None:
                 continue
-            row = [family.name or pretty(metric), best, self.write_mean(metric, family, best)]
-            row.append(self.write_gap(metric, family, best))
+            row = [family.name or pretty(metric), best, self.format_mean_cell(metric, family, best)]
+            row.append(self.format_gap_cell(metric, family, best))
             if best == self.base:
                 row[3] = "is the baseline"
             if find_behind(family, metric, levels)[1]:
@@ -99,7 +99,7 @@ class Comparison(NamedTuple):
         """Make tables of means: a row for each point, a column for each family or metric."""
         labels = self.view.axis(self.spec["axis"]).labels
         return [
-            Table([title, *names], self._write_rows(labels, columns, self.write_mean))
+            Table([title, *names], self._make_rows(labels, columns, self.format_mean_cell))
             for title, names, columns in self._divide_columns(metrics)
         ]
 
@@ -113,10 +113,10 @@ class Comparison(NamedTuple):
         labels = [one for one in self.view.axis(self.spec["axis"]).labels if one != self.base]
         tables = []
         for title, names, columns in self._divide_columns(metrics):
-            rows = self._write_rows([self.base], columns, self.write_mean)
+            rows = self._make_rows([self.base], columns, self.format_mean_cell)
             for row in rows:
                 row[0] = f"{self.base}, mean"
-            rows += self._write_rows(labels, columns, self.write_gap)
+            rows += self._make_rows(labels, columns, self.format_gap_cell)
             tables.append(Table([f"{title}, minus {self.base}", *names], rows))
         return tables
 
@@ -137,10 +137,10 @@ class Comparison(NamedTuple):
                 columns = [(metric, family) for family in families]
                 yield join_names(self._title(metric), part), names, columns
 
-    def _write_rows(
+    def _make_rows(
         self, labels: Sequence[str], columns: Columns, write: Callable[[str, Family, str], Text]
     ) -> list[list[Text]]:
-        """Write a row for each point; leave out points that have no value in any column."""
+        """Make a row for each point; leave out points that have no value in any column."""
         rows: list[list[Text]] = []
         for label in labels:
             cells = [write(metric, family, label) for metric, family in columns]
@@ -148,8 +148,8 @@ class Comparison(NamedTuple):
                 rows.append([label or "all", *cells])
         return rows
 
-    def write_mean(self, metric: str, family: Family, label: str) -> Text:
-        """Write a mean with half its interval, without the unit, which is in the title."""
+    def format_mean_cell(self, metric: str, family: Family, label: str) -> Text:
+        """Format a mean with half its interval, without the unit, which is in the title."""
         if label not in family.runs:
             return ""
         runs = family.runs[label]
@@ -157,8 +157,8 @@ class Comparison(NamedTuple):
         text = format_mean(mean, len(runs), self.view.is_percent(metric))
         return text.replace(f"{SPACE}%", "")
 
-    def write_gap(self, metric: str, family: Family, label: str) -> Text:
-        """Write a difference with its interval, without unit; a significant difference is bold."""
+    def format_gap_cell(self, metric: str, family: Family, label: str) -> Text:
+        """Format a difference with its interval, without unit; a significant difference is bold."""
         own = (
             g for g in self.gaps if (g.metric, g.family, g.point) == (metric, family.name, label)
         )
@@ -249,7 +249,7 @@ def tabulate_ledger(view: View) -> list[Block]:
         known = {name: _average_ledger(runs, name) for name in LEDGER}
         if known["masked_fraction"] == HOLE:
             continue
-        row = [label, _write_rate(runs[0]), known["quota_fraction"], known["masked_fraction"]]
+        row = [label, _format_rate(runs[0]), known["quota_fraction"], known["masked_fraction"]]
         names = ("mask_token_fraction", "random_fraction", "kept_fraction")
         for share, name in zip(runs[0].entry.config.masking.replace, names, strict=True):
             row += [number(share, True), known[name]]
@@ -257,8 +257,8 @@ def tabulate_ledger(view: View) -> list[Block]:
     return [Table(head, rows)] if rows else []
 
 
-def _write_rate(result: Result) -> str:
-    """Write the masking rate of a run's config: a number, phases, a drawn range, or views."""
+def _format_rate(result: Result) -> str:
+    """Format the masking rate of a run's config: a number, phases, a drawn range, or views."""
     masking = result.entry.config.masking
     shares = [masking.rate, *(to for _, to, _ in masking.phases)]
     rate = " to ".join(number(value, True) for value in shares)

@@ -120,7 +120,7 @@ def describe_claims(view: View, judged: Sequence[Judged]) -> list[Block]:
         name = one.claimed.claim
         stated = f"{name}: {CLAIMS[name].text}. Tested here: {_state_claim(view, one.claimed)}."
         place = f"{one.place}: " if one.place else ""
-        said.setdefault(stated, []).append(f"{place}{_write_verdict(view, one)}.")
+        said.setdefault(stated, []).append(f"{place}{_format_verdict(view, one)}.")
     blocks: list[Block] = [Paragraph("A difference above 0 is a gain.")]
     for stated, verdicts in said.items():
         blocks += [Paragraph(stated), Bullets(verdicts)]
@@ -149,8 +149,8 @@ def _state_claim(view: View, claimed: Claimed) -> str:
     return stated
 
 
-def _write_verdict(view: View, one: Judged) -> str:
-    """Write a claim's difference with its simultaneous interval, and the verdict."""
+def _format_verdict(view: View, one: Judged) -> str:
+    """Format a claim's difference with its simultaneous interval, and the verdict."""
     gain, share = one.gain, view.is_percent(one.claimed.metric)
     word = one.verdict.word
     if not gain.pairs:
