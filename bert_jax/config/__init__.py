@@ -199,7 +199,7 @@ def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[conditions
     return config, conditions.find_idle(written, config, defaults)
 
 
-def recorded(tree: dict[str, Any]) -> Config:
+def read_recorded(tree: dict[str, Any]) -> Config:
     """Return the Config of the dict that a run has saved.
 
     Here a knob may be set where it does nothing, and knobs of earlier versions may be present.
@@ -239,7 +239,7 @@ def copied(tree: Any) -> ml_collections.ConfigDict:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    """Convert a config to plain JSON types; `recorded(to_dict(c)) == c`."""
+    """Convert a config to plain JSON types; `read_recorded(to_dict(c)) == c`."""
     return json.loads(json.dumps(dataclasses.asdict(config)))
 
 

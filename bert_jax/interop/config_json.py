@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from bert_jax.config import knobs, recorded, to_dict
+from bert_jax.config import knobs, read_recorded, to_dict
 from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop.families.base import Family, Stated, read_value
@@ -64,7 +64,7 @@ def read_config(
         evals={},
         checkpoints=knobs.Checkpoints(best=""),
     )
-    return recorded(to_dict(config))  # which checks each knob's type and range
+    return read_recorded(to_dict(config))  # which checks each knob's type and range
 
 
 def state_config(

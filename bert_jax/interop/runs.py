@@ -13,7 +13,7 @@ import numpy as np
 from flax.traverse_util import flatten_dict, unflatten_dict
 
 from bert_jax.checkpoints import reading
-from bert_jax.config import knobs, recorded
+from bert_jax.config import knobs, read_recorded
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import CheckpointError, ConfigError, DataError, suggest_path
 from bert_jax.interop import huggingface
@@ -100,7 +100,7 @@ def open_run(path: str, *, tokenizer: str = "") -> TrainedModel:
         raise ConfigError(
             f"{tokenizer_path} is not the tokenizer step {meta['step']} was trained with", SPOILED
         )
-    config = recorded(meta["config"])
+    config = read_recorded(meta["config"])
     params = diffusion.forbid_mask_token(config, params, vocabulary.special.mask)
     model = TrainedModel(
         folder, config.as_read, vocabulary, tokenizer_path, params, meta["step"], meta
@@ -125,7 +125,7 @@ def read_description(path: str) -> tuple[knobs.Config, Path]:
         run = open_run(path)
         return run.config, run.tokenizer_path
     stated = jsons.read(folder / "config.json", CheckpointError, dict)
-    return recorded(stated), folder / "tokenizer"
+    return read_recorded(stated), folder / "tokenizer"
 
 
 def open_foreign(

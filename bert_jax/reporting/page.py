@@ -156,7 +156,7 @@ def render_config(recorded: dict[str, Any]) -> str:
         "pairs": recorded.get("pairs"),
     }
     with contextlib.suppress(UserError):  # a config of another version meets the plain defaults
-        default = configs.to_dict(configs.recorded(chosen))  # so that only choices differ
+        default = configs.to_dict(configs.read_recorded(chosen))  # so that only choices differ
     changed = configs.differences(default, recorded)
     usual = {"model.size": knobs.Config().model.size, "pairs": knobs.Config().pairs}
     changed |= configs.differences(usual, {name: configs.flatten(chosen)[name] for name in usual})

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from bert_jax.config import flatten, recorded, to_dict, usual
+from bert_jax.config import flatten, read_recorded, to_dict, usual
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.reporting.records import METRICS
@@ -364,7 +364,7 @@ def _read_config(text: str) -> Config:
         for part in sections:
             section = section.setdefault(part, {})
         section[knob] = value
-    return recorded(tree)
+    return read_recorded(tree)
 
 
 def hash_evaluation(cell: Cell, name: str) -> str:

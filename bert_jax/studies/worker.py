@@ -285,10 +285,10 @@ class Worker:
 
 def remove_outdated(config: Config, folder: Path) -> None:
     """Remove the folder of a fine-tuning that cannot be resumed with `config`."""
-    from bert_jax.config import differences, free_on_resume, recorded, to_dict
+    from bert_jax.config import differences, free_on_resume, read_recorded, to_dict
 
     before = files.read_json(folder / "config.json", dict[str, Any])
-    changed = differences(to_dict(recorded(before)), to_dict(config)) if before else {}
+    changed = differences(to_dict(read_recorded(before)), to_dict(config)) if before else {}
     settled = ("steps", "optim.warmup_steps", "objectives")  # determined by the data
     if any(not free_on_resume(path) and not path.startswith(settled) for path in changed):
         shutil.rmtree(folder)

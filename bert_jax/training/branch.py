@@ -29,7 +29,7 @@ from bert_jax.config import (
     flatten,
     free_on_resume,
     knobs,
-    recorded,
+    read_recorded,
     to_dict,
     usual,
 )
@@ -104,7 +104,7 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
     found = reading.read_meta(run / "checkpoints", step)
     assert found is not None
     meta = found[0]
-    there = recorded(meta["config"])
+    there = read_recorded(meta["config"])
 
     def refuse(what: str, old: Any, new: Any, at: int = 1) -> None:
         hint = "change it back, or train without branch_from"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bert_jax.config import differences, free_on_resume, recorded, to_dict
+from bert_jax.config import differences, free_on_resume, read_recorded, to_dict
 from bert_jax.config.table import write_flag
 from bert_jax.errors import ConfigError
 
@@ -43,7 +43,7 @@ def check_same(
       workdir: the folder of the run, for messages.
     """
     saved = dict(checkpoint)
-    before = recorded(saved["config"])  # with the knobs that were added since
+    before = read_recorded(saved["config"])  # with the knobs that were added since
     changed = differences(to_dict(before), current["config"])
     ranking = {knob: changed[knob] for knob in RANKING if knob in changed}
     if ranking and saved.get("best") is not None:

@@ -21,7 +21,7 @@ from turns import Ready
 
 from bert_jax.batch import SPECIAL, Batch, Special, StepInputs
 from bert_jax.checkpoints.saving import Checkpoints
-from bert_jax.config import knobs, recorded
+from bert_jax.config import knobs, read_recorded
 from bert_jax.data import packing, pipeline, prepare
 from bert_jax.data.corpus import Prepared
 from bert_jax.data.features import Features
@@ -94,7 +94,7 @@ def train_step(
       sizes: lengths of the examples, packed if the config packs, else each in a row of its own.
       repeats: updates of a call.
     """
-    resolved = recorded(config)
+    resolved = read_recorded(config)
     packs = resolved.packing > 1 and sizes
     batch = pack_text(resolved, sizes) if sizes and packs else make_text(resolved, sizes)
     resolved = dataclasses.replace(resolved, batch_size=len(batch["tokens"]))
@@ -117,7 +117,7 @@ def train_step(
 
 def finetuning(config: dict[str, Any], sizes: list[int]) -> Ready:
     """Make an epoch of updates on random texts in two classes, with lengths `sizes`."""
-    resolved = recorded(config)
+    resolved = read_recorded(config)
     resolved = dataclasses.replace(
         resolved,
         objectives={"classify": knobs.Objective(labels=("a", "b"))},
@@ -162,7 +162,7 @@ def matmuls(config: dict[str, Any]) -> Ready:
     Each matmul is computed by itself, of operands that are in memory already, in the layout that
     suits it best and in the types of the update.
     """
-    resolved = recorded(config)
+    resolved = read_recorded(config)
     calls = []
     flops = 0.0
     for matmul, times in matmuls_of(resolved).items():
@@ -203,7 +203,7 @@ def saving(config: dict[str, Any], save: bool = True, whole: bool = False) -> Re
       save: whether to save; else only the update is started.
       whole: whether to wait until the save is verified on disk, and start no update.
     """
-    resolved = recorded(config)
+    resolved = read_recorded(config)
     trainer = Trainer(resolved, SPECIAL, resolved.tokenizer.vocab_size)
     batch = make_text(resolved)
     folder = Path(tempfile.mkdtemp(prefix="bert_jax_benchmark_"))
@@ -234,7 +234,7 @@ def saving(config: dict[str, Any], save: bool = True, whole: bool = False) -> Re
 
 def forward(config: dict[str, Any]) -> Ready:
     """Compute the hidden vectors of a batch, without heads."""
-    resolved = recorded(config)
+    resolved = read_recorded(config)
     vocab_size = resolved.tokenizer.vocab_size
     params = jax.jit(lambda seed: network.init_params(resolved, vocab_size, seed))(np.uint32(0))[
         "encoder"
@@ -310,6 +310,6 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
 
 
 def _open_corpus(config: dict[str, Any]) -> tuple[knobs.Config, Prepared, pipeline.Source]:
-    resolved = recorded(config)
+    resolved = read_recorded(config)
     prepared = prepare.prepare_corpus(resolved, log=say)
     return resolved, prepared, pipeline.Source(prepared, "train", resolved)

@@ -106,10 +106,10 @@ def test_recorded_config_may_have_idle_knobs():
         config.resolve(tree)
     saved = tree.to_dict() | {"loader": {"prefetch": 4}}  # a constant by now
     saved["task"]["n_best"] = 20
-    assert config.recorded(saved).masking.rate == 0.4
+    assert config.read_recorded(saved).masking.rate == 0.4
     saved["task"]["n_best"] = 5
     with pytest.raises(ConfigError, match="has no knob 'n_best'"):
-        config.recorded(saved)
+        config.read_recorded(saved)
 
 
 def test_axis_that_changes_nothing_is_refused():
