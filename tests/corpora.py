@@ -85,7 +85,7 @@ def config(**overrides: Any) -> knobs.Config:
     tree = configs.default()
     for key, value in {"optim__warmup_steps": 0, **overrides}.items():
         configs.override(tree, key.replace("__", "."), str(value))
-    return configs.settle(tree)[0]  # what has no effect in a test is no matter
+    return configs.resolve_and_list_idle(tree)[0]  # what has no effect in a test is no matter
 
 
 def shards(count: int = 3, documents: int = 12) -> list[Split]:

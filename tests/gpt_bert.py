@@ -42,7 +42,7 @@ def config(**changes: object) -> knobs.Config:
     wanted |= {"sequence_length": LENGTH, "tokenizer__vocab_size": VOCAB, "batch_size": 4}
     for key, value in (wanted | changes).items():
         configs.override(tree, key.replace("__", "."), str(value))
-    return configs.settle(tree)[0]
+    return configs.resolve_and_list_idle(tree)[0]
 
 
 def batch() -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bert_jax.config import default, knobs, override, put, settle
+from bert_jax.config import default, knobs, override, put, resolve_and_list_idle
 from bert_jax.data.tokenizer import SPECIALS
 from tests import texts
 
@@ -83,7 +83,7 @@ def config(kind: str, source: str, folder: Path, **overrides: object) -> knobs.C
     }
     for key, value in {**base, **overrides}.items():
         override(tree, key.replace("__", "."), str(value))
-    return settle(tree)[0]
+    return resolve_and_list_idle(tree)[0]
 
 
 def lines(run: Path) -> list[dict]:

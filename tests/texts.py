@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from bert_jax import sharding
-from bert_jax.config import knobs, load_file, override, settle
+from bert_jax.config import knobs, load_file, override, resolve_and_list_idle
 from bert_jax.training import runs
 from tests import FEWER_PARTS
 
@@ -92,7 +92,7 @@ def configure(base: Path, **overrides: object) -> knobs.Config:
     tree = load_file(str(base))
     for key, value in overrides.items():
         override(tree, key.replace("__", "."), str(value))
-    return settle(tree)[0]
+    return resolve_and_list_idle(tree)[0]
 
 
 @contextlib.contextmanager

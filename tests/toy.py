@@ -43,7 +43,7 @@ def config(**overrides: object) -> knobs.Config:
     tree = configs.default()
     for key, value in {**base, **overrides}.items():
         configs.override(tree, key.replace("__", "."), str(value))
-    return configs.settle(tree)[0]  # what has no effect in a test is no matter
+    return configs.resolve_and_list_idle(tree)[0]  # what has no effect in a test is no matter
 
 
 PARAMETERS: dict[tuple[str, int, int], Any] = {}

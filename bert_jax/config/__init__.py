@@ -180,13 +180,15 @@ def resolve(tree: Any) -> Config:
 
     A knob that is set where it does nothing is refused: see `conditions.py`.
     """
-    config, idle = settle(tree)
+    config, idle = resolve_and_list_idle(tree)
     if idle:
         raise idle[0].error()
     return config
 
 
-def settle(tree: Any, said: Iterable[str] = ()) -> tuple[Config, list[conditions.Idle]]:
+def resolve_and_list_idle(
+    tree: Any, said: Iterable[str] = ()
+) -> tuple[Config, list[conditions.Idle]]:
     """Return the checked Config, and the knobs that are set where they do nothing.
 
     `said` has the paths that the user set. A preset's value for such a path is no default.
@@ -210,14 +212,14 @@ def read_recorded(tree: dict[str, Any]) -> Config:
         knobs = tree.get(section, {}) if section else tree
         if knobs.get(name) == value:
             del knobs[name]
-    return settle(tree)[0]
+    return resolve_and_list_idle(tree)[0]
 
 
 def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
     """Return a copy of a config with the (path, text) pairs of a command line set."""
     tree = copied(to_dict(config))
     overrides(tree, changes)
-    return settle(tree)[0]
+    return resolve_and_list_idle(tree)[0]
 
 
 def checked(path: str, value: Any) -> Any:

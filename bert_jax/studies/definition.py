@@ -176,13 +176,13 @@ def _resolve(
     configs.assign(tree, changes)
     if budget := study.budget:
         configs.assign(tree, {"steps": LONG})
-        endless = configs.settle(tree)[0]
+        endless = configs.resolve_and_list_idle(tree)[0]
         if budget.kind == "flops":
             size = find_size(endless)
         cost = per_step(budget.kind, endless, size or endless.tokenizer.vocab_size)
         amount = values.get(BUDGET, budget.amount)
         configs.assign(tree, {"steps": max(1, round(amount / cost))})
-    config, idle = configs.settle(tree, said=changes)
+    config, idle = configs.resolve_and_list_idle(tree, said=changes)
     for knob in idle:
         if any(_overlap(knob.path, path) for path in changes):
             raise knob.error()

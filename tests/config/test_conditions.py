@@ -124,7 +124,7 @@ def check_taken(knob: str, value: object, where: Settings) -> None:
 
 def check_refused(knob: str, value: object, where: Settings) -> None:
     tree = write(where | {knob: value})
-    (error,) = [one.error() for one in config.settle(tree)[1] if one.path == knob]
+    (error,) = [one.error() for one in config.resolve_and_list_idle(tree)[1] if one.path == knob]
     assert f"{knob} = " in str(error)
     assert f"--config.{knob}=" in error.hint
     with pytest.raises(ConfigError, match="does nothing: it is for "):
@@ -155,7 +155,7 @@ def test_knob_of_an_objective_is_refused_in_others(knob, value, acts):
     ],
 )
 def test_value_that_means_the_same_is_taken(path, value, other):
-    assert config.settle(write(other | {path: value}))[1] == []
+    assert config.resolve_and_list_idle(write(other | {path: value}))[1] == []
 
 
 def test_every_condition_of_a_knob_is_held():
@@ -210,7 +210,7 @@ def list_changes() -> list[tuple[str, object, Settings]]:
 @functools.cache
 def describe_update(items: tuple) -> tuple[str, list[bytes]]:
     """Return the programs of initialisation and update, their constants and traced numbers."""
-    found = config.settle(write(SMALL | dict(items)))[0]
+    found = config.resolve_and_list_idle(write(SMALL | dict(items)))[0]
     inputs = compute_inputs(found, 95)
     with jax.enable_x64(False):
         initialise = functools.partial(init_state, found, toy.VOCAB)

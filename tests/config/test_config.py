@@ -94,7 +94,7 @@ def test_preset_values_count_as_defaults():
 
 def test_finetuning_takes_the_whole_shape_of_a_model():
     model = {"position": "rotary", "max_positions": 64, "head_activation": "relu"}
-    start = config.settle({"model": model})[0]
+    start = config.resolve_and_list_idle({"model": model})[0]
     tree = recipes.finetuning("classify", "run", {"task.source": "files:x"}, start)
     found = config.resolve(tree).model
     assert (found.max_positions, found.head_activation) == (64, "relu")

@@ -25,7 +25,7 @@ def small(name: str, **changes: object) -> knobs.Config:
         shape |= {"model.layers": 2}
     for path, text in (shape | changes).items():
         config.override(tree, path, str(text))
-    return config.settle(tree)[0]
+    return config.resolve_and_list_idle(tree)[0]
 
 
 @pytest.mark.slow

@@ -73,7 +73,7 @@ def test_rule_refuses_what_would_spoil_a_run(settings, said):
     ],
 )
 def test_trainable_refuses_what_cannot_learn(settings, said):
-    found = config.settle(write(settings))[0]
+    found = config.resolve_and_list_idle(write(settings))[0]
     with pytest.raises(ConfigError, match=said):
         validation.check_trainable(found)
 

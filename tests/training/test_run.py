@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bert_jax import train
-from bert_jax.config import load_file, override, settle
+from bert_jax.config import load_file, override, resolve_and_list_idle
 from tests import outcomes, texts
 
 KINDS = 8  # words that may stand first in a pair, and as many that may stand second
@@ -102,7 +102,7 @@ def test_fast_config_trains_when_it_is_small(tmp_path, one_device):
     }
     for knob, value in small.items():
         override(tree, knob, str(value))
-    train.run(settle(tree)[0], tmp_path / "run", command=[])
+    train.run(resolve_and_list_idle(tree)[0], tmp_path / "run", command=[])
     losses = outcomes.logged(tmp_path / "run", "loss")
     assert losses[-1] < losses[0] - 0.1
     assert outcomes.logged(tmp_path / "run", "examples_per_row")[0] > 1.1
