@@ -301,7 +301,7 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
     if config is not None:
         if not isinstance(config, knobs.Config):
             config = configs.resolve(config)
-        config = configs.changed(config, options.get("changes", ()))
+        config = configs.change_knobs(config, options.get("changes", ()))
     (asked,) = suites.build_suites([suite], config=config, **options)
     return suites.score(opened, asked)[0]
 

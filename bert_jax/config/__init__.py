@@ -61,7 +61,7 @@ def default(preset: str = "") -> ml_collections.ConfigDict:
 
     The ConfigDict is locked, so that a misspelt knob cannot be set.
     """
-    tree = copied(dataclasses.asdict(Config()))
+    tree = copy_tree(dataclasses.asdict(Config()))
     for section in table.ENTRIES:
         tree[section] = Entries(tree[section], type_safe=False)
     tree.lock()
@@ -151,7 +151,7 @@ def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any])
     Returns:
       The former value of each knob that was reset, by path.
     """
-    before = flatten(plain(tree))
+    before = flatten(to_plain_dict(tree))
     others = {"nsp", "sop"} - {values["pairs"]}
     without = [f"objectives.{name}.weight" for name in sorted(others)]
     for path, knob in table.list_knobs().items():
@@ -193,7 +193,7 @@ def resolve_and_list_idle(
 
     `said` has the paths that the user set. A preset's value for such a path is no default.
     """
-    values = {**plain(tree)}
+    values = {**to_plain_dict(tree)}
     taken = dict(values.pop(TAKEN, ()))
     written = table.build_section(Config, values, "config")
     config = derive(written)
@@ -215,14 +215,14 @@ def read_recorded(tree: dict[str, Any]) -> Config:
     return resolve_and_list_idle(tree)[0]
 
 
-def changed(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
+def change_knobs(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
     """Return a copy of a config with the (path, text) pairs of a command line set."""
-    tree = copied(to_dict(config))
+    tree = copy_tree(to_dict(config))
     overrides(tree, changes)
     return resolve_and_list_idle(tree)[0]
 
 
-def checked(path: str, value: Any) -> Any:
+def check_knob(path: str, value: Any) -> Any:
     """Convert a value to the type of the knob at a path; refuse a value out of its range.
 
     Rules between several knobs are not checked.
@@ -230,14 +230,14 @@ def checked(path: str, value: Any) -> Any:
     return table.check_value(table.find_knob(path), value, f"config.{path}")
 
 
-def plain(tree: Any) -> Any:
+def to_plain_dict(tree: Any) -> Any:
     """Convert a ConfigDict to plain dicts; return a dict unchanged."""
     return tree if isinstance(tree, dict) else tree.to_dict()
 
 
-def copied(tree: Any) -> ml_collections.ConfigDict:
+def copy_tree(tree: Any) -> ml_collections.ConfigDict:
     """Return an unlocked copy of a ConfigDict or plain dict."""
-    return ml_collections.ConfigDict(copy.deepcopy(plain(tree)), type_safe=False)
+    return ml_collections.ConfigDict(copy.deepcopy(to_plain_dict(tree)), type_safe=False)
 
 
 def to_dict(config: Config) -> dict[str, Any]:
@@ -276,7 +276,7 @@ def differences(
 
 
 @functools.cache
-def usual() -> dict[str, Any]:
+def list_usual_values() -> dict[str, Any]:
     """Return the usual value of each knob by path.
 
     The name of a run states only knobs with other values. So a knob that is added to the package

@@ -88,7 +88,7 @@ def build_comparison(
     if len(runs) > 1:
         same = '<p class="sub">Nothing: all knobs have the same values.</p>'
         trees = [run.recorded for run in runs.values()]
-        knobs = _render_differences(runs, trees, configs.usual()) or same
+        knobs = _render_differences(runs, trees, configs.list_usual_values()) or same
         body += render_section("What differs in their configs", knobs)
     body += render_section("Curves", _draw_curves(runs))
     facts = _render_differences(runs, [run.environment for run in runs.values()])

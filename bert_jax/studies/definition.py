@@ -171,7 +171,7 @@ def _resolve(
       config that have no effect in it.
     """
     changes = dict(change for point in points for change in point.changes)
-    tree = configs.copied(study.base)
+    tree = configs.copy_tree(study.base)
     size = None
     configs.assign(tree, changes)
     if budget := study.budget:
@@ -218,7 +218,7 @@ def check_study(study: Study) -> None:
                 need(not _overlap(path, known), both, "one would undo the other")
         owners |= dict.fromkeys(_list_paths(factor), factor.name)
     for seed in study.seeds:
-        configs.checked("seed", seed)
+        configs.check_knob("seed", seed)
     if study.budget is not None:
         kind = study.budget.kind
         check_known(kind, BUDGETS, f"no budget {kind!r}")

@@ -31,7 +31,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from bert_jax.config import flatten, read_recorded, to_dict, usual
+from bert_jax.config import flatten, list_usual_values, read_recorded, to_dict
 from bert_jax.config.knobs import Config
 from bert_jax.errors import ConfigError, DataError
 from bert_jax.reporting.records import METRICS
@@ -318,7 +318,7 @@ def _list_knobs(config: Config) -> dict[str, Any]:
     return {
         path: value
         for path, value in flatten(to_dict(config)).items()
-        if path.startswith(NAMED) or usual().get(path, ...) != value
+        if path.startswith(NAMED) or list_usual_values().get(path, ...) != value
     }
 
 
@@ -334,7 +334,9 @@ def _record_cell(cell: Cell, base: Mapping[str, Any]) -> dict[str, Any]:
 
 def _read_cell(name: str, study: Mapping[str, Any]) -> Cell:
     record, base = study["cells"][name], study["config"]
-    values = {path: value for path, value in usual().items() if not path.startswith(NAMED)}
+    values = {
+        path: value for path, value in list_usual_values().items() if not path.startswith(NAMED)
+    }
     values |= {path: base[path] for path in base if path not in record.get("without", ())}
     evaluations = {made: study["evaluations"][made] | {} for made in record["evaluations"]}
     for settings in evaluations.values():

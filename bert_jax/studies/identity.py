@@ -32,7 +32,7 @@ def trained_knobs(config: knobs.Config) -> dict[str, Any]:
     # A branch is named by its step: what the trunk was follows from the other knobs.
     branch = config.branch_from.removeprefix(config.trunk[0])
     config = dataclasses.replace(config, masking=masking, branch_from=branch)
-    usual = configs.usual()
+    usual = configs.list_usual_values()
     if not config.masked:
         usual = usual | {"masking.rounding": masking.rounding}
     named = {}

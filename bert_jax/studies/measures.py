@@ -94,7 +94,7 @@ def check_evaluations(study: Study) -> None:
         else:
             check_known(evaluation.task, tasks.TASKS, f"no task {evaluation.task!r}")
         for path, value in changes.items():
-            configs.checked(path, value)
+            configs.check_knob(path, value)
 
 
 def _check_options(suite: Suite) -> None:

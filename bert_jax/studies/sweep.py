@@ -41,7 +41,7 @@ def make_study(sweep: Sweep) -> Study:
             need(False, problem, "leave one of them out")
     base = configs.load_file(sweep.config)
     configs.overrides(base, sweep.overrides)
-    first = configs.copied(base)
+    first = configs.copy_tree(base)
     for one in varied:
         configs.assign(first, dict(one.points[0].changes))
     suite, metric = _find_metric(configs.resolve(first))
@@ -64,7 +64,7 @@ def _read_axis(text: str) -> Axis:
     need(bool(equals), f"--axis {text!r} has no values", "write --axis masking.rate=0.15,0.3")
     parts = _split_values(values)
     need(len(parts) > 1, f"--axis {path} has one value, {values!r}", "two or more, by commas")
-    return axis(path, [configs.checked(path, table.read_text(path, part)) for part in parts])
+    return axis(path, [configs.check_knob(path, table.read_text(path, part)) for part in parts])
 
 
 def _split_values(text: str) -> list[str]:

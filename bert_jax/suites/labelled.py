@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from bert_jax.batch import Batch
-from bert_jax.config import changed, default, knobs, overrides, put, resolve, set_values
+from bert_jax.config import change_knobs, default, knobs, overrides, put, resolve, set_values
 from bert_jax.data import examples, features, tasks
 from bert_jax.data.examples import Example
 from bert_jax.errors import need
@@ -63,7 +63,7 @@ def find_task(
             f"suite {suite} needs a task, and {run.folder} was not trained on one",
             f"{name} --source=files:FOLDER, or --config=FILE.py",
         )
-        config = changed(run.config, options.changes)
+        config = change_knobs(run.config, options.changes)
     source = options.source or config.task.source
     return dataclasses.replace(
         config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from bert_jax.config import changed, derive, knobs, validation
+from bert_jax.config import change_knobs, derive, knobs, validation
 from bert_jax.data import corpus as corpora
 from bert_jax.data import prepare
 from bert_jax.data.corpus import Prepared
@@ -69,7 +69,7 @@ def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Confi
         validation.check_evaluation(path, read)
     named = not foreign or any(path.startswith("corpus.") for path in changes)
     if config is None and changes and named:
-        config = changed(_drop_other_pairs(run.config, changes), options.changes)
+        config = change_knobs(_drop_other_pairs(run.config, changes), options.changes)
     if config is None:
         need(
             not foreign,

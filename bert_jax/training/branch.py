@@ -29,9 +29,9 @@ from bert_jax.config import (
     flatten,
     free_on_resume,
     knobs,
+    list_usual_values,
     read_recorded,
     to_dict,
-    usual,
 )
 from bert_jax.errors import ConfigError
 from bert_jax.training.step import State, compute_inputs
@@ -57,7 +57,7 @@ def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, st
 
     Only the devices are left out.
     """
-    known = usual()
+    known = list_usual_values()
     fixed = {
         path: value for path, value in _list_fixed(config).items() if known.get(path, ...) != value
     }

@@ -82,7 +82,7 @@ class Setup:
     def change(self, **changes: Any) -> Setup:
         """Change knobs of the config; __ stands for the dots of a path."""
         settings = [(name.replace("__", "."), str(value)) for name, value in changes.items()]
-        return dataclasses.replace(self, config=configs.changed(self.config, settings))
+        return dataclasses.replace(self, config=configs.change_knobs(self.config, settings))
 
 
 # --- benchmarks -----------------------------------------------------------------------------------
