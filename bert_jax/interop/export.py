@@ -66,9 +66,9 @@ def split_generator(run: runs.TrainedModel, generator: bool = False) -> runs.Tra
     head = params.pop("mlm")
     if not generator:
         logger.info("the generator is left out: --generator exports it, as a model of its own")
-        return dataclasses.replace(run.changed(objectives=objectives), params=params)
+        return dataclasses.replace(run.replace_sections(objectives=objectives), params=params)
     tables = {"embeddings": params["encoder"]["embeddings"]}
-    alone = run.changed(model=small, objectives=words)
+    alone = run.replace_sections(model=small, objectives=words)
     return dataclasses.replace(alone, params={"encoder": tables | own, "mlm": head})
 
 

@@ -39,14 +39,14 @@ class TrainedModel:
     meta: dict[str, Any]  # of the checkpoint; has `foreign` where it was not trained here
     from_left: TrainedModel | None = None  # a hybrid model, as it reads causal examples
 
-    def changed(self, **sections: Any) -> TrainedModel:
+    def replace_sections(self, **sections: Any) -> TrainedModel:
         """Return a copy with some sections of the config replaced.
 
         The sections are replaced in `from_left` too, the config with which a hybrid model reads
         from left to right.
         """
         config = dataclasses.replace(self.config, **sections)
-        from_left = self.from_left and self.from_left.changed(**sections)
+        from_left = self.from_left and self.from_left.replace_sections(**sections)
         return dataclasses.replace(self, config=config, from_left=from_left)
 
     @property

@@ -237,7 +237,7 @@ class Worker:
             began = time.monotonic()
             run = runs.open_run(str(self._find_last(cell)))
             # The evaluations of the present study, which may have been edited since training.
-            run = run.changed(evals=cell.config.evals)
+            run = run.replace_sections(evals=cell.config.evals)
             (options,) = suites.build_suites([settings["name"]], **dict(settings["ask"]))
             metrics, each = suites.score(run, options)
             seconds = time.monotonic() - began

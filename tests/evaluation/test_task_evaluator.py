@@ -39,7 +39,7 @@ def run() -> runs.TrainedModel:
     """A model that reads contexts in windows of 20 tokens."""
     run = open_golden("question_answering")
     task = dataclasses.replace(run.config.task, stride=6, no_answer=True)
-    return run.changed(task=task, sequence_length=20)
+    return run.replace_sections(task=task, sequence_length=20)
 
 
 def make_examples(count: int) -> list[Example]:

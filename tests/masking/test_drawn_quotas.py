@@ -98,7 +98,7 @@ def test_quota_probabilities_are_counts_of_draws(name, rounding):
 @pytest.mark.parametrize(
     ("name", "rounding"), [("uniform", "nearest"), ("beta", "unbiased"), ("cosine_low", "unbiased")]
 )
-def test_make_drawn_lets_the_ledger_know_the_law(name, rounding):
+def test_make_rate_tables_tells_the_ledger_the_law(name, rounding):
     """It accepts rates drawn by the law, and stops a run whose rates another law has drawn."""
     settings = dataclasses.replace(LAWS[name][0], rounding=rounding)
     other = dataclasses.replace(settings, draw="cosine_high" if name == "uniform" else "uniform")

@@ -16,7 +16,7 @@ def key_of(seed: int, *counters: int) -> jax.Array:
     return key
 
 
-def test_draw_words_are_of_the_counters_alone():
+def test_draw_token_bits_needs_only_counters():
     b = toy.batch(3, 16, seed=3, examples=2)
     b["copies"] += 5
     words = np.stack(draws.draw_token_bits(b, np.uint32(7)), axis=-1)
@@ -27,7 +27,7 @@ def test_draw_words_are_of_the_counters_alone():
         np.testing.assert_array_equal(words[row, column], alone)
 
 
-def test_spread_evenly_steps_by_the_golden_ratio():
+def test_draw_u_steps_by_the_golden_ratio():
     """Of 1,000 examples in a row each tenth of u has 100, but for a few."""
     places = np.arange(20_000, dtype=np.int32)[:, None]
     b = {"places": places, "copies": np.full_like(places, 3)}

@@ -163,7 +163,9 @@ def test_find_entities_reads_marks():
 def test_tag_refuses_entities_without_marks():
     run = open_golden("token_classification")
     nouns = dataclasses.replace(run.config.objectives["tag"], labels=("NOUN", "VERB"))
-    model = stream.AskedModel(run.changed(objectives={"tag": nouns}), Options(entities=True))
+    model = stream.AskedModel(
+        run.replace_sections(objectives={"tag": nouns}), Options(entities=True)
+    )
     with pytest.raises(ConfigError, match="NOUN, VERB mark no entities"):
         TASKS["tag"].make(model)
 

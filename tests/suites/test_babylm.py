@@ -45,7 +45,7 @@ def open_model(backend: str) -> runs.TrainedModel:
     name = "causal_lm" if backend == "causal" else "masked_lm"
     opened = runs.open_run(str(GOLDEN / "huggingface" / name), tokenizer=str(VOCABULARY))
     if backend == "mntp":
-        return opened.changed(objectives={"mlm": knobs.Objective(weight=1.0, shift=True)})
+        return opened.replace_sections(objectives={"mlm": knobs.Objective(weight=1.0, shift=True)})
     return opened
 
 

@@ -58,7 +58,7 @@ def test_probe_counts_words_of_texts(run, tmp_path, one_device):
 def test_probe_of_words_sees_their_context(run, tmp_path, one_device):
     """A word and its place alone say nothing of the one before; long texts are read in windows."""
     source = write_texts(tmp_path, "tag")
-    short = run.changed(sequence_length=6)
+    short = run.replace_sections(sequence_length=6)
     changes = (*COLUMNS, ("task.stride", "3"))
     found = ask(short, "probe", task="tag", source=source, changes=changes)
     assert (found["train"], found["scored"]) == (400, 200)

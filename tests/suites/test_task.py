@@ -68,7 +68,7 @@ def trained(root, rows) -> runs.TrainedModel:
         objectives__classify__labels="('negative','positive')",
         evals__more__split="train",
     )
-    run = run.changed(task=config.task, evals=config.evals, objectives=config.objectives)
+    run = run.replace_sections(task=config.task, evals=config.evals, objectives=config.objectives)
     shares = predict_shares(run, rows["train"])
     head = jax.tree.map(np.asarray, run.params["classify"]["logits"])
     middle = np.median(np.log(shares / (1 - shares)))
@@ -99,7 +99,9 @@ def test_task_order_of_classes_changes_no_score(root, trained, names):
     expected, _ = score(with_head(trained, often), "sst2", split="train", changes=F1)
     assert expected["f1"] != pytest.approx(expected["accuracy"])  # F1 differs by the class
     turned = {k: v[..., ::-1] for k, v in often.items()} if names[0] == "positive" else often
-    run = with_head(trained, turned).changed(objectives={"classify": knobs.Objective(1.0, names)})
+    run = with_head(trained, turned).replace_sections(
+        objectives={"classify": knobs.Objective(1.0, names)}
+    )
     options = {"split": "train", "source": f"files:{root}", "changes": F1}
     assert score(run, "sst2", **options)[0] == pytest.approx(expected)
 
