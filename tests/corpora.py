@@ -13,7 +13,7 @@ from bert_jax import config as configs
 from bert_jax.batch import HOST_KEYS, Batch, Special
 from bert_jax.config import knobs
 from bert_jax.data.corpus import Prepared, Split
-from bert_jax.data.pipeline import Source
+from bert_jax.data.pipeline import TextStream
 
 SPECIAL = Special(pad=0, unk=1, cls=2, sep=3, mask=4)
 FIRST = 5  # the first id that is text
@@ -93,10 +93,14 @@ def shards(count: int = 3, documents: int = 12) -> list[Split]:
     return [shard(random_documents(documents, seed)) for seed in range(count)]
 
 
-def source(folder: Path, seed: int | None = None, split: str = "train", **overrides: Any) -> Source:
+def source(
+    folder: Path, seed: int | None = None, split: str = "train", **overrides: Any
+) -> TextStream:
     """The batches of a small corpus."""
     made = prepared(folder, shards(), validation=shards(2, 5))
-    return Source(made, split, config(**{"batch_size": 8, "sequence_length": 32} | overrides), seed)
+    return TextStream(
+        made, split, config(**{"batch_size": 8, "sequence_length": 32} | overrides), seed
+    )
 
 
 def same(one: Batch, two: Batch) -> bool:

@@ -179,7 +179,9 @@ def ours(folder: Path, text: Text, case: Case) -> Finished:
     config = corpora.config(**settings)
     prepared = corpora.prepared(folder, [text.split], on_disk=True)
     tokenizer: Any = types.SimpleNamespace(special=SPECIAL, continuation=text.continues)
-    source = pipeline.Source(dataclasses.replace(prepared, tokenizer=tokenizer), "train", config)
+    source = pipeline.TextStream(
+        dataclasses.replace(prepared, tokenizer=tokenizer), "train", config
+    )
     traced = compute_inputs(config, 0)
     # What is traced, or not read, must not compile anew.
     plain = dataclasses.replace(config.masking, rate=0.15, replace=(0.8, 0.1, 0.1), dupe_factor=0)

@@ -143,7 +143,7 @@ assert json.loads(audit.read_text())["documents"] == 100
 from bert_jax.data import pipeline, prepare
 changes = {"masking__unit": "halves", "evals__validation__unit": "halves"}
 config = texts.configure(texts.config_file(Path.cwd()), **changes)
-source = pipeline.Source(prepare.prepare_corpus(config, log=print), "train", config)
+source = pipeline.TextStream(prepare.prepare_corpus(config, log=print), "train", config)
 assert set(np.unique(source.batch(0)["unit_ids"])) == {-1, 1, config.sequence_length // 2}
 """,
         ("masking/units.py", UNIT),

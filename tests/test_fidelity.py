@@ -1,10 +1,11 @@
 """Training examples follow the published construction: the same numbers, measured alike on both,
 agree.
 
-Ours are made on the path of a run: shards on disk, `Source.batch`, `corrupt_batch` with the traced
-numbers of a step. The published ones come from `published`, in plain Python. `examples` measures
-and compares both: a verdict raises a false alarm once in 100,000 (Bonferroni over its numbers), and
-there are nine that must find nothing. Seeds are fixed, so a test that passes keeps passing.
+Ours are made on the path of a run: shards on disk, `TextStream.batch`, `corrupt_batch` with the
+traced numbers of a step. The published ones come from `published`, in plain Python. `examples`
+measures and compares both: a verdict raises a false alarm once in 100,000 (Bonferroni over its
+numbers), and there are nine that must find nothing. Seeds are fixed, so a test that passes keeps
+passing.
 
 A verdict that finds nothing proves little by itself. So each known bug of other projects, and what
 a restatement easily gets wrong, is planted in the package as `tools/bugs.csv` writes it down, and

@@ -297,7 +297,7 @@ def test_minimal_loss_and_gradient_are_the_package_s(walk):
         named = {"encoder": params["encoder"], "mlm": params["head"]}
         return ours, jax.value_and_grad(compute_loss)(named, batch)
 
-    raw = pipeline.Source(corpus, "train", config).batch(0)
+    raw = pipeline.TextStream(corpus, "train", config).batch(0)
     (loss, gradient), (expected, wanted) = compute(raw, compute_inputs(config, 0))
     assert float(loss) == pytest.approx(float(expected), rel=1e-6)
     wanted = {"encoder": wanted["encoder"], "head": wanted["mlm"]}

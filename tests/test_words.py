@@ -37,7 +37,7 @@ def configure(base: Path, *words: int, **overrides: object) -> knobs.Config:
 
 def open_source(config: knobs.Config):
     prepared = prepare.prepare_corpus(config, log=lambda line: None)
-    return prepared, pipeline.Source(prepared, "train", config)
+    return prepared, pipeline.TextStream(prepared, "train", config)
 
 
 def test_words_lie_between_spaces_and_hyphens(base, tmp_path):

@@ -39,7 +39,7 @@ _VERSION = 1  # part of the fingerprint: increase it when the construction of pl
 _EXAMPLES, _ROWS = 0x4F524445, 0x524F5753
 
 
-class Source:
+class TextStream:
     """A stream of batches of one split of a prepared corpus."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Batches of labelled data as a pure function of their index, like those of `pipeline.Source`.
+"""Batches of labelled data as a pure function of their index, like those of `pipeline.TextStream`.
 
 A batch is padded to its longest row, rounded up so that few lengths are compiled. Every process
 computes the same length, because it knows the lengths of the whole batch.

@@ -54,7 +54,7 @@ class Evaluator:
             masks, **{name: getattr(config.masking, name) for name in conditions.list_unit_knobs()}
         )
         self.config = dataclasses.replace(config, masking=masks)
-        self.source = pipeline.Source(prepared, "validation", self.config, seed=settings.seed)
+        self.source = pipeline.TextStream(prepared, "validation", self.config, seed=settings.seed)
         self.mesh = mesh
         self.rows = inference.shared_rows(inference.rows_a_step(config, settings), mesh)
         self.count = self.source.examples_per_epoch

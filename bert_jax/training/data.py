@@ -51,7 +51,7 @@ class TrainingData:
     facts: Facts
     tokenizer: Tokenizer
     fingerprint: str  # of the corpus or the examples
-    source: pipeline.Source | task_stream.TaskStream
+    source: pipeline.TextStream | task_stream.TaskStream
     evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
     def distinct(self) -> float:
@@ -62,7 +62,7 @@ class TrainingData:
         copies = self.config.masking.dupe_factor
         if not copies:
             return math.inf
-        assert isinstance(self.source, pipeline.Source)  # labels have no copies
+        assert isinstance(self.source, pipeline.TextStream)  # labels have no copies
         return copies * self.source.views * self.source.examples_per_epoch
 
     def batches(self, start: int, mesh: Mesh) -> contextlib.AbstractContextManager[Iterator[Batch]]:
@@ -125,7 +125,7 @@ def _convert_epochs(config: knobs.Config, rows: int) -> knobs.Config:
 
 def _gather_text(config: knobs.Config) -> TrainingData:
     prepared = prepare.prepare_corpus(config, log=log.line)
-    source = pipeline.Source(prepared, "train", config)
+    source = pipeline.TextStream(prepared, "train", config)
     if config.packing > 1:
         examples_per_row, real, real_unpacked = source.measure_packing()
         log.line(
@@ -160,7 +160,7 @@ def _gather_text(config: knobs.Config) -> TrainingData:
 
 
 def steps_of_words(
-    config: knobs.Config, prepared: corpora.Prepared, source: pipeline.Source
+    config: knobs.Config, prepared: corpora.Prepared, source: pipeline.TextStream
 ) -> tuple[int, ...]:
     """Return the first step at which each number of words in `checkpoints.at_words` is read.
 

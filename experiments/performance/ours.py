@@ -309,7 +309,7 @@ def fed(config: dict[str, Any], loader: bool) -> Ready:
     return Ready(call, resolved.batch_size * resolved.sequence_length, "tokens", {})
 
 
-def _open_corpus(config: dict[str, Any]) -> tuple[knobs.Config, Prepared, pipeline.Source]:
+def _open_corpus(config: dict[str, Any]) -> tuple[knobs.Config, Prepared, pipeline.TextStream]:
     resolved = read_recorded(config)
     prepared = prepare.prepare_corpus(resolved, log=say)
-    return resolved, prepared, pipeline.Source(prepared, "train", resolved)
+    return resolved, prepared, pipeline.TextStream(prepared, "train", resolved)

@@ -33,7 +33,7 @@ def main() -> None:
     prepared = prepare.prepare_corpus(config)
     for size in map(int, args.batches.split(",")):
         sized = dataclasses.replace(config, batch_size=size)
-        source = pipeline.Source(prepared, "train", sized)
+        source = pipeline.TextStream(prepared, "train", sized)
         stream = pipeline.prefetch(source.batch, 0, sys.maxsize)
         with contextlib.closing(stream):
             _report(size, args.seconds, stream)

@@ -103,7 +103,7 @@ def main(steps: int = STEPS) -> list[float]:
     config = make_config()
     corpus = prepare.prepare_corpus(config, log=lambda line: None)  # text to ids, once
     tokenizer = corpus.tokenizer
-    source = pipeline.Source(corpus, "train", config)  # batch(index) is a function of the index
+    source = pipeline.TextStream(corpus, "train", config)  # batch(index) is a function of the index
     unigram = corpus.unigrams / corpus.unigrams.sum()
     entropy = -np.sum(unigram * np.log(np.maximum(unigram, 1e-12)))
     print(f"{tokenizer.size} pieces; a guess by frequency alone costs {entropy:.2f} nats")

@@ -14,7 +14,7 @@ import pytest
 from bert_jax import sharding
 from bert_jax.batch import HOST_KEYS, Batch
 from bert_jax.data import pairs, pipeline
-from bert_jax.data.pipeline import Source
+from bert_jax.data.pipeline import TextStream
 from bert_jax.errors import DataError
 from tests import corpora
 from tests.corpora import same, source
@@ -23,7 +23,7 @@ S = corpora.SPECIAL
 MODES = pytest.mark.parametrize("mode", ["nsp", "sop", "none"])
 
 
-def read_epoch(s: Source, epoch: int) -> Batch:
+def read_epoch(s: TextStream, epoch: int) -> Batch:
     """All rows of an epoch in their order."""
     first, count = epoch * s.rows_per_epoch, s.rows_per_epoch
     steps = range(first // s.batch_size, (first + count) // s.batch_size + 1)

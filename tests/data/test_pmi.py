@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bert_jax.config import knobs
 from bert_jax.data import ngrams, pmi
 from bert_jax.data.corpus import Prepared, Split
-from bert_jax.data.pipeline import Source
+from bert_jax.data.pipeline import TextStream
 from bert_jax.masking import units
 from tests import corpora
 from tests.masking.by_hand import list_words, name_groups
@@ -145,9 +145,9 @@ def test_units_are_the_longest_from_left_to_right(tmp_path_factory, seed, longes
 # --- the list on disk -----------------------------------------------------------------------------
 
 
-def open_source(prepared: Prepared, **changes: object) -> Source:
+def open_source(prepared: Prepared, **changes: object) -> TextStream:
     usual = {"sequence_length": 32, "batch_size": 8}
-    return Source(prepared, "train", corpora.config(masking__unit="pmi", **usual | changes))
+    return TextStream(prepared, "train", corpora.config(masking__unit="pmi", **usual | changes))
 
 
 def test_collocations_are_found_once_for_settings(tmp_path, monkeypatch):

@@ -148,7 +148,7 @@ def test_shifted_mask_is_predicted_from_before_it():
 def draw_kinds(prepared, batches: int, size: int, **overrides):
     """Return what is causal at a share of 0.3, by (copy, example), of the first batches."""
     settings = make_config(batch_size=size, sequence_length=32, **overrides)
-    source = pipeline.Source(prepared, "train", settings)
+    source = pipeline.TextStream(prepared, "train", settings)
     found: dict[tuple[int, int], bool] = {}
     for step in range(batches):
         b = source.batch(step)
