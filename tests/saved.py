@@ -22,7 +22,7 @@ def run(workdir: Path, config: knobs.Config, metrics: Mapping[int, float | None]
     """Save fresh parameters as the steps given, each with the metric that ranks it; all steps are
     kept.
     """
-    given = data.gather(config)
+    given = data.load_training_data(config)
     init = jax.jit(lambda seed: init_state(given.config, given.tokenizer.size, seed))
     meta = {
         "config": to_dict(given.config),

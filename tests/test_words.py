@@ -12,7 +12,7 @@ import pytest
 from bert_jax.config import knobs
 from bert_jax.data import pipeline, prepare
 from bert_jax.errors import ConfigError
-from bert_jax.training.data import gather, steps_of_words
+from bert_jax.training.data import load_training_data, steps_of_words
 from tests import texts
 
 TEXT = "the cat's well-known 3rd hat , and the 2 dogs !\n\nmany other people saw them -- twice\n"
@@ -80,13 +80,13 @@ def test_gather_converts_epochs_and_words_to_steps(base, read):
     """No text is read more often than asked, and saves by words join those by steps."""
     more = {"masking__prediction_rate": 0.3, "batch_size": 8, "checkpoints__at": "(5,)"}
     asked = dataclasses.replace(configure(base, read, 2 * read, **more), epochs=2.5)
-    found = gather(asked)
+    found = load_training_data(asked)
     rows = found.source.rows_per_epoch * 2  # views
     assert found.config.steps == int(2.5 * rows / 8)
     assert found.config.checkpoints.at == (5, *(-(-n * rows // 8) for n in (1, 2)))
     saves = dataclasses.replace(asked.checkpoints, at_words=(3 * read,))
     with pytest.raises(ConfigError, match="the run has not read so many"):
-        gather(dataclasses.replace(asked, checkpoints=saves))
+        load_training_data(dataclasses.replace(asked, checkpoints=saves))
 
 
 def test_steps_of_words_refuses_a_text_without_words(base):

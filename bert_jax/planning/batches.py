@@ -13,7 +13,7 @@ from bert_jax.training import data
 def make_batch(config: knobs.Config, vocab_size: int) -> Batch:
     """Return the first batch of a labelled task, or make a batch of random text."""
     if config.task.source:
-        return data.gather(config).source.batch(0)
+        return data.load_training_data(config).source.batch(0)
     return make_random_text(config, np.full(config.batch_size, config.sequence_length), vocab_size)
 
 

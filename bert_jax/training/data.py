@@ -75,7 +75,7 @@ class TrainingData:
         return contextlib.closing(pipeline.prefetch(make, start, self.config.steps))
 
 
-def gather(config: knobs.Config) -> TrainingData:
+def load_training_data(config: knobs.Config) -> TrainingData:
     """Load the batches and evaluators of a config; prepare its corpus first if needed."""
     return _gather_task(config) if config.task.source else _gather_text(config)
 

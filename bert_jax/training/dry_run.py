@@ -20,7 +20,7 @@ def describe_config(config: knobs.Config, with_config: bool = True) -> str:
     Nothing is prepared or written.
     """
     mesh = mesh_for(config)
-    config = data.gather(config).config if config.task.source else config
+    config = data.load_training_data(config).config if config.task.source else config
     validation.warn_of_warmup(config)
     if config.branch_from:
         branch.check_trunk(config)

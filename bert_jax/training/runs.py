@@ -57,7 +57,7 @@ class Runs:
             trackers.check_trackers(
                 {name for config, _ in jobs for name in config.logging.trackers}
             )
-        self.data = training_data.gather(jobs[0][0])
+        self.data = training_data.load_training_data(jobs[0][0])
         self._runs = [
             Run(training_data.fill_in_facts(config, self.data.facts), self.data, workdir, resources)
             for config, workdir in jobs

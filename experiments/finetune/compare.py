@@ -74,7 +74,7 @@ def config_of(flags: list[str]) -> Any:
     for flag in changes:
         path, _, text = flag.removeprefix("--config.").partition("=")
         config.override(tree, path, text)
-    return data.gather(config.resolve(tree))
+    return data.load_training_data(config.resolve(tree))
 
 
 def rows_of(args: argparse.Namespace, task: str) -> int:

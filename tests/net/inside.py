@@ -38,7 +38,7 @@ class Stream:
     """The batches of a config in the order in which a run reads them."""
 
     def __init__(self, config: Any):
-        self.data = data.gather(config)
+        self.data = data.load_training_data(config)
         self.config = self.data.config
 
     def batch(self, step: int) -> Arrays:

@@ -51,7 +51,7 @@ def test_task_is_learnt_and_its_mistakes_recorded(trained):
 def test_labels_and_steps_follow_from_the_data(folder, trained):
     config = runs.open_run(str(trained)).config
     assert config.objectives["classify"].labels == ("billing", "hardware", "software")
-    rows = data.gather(classify(folder, epochs=12)).source.examples_per_epoch
+    rows = data.load_training_data(classify(folder, epochs=12)).source.examples_per_epoch
     assert config.steps == -(-rows * 12 // 8)
     assert config.optim.warmup_steps == int(config.steps * 0.1)
     assert config.evals["validation"].every == config.checkpoints.every == -(-rows // 8)
@@ -59,7 +59,7 @@ def test_labels_and_steps_follow_from_the_data(folder, trained):
 
 @pytest.mark.fault(15)
 def test_texts_that_are_cut_are_counted_aloud(folder, capfd):
-    data.gather(classify(folder, sequence_length=8))
+    data.load_training_data(classify(folder, sequence_length=8))
     cut = re.search(r"(\d+) of 38 training texts are cut to 8 tokens", capfd.readouterr().err)
     assert cut is not None
     assert 0 < int(cut.group(1)) < 38
@@ -132,11 +132,11 @@ def test_fingerprint_follows_the_rows_of_a_task(folder, tmp_path):
     (tmp_path / "train.tsv").write_text("".join(rows[:33]))
     (tmp_path / "dev.tsv").write_text("".join([rows[0], *rows[33:]]))
     config = tasks.config("classify", f"files:{tmp_path}/{{split}}.tsv", folder)
-    found = {data.gather(config).fingerprint}
+    found = {data.load_training_data(config).fingerprint}
     for name in ("dev.tsv", "train.tsv"):
         text = (tmp_path / name).read_text()
         (tmp_path / name).write_text(text.replace("loud", "quiet").replace("late", "early"))
-        found.add(data.gather(config).fingerprint)
+        found.add(data.load_training_data(config).fingerprint)
     assert len(found) == 3
 
 
@@ -165,7 +165,7 @@ def test_config_reads_no_parameters_of_its_model(trained, monkeypatch):
 )
 def test_metric_of_other_tasks_is_refused(folder, overrides, said):
     with pytest.raises(ConfigError, match=said):
-        data.gather(classify(folder, **overrides))
+        data.load_training_data(classify(folder, **overrides))
 
 
 def test_split_without_labels_ranks_no_step(folder, tmp_path):
@@ -174,4 +174,4 @@ def test_split_without_labels_ranks_no_step(folder, tmp_path):
     source = f"files:{tmp_path}/{{split}}.tsv"
     config = tasks.config("classify", source, folder, evals__validation__split="test")
     with pytest.raises(DataError, match="split test has no labels to choose the best step by"):
-        data.gather(config)
+        data.load_training_data(config)
