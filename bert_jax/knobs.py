@@ -33,13 +33,13 @@ def add_flags(parser: ArgumentParser) -> None:
 
 def main(call: cli.Call) -> None:
     """Run the command line."""
-    write = write_markdown if call.args.markdown else write_text
+    form = format_markdown if call.args.markdown else format_text
     parts = [PAGE] if call.args.markdown else []
     found = find_knobs(call.args.section)
     for section in ("", *table.list_sections()):
         chosen = {path: knob for path, knob in found.items() if _section_of(path) == section}
         if chosen:
-            parts.append(write(section, chosen))
+            parts.append(form(section, chosen))
     print("\n\n".join(parts))
 
 
@@ -72,42 +72,42 @@ def describe_section(section: str) -> str:
         return "Knobs of the whole run."
     sentence = (table.list_sections()[section].__doc__ or "").partition("\n")[0]
     when = table.read_section(Config)[section].traits.when
-    return f"{sentence} For {write_conditions(when)}." if when else sentence
+    return f"{sentence} For {format_conditions(when)}." if when else sentence
 
 
-def write_conditions(when: Iterable[str]) -> str:
+def format_conditions(when: Iterable[str]) -> str:
     """Write the conditions of a knob as text; "" if the knob acts in every run."""
     return ", and ".join(read_condition(text).text for text in when)
 
 
-def write_default(value: Any) -> str:
+def format_default(value: Any) -> str:
     """Write a default value in the form that the command line accepts."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(map(str, value)) if isinstance(value, (tuple, dict)) else str(value)
 
 
-def write_text(section: str, knobs: dict[str, table.Knob]) -> str:
+def format_text(section: str, knobs: dict[str, table.Knob]) -> str:
     """Write the knobs of a section as text for a terminal."""
     parts = [textwrap.fill(f"{section or 'config'}: {describe_section(section)}", WIDTH)]
     for path, knob in knobs.items():
-        lines = [f"{path} = {write_default(knob.default) or '(empty)'}", f"values: {knob.values}"]
+        lines = [f"{path} = {format_default(knob.default) or '(empty)'}", f"values: {knob.values}"]
         lines.append(knob.sentence)
-        if when := write_conditions(knob.traits.when):
+        if when := format_conditions(knob.traits.when):
             lines.append(f"for {when}")
         wrapped = [textwrap.fill(line, WIDTH - 2, subsequent_indent="  ") for line in lines]
         parts.append(textwrap.indent("\n".join(wrapped), "  ").strip())
     return "\n\n".join(parts)
 
 
-def write_markdown(section: str, knobs: dict[str, table.Knob]) -> str:
+def format_markdown(section: str, knobs: dict[str, table.Knob]) -> str:
     """Write the knobs of a section as a Markdown heading and table."""
     lines = [f"## {section or 'The run'}\n\n{describe_section(section)}\n"]
     lines += ["|knob|default|values|what it does|for|", "|---|---|---|---|---|"]
     for knob in knobs.values():
-        default = write_default(knob.default)
+        default = format_default(knob.default)
         cells = [f"`{knob.name}`", default and f"`{default}`", knob.values, knob.sentence]
-        cells.append(write_conditions(knob.traits.when))
+        cells.append(format_conditions(knob.traits.when))
         lines.append("|" + "|".join(cell.replace("|", "\\|") for cell in cells) + "|")
     return "\n".join(lines)
 

@@ -82,12 +82,12 @@ def run(
     with found.chosen():
         validation.check_trainable(config)
     plan = compile_update(config, found, vocabulary.assumed_size(config))
-    report = write_report(plan, price, mfu)
+    report = build_report(plan, price, mfu)
     print(format_table(plan, report, mfu))
     return report
 
 
-def write_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
+def build_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
     """Return the JSON object of a plan."""
     count = len(plan.target.devices)
     hours = plan.count_hours(mfu)

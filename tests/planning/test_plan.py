@@ -74,17 +74,17 @@ def test_plan_estimates_the_largest_batch():
 
 
 def test_report_has_the_keys_and_costs_every_device():
-    report = plan.write_report(PLAN, price=2.5, mfu=0.5)
+    report = plan.build_report(PLAN, price=2.5, mfu=0.5)
     assert report.keys() >= KEYS
     assert json.loads(json.dumps(report)) == report
     assert (report["target"], report["devices"], report["fits"]) == ("eight", 8, True)
     assert report["cost"] == pytest.approx(report["hours"] * 8 * 2.5)
     assert report["collectives"]["all-reduce"] == {"count": 5, "bytes": 20_000}
-    assert plan.write_report(PLAN, price=None, mfu=0.5)["cost"] is None
+    assert plan.build_report(PLAN, price=None, mfu=0.5)["cost"] is None
 
 
 def test_table_has_every_number_of_the_report():
-    report = plan.write_report(PLAN, price=2.5, mfu=0.5)
+    report = plan.build_report(PLAN, price=2.5, mfu=0.5)
     lines = plan.format_table(PLAN, report, 0.5).splitlines()
     assert [line.split()[0] for line in lines if not line.startswith(" ")] == [
         *("target", "update", "memory", "compute", "collectives", "at", "run")
@@ -92,7 +92,7 @@ def test_table_has_every_number_of_the_report():
     for said in ("12,500 parameters", "compute 2.0 ms, network 35.7 ms", "9,000 steps take 36 s"):
         assert said in "\n".join(lines)
     refused = dataclasses.replace(PLAN, peak_bytes=None, reason="Used 28.94G of 15.75G")
-    table = plan.format_table(refused, plan.write_report(refused, None, 0.5), 0.5)
+    table = plan.format_table(refused, plan.build_report(refused, None, 0.5), 0.5)
     assert ": Used 28.94G of 15.75G" in table
     assert "smaller: --config.optim.accumulation=2" in table
 
