@@ -23,7 +23,6 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
-from matplotlib.transforms import ScaledTranslation
 
 from bert_jax.reporting.figures import Chart, Figure, Heat, Intervals, Points, Series, is_drawable
 from bert_jax.reporting.formats import HOLE, SPACE, exact, number
@@ -165,11 +164,11 @@ def _draw_chart(axes: Axes, chart: Chart) -> list[Reading]:
     lines = [series for series in chart.series if series.points]
     readings = []
     for position, series in enumerate(lines):
-        aside = position - (len(lines) - 1) / 2
         if chart.rows:
+            aside = position - (len(lines) - 1) / 2
             readings += _draw_row_series(axes, chart, series, 0.8 * aside / len(lines))
         else:
-            readings += _draw_line(axes, chart, series, aside)
+            readings += _draw_line(axes, chart, series)
     _draw_baselines(axes, chart)
     handles, names = axes.get_legend_handles_labels()
     if names:
@@ -268,15 +267,13 @@ def _draw_baselines(axes: Axes, chart: Chart) -> None:
             axes.plot([], [], " ", label=f"{label} {higher if level > high else lower}")
 
 
-def _draw_line(axes: Axes, chart: Chart, series: Series, aside: float) -> list[Reading]:
+def _draw_line(axes: Axes, chart: Chart, series: Series) -> list[Reading]:
     """Draw a line with its dots and intervals; return a reading (x, y, text) of each value.
 
-    The line has a gap where a value is missing. `aside` moves the whiskers to the right.
+    The line has a gap where a value is missing.
     """
     colour = LIGHT[series.tone]
-    whiskers = axes.vlines(*_split_intervals(series.whiskers), color=colour, **WHISKER)
-    moved = ScaledTranslation(1.4 * aside / 72, 0, axes.figure.dpi_scale_trans)
-    whiskers.set_transform(axes.transData + moved)
+    axes.vlines(*_split_intervals(series.whiskers), color=colour, **WHISKER)
     band = _split_intervals(series.band)
     band = band[:, :: max(1, band.shape[1] // MOST)]
     axes.fill_between(*band, color=colour, alpha=0.16, linewidth=0)
