@@ -241,10 +241,9 @@ class Run:
 
     def report(self) -> Page:
         """Make the report of the run as it is now; the run may still be training."""
-        from bert_jax.checkpoints import steps
         from bert_jax.reporting import run_record, run_report
 
-        html = run_report.build_report(run_record.read_run(self.workdir, steps.list_metrics))
+        html = run_report.build_report(run_record.read_run(self.workdir))
         return Page(html, f"report of {self.workdir}")
 
     def load(self) -> Model:

@@ -26,10 +26,10 @@ from bert_jax.system import machine
 
 EXAMPLE = "--json"
 NEEDED = (  # what pyproject.toml names, and jaxlib
-    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy"),
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "tokenizers", "numpy", "jinja2"),
     *("ml-collections", "tensorflow-datasets", "importlib_resources", "sentencex", "safetensors"),
     *("filelock", "psutil", "huggingface_hub", "matplotlib", "ml_dtypes", "msgspec", "pyarrow"),
-    *("scikit-learn", "scipy", "seqeval", "tensorboardX", "tqdm", "zstandard"),
+    *("scikit-learn", "scipy", "seqeval", "tensorboardX", "tqdm", "zstandard", "markupsafe"),
 )
 OPTIONAL = ("torch", "transformers", "tensorflow", "wandb", "mlflow")
 FACTS = ("fingerprint", "source", "vocab_size", "unigram_entropy", "warnings")

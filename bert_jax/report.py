@@ -31,8 +31,7 @@ def main(call: cli.Call) -> None:
 
 def run(paths: Sequence[Path], output: Path | None = None) -> None:
     """Write the HTML page of runs and evaluations, and print its path."""
-    from bert_jax.checkpoints import steps
-    from bert_jax.reporting import comparison, page, run_record, run_report
+    from bert_jax.reporting import comparison, run_record, run_report
 
     comparison.name_runs(paths)  # refuses one that is given twice
     files = {path: comparison.find_evaluations(path) for path in paths}
@@ -45,11 +44,12 @@ def run(paths: Sequence[Path], output: Path | None = None) -> None:
         raise ConfigError(f"--output={path} is a folder", f"--output={path / 'report.html'}")
     disk.check_output(path)
     if alone:
-        run_report.write_report(runs[0], steps.list_metrics, output)
+        html = run_report.build_report(run_record.read_run(runs[0]))
     else:
-        records = [run_record.read_run(folder, steps.list_metrics) for folder in runs]
+        records = [run_record.read_run(folder) for folder in runs]
         scores = comparison.read_scores(itertools.chain.from_iterable(files.values()))
-        page.write_document(path, comparison.build_comparison(records, scores), named=True)
+        html = comparison.build_comparison(records, scores)
+    disk.write_output(path, html.encode(errors="replace"))  # UTF-8 has no lone surrogates
     print(path)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import html
 import html.parser
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import config
+from bert_jax.checkpoints import steps
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 VOID = {"meta", "br", "input", "img"}
@@ -66,8 +67,16 @@ def figure(source: str, title: str) -> str:
 
 def read_figure(source: str, title: str) -> list[str]:
     """What the marks of a figure say."""
-    readings = re.search('data-readings="([^"]*)"', figure(source, title))[1]
-    return [text for *_, text in json.loads(html.unescape(readings))]
+    readings = re.search("data-readings='([^']*)'", figure(source, title))[1]
+    return [text for *_, text in json.loads(readings)]
+
+
+def keep_steps(folder: Path, kept: Sequence[tuple[int, float | None]]) -> None:
+    """Give a run checkpoints that have a manifest with a metric, and no content."""
+    for step, metric in kept:
+        place = folder / "checkpoints" / str(step)
+        place.mkdir(parents=True, exist_ok=True)
+        steps.write_manifest(place, step, metric)
 
 
 def a_run(folder: Path, losses: dict[int, float] = BEST, steps: int = 600, **changes) -> Path:

@@ -13,10 +13,11 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from markupsafe import Markup
 
 from bert_jax import config as configs
 from bert_jax.errors import DataError, need
@@ -32,7 +33,7 @@ from bert_jax.reporting.metric_names import (
     meaning,
     pretty,
 )
-from bert_jax.reporting.page import render_section
+from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw_svg
@@ -75,27 +76,25 @@ def build_comparison(
     for name, run in runs.items():
         flat[name] = dict(_list_served(run)) | flat[name]
     kind = "run" if len(runs) == len(named) else "model"
-    title = f"{len(named)} {kind}{'s' * (len(named) > 1)}"
-    legend = "".join(
-        f'<li><i style="color:var(--{TONES[i % len(TONES)]})"></i>{escape(name)}</li>'
-        for i, name in enumerate(named.values())
-    )
-    found = [f"{name}: {text}" for name, run in runs.items() for text in run.list_warnings()]
-    warnings = pages.render_warnings([*found, *_find_warnings(flat)])
-    sweeps = "".join(_draw_sweep(flat, metric) for metric in CHARTS)
-    body = render_section("Final scores", _render_scores(runs, flat))
-    body += render_section("By masking rate", sweeps, "charts")
-    if len(runs) > 1:
-        same = '<p class="sub">Nothing: all knobs have the same values.</p>'
-        trees = [run.recorded for run in runs.values()]
-        knobs = _render_differences(runs, trees, configs.list_usual_values()) or same
-        body += render_section("What differs in their configs", knobs)
-    body += render_section("Curves", _draw_curves(runs))
-    facts = _render_differences(runs, [run.environment for run in runs.values()])
-    body += render_section("What differs in their environments", facts)
-    top = f'<h1>{title}</h1><ul class="runs">{legend}</ul>{warnings}'
-    return pages.page(
-        f"{title}: {', '.join(named.values())}", top + pages.render_contents(body) + body
+    warnings = [f"{name}: {text}" for name, run in runs.items() for text in run.list_warnings()]
+    scores_table, parts = _tabulate_scores(runs, flat)
+    learned, others = _draw_curves(runs)
+    return pages.render(
+        "reporting/comparison.html",
+        heading=f"{len(named)} {kind}{'s' * (len(named) > 1)}",
+        names=list(named.values()),
+        tones=TONES,
+        warnings=[*warnings, *_find_warnings(flat)],
+        scores=scores_table,
+        parts=parts,
+        sweeps=[_draw_sweep(flat, metric) for metric in CHARTS],
+        several=len(runs) > 1,
+        knobs=_tabulate_differences(
+            runs, [run.recorded for run in runs.values()], configs.list_usual_values()
+        ),
+        learned=learned,
+        others=others,
+        facts=_tabulate_differences(runs, [run.environment for run in runs.values()]),
     )
 
 
@@ -190,8 +189,8 @@ def _find_other_text(flat: Flat, suite: str) -> str:
     return ""
 
 
-def _render_scores(runs: Runs, flat: Flat) -> str:
-    """Tabulate the states, costs and scores of runs and models; fold scores of parts of suites."""
+def _tabulate_scores(runs: Runs, flat: Flat) -> tuple[Table, Table]:
+    """Tabulate states, costs and scores of runs and models, then the scores of parts of suites."""
     rows = []
     for name, write in (
         ("state", lambda run: run.state),
@@ -207,32 +206,28 @@ def _render_scores(runs: Runs, flat: Flat) -> str:
     keys = dict.fromkeys(key for values in flat.values() for key in values)
     main = [key for key in keys if key.count("/") == 1 or "/left_to_right/" in key]
     rest = [key for key in keys if key not in main]
-    said = "Scores of a run are those of the step that is served. The best of each is bold."
-    shown = f'<p class="sub">{said}</p>{_render_keys(flat, main, rows)}'
-    if rest:
-        shown += pages.fold_body(f"{len(rest)} numbers of their parts", _render_keys(flat, rest))
-    return shown
+    return _tabulate_keys(flat, main, rows), _tabulate_keys(flat, rest)
 
 
 def _format_number(value: float | None, percent: bool = False) -> str:
     return HOLE if value is None else number(value, percent)
 
 
-def _render_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> str:
+def _tabulate_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> Table:
     """Tabulate scores below `rows`; the best value of each result is bold."""
-    shown = [*rows]
+    shown: list[list[Any]] = [*rows]
     about = {}
-    best = set()
     for key in keys:
         suite, _, name = key.partition("/")
         values = [numbers.get(key) for numbers in flat.values()]
         share = is_share(name)
         title = f"{suite}: {pretty(name)}"
-        shown.append([title, *(_format_number(value, share) for value in values)])
-        about[title] = meaning(name)
+        cells: list[Any] = [_format_number(value, share) for value in values]
         if (winner := find_best(values, name)) is not None and _is_ranked(flat, key):
-            best.add((title, winner + 1))
-    return _render_table(flat, shown, about=about, best=best)
+            cells[winner] = Cell(cells[winner], "n best")
+        shown.append([title, *cells])
+        about[title] = meaning(name)
+    return Table(["", *flat], shown, about=about)
 
 
 def find_best(values: Sequence[float | None], name: str) -> int | None:
@@ -261,15 +256,7 @@ def _is_ranked(flat: Flat, key: str) -> bool:
     return not _find_other_text(flat, key.partition("/")[0])
 
 
-def _render_table(columns: Iterable[str], rows: list[list[str]], **options: Any) -> str:
-    """Render a table with a column for each run or model; return "" without rows."""
-    if not rows:
-        return ""
-    shown = pages.render_table(rows, ["", *columns], numbers=True, **options)
-    return f'<div class="box several">{shown}</div>'
-
-
-def _draw_sweep(flat: Flat, metric: str) -> str:
+def _draw_sweep(flat: Flat, metric: str) -> Markup:
     """Draw a metric by masking rate, a line for each model; return "" if no model has it."""
     series = []
     rates: set[float] = set()
@@ -305,9 +292,9 @@ def _draw_sweep(flat: Flat, metric: str) -> str:
 # --- configs and curves ------------------------------------------------------------------------
 
 
-def _render_differences(
+def _tabulate_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
-) -> str:
+) -> Table:
     """Tabulate the knobs or facts that differ between runs; a missing knob has its usual value."""
     flat = [configs.flatten(tree) for tree in trees]
     rows = []
@@ -317,7 +304,7 @@ def _render_differences(
         idle = path in usual and all(value == usual[path] for value in known)
         if len(set(cells)) > 1 and not idle:
             rows.append([path, *cells])
-    return _render_table(runs, rows, about=pages.read_knob_docs(row[0] for row in rows))
+    return Table(["", *runs], rows, about=pages.read_knob_docs(row[0] for row in rows))
 
 
 def _format_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any]) -> str:
@@ -329,8 +316,8 @@ def _format_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any])
     )
 
 
-def _draw_curves(runs: Runs) -> str:
-    """Draw the curves of all runs, a chart for each metric; fold those that show no learning."""
+def _draw_curves(runs: Runs) -> tuple[list[Markup], list[Markup]]:
+    """Draw curves of all runs, a chart for each metric: those that show learning, then others."""
     found = dict.fromkeys(name for run in runs.values() for name in run.curves)
     learned = [
         full
@@ -340,12 +327,11 @@ def _draw_curves(runs: Runs) -> str:
     ]
     left_out = {*learned, *(f"train/{name}" for name in (*SPENT, *HELD))}
     others = [full for full in found if full.startswith("train/") and full not in left_out]
-    shown = pages.wrap_body("".join(_draw_curve(runs, full) for full in learned), "charts")
-    more = pages.wrap_body("".join(_draw_curve(runs, full) for full in others), "charts")
-    return shown + pages.fold_body("All other measurements", more)
+    drawn = [_draw_curve(runs, full) for full in learned]
+    return drawn, [_draw_curve(runs, full) for full in others]
 
 
-def _draw_curve(runs: Runs, full: str) -> str:
+def _draw_curve(runs: Runs, full: str) -> Markup:
     """Draw the curves of all runs for one metric, and the baselines of its evaluation."""
     kind, _, name = full.partition("/")
     suite, _, name = name.rpartition("/")

@@ -1,76 +1,109 @@
-"""Building blocks of report pages. A page is one file that can be read offline.
+"""Pages for offline reading, each one file, which jinja2 makes from templates.
 
-The template, style and script are page.html, page.css and page.js. All text is escaped here.
+A template stands beside the module that fills it. page.html is the base of all pages, and
+parts.html has what pages share, such as their table. Templates escape every value that is no
+Markup. Markup is only what we wrote ourselves: style sheets, scripts, and figures (svg.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import shlex
-import string
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from html import escape
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from markupsafe import Markup
 
 from bert_jax import config as configs
 from bert_jax.config import knobs
 from bert_jax.config.table import find_knob
 from bert_jax.errors import ConfigError, UserError
 from bert_jax.reporting import palette
-from bert_jax.system import disk
+from bert_jax.reporting.formats import number
 
-SEVERAL = 4  # sections of a page that has contents
-NOTHING: Mapping[str, str] = MappingProxyType({})
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
-
-def read_asset(module: str, ending: str) -> str:
-    """Read the file next to a module with its name and another ending, such as ".css" or ".js".
-
-    `module` is the module's `__file__`.
-    """
-    return Path(module).with_suffix(ending).read_text(encoding="utf-8")
+PACKAGE = Path(__file__).parents[1]
 
 
-def fill_template(module: str, **parts: str) -> str:
-    """Fill HTML into the $names of the template (".html") next to a module."""
-    return string.Template(read_asset(module, ".html")).substitute(parts)
+class Bold(str):
+    """Text in bold, such as a significant difference."""
+
+    tag = "b"
 
 
-def page(title: str, body: str, style: str = "", script: str = "") -> str:
-    """Build a document that loads nothing; add style and script to those that all pages share."""
-    style = palette.format_css() + read_asset(__file__, ".css") + style
-    script = read_asset(__file__, ".js") + script
-    return fill_template(__file__, title=escape(title), body=body, style=style, script=script)
+class Code(str):
+    """Text in the font of code, such as a command."""
+
+    tag = "code"
 
 
-def write_document(path: Path, html: str, named: bool = False) -> None:
-    """Write a document in one move; replace each lone surrogate, which UTF-8 lacks, by a "?".
-
-    `named` says that the user chose the path, which may then be a link or a device.
-    """
-    save = disk.write_output if named else disk.write
-    save(path, html.encode(errors="replace"))
+Text: TypeAlias = str | tuple[str, ...]
 
 
-def explain_words(words: str, meaning: str) -> str:
-    """Write words whose meaning is shown on hover, focus or touch; without a meaning only words."""
-    if not meaning:
-        return escape(words)
-    return f'<span class="term" tabindex="0" data-means="{escape(meaning)}">{escape(words)}</span>'
+class Cell(NamedTuple):
+    """Cell of a table that is more than its text."""
+
+    text: Text
+    kind: str = ""  # classes, in place of the usual class of the table's cells
+    share: float | None = None  # how strong its shade is, or how long its bar
+    said: str = ""  # on hover
 
 
-def render_section(title: str, body: str, kind: str = "", about: str = "") -> str:
-    """Put a heading over HTML; return "" if there is no HTML."""
-    if not body:
-        return ""
-    if kind:
-        body = wrap_body(body, kind)
-    heading = f"<h2>{explain_words(title, about)}</h2>"
-    return f'\n<section id="{name_anchor(title)}">{heading}{body}</section>'
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head; the first column holds names, the others numbers, or `prose`."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[Any]]  # of Text and Cell
+    prose: bool = False
+    about: Mapping[str, str] = field(default_factory=dict)  # what names mean
+    look: str = ""  # classes of the style sheet, for a table whose names are heads too
+    title: str = ""
+    note: str = ""
+    rest: tuple[str, Table] | None = None  # a further table, folded under a title
+
+    def list_cells(self) -> Iterator[tuple[Text, list[Cell]]]:
+        """Yield the name and the cells of each row."""
+        for name, *cells in self.rows:
+            yield name, [cell if isinstance(cell, Cell) else Cell(cell) for cell in cells]
+
+
+# --- templates ---------------------------------------------------------------------------------
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template, which is named by its path in the package."""
+    return _open_templates().get_template(template).render(values)
+
+
+@functools.cache
+def _open_templates() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # takes a while to load
+
+    opened = Environment(
+        loader=FileSystemLoader(PACKAGE),
+        autoescape=True,  # whatever a template's name ends with
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    opened.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "separators": (",", ":")}
+    opened.globals.update(colours=palette.COLOURS, read_asset=read_asset)
+    opened.filters.update(anchor=name_anchor, sections=find_sections)
+    opened.filters.update(thousands="{:,}".format, percent=functools.partial(number, percent=True))
+    return opened
+
+
+def read_asset(name: str) -> Markup:
+    """Read a style sheet or script by its path in the package; it is ours, and is not escaped."""
+    return Markup((PACKAGE / name).read_text(encoding="utf-8"))
 
 
 def name_anchor(title: str) -> str:
@@ -78,103 +111,45 @@ def name_anchor(title: str) -> str:
     return f"to-{re.sub(r'[^a-z0-9]+', '-', title.lower()).strip('-')}"
 
 
-def render_contents(body: str) -> str:
-    """Render links to the sections of a page; return "" if it has fewer than SEVERAL."""
-    found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body)
-    links = [f'<a href="#{name}">{re.sub("<.*?>", "", title)}</a>' for name, title in found]
-    if len(links) < SEVERAL:
-        return ""
-    return f'<nav class="contents">{" ".join(links)}</nav>'
-
-
-def fold_body(heading: str, body: str) -> str:
-    """Fold HTML under a heading that opens it; return "" if there is no HTML."""
-    return f"<details><summary>{heading}</summary>{body}</details>" if body else ""
-
-
-def render_warnings(texts: Iterable[str]) -> str:
-    """Render warnings, a paragraph each."""
-    return "".join(f'<p class="warning">{escape(text)}</p>' for text in texts)
-
-
-def wrap_body(body: str, kind: str = "", tag: str = "div") -> str:
-    """Put HTML into an element with a class; return "" if there is no HTML."""
-    if not body:
-        return ""
-    return f'<{tag} class="{kind}">{body}</{tag}>'
-
-
-def render_table(
-    rows: Iterable[Sequence[str]],
-    head: Sequence[str] = (),
-    numbers: bool = False,
-    about: Mapping[str, str] = NOTHING,
-    best: Collection[tuple[str, int]] = (),
-) -> str:
-    """Render a table of plain text, whose first column holds names and the others code or numbers.
-
-    Args:
-      rows: cells; a name that begins with a space belongs to the row above.
-      head: names of the columns. Cells repeat them for style sheets that stack cells.
-      numbers: whether the cells are numbers, not code.
-      about: what names of rows and columns mean.
-      best: cells in bold, by the name of their row and the number of their column.
-    """
-    kind = "n" if numbers else "code"
-    names = [
-        f"<th{' class=n' if numbers and i else ''}>{explain_words(name, about.get(name, ''))}</th>"
-        for i, name in enumerate(head)
-    ]
-    body = f"<tr>{''.join(names)}</tr>" if names else ""
-    for name, *cells in rows:
-        below = " class=below" if name.startswith(" ") else ""
-        body += f"<tr><td{below}>{explain_words(name.strip(), about.get(name, ''))}</td>"
-        for column, cell in enumerate(cells, 1):
-            label = f' data-head="{escape(head[column])}"' if head else ""
-            look = f"{kind} best" if (name, column) in best else kind
-            body += f'<td class="{look}"{label}>{escape(cell)}</td>'
-        body += "</tr>"
-    return f'<div class="scroll"><table>{body}</table></div>'
-
-
-def render_tile(name: str, value: str, below: str = "", about: str = "") -> str:
-    """Render a number of the top of a page: a name with its meaning, the value, and HTML below."""
-    value = f"<strong>{escape(value)}</strong>"
-    return f'<div class="tile"><div>{explain_words(name, about)}</div>{value}<p>{below}</p></div>'
+def find_sections(body: str) -> list[tuple[str, str]]:
+    """Find the ids and titles of the sections in HTML."""
+    found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body, re.DOTALL)
+    return [(name, Markup(title).striptags()) for name, title in found]
 
 
 # --- config and environment --------------------------------------------------------------------
 
 
-def render_config(recorded: dict[str, Any]) -> str:
-    """Render a box with the knobs that differ from their defaults and, folded, all knobs."""
-    if not recorded:
-        return ""
-    default = configs.to_dict(knobs.Config())
+def tabulate_knobs(recorded: dict[str, Any]) -> Table:
+    """Tabulate the knobs that differ from their defaults, then all knobs."""
+    usual = knobs.Config()
+    default = configs.to_dict(usual)
     chosen = {
         "model": {"size": (recorded.get("model") or {}).get("size")},
         "pairs": recorded.get("pairs"),
     }
     with contextlib.suppress(UserError):  # a config of another version meets the plain defaults
         default = configs.to_dict(configs.read_recorded(chosen))  # so that only choices differ
+    default["model"]["size"] = usual.model.size
+    default["pairs"] = usual.pairs
     changed = configs.differences(default, recorded)
-    usual = {"model.size": knobs.Config().model.size, "pairs": knobs.Config().pairs}
-    changed |= configs.differences(usual, {name: configs.flatten(chosen)[name] for name in usual})
     rows = [
         [path, format_value(new), format_value(old)] for path, (old, new) in sorted(changed.items())
     ]
-    shown = "<p>All knobs are at their defaults.</p>"
-    if rows:
-        shown = render_table(rows, ["knob", "this run", "default"], about=read_knob_docs(changed))
     flat = configs.flatten(recorded)
-    every = render_table(
-        [[path, format_value(value)] for path, value in flat.items()], about=read_knob_docs(flat)
-    )
-    return f'<div class="box">{shown}{fold_body("All knobs", every)}</div>'
+    every = Table([], _list_values(flat), prose=True, about=read_knob_docs(flat))
+    head = ["knob", "this run", "default"] if rows else []
+    rows = rows or [["All knobs are at their defaults."]]
+    about = read_knob_docs(changed)
+    return Table(head, rows, prose=True, about=about, rest=("All knobs", every))
+
+
+def _list_values(flat: Mapping[str, Any]) -> list[list[str]]:
+    return [[path, format_value(value)] for path, value in flat.items()]
 
 
 def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
-    """Return the sentences that describe the knobs at some paths; "" for an unknown knob."""
+    """Read the sentences of the knobs at some paths; a knob of another version has none."""
     docs = dict.fromkeys(paths, "")
     for path in docs:
         with contextlib.suppress(ConfigError):
@@ -182,19 +157,15 @@ def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
     return docs
 
 
-def render_environment(environment: dict[str, Any]) -> str:
-    """Render a box with versions, devices and the command; nested entries are folded."""
-    if not environment:
-        return ""
+def tabulate_environment(environment: dict[str, Any]) -> Table:
+    """Tabulate versions, devices and the command, then what is nested."""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
-    rows = [[path, format_value(value)] for path, value in configs.flatten(environment).items()]
-    plain = [row for row in rows if "." not in row[0]]
-    nested = [row for row in rows if "." in row[0]]
-    shown = render_table(plain)
-    if nested:
-        shown += fold_body(f"{len(nested)} more", render_table(nested))
-    return f'<div class="box">{shown}</div>'
+    flat = configs.flatten(environment)
+    nested = {path: value for path, value in flat.items() if "." in path}
+    plain = _list_values({path: value for path, value in flat.items() if path not in nested})
+    more = Table([], _list_values(nested), prose=True)
+    return Table([], plain, prose=True, rest=(f"{len(nested)} more", more))
 
 
 def format_value(value: Any) -> str:

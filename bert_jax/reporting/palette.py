@@ -32,13 +32,3 @@ COLOURS = {  # name -> light, dark
     "q9": ("#9bd93c", "#f2e04a"),
 }
 LIGHT = {name: light for name, (light, _) in COLOURS.items()}
-
-
-def format_css() -> str:
-    """Format the CSS variables of both themes; the reader's system chooses the theme."""
-    light = " ".join(f"--{name}: {colour};" for name, (colour, _) in COLOURS.items())
-    dark = " ".join(f"--{name}: {colour};" for name, (_, colour) in COLOURS.items())
-    return (
-        f":root {{ color-scheme: light dark; {light} }}\n"
-        f"@media (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
-    )

@@ -6,18 +6,14 @@ import statistics
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
 from bert_jax.config import knobs
 from bert_jax.masking import rates
 from bert_jax.reporting.figures import Chart, Series, is_constant
 from bert_jax.reporting.formats import SPACE, number
 from bert_jax.reporting.metric_names import axis_title, is_share, meaning, pretty
-from bert_jax.reporting.page import (
-    explain_words,
-    fold_body,
-    render_section,
-    render_table,
-    wrap_body,
-)
+from bert_jax.reporting.page import Table
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.reporting.svg import draw_svg
 from bert_jax.system.durations import duration
@@ -29,10 +25,6 @@ LEDGER = {  # metric -> name; the first two are shares of eligible tokens, the o
     "random_fraction": "by a random token",
     "kept_fraction": "kept as it is",
 }
-LEDGER_MEANS = (
-    "Counts of what masking really did to the text, beside what the config asks for. Training "
-    "stops where the two differ by more than sampling allows."
-)
 SPENT = {  # metric -> what the time was spent on
     "compile_seconds": "compiling the update",
     "data_seconds": "waiting for data",
@@ -47,7 +39,7 @@ HELD = {  # metric -> which memory
 
 def draw_metric(
     run: RunRecord, name: str, series: Sequence[Series], title: str = "", **options: Any
-) -> str:
+) -> Markup:
     """Draw a chart of a metric, with its unit and meaning.
 
     The metric `loss` has the unit of the run's first objective.
@@ -73,18 +65,12 @@ def list_learned(runs: Iterable[RunRecord]) -> list[str]:
     )
 
 
-def draw_learning(run: RunRecord) -> str:
+def draw_learning(run: RunRecord) -> list[Markup]:
     """Draw every loss, accuracy and result, in training and in every evaluation."""
-    drawn = "".join(_draw_learned(run, name) for name in list_learned([run]))
-    said = ""
-    if drawn and run.served and run.served < run.step:
-        said = (
-            f'<p class="sub">The upright dashed line is step {run.served:,}, which is served.</p>'
-        )
-    return said + wrap_body(drawn, "charts")
+    return [_draw_learned(run, name) for name in list_learned([run])]
 
 
-def _draw_learned(run: RunRecord, name: str) -> str:
+def _draw_learned(run: RunRecord, name: str) -> Markup:
     """Draw the curves of a metric in training and in every evaluation, with its baselines."""
     series, levels = [], []
     evaluated = [suite for suite in run.list_suites() if f"eval/{suite}/{name}" in run.curves]
@@ -100,45 +86,40 @@ def _draw_learned(run: RunRecord, name: str) -> str:
         if level := run.find_baseline(suite, name):
             levels.append((level[0].removeprefix("the "), level[1]))
     parts = [n for n in run.curves if n.startswith("train/") and n.endswith("_loss")]
-    title, mark = "", None
-    if name == "loss" and parts:
-        title = "Loss, the weighted sum"
-    if run.served and run.served < run.step:
-        mark = run.served
-    return draw_metric(run, name, series, title, baselines=list(dict.fromkeys(levels)), mark=mark)
+    title = "Loss, the weighted sum" if name == "loss" and parts else ""
+    levels = list(dict.fromkeys(levels))
+    return draw_metric(run, name, series, title, baselines=levels, mark=run.mark)
 
 
-def draw_others(run: RunRecord) -> str:
-    """Draw all other training metrics that change, folded; list the constant ones in a sentence."""
+def draw_others(run: RunRecord) -> tuple[list[Markup], list[tuple[str, str, str]]]:
+    """Draw all other training metrics that change; list (name, meaning, value) of constant ones."""
     known = {*LEDGER, *SPENT, *HELD, *list_learned([run])}
-    said, drawn = [], ""
+    drawn = []
+    constants = []
     for key, points in sorted(run.curves.items()):
         name = key.removeprefix("train/")
         if name == key or name in known:
             continue
         if is_constant(value for _, value in points):
             value = number(points[-1][1], is_share(name))
-            said.append(f"{explain_words(pretty(name), meaning(name))} <b>{value}</b>")
+            constants.append((pretty(name), meaning(name), value))
         else:
-            drawn += draw_metric(run, name, [Series("training", points)])
-    constants = ""
-    if said:
-        constants = f"<p>The same at every step: {', '.join(said)}.</p>"
-    folded = fold_body("Charts of those that change", wrap_body(drawn, "charts"))
-    return render_section("Other measurements", constants + folded)
+            drawn.append(draw_metric(run, name, [Series("training", points)]))
+    return drawn, constants
 
 
 # --- the masking ledger ------------------------------------------------------------------------
 
 
-def render_ledger(run: RunRecord) -> str:
-    """Tabulate what was masked next to what the config asks for, with folded charts by step."""
+def draw_ledger(run: RunRecord) -> tuple[list[Markup], Table]:
+    """Draw what was masked by step, and tabulate it next to what the config asks for."""
     masking = find_section(run.recorded, "masking")
     rate = _find_rate(masking)
     replace = masking.get("replace") or (None, None, None)
     asked = dict(zip(LEDGER, (rate, rate, *replace), strict=False))
     unknown = "scheduled" if masking.get("phases") else "drawn"
-    lines, drawn = [], ""
+    lines = []
+    drawn = []
     for name, text in LEDGER.items():
         if points := run.curves.get(f"train/{name}"):
             wish, levels = unknown, []
@@ -148,14 +129,10 @@ def render_ledger(run: RunRecord) -> str:
             values = [value for _, value in points]
             found = [number(f(values), True) for f in (statistics.fmean, min, max)]
             lines.append([text, wish, *found])
-            drawn += draw_metric(run, name, [Series("", points)], baselines=levels)
-    if not lines:
-        return ""
-    charts = fold_body("Charts over the steps", wrap_body(drawn, "charts"))
-    head = ["share", "config", "mean", "lowest", "highest"]
+            drawn.append(draw_metric(run, name, [Series("", points)], baselines=levels))
     about = {text: meaning(name) for name, text in LEDGER.items()}
-    box = f'<div class="box">{render_table(lines, head, True, about)}</div>'
-    return render_section("Masking ledger", box + charts, about=LEDGER_MEANS)
+    head = ["share", "config", "mean", "lowest", "highest"]
+    return drawn, Table(head, lines, about=about)
 
 
 def _find_rate(masking: dict[str, Any]) -> float | None:
@@ -172,12 +149,13 @@ def _find_rate(masking: dict[str, Any]) -> float | None:
 # --- time and memory ---------------------------------------------------------------------------
 
 
-def render_times(run: RunRecord) -> str:
+def tabulate_times(run: RunRecord) -> Table:
     """Tabulate how the time was spent, and the peak memory."""
+    head = ["what", "used", "share of the time"]
     spent = {text: run.last(name) for name, text in SPENT.items()}
     times = {text: seconds for text, seconds in spent.items() if seconds is not None}
     if len(times) < len(SPENT) or not run.seconds:
-        return ""
+        return Table(head, [])
     times["steps"] = max(0.0, run.seconds - sum(times.values()))
     lines = [
         [text, duration(value), number(value / run.seconds, True)] for text, value in times.items()
@@ -185,5 +163,4 @@ def render_times(run: RunRecord) -> str:
     for name, text in HELD.items():
         if held := run.last(name):
             lines.append([text, f"{held / 1e9:.2f}{SPACE}GB", ""])
-    shown = render_table(lines, ["what", "used", "share of the time"], True)
-    return render_section("Time and memory", shown, "box")
+    return Table(head, lines)

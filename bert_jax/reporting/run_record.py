@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from bert_jax.checkpoints import steps
 from bert_jax.errors import MissingError
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import CHANCE, baselines, find_direction, is_result, meaning
@@ -18,7 +19,6 @@ from bert_jax.system import folder_locks
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
 Kept = Sequence[tuple[int, float | None]]  # steps and their metrics, the one that is served first
-FindKept = Callable[[Path], Kept]  # of a run's folder
 Baseline = tuple[str, float, str]  # what it is called, its value, and what it means
 
 
@@ -64,6 +64,11 @@ class RunRecord:
     def served(self) -> int | None:
         """The step of the checkpoint that commands open; None if no checkpoint is known."""
         return self.kept[0][0] if self.kept else None
+
+    @property
+    def mark(self) -> int | None:
+        """Find the served step, if it is not the last, which charts mark."""
+        return self.served if self.served and self.served < self.step else None
 
     @property
     def ranked_by(self) -> str:
@@ -131,14 +136,14 @@ class RunRecord:
         return [f"{where}{' and '.join(parts)}."] if parts else []
 
 
-def read_run(folder: Path, find_kept: FindKept | None = None) -> RunRecord:
-    """Read what a run has written to its folder; `find_kept` lists its checkpoints."""
+def read_run(folder: Path) -> RunRecord:
+    """Read what a run has written to its folder."""
     return RunRecord(
         folder=folder,
         recorded=_read_object(folder / "config.json"),
         environment=_read_object(folder / "environment.json"),
         rows=records.read_sorted(folder / records.METRICS),
-        kept=find_kept(folder) if find_kept else (),
+        kept=steps.list_metrics(folder),
         training=folder_locks.held(folder),
     )
 

@@ -6,15 +6,16 @@ out, so the page of a run in progress is the same page with less content.
 
 from __future__ import annotations
 
-from html import escape
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
 from bert_jax.reporting.formats import SPACE, number, rounded
 from bert_jax.reporting.metric_names import WORDS, find_direction, is_share, meaning, pretty
-from bert_jax.reporting.page import explain_words, render_section, render_tile
-from bert_jax.reporting.run_record import FindKept, RunRecord, find_section
+from bert_jax.reporting.run_record import RunRecord, find_section
+from bert_jax.system import disk
 from bert_jax.system.durations import duration
 
 SERVED = (
@@ -28,37 +29,41 @@ INTERVAL = (
 )
 
 
-def write_report(
-    workdir: Path, find_kept: FindKept | None = None, output: Path | None = None
-) -> Path:
-    """Write the page of a run in one move; return its path.
+class Tile(NamedTuple):
+    """One number at the head of a page."""
 
-    The path is `output`, or `report.html` in the workdir. `find_kept` lists the checkpoints in the
-    run's folder, first the one that is served.
-    """
-    path = output or Path(workdir) / "report.html"
-    html = build_report(run_record.read_run(Path(workdir), find_kept))
-    pages.write_document(path, html, named=output is not None)
+    name: str
+    value: str
+    notes: Sequence[tuple[str, str, str]] = ()  # words, what they mean, and a value
+    about: str = ""
+
+
+def write_report(workdir: Path) -> Path:
+    """Write the page of a run, `report.html` in its workdir, in one move; return its path."""
+    path = workdir / "report.html"
+    html = build_report(run_record.read_run(workdir))
+    disk.write(path, html.encode(errors="replace"))  # UTF-8 has no lone surrogates
     return path
 
 
 def build_report(run: RunRecord) -> str:
-    """Build the HTML page of a run."""
-    title = _format_title(run)
-    head = f"<h1>{escape(title)}</h1>{_render_subtitle(run)}"
-    head += pages.render_warnings(run.list_warnings())
-    head += f'<div class="tiles">{"".join(_list_tiles(run))}</div>'
-    learning = render_section("Learning", run_charts.draw_learning(run))
-    if find_section(run.recorded, "task").get("source"):
-        body = learning + samples.render_outcomes(run)
-    else:
-        body = samples.render_predictions(run) + learning
-    body += run_charts.render_ledger(run)
-    body += run_charts.render_times(run)
-    body += run_charts.draw_others(run)
-    body += render_section("Config", pages.render_config(run.recorded))
-    body += render_section("Environment", pages.render_environment(run.environment))
-    return pages.page(title, head + pages.render_contents(body) + body)
+    """Build the page of a run."""
+    tuned = bool(find_section(run.recorded, "task").get("source"))
+    return pages.render(
+        "reporting/run_report.html",
+        title=_format_title(run),
+        run=run,
+        facts=_list_facts(run),
+        tiles=_list_tiles(run),
+        sentences=[] if tuned else samples.read_sentences(run),
+        outcomes=samples.read_outcomes(run) if tuned else {},
+        learned=run_charts.draw_learning(run),
+        ledger=run_charts.draw_ledger(run),
+        times=run_charts.tabulate_times(run),
+        others=run_charts.draw_others(run),
+        knobs=pages.tabulate_knobs(run.recorded),
+        environment=pages.tabulate_environment(run.environment),
+    )
 
 
 def _format_title(run: RunRecord) -> str:
@@ -71,8 +76,8 @@ def _format_title(run: RunRecord) -> str:
     return f"BERT {model.get('size', '')} on {source}"
 
 
-def _render_subtitle(run: RunRecord) -> str:
-    """Render a line with a run's name, objectives, masking, batch size and parameter count."""
+def _list_facts(run: RunRecord) -> list[str]:
+    """Describe a run's objectives, masking, batch size and parameter count."""
     recorded = run.recorded
     objectives = find_section(recorded, "objectives")
     masking = find_section(recorded, "masking")
@@ -97,48 +102,47 @@ def _render_subtitle(run: RunRecord) -> str:
         parts.append(f"branch of the run {trunk} from step {fork} on")
     if not run.rows:
         parts.append("no measurements yet")
-    shown = "".join(f" · {escape(part)}" for part in parts if part)
-    return f'<p class="sub"><b>{escape(run.name)}</b>{shown}</p>'
+    return list(filter(None, parts))
 
 
-def _list_tiles(run: RunRecord) -> list[str]:
-    """Write the tiles of a run: its results, steps, time and speed."""
+def _list_tiles(run: RunRecord) -> list[Tile]:
+    """Make the tiles of a run: its results, steps, time and speed."""
     shown = [
         _make_result_tile(run, suite, name)
         for suite in run.list_suites()
         for name in run.list_results(suite)
     ]
     of = f"of {run.steps:,}, " if run.steps else ""
-    shown.append(render_tile("Steps", f"{run.step:,}", of + run.state))
+    shown.append(Tile("Steps", f"{run.step:,}", [(of + run.state, "", "")]))
     if run.served is not None:
-        why = escape(_explain_served(run))
-        shown.append(render_tile("Step served", f"{run.served:,}", why, about=SERVED))
-    shown.append(render_tile("Time", duration(run.seconds)))
+        shown.append(
+            Tile("Step served", f"{run.served:,}", [(_explain_served(run), "", "")], about=SERVED)
+        )
+    shown.append(Tile("Time", duration(run.seconds)))
     if speed := run.last("tokens_per_second"):
         about = meaning("tokens_per_second")
-        shown.append(
-            render_tile("Tokens per second", number(round(speed)), _format_pace(run), about=about)
-        )
+        pace = [(_format_pace(run), "", "")]
+        shown.append(Tile("Tokens per second", number(round(speed)), pace, about))
     return shown
 
 
-def _make_result_tile(run: RunRecord, suite: str, name: str) -> str:
-    """Write the tile of a metric at the step that is served, with its interval and its baseline."""
+def _make_result_tile(run: RunRecord, suite: str, name: str) -> Tile:
+    """Make the tile of a metric at the step that is served, with its interval and its baseline."""
     key, percent = f"eval/{suite}/{name}", is_share(name)
     step, value = run.find_served(key)
-    parts = [escape(f"{suite}, step {step:,}{', served' if step == run.served else ''}")]
+    notes = [(f"{suite}, step {step:,}{', served' if step == run.served else ''}", "", "")]
     last, ended = run.curves[key][-1]
     if last != step:
-        parts.append(f"{number(ended, percent)} at step {last:,}")
+        notes.append((f"{number(ended, percent)} at step {last:,}", "", ""))
     low = dict(run.curves.get(f"{key}_low", [])).get(step)
     high = dict(run.curves.get(f"{key}_high", [])).get(step)
     if low is not None and high is not None:
-        words = explain_words(f"95{SPACE}% interval", INTERVAL)
-        parts.append(f"{words} {100 * low:.1f} to {100 * high:.1f}")
+        ends = f"{100 * low:.1f} to {100 * high:.1f}"
+        notes.append((f"95{SPACE}% interval", INTERVAL, ends))
     if level := run.find_baseline(suite, name):
         label, baseline, about = level
-        parts.append(f"{explain_words(label, about)} {number(baseline, percent)}")
-    return render_tile(pretty(name), number(value, percent), "; ".join(parts), about=meaning(name))
+        notes.append((label, about, number(baseline, percent)))
+    return Tile(pretty(name), number(value, percent), notes, meaning(name))
 
 
 def _format_pace(run: RunRecord) -> str:

@@ -6,18 +6,17 @@ worst mistakes.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
-from html import escape
-from typing import Any
+from typing import Any, NamedTuple
 
-from bert_jax.reporting import page as pages
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.metric_names import meaning
-from bert_jax.reporting.page import render_section, render_table
+from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_record import RunRecord, find_section
 
 SHOWN = 12  # sentences or mistakes on a page
@@ -26,6 +25,9 @@ LISTED = 25  # confusions in a list
 OUTCOMES = ("exact", "in part", "another text", "no answer")
 ASKED = ("an answer", "no answer")
 CUT = "(cut off)"  # the class predicted for a word that does not fit into the model
+EMPTY = dict.fromkeys(  # a mistake, which has some of these
+    ("text", "pair", "truth", "right", "predicted", "probability", "words", "wrong")
+)
 ABOUT = {
     "F1": meaning("f1"),
     "precision": meaning("class_precision"),
@@ -37,8 +39,17 @@ Counts = Counter[tuple[str, str]]  # right class and predicted class -> how ofte
 # --- predictions -------------------------------------------------------------------------------
 
 
-def render_predictions(run: RunRecord) -> str:
-    """Render a section with predictions for held-out sentences.
+class Sentence(NamedTuple):
+    """A held-out sentence in pieces, every second one a gap, and what a model expects there."""
+
+    step: int
+    pieces: list[str]
+    gaps: list[tuple[list[dict[str, Any]], str | None]]  # likeliest tokens, the right one if known
+    earlier: list[tuple[int, str]]  # steps, and the best guesses there
+
+
+def read_sentences(run: RunRecord) -> list[Sentence]:
+    """Read a run's predictions for held-out sentences.
 
     The predictions are from the step that is served, or from the last step if that step has none.
     The best guesses of earlier steps are listed too.
@@ -46,142 +57,111 @@ def render_predictions(run: RunRecord) -> str:
     rows = records.read_sorted(run.folder / records.SAMPLES, "text", "predictions")
     if any(row["step"] == run.served for row in rows):
         rows = [row for row in rows if row["step"] <= (run.served or 0)]
-    if not rows:
-        return ""
-    last = rows[-1]["step"]
     by_text: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
         by_text[row["text"]].append(row)
     # Sentences of an earlier config of the run are left out.
-    boxes = [_render_sentence(found) for found in by_text.values() if found[-1]["step"] == last]
-    served = ", which is served" if last == run.served else ""
-    said = f"Held-out sentences, and what the model expects there at step {last:,}{served}."
-    shown = f'<div class="samples">{"".join(boxes[:SHOWN])}</div>'
-    return render_section("Predictions", f'<p class="sub">{said}</p>{shown}')
+    found = [of_text for of_text in by_text.values() if of_text[-1]["step"] == rows[-1]["step"]]
+    return [_read_sentence(of_text) for of_text in found[:SHOWN]]
 
 
-def _render_sentence(rows: Sequence[dict[str, Any]]) -> str:
-    """Render a sentence with its latest predictions as bars, and earlier steps' best guesses."""
+def _read_sentence(rows: Sequence[dict[str, Any]]) -> Sentence:
     *before, latest = rows
-    sentence = re.sub(r"\[MASK\]|…$", lambda gap: f"<mark>{gap[0]}</mark>", escape(latest["text"]))
     gaps = itertools.zip_longest(latest["predictions"], latest.get("answers") or [])
-    bars = "".join(_render_bars(guesses[:5], answer) for guesses, answer in gaps if guesses)
-    then = []
+    earlier = []
     for row in before[:: max(1, -(-len(before) // 5))]:
         tokens = " / ".join(guesses[0]["token"] for guesses in row["predictions"] if guesses)
-        then.append(f"<span>step {row['step']:,}: {escape(tokens)}</span>")
-    earlier = pages.wrap_body(" · ".join(then), "then")
-    return f'<div class="box"><p>{sentence}</p>{bars}{earlier}</div>'
-
-
-def _render_bars(guesses: Sequence[dict[str, Any]], answer: str | None) -> str:
-    """Render a bar for each likely token of a mask, then the right token if no bar shows it."""
-    lines = ""
-    for guess in guesses:
-        share = 100 * guess["probability"]
-        right = ' class="right"' if guess["token"] == answer else ""
-        lines += (
-            f'<div class="bar"><span{right}>{escape(guess["token"])}</span>'
-            f'<span><i style="width:{share:.1f}%"></i></span><span>{share:.1f} %</span></div>'
-        )
-    if answer is not None and all(guess["token"] != answer for guess in guesses):
-        name = f'<span class="right">{escape(answer)}</span>'
-        lines += f'<div class="bar">{name}<span>original token</span><span></span></div>'
-    return f'<div class="gap">{lines}</div>'
+        earlier.append((row["step"], tokens))
+    return Sentence(
+        latest["step"],
+        re.split(r"(\[MASK\]|…$)", latest["text"]),
+        [(guesses[:5], answer) for guesses, answer in gaps if guesses],
+        earlier,
+    )
 
 
 # --- a task's right and wrong ------------------------------------------------------------------
 
 
-def render_outcomes(run: RunRecord) -> str:
-    """Render a section on a task's validation: scores, confusions and the worst mistakes.
+def read_outcomes(run: RunRecord) -> dict[str, Any]:
+    """Read the results of a task's validation: scores, confusions and the worst mistakes.
 
-    The numbers are from the step that is served, or from the last step if that step has none.
+    The results are from the step that is served, or from the last step if that step has none.
     """
     rows = records.read_sorted(run.folder / records.SAMPLES, "task", "mistakes")
     if not rows:
-        return ""
+        return {}
     row = next((row for row in rows if row["step"] == run.served), rows[-1])
     counts: Counts = Counter()
     for right, predicted, count in row.get("counts") or ():
         counts[right, predicted or CUT] += count
     objective = find_section(find_section(run.recorded, "objectives"), row["task"])
-    shown = ""
+    boxes = []
     if counts and row["task"] == "span":
-        shown = _render_answers(counts)
+        boxes.append(_tabulate_answers(counts))
     elif counts:
         what = "words" if row["task"] == "tag" else "examples"
-        shown = _render_classes(counts, objective.get("labels") or (), what)
+        boxes += _tabulate_classes(counts, objective.get("labels") or (), what)
     if entities := [_score_class(*entity) for entity in row.get("entities") or ()]:
-        shown += _render_box("Entities", _render_scores(entities, "entity", "entities"))
-    shown = pages.wrap_body(shown, "boxes")
-    if mistakes := "".join(_render_mistake(one) for one in row["mistakes"][:SHOWN]):
-        shown += f'<h3>The worst mistakes</h3><div class="samples">{mistakes}</div>'
-    served = ", which is served" if row["step"] == run.served else ""
-    where = f'<p class="sub">The validation examples at step {row["step"]:,}{served}.</p>'
-    return render_section("Right and wrong", shown and where + shown)
+        boxes.append(_tabulate_scores("Entities", entities, "entity", "entities"))
+    mistakes = [EMPTY | mistake for mistake in row["mistakes"][:SHOWN]]
+    found = {"step": row["step"], "boxes": boxes, "mistakes": mistakes}
+    return found if boxes or mistakes else {}
 
 
-def _render_box(title: str, body: str) -> str:
-    return f'<div class="box"><h3>{escape(title)}</h3>{body}</div>'
-
-
-def _render_classes(counts: Counts, labels: Sequence[str], what: str) -> str:
-    """Render the confusion matrix, or the commonest confusions, and the scores of each class."""
+def _tabulate_classes(counts: Counts, labels: Sequence[str], what: str) -> list[Table]:
+    """Tabulate the confusion matrix, or the commonest confusions, and the scores of each class."""
     seen = {name for pair in counts for name in pair} - {CUT}
     order = [name for name in labels if name in seen] + sorted(seen - {*labels})
     predicted = [*order, CUT] if any(b == CUT for _, b in counts) else order
     if len(order) <= MOST:
         right = {(name, name) for name in order}
-        corner = "right class ↓<br>predicted →"
-        shown = _render_matrix(counts, order, predicted, right, corner)
-        boxes = _render_box(f"Confusion matrix, {what}", shown)
+        corner = "right class ↓\npredicted →"
+        first = _tabulate_counts(counts, order, predicted, right, corner)
+        first = dataclasses.replace(first, title=f"Confusion matrix, {what}")
     else:
         wrong = [(a, b, n) for (a, b), n in counts.most_common() if a != b]
         lines = [[a, b, f"{n:,}"] for a, b, n in wrong[:LISTED]]
-        shown = render_table(lines, ["right class", "taken for", what], numbers=True)
-        boxes = _render_box("Commonest confusions", shown)
+        first = Table(["right class", "taken for", what], lines, title="Commonest confusions")
     found, there = Counter[str](), Counter[str]()
     for (right_class, predicted_class), count in counts.items():
         there[right_class] += count
         found[predicted_class] += count
     scores = [_score_class(name, counts[name, name], found[name], there[name]) for name in order]
-    return boxes + _render_box(f"Scores by class, {what}", _render_scores(scores, "class", what))
+    return [first, _tabulate_scores(f"Scores by class, {what}", scores, "class", what)]
 
 
-def _render_answers(counts: Counts) -> str:
-    """Render a matrix of outcomes of answers, by whether the text has an answer."""
+def _tabulate_answers(counts: Counts) -> Table:
+    """Tabulate outcomes of answers, by whether the text has an answer."""
     rows = [name for name in ASKED if any(a == name for a, _ in counts)]
     right = {("an answer", "exact"), ("no answer", "no answer")}
-    corner = "the text has ↓<br>the model gives →"
+    corner = "the text has ↓\nthe model gives →"
     said = "Exact: a right answer once case, punctuation and articles are dropped. In part: it "
     said += "shares words with one."
-    drawn = _render_matrix(counts, rows, OUTCOMES, right, corner)
-    return _render_box("Answers", f'{drawn}<p class="note">{said}</p>')
+    counted = _tabulate_counts(counts, rows, OUTCOMES, right, corner)
+    return dataclasses.replace(counted, title="Answers", note=said)
 
 
-def _render_matrix(
+def _tabulate_counts(
     counts: Counts,
-    rows: Sequence[str],
+    names: Sequence[str],
     columns: Sequence[str],
     right: Collection[tuple[str, str]],
     corner: str,
-) -> str:
-    """Render how often each column was predicted for each row; `right` lists the correct pairs."""
-    head = "".join(f"<th class=n>{escape(name)}</th>" for name in columns)
-    lines = f"<tr><th>{corner}</th>{head}<th class=n>all</th></tr>"
-    for a in rows:
+) -> Table:
+    """Tabulate how often each column was predicted for each row; `right` lists correct pairs."""
+    rows = []
+    for a in names:
         total = sum(counts[a, b] for b in columns)
-        cells = ""
+        cells = []
         for b in columns:
             count = counts[a, b]
             share = count / max(total, 1)
             said = f"{a}, predicted {b}: {count:,} of {total:,} ({number(share, True)})"
-            kind = "hit" if (a, b) in right else "miss"
-            look = f'class="n {kind}" style="--share:{share:.3f}" title="{escape(said)}"'
-            cells += f"<td {look}>{f'{count:,}' if count else '·'}</td>"
-        lines += f"<tr><th>{escape(a)}</th>{cells}<td class=n>{total:,}</td></tr>"
-    return f'<div class="scroll"><table class="confusion">{lines}</table></div>'
+            kind = "n hit" if (a, b) in right else "n miss"
+            cells.append(Cell(f"{count:,}" if count else "·", kind, share, said))
+        rows.append([a, *cells, f"{total:,}"])
+    return Table([corner, *columns, "all"], rows, look="confusion")
 
 
 def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]:
@@ -192,34 +172,6 @@ def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]
     return [name, *(number(share, True) for share in (precision, recall, f1)), f"{there:,}"]
 
 
-def _render_scores(lines: list[list[str]], kind: str, what: str) -> str:
-    """Render a table of the rows of `_score_class`."""
+def _tabulate_scores(title: str, lines: list[list[str]], kind: str, what: str) -> Table:
     head = [kind, "precision", "recall", "F1", what]
-    return render_table(lines, head, numbers=True, about=ABOUT)
-
-
-def _render_mistake(mistake: dict[str, Any]) -> str:
-    """Render a text with its wrong words marked, or with what is right and what was predicted."""
-    if words := mistake.get("words"):
-        shown = " ".join(_render_word(*word) for word in words)
-        wrong = int(mistake.get("wrong") or 0)
-        said = f"{wrong:,} word{'s' * (wrong != 1)} wrong"
-        return f'<div class="box mistake"><p>{shown}</p><div class="then">{said}</div></div>'
-    lines = ""
-    for name, text, share in (
-        ("right", mistake.get("truth"), mistake.get("right")),
-        ("predicted", mistake.get("predicted"), mistake.get("probability")),
-    ):
-        percent = number(share, True) if share is not None else ""
-        shown = f"<span class={name}>{escape(text or 'no answer')}</span><span>{percent}</span>"
-        lines += f"<div><span>{name}</span>{shown}</div>"
-    pair = pages.wrap_body(escape(mistake.get("pair") or ""), "then", "p")
-    text = f"<p>{escape(mistake.get('text') or '')}</p>"
-    return f'<div class="box mistake">{text}{pair}<div class="verdict">{lines}</div></div>'
-
-
-def _render_word(word: str, truth: str, predicted: str) -> str:
-    if truth == predicted:
-        return escape(word)
-    said = f"{escape(truth)} → {escape(predicted or CUT)}"
-    return f"<mark>{escape(word)}</mark><sub>{said}</sub>"
+    return Table(head, lines, about=ABOUT, title=title)

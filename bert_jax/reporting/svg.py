@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import re
-from html import escape
+from typing import Any
+
+from markupsafe import Markup
 
 from bert_jax.reporting.figures import Chart, Figure, clean_texts, has_values, is_constant
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.page import explain_words, wrap_body
+from bert_jax.reporting.page import render
 from bert_jax.reporting.palette import LIGHT
 
 BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
@@ -24,24 +25,19 @@ BALLAST = {  # in a tag of matplotlib's: pattern -> what is written in its place
 COLOURS = {value: f"var(--{name})" for name, value in LIGHT.items()}
 
 
-def draw_svg(figure: Figure, about: str = "") -> str:
+def draw_svg(figure: Figure, about: str = "") -> Markup:
     """Draw a figure as a `<figure>` of a page; return "" if it has no values.
 
     A chart whose values are all equal becomes a line of text. `about` says what the title means.
     """
     figure = clean_texts(figure)
     if not has_values(figure):
-        return ""
-    title = explain_words(figure.title, about)
+        return Markup()
     if isinstance(figure, Chart) and _has_one_value(figure):
-        return f'<p class="flat"><b>{title}</b>{escape(_describe_value(figure))}</p>'
-    picture, readings = _draw_picture(figure)
-    said = escape(json.dumps(readings, ensure_ascii=False, separators=(",", ":")))
-    below = wrap_body(escape(figure.note), "note", "p")
-    return (
-        f'<figure class="chart" data-readings="{said}"><figcaption>{title}</figcaption>'
-        f'<div class="scroll">{picture}</div>{below}</figure>'
-    )
+        values: dict[str, Any] = {"picture": "", "said": _describe_value(figure)}
+    else:
+        values = _draw_picture(figure) | {"said": figure.note}
+    return Markup(render("reporting/figure.html", title=figure.title, about=about, **values))
 
 
 def _has_one_value(chart: Chart) -> bool:
@@ -58,11 +54,11 @@ def _describe_value(chart: Chart) -> str:
     names += [f"{name} {number(level, chart.percent)}" for name, level in chart.baselines if name]
     often = f" at all {count:,} points" if count > 1 else ""
     of = f" ({'; '.join(names)})" if names else ""
-    return f": {number(chart.singles[-1], chart.percent)}{often}{of}. {chart.note}".rstrip()
+    return f"{number(chart.singles[-1], chart.percent)}{often}{of}. {chart.note}".rstrip()
 
 
-def _draw_picture(figure: Figure) -> tuple[str, list[tuple[float, float, str]]]:
-    """Draw the `<svg>` of a figure; return the SVG, and (x, y, text) of each value."""
+def _draw_picture(figure: Figure) -> dict[str, Any]:
+    """Draw a figure; return its size, the inside of its `<svg>`, and (x, y, text) of each value."""
     from bert_jax.reporting import drawing  # matplotlib takes a while to load
 
     # Two figures of a page must not share the names of their parts.
@@ -78,13 +74,16 @@ def _draw_picture(figure: Figure) -> tuple[str, list[tuple[float, float, str]]]:
             right, up = axes.transData.transform((x, y))
             readings.append((round(right, 1), round(height - up, 1), text))
     svg = out.getvalue()
-    content = svg[svg.index(">", svg.index("<svg")) + 1 :]
+    content = svg[svg.index(">", svg.index("<svg")) + 1 : svg.rindex("</svg>")]
     content = re.sub("<(metadata|style).*?</\\1>", "", content, flags=re.DOTALL)
     content = re.sub("<[^>]+>", _shorten_tag, content)
-    least = 0.7 * width if width > drawing.WIDTH else 0  # a wide one scrolls in a slim card
-    head = f'viewBox="0 0 {width:g} {height:g}" style="min-width:{least:.0f}px" role="img"'
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" {head} aria-label="{escape(figure.title)}">'
-    return head + re.sub(r">\s+<", "><", content.strip()).replace("<g/>", ""), readings
+    content = re.sub(r">\s+<", "><", content.strip()).replace("<g/>", "")
+    return {
+        "size": f"{width:g} {height:g}",
+        "least": 0.7 * width if width > drawing.WIDTH else 0,  # a wide one scrolls in a slim card
+        "picture": Markup(content),  # matplotlib has escaped the texts in it
+        "readings": readings,
+    }
 
 
 def _shorten_tag(found: re.Match[str]) -> str:

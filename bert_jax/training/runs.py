@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.checkpoints import reading
-from bert_jax.checkpoints.steps import list_metrics, list_steps
+from bert_jax.checkpoints.steps import list_steps
 from bert_jax.config import knobs, validation
 from bert_jax.errors import CheckpointError, DivergedError, Stopped
 from bert_jax.masking import quotas
@@ -262,7 +262,7 @@ class Runs:
                     f"ended early: {run.misses} evaluations in a row without a better {best}"
                 )
             run.writer.finished = True
-            report = run_report.write_report(run.workdir, list_metrics)
+            report = run_report.write_report(run.workdir)
             if len(self._runs) == 1:
                 logger.info(f"report: {report}")
 

@@ -7,17 +7,14 @@ of a weight is at most 0.004 near 1, and much smaller near 0.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from typing import Any
 
 import numpy as np
 
 from bert_jax.data import encoding
 from bert_jax.errors import DataError
-from bert_jax.interop import runs
 from bert_jax.predictors.base import Line
 from bert_jax.views import document
-from bert_jax.views.document import cut_text, make_visible
+from bert_jax.views.document import cut_text, make_visible, tabulate_shades
 from bert_jax.views.texts import Texts
 
 MOST = 1 << 26  # weights on a page
@@ -28,8 +25,7 @@ TITLE = 200  # characters of a text above its figures
 def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
     """Make the page for some texts or pairs."""
     run = texts.model.run
-    if not rows or len(rows) > SEVERAL:
-        raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
+    document.check_count(rows, SEVERAL)
     parts, cut = texts.parts(rows)
     special, cfg = run.tokenizer.special, run.config.model
     longest = max(special.added(len(row)) + sum(map(len, row)) for row in parts)
@@ -43,12 +39,19 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
         )
     weights = texts.look_inside(parts, "attention")
     contents = []
+    entropy = []
+    distance = []
+    names = [str(number) for number in range(1, layers + 1)]
     for number, (row, text) in enumerate(zip(rows, weights, strict=True)):
         ids = batch["tokens"][number, : text.shape[-1]].tolist()
         with_rollout = np.concatenate([text, compute_rollout(text)[:, None]], axis=1)
+        shown = [cut_text(make_visible(field), TITLE) for field in row.fields.values()]
+        title = " | ".join(shown) if len(rows) > 1 else ""
+        entropy.append(tabulate_shades(names, measure_entropy(text), "layer", title=title))
+        distance.append(tabulate_shades(names, measure_distance(text), "layer", title=title))
         contents.append(
             {
-                "text": [cut_text(make_visible(field), TITLE) for field in row.fields.values()],
+                "text": shown,
                 "tokens": [make_visible(run.tokenizer.shown[token]) for token in ids],
                 "segments": batch["type_ids"][number, : text.shape[-1]].tolist(),
                 "special": [token in (special.cls, special.sep) for token in ids],
@@ -70,7 +73,7 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
         facts.append(f"window of {cfg.window}")
     facts.append(" and ".join(f"{len(text['tokens'])} tokens" for text in contents))
     facts += [f"text {i} is cut to the length the model takes" for i, c in enumerate(cut, 1) if c]
-    return _build_document(run, data, weights, facts)
+    return document.render_page("attention", run, facts, data, entropy=entropy, distance=distance)
 
 
 # --- numbers -----------------------------------------------------------------------------------
@@ -107,44 +110,3 @@ def compute_rollout(weights: np.ndarray) -> np.ndarray:
 def pack_weights(weights: np.ndarray) -> str:
     """Pack the square roots of weights as base64 of compressed bytes, a byte for each weight."""
     return document.pack_bytes(np.rint(255 * np.sqrt(weights)).astype(np.uint8).tobytes())
-
-
-# --- document ----------------------------------------------------------------------------------
-
-
-def _build_document(
-    run: runs.TrainedModel,
-    data: dict[str, Any],
-    weights: Sequence[np.ndarray],
-    facts: Sequence[str],
-) -> str:
-    """Build the page: empty boxes for the figures of the script, and tables of all heads."""
-    several = len(weights) > 1
-    parts = {}
-    for figure in ("lines", "matrix", "thumbnails"):
-        parts[figure] = "".join(
-            f'<div class="box" data-figure="{figure}" data-text="{i}"></div>'
-            for i in range(len(weights))
-        )
-    titles = [_render_title(text, "h3") if several else "" for text in data["texts"]]
-    layers = [str(number + 1) for number in range(data["layers"])]
-    for name, measure in (("entropy", measure_entropy), ("distance", measure_distance)):
-        parts[name] = ""
-        for title, text in zip(titles, weights, strict=True):
-            table = document.render_shades(layers, measure(text), "layer")
-            parts[name] += f'<div class="box" data-name="{name}">{title}{table}</div>'
-    return document.build_page(
-        __file__,
-        f"Attention of {document.name_model(run)}",
-        data,
-        facts=document.render_facts(run, facts),
-        text="" if several else _render_title(data["texts"][0], "p class=text"),
-        layers=document.render_options(layers),
-        heads=document.render_options([*range(1, data["heads"] + 1), "rollout"]),
-        **parts,
-    )
-
-
-def _render_title(text: dict[str, Any], tag: str) -> str:
-    parts = " | ".join(f"<bdi>{escape(part)}</bdi>" for part in text["text"])
-    return f"<{tag}>{parts}</{tag.partition(' ')[0]}>"

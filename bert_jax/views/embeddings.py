@@ -14,11 +14,11 @@ import numpy as np
 from bert_jax.errors import ConfigError
 from bert_jax.interop.runs import TrainedModel
 from bert_jax.predictors.base import Line, OfText
-from bert_jax.reporting import page as pages
+from bert_jax.reporting.page import Table
 from bert_jax.views import document, vectors
-from bert_jax.views.document import cut_text
+from bert_jax.views.document import cut_text, make_visible
 from bert_jax.views.options import MapOptions
-from bert_jax.views.tables import render_tables
+from bert_jax.views.tables import draw_lengths, draw_positions
 from bert_jax.views.vectors import Points
 
 FEW = 60  # points of a table of cosines, and of vocabulary neighbours at every layer
@@ -32,10 +32,6 @@ POOLED = {
     "word": "mean of its pieces",
 }
 BELOW = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")  # a word has the number of its text below it
-# Control characters and those that change the direction of text; a label needs none of them.
-UNSEEN = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]+"
-)
 Near = tuple[np.ndarray, np.ndarray]  # neighbours and cosines [N, K]
 
 
@@ -64,13 +60,13 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     # t-SNE of thousands of points takes minutes, so it shows the first view only.
     chosen = [start] if method == "tsne" else list(np.ndindex(layers, poolings))
     views = {key: _compute_view(run, shown, key, method, asked.neighbours) for key in chosen}
-    names = [cut_text(UNSEEN.sub(" ", name).strip(), SHOWN) for name in shown.names]
+    names = [cut_text(make_visible(name), SHOWN) for name in shown.names]
     if words:
         texts = [str(row + 1).translate(BELOW) for row in shown.rows]
         names = [f"{name}{text}" for name, text in zip(names, texts, strict=True)]
     data = {
         "names": names,
-        "texts": [cut_text(UNSEEN.sub(" ", row.fields["text"]).strip(), SHOWN) for row in rows],
+        "texts": [cut_text(make_visible(row.fields["text"]), SHOWN) for row in rows],
         "labels": [row.fields.get("label") for row in rows],
         "rows": shown.rows.tolist(),
         "places": _format_places(shown),
@@ -91,19 +87,19 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     described = "PCA"
     if method == "tsne":
         described = f"t-SNE, perplexity {vectors.choose_perplexity(count):.4g}, seed 0"
-    cosines = _render_cosines(names, shown.vectors[start])
     stages = ["token table (input)", "layer 0 (embeddings)"]
     stages += [f"layer {number}" for number in range(1, layers - 1)]
-    return document.build_page(
-        __file__,
-        "Embeddings",
+    return document.render_page(
+        "embeddings",
+        run,
+        facts,
         data,
-        facts=document.render_facts(run, facts),
         method=described,
-        cosines=pages.render_section("Cosines", cosines, "box"),
-        tables=render_tables(run),
-        layers=document.render_options(stages, first),
-        poolings=document.render_options([POOLED[name] for name in shown.poolings], start[1]),
+        cosines=_tabulate_cosines(names, shown.vectors[start]),
+        lengths=draw_lengths(run),
+        positions=draw_positions(run),
+        layers=stages,
+        poolings=[POOLED[name] for name in shown.poolings],
         point="word" if words else "text",
     )
 
@@ -161,17 +157,15 @@ def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
     return collected
 
 
-# --- parts of the page -------------------------------------------------------------------------
-
-
-def _render_cosines(names: list[str], raw: np.ndarray) -> str:
-    """Render a table of the cosines of vectors [N, D], shaded from the lowest to the highest."""
+def _tabulate_cosines(names: list[str], raw: np.ndarray) -> Table:
+    """Tabulate the cosines of vectors [N, D], shaded; say so if a table cannot hold them."""
     if len(names) > FEW:
         said = f"The table of cosines takes at most {FEW} points; these are {len(names):,}."
-        return f'<p class="note">{said}</p>'
+        return Table([], [], note=said)
     unit = vectors.scale_to_unit(raw)
     cosines = (unit @ unit.T).clip(-1, 1)
     np.fill_diagonal(cosines, np.nan)
     rows = [f"{number} {name}" for number, name in enumerate(names, 1)]
-    table = document.render_shades(rows, cosines, digits=2 if len(names) <= NUMBERS else 0)
-    return f'<p class="note">Of the view that the page begins with.</p>{table}'
+    digits = 2 if len(names) <= NUMBERS else 0
+    said = "Of the view that the page begins with."
+    return document.tabulate_shades(rows, cosines, digits=digits, note=said)

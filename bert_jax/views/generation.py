@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from bert_jax.errors import ConfigError, DataError
+from bert_jax.errors import ConfigError
 from bert_jax.predictors.base import AskedModel, Line, OfText
 from bert_jax.predictors.masked import Unmask
 from bert_jax.predictors.options import Options
-from bert_jax.reporting import page as pages
 from bert_jax.reporting.figures import Chart, Series
+from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.svg import draw_svg
 from bert_jax.views import document
 from bert_jax.views.document import cut_text, make_visible
@@ -29,8 +28,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     `settings` are fields of `predictors.options.Options`.
     """
     run = reader.model.run
-    if not rows or len(rows) > SEVERAL:
-        raise DataError(f"{len(rows)} texts", f"a page shows 1 to {SEVERAL} side by side")
+    document.check_count(rows, SEVERAL)
     if "causal_lm" in run.config.objectives:
         raise ConfigError(
             f"{run.folder} writes from left to right", "the page shows how a masked model fills in"
@@ -41,15 +39,14 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
     results = list(predictor.encode(rows).answer(options.batch_size))
     texts = [_collect_text(row, result) for row, result in zip(rows, results, strict=True)]
     most = max(len(text["steps"]) for text in texts)
-    drawn = draw_svg(_describe_chart(texts)) if most > 1 else ""
-    return document.build_page(
-        __file__,
-        "Generation",
+    return document.render_page(
+        "generation",
+        run,
+        _list_facts(predictor.model.options, texts),
         {"texts": texts},
-        facts=document.render_facts(run, _list_facts(predictor.model.options, texts)),
-        rounds=str(most),
-        chart=pages.render_section("How sure the model was", drawn, "charts"),
-        tables="".join(map(_render_table, texts)),
+        rounds=most,
+        chart=draw_svg(_describe_chart(texts)) if most > 1 else "",
+        tables=[_tabulate_choices(text) for text in texts],
     )
 
 
@@ -120,21 +117,14 @@ def _describe_chart(texts: Sequence[dict[str, Any]]) -> Chart:
     )
 
 
-def _render_table(text: dict[str, Any]) -> str:
-    """Render a table of the tokens chosen for a text, round by round."""
-    lines = ""
+def _tabulate_choices(text: dict[str, Any]) -> Table:
+    """Tabulate the tokens chosen for a text, round by round."""
+    rows = []
     for step, revealed in enumerate(text["steps"], 1):
         for one in sorted(revealed, key=lambda one: one["place"]):
             chance = one["probability"]
-            bar = f'<span class="bar"><i style="--p:{chance:.4f}"></i></span>'
-            lines += (
-                f'<tr><td class="n">{step}</td><td class="n">{one["place"] + 1}</td>'
-                f"<td><bdi>{escape(one['token'])}</bdi></td>"
-                f'<td class="n">{chance:.4f}</td><td>{bar}</td></tr>'
-            )
-    return (
-        f'<div class="box"><h3><bdi>{escape(text["text"])}</bdi></h3>'
-        '<div class="scroll tall" tabindex=0 role="region" aria-label="choices">'
-        '<table class="choices"><tr><th class="n">round</th><th class="n">place</th><th>token</th>'
-        f'<th class="n">probability</th><th></th></tr>{lines}</table></div></div>'
-    )
+            token = Cell(one["token"], "token")
+            bar = Cell("", "level", share=chance)
+            rows.append([str(step), str(one["place"] + 1), token, f"{chance:.4f}", bar])
+    head = ["round", "place", "token", "probability", ""]
+    return Table(head, rows, look="tall choices", title=text["text"])

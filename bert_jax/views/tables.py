@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from html import escape
 
 import numpy as np
+from markupsafe import Markup
 
 from bert_jax.interop.runs import TrainedModel
 from bert_jax.models.positions import make_sinusoids
-from bert_jax.reporting import page
 from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.svg import draw_svg
@@ -22,18 +21,11 @@ BINS = 40  # of a histogram
 COLD, HOT = (47, 124, 214), (222, 105, 40)
 
 
-def render_tables(run: TrainedModel) -> str:
-    """Render the sections on the token table and the position table."""
-    table = np.asarray(run.params["encoder"]["embeddings"]["token"], np.float32)
-    lengths = _draw_lengths(table[: run.tokenizer.size], run.tokenizer.shown)
-    positions = _draw_positions(run)
-    return page.render_section("Token table", lengths, "charts") + page.render_section(
-        "Position table", positions, "charts"
-    )
-
-
-def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
+def draw_lengths(run: TrainedModel) -> Markup:
     """Draw a histogram of the lengths of the vocabulary's vectors."""
+    vocab = run.tokenizer.shown
+    table = np.asarray(run.params["encoder"]["embeddings"]["token"], np.float32)
+    table = table[: run.tokenizer.size]
     norms = np.linalg.norm(table, axis=1)
     order = np.argsort(norms, kind="stable")
     ends = []
@@ -55,8 +47,8 @@ def _draw_lengths(table: np.ndarray, vocab: list[str]) -> str:
     return draw_svg(chart)
 
 
-def _draw_positions(run: TrainedModel) -> str:
-    """Draw the cosines of the position vectors; say so if the model has no table of positions."""
+def draw_positions(run: TrainedModel) -> tuple[str, str]:
+    """Draw the cosines of the position vectors: a PNG in base64, "" without a table; and a note."""
     model = run.config.model
     if model.position == "learned":
         table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
@@ -66,20 +58,17 @@ def _draw_positions(run: TrainedModel) -> str:
         note = "Sinusoids, computed and not learned."
     else:
         said = f"This model has no position table (model.position = {model.position})."
-        return f'<p class="box">{escape(said)}</p>'
+        return "", said
     count = min(len(table), POSITIONS)
     directions = scale_to_unit(table[np.linspace(0, len(table) - 1, count).round().astype(int)])
     note += f" {count:,} of {len(table):,} rows. Orange: alike; blue: opposite."
     if model.first_position:
         note += f" The first token reads row {model.first_position}."
-    return (
-        '<figure class="chart"><figcaption>Cosines of position vectors</figcaption>'
-        f'{_render_picture(directions @ directions.T)}<p class="note">{escape(note)}</p></figure>'
-    )
+    return _draw_pixels(directions @ directions.T), note
 
 
-def _render_picture(cosines: np.ndarray) -> str:
-    """Render a matrix of numbers from -1 to 1 as a PNG, a pixel for each; 0 is transparent."""
+def _draw_pixels(cosines: np.ndarray) -> str:
+    """Draw numbers from -1 to 1 as a PNG in base64, a pixel for each; 0 is transparent."""
     from matplotlib import image
 
     pixels = np.zeros((*cosines.shape, 4), np.uint8)
@@ -87,5 +76,4 @@ def _render_picture(cosines: np.ndarray) -> str:
     pixels[..., 3] = np.rint(255 * np.abs(cosines).clip(0, 1))
     out = io.BytesIO()
     image.imsave(out, pixels, format="png")
-    content = base64.b64encode(out.getvalue()).decode()
-    return f'<img class="pixels" src="data:image/png;base64,{content}" alt="cosines of positions">'
+    return base64.b64encode(out.getvalue()).decode()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bert_jax.reporting import comparison, run_record, run_report
-from bert_jax.reporting.page import page, render_contents, render_section
+from bert_jax.studies.report.blocks import Paragraph, Section, Title, render_html
 from tests.browser import SIZES, Browser
 from tests.pages import a_run
 
@@ -60,11 +60,10 @@ def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
 
 
 def test_links_lead_to_sections_and_unfold_them(browser, width, dark):
-    body = "".join(render_section(f"Part {n}", f"<p>{'text ' * 999}</p>") for n in range(4))
-    folded = '<section id="to-end"><details><summary><h2>End</h2></summary>all</details></section>'
-    links = render_contents(body) + '<a id="last" href="#to-end">End</a>'
-    browser.show(page("t", links + body + folded), width, dark)
+    text = [Paragraph("text " * 999)]
+    parts = [Section(f"Part {n}", text) for n in range(4)]
+    browser.show(render_html([Title("t"), *parts, Section("End", text, detail=True)]), width, dark)
     browser.click(".contents a:nth-of-type(3)")
     browser.wait("scrollY > 300")
-    browser.click("#last")
+    browser.click(".contents a:last-of-type")
     browser.wait("document.querySelector('#to-end details').open")

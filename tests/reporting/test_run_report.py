@@ -13,7 +13,7 @@ from bert_jax.reporting import run_charts, run_report
 from bert_jax.reporting.formats import number
 from bert_jax.reporting.metric_names import is_share, pretty
 from bert_jax.system import folder_locks
-from tests.pages import HOSTILE, a_run, figure, read_page, titles, write_run
+from tests.pages import a_run, figure, keep_steps, read_page, titles, write_run
 
 TRAINED = {
     "train/loss": 3.5,
@@ -73,7 +73,8 @@ def pretrain(folder: Path, lines: int = 20, steps: int = 500) -> Path:
 
 def show(folder: Path, kept=()) -> tuple[str, str]:
     """The page's source and its words."""
-    path = run_report.write_report(folder, lambda _: kept)
+    keep_steps(folder, kept)
+    path = run_report.write_report(folder)
     assert path == folder / "report.html"
     source = path.read_text(encoding="utf-8")
     return source, read_page(source)
@@ -120,25 +121,10 @@ def test_thousands_of_lines_stay_small(tmp_path):
     assert run_report.write_report(folder).stat().st_size < 300_000
 
 
-@pytest.mark.fault(18)
-def test_texts_of_all_files_are_escaped(tmp_path):
-    recorded = {"model": {"size": HOSTILE}, "corpus": {"source": HOSTILE}}
-    line = {"step": 1, f"train/{HOSTILE}": 1.0, f"eval/{HOSTILE}/accuracy": 0.5}
-    guess = [[{"token": HOSTILE, "probability": 0.5}]]
-    sample = {"step": 1, "text": f"a [MASK] {HOSTILE}", "predictions": guess}
-    write_run(tmp_path, recorded, [line], [sample])
-    facts = {HOSTILE: {HOSTILE: HOSTILE}, "x": HOSTILE}
-    (tmp_path / "environment.json").write_text(json.dumps(facts))
-    source, text = show(tmp_path)
-    assert source.count("<script") == 1
-    assert "<img" not in source
-    assert text.count("alert(1)") > 6
-
-
 def test_served_step_is_in_tiles_and_curves(tmp_path):
     source, text = show(a_run(tmp_path), [(400, 4.5), (600, 4.75)])
     assert "MLM loss 4.500 validation, step 400, served; 4.750 at step 600" in text
-    without, _ = show(tmp_path, [(600, 4.75), (400, 4.5)])
+    without, _ = show(tmp_path, [(600, 4.5), (400, 4.75)])
     dashed = [figure(page, "MLM loss").count("stroke-dasharray") for page in (source, without)]
     assert dashed[0] == dashed[1] + 1, "the last step needs no mark"
 

@@ -36,10 +36,10 @@ def test_page_and_its_tables_have_what_predict_writes(golden):
             assert ours == wanted
     facts = "2, 5 and 5 masks · 2, 3 and 3 rounds · random places · temperature 1 · seed 0"
     assert facts in drawn
-    tables = re.findall(r'<table class="choices">(.*?)</table>', drawn)
+    tables = re.findall(r'<div class="scroll tall choices".*?</table>', drawn, re.DOTALL)
     for table, text in zip(tables, texts, strict=True):
         cells = re.findall(
-            r'<tr><td class="n">(\d+)</td><td class="n">(\d+)</td><td><bdi>(.*?)</bdi></td>'
+            r'<th scope="row">(\d+)</th>\s*<td class="n">(\d+)</td><td class="token">(.*?)</td>'
             r'<td class="n">([\d.]+)</td>',
             table,
         )
@@ -49,15 +49,6 @@ def test_page_and_its_tables_have_what_predict_writes(golden):
             for one in sorted(revealed, key=lambda one: one["place"])
         ]
         assert [(a, b, html.unescape(c), d) for a, b, c, d in cells] == expected
-
-
-@pytest.mark.fault(18)
-def test_markup_in_a_text_stays_text(golden):
-    found = make(golden, ["</script><img src=x> & [MASK]", "\u202e \x00 a"], steps=1, max_tokens=3)
-    assert found.count("<script") == 2  # the data and the script
-    assert "<img src=x" not in found
-    assert read_data(found)["texts"][1]["text"] == "⟨U+202E⟩ ⟨U+0000⟩ a"
-    assert "How sure the model was" not in found, "a single round has no curve"
 
 
 def test_command_takes_the_flags_of_predict(tmp_path):

@@ -16,17 +16,11 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import TypeAlias
 
-from bert_jax.reporting import page
+from markupsafe import Markup
+
 from bert_jax.reporting.figures import Figure
+from bert_jax.reporting.page import Bold, Code, Table, Text, render
 from bert_jax.reporting.svg import draw_svg
-
-
-class Bold(str):
-    """Text in bold, such as a significant difference."""
-
-
-class Code(str):
-    """Text in the font of code, such as a command."""
 
 
 class Link(str):
@@ -39,9 +33,6 @@ class Link(str):
         link = super().__new__(cls, words)
         link.path = path
         return link
-
-
-Text: TypeAlias = str | tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -69,26 +60,10 @@ class Bullets:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table: the first column holds names, the others numbers or, with `prose`, text."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Text]]
-    prose: bool = False
-
-
-@dataclass(frozen=True)
 class Figures:
     """Figures by the names of their files; the page shows each figure only once."""
 
     figures: Mapping[str, Figure]
-
-
-@dataclass(frozen=True)
-class Html:
-    """HTML for the page that was written elsewhere; the summary leaves it out."""
-
-    html: str
 
 
 @dataclass(frozen=True)
@@ -100,7 +75,7 @@ class Section:
     detail: bool = False
 
 
-Block: TypeAlias = Title | Paragraph | Bullets | Table | Figures | Html | Section
+Block: TypeAlias = Title | Paragraph | Bullets | Table | Figures | Section
 # From the name of a figure to the address of its file; None if there is no such file.
 FindPicture: TypeAlias = Callable[[str], str | None]
 
@@ -179,74 +154,13 @@ def escape_markdown(text: str) -> str:
 
 
 def render_html(blocks: Sequence[Block]) -> str:
-    """Render blocks as HTML with a list of contents; the first block is the title."""
+    """Render blocks as a page; the first block is the title. Show a figure where it comes first."""
     shown: set[str] = set()
-    title, *others = (_render_part(block, 0, shown) for block in blocks)
-    body = "".join(others)
-    return title + page.render_contents(body) + body
 
+    def draw(figures: Mapping[str, Figure]) -> list[Markup]:
+        drawn = [draw_svg(figure) for name, figure in figures.items() if name not in shown]
+        shown.update(figures)
+        return drawn
 
-def _render_part(block: Block, depth: int, shown: set[str]) -> str:
-    """Render a block as HTML.
-
-    `shown` holds the names of figures that the page has already; names are added to it.
-    """
-    match block:
-        case Title(name, question):
-            below = f'<p class="sub"><b>{escape(name)}</b></p>' if question else ""
-            return f"<h1>{escape(question or name)}</h1>{below}"
-        case Paragraph(text, lead):
-            said = _render_spans(text, _mark_up)
-            return f'<p class="{"lead" if lead else "say"}">{said}</p>' if text else ""
-        case Bullets(items, warning):
-            listed = "".join(f"<li>{_render_spans(item, _mark_up)}</li>" for item in items)
-            return f'<ul class="{"warned" if warning else "facts"}">{listed}</ul>' if items else ""
-        case Table():
-            return _render_table(block)
-        case Figures(figures):
-            drawn = [draw_svg(figure) for name, figure in figures.items() if name not in shown]
-            shown.update(figures)
-            return page.wrap_body("".join(drawn), "charts")
-        case Html(html):
-            return html
-        case Section():
-            return _render_section(block, depth, shown)
-
-
-def _render_section(section: Section, depth: int, shown: set[str]) -> str:
-    body = "".join(_render_part(block, depth + 1, shown) for block in section.blocks)
-    if not body:
-        return ""
-    heading = escape(section.title)
-    if not depth:
-        heading = f"<h2>{heading}</h2>"
-    elif not section.detail:
-        heading = f"<h3>{heading}</h3>"
-    content = page.fold_body(heading, body) if section.detail else heading + body
-    if depth:
-        return content
-    return f'\n<section id="{page.name_anchor(section.title)}">{content}</section>'
-
-
-def _render_table(table: Table) -> str:
-    """Render a table as HTML; each cell also names its column, for narrow screens."""
-    kind = "code" if table.prose else "n"
-    first, *others = map(escape, table.head)
-    heads = "".join(f'<th class="{kind}">{name}</th>' for name in others)
-    body = f"<tr><th>{first}</th>{heads}</tr>"
-    for name, *cells in table.rows:
-        body += f"<tr><td>{_render_spans(name, _mark_up)}</td>"
-        for head, cell in zip(others, cells, strict=True):
-            said = f"<span>{_render_spans(cell, _mark_up)}</span>" if cell else ""
-            body += f'<td class="{kind}" data-head="{head}">{said}</td>'
-        body += "</tr>"
-    box = "box prose" if table.prose else "box"
-    return f'<div class="{box}"><div class="scroll"><table>{body}</table></div></div>'
-
-
-def _mark_up(text: str) -> str:
-    """Write a piece of text as HTML."""
-    if isinstance(text, Link):
-        return f'<a href="{escape(text.path)}">{escape(text)}</a>'
-    tag = {Bold: "b", Code: "code"}.get(type(text))
-    return f"<{tag}>{escape(text)}</{tag}>" if tag else escape(text)
+    title, *sections = blocks
+    return render("studies/report/blocks.html", head=title, sections=sections, draw=draw)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from bert_jax.reporting import files as figure_files
-from bert_jax.reporting.page import page, read_asset
 from bert_jax.studies import files, results
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.report import answers
@@ -19,8 +18,6 @@ from bert_jax.studies.report.blocks import find_figures, render_html, render_mar
 from bert_jax.studies.report.document import compose_report
 from bert_jax.studies.report.result_tables import format_differences
 from bert_jax.studies.report.view import View
-
-STYLE = read_asset(__file__, ".css")
 
 
 def write_report(place: StudyFolder) -> str:
@@ -51,5 +48,5 @@ def write_report(place: StudyFolder) -> str:
 
     files.write_text(place.workdir / "differences.csv", format_differences(found))
     files.write_text(place.summary, f"{render_markdown(blocks, find_picture)}\n")
-    files.write_text(place.report, page(f"Study {view.name}", render_html(blocks), STYLE))
+    files.write_text(place.report, render_html(blocks))
     return answers.format_answer(view, found)

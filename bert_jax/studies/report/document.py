@@ -10,7 +10,7 @@ from bert_jax.config import to_dict
 from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.formats import HOLE
 from bert_jax.reporting.metric_names import pretty
-from bert_jax.reporting.page import render_config
+from bert_jax.reporting.page import tabulate_knobs
 from bert_jax.studies import sameness, trunks
 from bert_jax.studies.published import TABLES
 from bert_jax.studies.report import answers, figures, verdicts
@@ -22,7 +22,6 @@ from bert_jax.studies.report.blocks import (
     Bullets,
     Code,
     Figures,
-    Html,
     Paragraph,
     Section,
     Table,
@@ -89,11 +88,6 @@ def _compose_answer(view: View, found: Findings, compared: Sequence[Comparison])
     ]
 
 
-def _is_one_panel(compared: Comparison) -> bool:
-    """Tell whether one figure can show all families of a comparison."""
-    return len(compared.view.panels(compared.spec["axis"])) == 1
-
-
 def _choose_figure(
     view: View, found: Findings, compared: Sequence[Comparison]
 ) -> dict[str, Figure]:
@@ -120,7 +114,8 @@ def _compose_comparison(compared: Comparison, found: Findings, number: int) -> S
     groups = [[metric] for metric in metrics] if several else [metrics] * bool(metrics)
     blocks = [block for best in found.best[number] for block in best.describe()]
     for group in groups[:1]:
-        blocks += compared.tabulate_gaps(group) if _is_one_panel(compared) else []
+        if len(compared.view.panels(axis)) == 1:
+            blocks += compared.tabulate_gaps(group)
         blocks += [compared.count_others()] * several
         blocks.append(compared.name_uneven(group))
     for group in groups:
@@ -222,4 +217,4 @@ def _show_config(view: View) -> list[Block]:
     if not view.results:
         return []
     said = Paragraph("Of the first cell; the other cells differ in the axes and the seed.")
-    return [said, Html(render_config(to_dict(view.results[0].entry.config)))]
+    return [said, tabulate_knobs(to_dict(view.results[0].entry.config))]
