@@ -113,8 +113,8 @@ def _is_one_of_several() -> bool:
 def execute(argv: list[str]) -> int:
     """Run a command line and return its exit code.
 
-    An exception that is no user's error is raised. Ctrl-C gives the code 75 if the same command can
-    continue the work, and 130 otherwise.
+    An unexpected exception is raised. Ctrl-C gives the code 75 if the same command can continue the
+    work, and 130 otherwise.
     """
     words = [word for word in argv if word != "--debug"]
     debug = "--debug" in argv
@@ -307,7 +307,8 @@ def format_flag(parser: Parser, part: str = "") -> None:
 def for_people(form: str) -> bool:
     """Tell whether to print text for people, and not JSON.
 
-    `form` is the value of --format. If it is empty, people read a terminal, and programs all else.
+    `form` is the value of --format. If it is empty, text is printed on a terminal, and JSON
+    elsewhere.
     """
     return form == "text" if form else sys.stdout.isatty()
 

@@ -48,8 +48,9 @@ def run(
 ) -> None:
     """Export a checkpoint; print the folder, the class of transformers and the step as JSON.
 
-    Of a run with a generator, the discriminator is exported, or with `generator` the generator.
-    With `push`, ORG/NAME, the folder is then uploaded to the hub, and its address is printed too.
+    If the run has a generator, its discriminator is exported, or with `generator` the generator
+    itself. With `push`, ORG/NAME, the folder is then uploaded to the hub, and its address is
+    printed too.
     """
     from bert_jax.interop import export, runs
 

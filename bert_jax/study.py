@@ -142,7 +142,7 @@ def main(call: cli.Call) -> None:
 
 
 def _read_sweep(call: cli.Call) -> sweep.Sweep:
-    """Convert the arguments of `study sweep` to a study."""
+    """Convert the arguments of `study sweep` to a Sweep."""
     from bert_jax.studies import sweep
     from bert_jax.studies.spec import Budget
 

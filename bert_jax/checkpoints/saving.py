@@ -34,9 +34,9 @@ SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 class Checkpoints:
     """The checkpoints of one run.
 
-    The `keep` latest steps are kept, the step with the best metric if `keep_best`, and the steps in
-    `at`. Only the process that holds the lock of the run may save and restore, because both delete
-    what a killed process left behind.
+    These steps are kept: the `keep` latest, the one with the best metric if `keep_best`, and the
+    steps `at`. Only the process that holds the lock of the run may save and restore, because both
+    delete what a killed process left behind.
     """
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
@@ -174,8 +174,8 @@ class Checkpoints:
 class Manager(ocp.CheckpointManager):
     """Orbax's manager without its check for preemption, which the training loop makes itself.
 
-    Orbax would check from a thread, with a step that the loop has already left. The service of jax
-    that lets all hosts stop at the same step does not allow an earlier step.
+    Orbax would check from a thread, with a step that the loop has already left. But the service of
+    jax that lets all hosts stop at one step must be asked about rising steps.
     """
 
     def reached_preemption(self, step: int) -> bool:

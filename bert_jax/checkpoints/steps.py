@@ -109,9 +109,9 @@ def _hash_file(path: Path) -> str:
 
 
 def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
-    """Return the metric of each step, or None if it has no metric, and the steps that are damaged.
+    """Return the metric of each step (None for a step without), and the list of damaged steps.
 
-    A step is damaged here if its manifest cannot be read.
+    Here a step is damaged if its manifest cannot be read.
     """
     metrics: Metrics = {}
     damaged = []

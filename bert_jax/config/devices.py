@@ -92,7 +92,7 @@ def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
 def find_row() -> DeviceRow:
     """Return the settings for the kind of device that code is traced for.
 
-    A kind that TABLE lacks has the settings of a CPU.
+    For a kind that TABLE lacks, these are the settings of a CPU.
     """
     return TABLE.get(find_kind(), TABLE["cpu"])
 

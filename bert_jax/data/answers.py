@@ -191,7 +191,7 @@ def _show_context(features: Features, row: int) -> tuple[np.ndarray, np.ndarray]
     """Return the place of each token of a row in the context, and whether the row answers for it.
 
     Returns:
-      The first and the end character [tokens, 2], -1 outside the context, and bools [tokens].
+      The start and the end in characters [tokens, 2], -1 outside the context; and bools [tokens].
     """
     assert features.characters is not None
     assert features.best is not None, "encode with train=False"

@@ -55,7 +55,7 @@ def read_into_parts(
 ) -> dict[str, Any]:
     """Read items, and write their texts as parts of sentences; return counts and names of parts.
 
-    The same facts are written as a JSON file, which marks the task as done. Without a `language`
+    The result is also written as a JSON file, which marks the work as done. Without a `language`
     for splitting sentences, each line is a sentence.
     """
     read_texts = SOURCES[settings.source].read_texts

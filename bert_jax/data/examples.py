@@ -153,7 +153,7 @@ def _convert_rows(
 
 
 def _drop_misplaced(examples: list[Example], split: str, log: Log) -> list[Example]:
-    """Drop training questions none of whose answers stands where the file states.
+    """Drop training questions whose answers all stand elsewhere than the file states.
 
     google's reader drops them too. Other splits keep such questions, because scoring compares only
     texts.

@@ -138,7 +138,7 @@ def _list_files(repository: str, revision: str) -> tuple[str, dict[str, int]]:
 
 @contextlib.contextmanager
 def _explain_errors(what: str) -> Iterator[None]:
-    """Turn an error of the hub's library into an error with a hint; a full disk's error passes."""
+    """Turn an error of the hub's library into an error with a hint, unless the disk is full."""
     from huggingface_hub import errors
 
     absent = (errors.RepositoryNotFoundError, errors.RevisionNotFoundError)

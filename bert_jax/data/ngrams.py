@@ -16,7 +16,7 @@ _TOKEN, _PLACE, _STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD
 
 
 class Hashes:
-    """A sorted set of hashes; a table of prefixes shows most absent hashes without a search."""
+    """A sorted set of hashes; a table of prefixes rules out most absent hashes without a search."""
 
     def __init__(self, hashes: np.ndarray):
         self.sorted = hashes  # uint64 [N]

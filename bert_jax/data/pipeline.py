@@ -147,7 +147,7 @@ class TextStream:
         return batch
 
     def evaluation_batch(self, index: int, size: int) -> Batch:
-        """Return examples index * size to (index + 1) * size - 1, in the order of the first plan.
+        """Return a batch of examples index * size to (index + 1) * size - 1 of the first plan.
 
         Rows after the last example are padding.
         """

@@ -162,7 +162,7 @@ class Search:
         return np.where(scores > 0, keys, np.inf)  # the others are no more frequent than by chance
 
     def _limit(self, keys: list[np.ndarray]) -> float:
-        """Return the length of list that is needed to cover the share `coverage` of the words."""
+        """Return the length that the list needs to cover the share `coverage` of the words."""
         least = [np.zeros(0)]  # of each word, the shortest list that covers it
         every = max(1, len(self.split.tokens) // SAMPLE)
         for number, block in enumerate(self._blocks()):

@@ -195,9 +195,9 @@ def group_items(items: list[Item]) -> list[list[Item]]:
 
 
 def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, float | None]:
-    """Tell whether each line of the text is a sentence; return that, and a measured share.
+    """Return whether each line of the text is a sentence, and the share of lines that are not.
 
-    The share is that of the lines that split into several sentences, on evenly spaced items. It is
+    The share counts the lines that split into several sentences, on evenly spaced items. It is
     small for lm1b and google's sample text, and large for prose in paragraphs. It is None if a knob
     or the vocabulary decides, so that nothing is measured.
     """
@@ -371,7 +371,7 @@ def _join(
 
 
 def _accumulate(parts: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
-    """Yield the cumulative sum of several arrays as of one array."""
+    """Yield the cumulative sum over arrays that follow one another, an array at a time."""
     total = 0
     for part in parts:
         yield total + np.cumsum(part, dtype=np.int64)

@@ -74,7 +74,7 @@ def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
 
 @functools.lru_cache(64)
 def quota_moments(settings: knobs.Masking, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the mean and the variance of quotas by the tenth of u, [DECILES, length + 1] each.
+    """Return the mean and the variance of quotas for each tenth of u, [DECILES, length + 1] each.
 
     The second axis is the number of tokens of the example.
     """

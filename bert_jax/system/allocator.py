@@ -27,7 +27,7 @@ def retain_memory() -> str:
 
     Each step frees and takes the same large buffers. By default glibc maps new pages for them, and
     the kernel clears tens of thousands of pages a step. Call this before jax starts threads,
-    because each thread then gets its arena.
+    because starting a thread makes an arena.
     """
     obstacle = find_obstacle()
     if not obstacle:

@@ -56,7 +56,10 @@ def _choose_devices() -> list[int] | None:
 
 @contextlib.contextmanager
 def translate_peer_loss() -> Iterator[None]:
-    """Turn a network error between the processes of a run into PeerLost, which may be resumed."""
+    """Turn a network error between the processes of a run into PeerLost.
+
+    After this error the same command resumes the run.
+    """
     try:
         yield
     except (RuntimeError, TimeoutError) as error:

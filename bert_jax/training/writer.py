@@ -146,7 +146,7 @@ class Writer:
 
     @contextlib.contextmanager
     def _disk_errors(self, file: Path | None = None) -> Iterator[None]:
-        """Turn an OSError of writing a file, by default metrics.jsonl, to an error with a hint."""
+        """Convert an OSError of writing a file (metrics.jsonl) to an error with a hint."""
         try:
             yield
         except OSError as error:
