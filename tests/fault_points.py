@@ -66,7 +66,7 @@ def plant(module: ModuleType, reach: Reach, replace: Callable[..., None] = setat
 
         replace(changed.Runs, "compute_inputs", inputs_or_fault)
         return
-    compute_all = changed.run
+    compute_all = changed.run_plan
 
     def run_or_fault(compute: Any, plan: Any, *rest: Any, **named: Any) -> Any:
         numbers = iter(range(len(plan)))
@@ -78,4 +78,4 @@ def plant(module: ModuleType, reach: Reach, replace: Callable[..., None] = setat
 
         return compute_all(compute_or_fault, plan, *rest, **named)
 
-    replace(changed, "run", run_or_fault)
+    replace(changed, "run_plan", run_or_fault)

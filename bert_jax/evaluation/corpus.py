@@ -25,7 +25,13 @@ from bert_jax.data.corpus import Prepared
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference
 from bert_jax.evaluation.inference import Progress
-from bert_jax.evaluation.metrics import EXAMPLES, Totals, digest, unigram_log_probabilities, wilson
+from bert_jax.evaluation.metrics import (
+    EXAMPLES,
+    Totals,
+    digest,
+    find_wilson_interval,
+    unigram_log_probabilities,
+)
 from bert_jax.masking import drawn_quotas, draws, quotas, rates
 from bert_jax.objectives import network, replaced
 
@@ -56,7 +62,7 @@ class Evaluator:
         self.config = dataclasses.replace(config, masking=masks)
         self.source = pipeline.TextStream(prepared, "validation", self.config, seed=settings.seed)
         self.mesh = mesh
-        self.rows = inference.shared_rows(inference.rows_a_step(config, settings), mesh)
+        self.rows = inference.round_batch_size(inference.find_batch_size(config, settings), mesh)
         self.count = self.source.examples_per_epoch
         if not self.count:
             raise DataError(
@@ -127,12 +133,17 @@ class Evaluator:
             )
         return inputs
 
-    def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
+    def __call__(
+        self, params: Any, progress: Progress = inference.ignore_progress
+    ) -> dict[str, float]:
         """Return the metrics of the whole split, by name."""
         return self.evaluate_masks(params, [self.traced], progress)[0]
 
     def evaluate_masks(
-        self, params: Any, masks: Sequence[StepInputs], progress: Progress = inference.silent
+        self,
+        params: Any,
+        masks: Sequence[StepInputs],
+        progress: Progress = inference.ignore_progress,
     ) -> list[dict[str, float]]:
         """Return the metrics of the whole split under each of several masks, in one pass."""
         totals = [Totals() for _ in masks]
@@ -144,7 +155,7 @@ class Evaluator:
     def evaluate_examples(
         self,
         params: Any,
-        progress: Progress = inference.silent,
+        progress: Progress = inference.ignore_progress,
         masks: Sequence[StepInputs] | None = None,
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
         """Return the metrics of the whole split, and METRIC.sum and METRIC.count of each example.
@@ -180,7 +191,7 @@ class Evaluator:
             yield np.concatenate(columns, axis=1).tobytes()
 
     def _plan_batches(self) -> list[inference.Planned]:
-        return inference.in_order(self.count, self.rows, self.config.sequence_length)
+        return inference.plan_in_order(self.count, self.rows, self.config.sequence_length)
 
     def _run_batches(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress
@@ -189,10 +200,12 @@ class Evaluator:
 
         def compute(planned: inference.Planned) -> list[Metrics]:
             index = int(planned.rows[0]) // self.rows
-            batch = inference.place(self.source.evaluation_batch(index, self.rows), self.mesh)
+            batch = inference.place_batch(self.source.evaluation_batch(index, self.rows), self.mesh)
             return [self.step(params, batch, traced) for traced in masks]
 
-        return (outputs for _, outputs in inference.run(compute, self._plan_batches(), progress))
+        return (
+            outputs for _, outputs in inference.run_plan(compute, self._plan_batches(), progress)
+        )
 
     def _finish(self, totals: Totals) -> dict[str, float]:
         """Return each objective's metrics, with intervals and baselines, from the totals."""
@@ -205,7 +218,7 @@ class Evaluator:
                 metrics[f"{name}_predictions"] = int(totals.sums[f"{name}_loss"][1])
                 metrics |= {key: values[key] for key in ("unigram_loss", "unigram_accuracy")}
             elif name in ("nsp", "sop"):
-                low, high = wilson(*totals.sums[f"{name}_accuracy"])
+                low, high = find_wilson_interval(*totals.sums[f"{name}_accuracy"])
                 metrics |= {f"{name}_accuracy_low": low, f"{name}_accuracy_high": high}
                 first = values["first_label"]
                 metrics["majority_accuracy"] = max(first, 1 - first)

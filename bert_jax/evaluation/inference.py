@@ -1,9 +1,9 @@
 """The inference loop: computes rows by a compiled function, in batches of rows of similar length.
 
-    plan = by_length(lengths, size)            # which rows form a batch, and its padded shape
-    for rows, outputs in run(compute, plan):   # outputs on the host, in the plan's order
+    plan = plan_by_length(lengths, size)            # which rows form a batch, and its padded shape
+    for rows, outputs in run_plan(compute, plan):   # outputs on the host, in the plan's order
 
-Evaluations, suites, predictors and pages all compute through `run`.
+Evaluations, suites, predictors and pages all compute through `run_plan`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FINEST = 4  # tokens by which the lengths of short rows differ
 Progress = Callable[[int, int], None]  # how much is done, and of how much
 
 
-def silent(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Do nothing: the progress function of callers that show no progress."""
 
 
@@ -37,13 +37,13 @@ class Planned(NamedTuple):
     size: int  # rows, with the padding rows behind the real ones
 
 
-def in_order(count: int, size: int, length: int) -> list[Planned]:
+def plan_in_order(count: int, size: int, length: int) -> list[Planned]:
     """Plan batches of `count` rows of one length, without sorting the rows."""
     starts = range(0, count, size)
     return [Planned(np.arange(at, min(at + size, count)), length, size) for at in starts]
 
 
-def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list[Planned]:
+def plan_by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list[Planned]:
     """Plan batches of `size` rows, sorted by length, and padded to the longest row of the batch.
 
     The padded length is rounded up, so that few shapes are compiled. The longest rows come first,
@@ -59,7 +59,7 @@ def by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) -> list
     return plan
 
 
-def by_shape(
+def plan_by_shape(
     lengths: np.ndarray, mesh: Mesh, batch_size: int = 0, tokens: int = TOKENS
 ) -> list[Planned]:
     """Plan batches of rows whose rounded lengths are equal, the longest first.
@@ -74,7 +74,7 @@ def by_shape(
     for length in sorted(set(shapes.tolist()), reverse=True):
         group = np.flatnonzero(shapes == length)
         size = batch_size or min(max(1, tokens // length), _power_of_two(len(group)))
-        size = shared_rows(size, mesh)
+        size = round_batch_size(size, mesh)
         starts = range(0, len(group), size)
         plan += [Planned(group[start : start + size], length, size) for start in starts]
     return plan
@@ -85,28 +85,28 @@ def _power_of_two(count: int) -> int:
     return 1 << (count - 1).bit_length()
 
 
-def rows_a_step(config: knobs.Config, settings: knobs.Eval) -> int:
+def find_batch_size(config: knobs.Config, settings: knobs.Eval) -> int:
     """Return the batch size of an evaluation during training."""
     return settings.batch_size or config.batch_size // config.optim.accumulation
 
 
-def shared_rows(size: int, mesh: Mesh) -> int:
+def round_batch_size(size: int, mesh: Mesh) -> int:
     """Round a batch size up to a multiple of the devices that split its rows."""
     ways = mesh.shape["data"] * mesh.shape["fsdp"]
     return -(-size // ways) * ways
 
 
-def place(batch: Batch, mesh: Mesh) -> Batch:
+def place_batch(batch: Batch, mesh: Mesh) -> Batch:
     """Split the rows of a host batch over the mesh; every process must have the whole batch."""
     size = len(next(iter(batch.values())))
     local = sharding.local_rows(size, mesh)
     return sharding.place({key: value[local] for key, value in batch.items()}, size, mesh)
 
 
-def run(
+def run_plan(
     compute: Callable[[Planned], Any],
     plan: Sequence[Planned],
-    progress: Progress = silent,
+    progress: Progress = ignore_progress,
     cost: Callable[[Planned], int] = lambda batch: 1,
 ) -> Iterator[tuple[np.ndarray, Any]]:
     """Compute each batch of a plan, in its order; yield the numbers of its rows and its outputs.

@@ -61,7 +61,7 @@ def unigram_log_probabilities(counts: np.ndarray) -> np.ndarray:
     return (np.log(counts + 1.0) - math.log(counts.sum() + len(counts))).astype(np.float32)
 
 
-def wilson(hits: float, total: float, z: float = 1.959964) -> tuple[float, float]:
+def find_wilson_interval(hits: float, total: float, z: float = 1.959964) -> tuple[float, float]:
     """Return the 95 % confidence interval of a proportion (Wilson, 1927)."""
     if total == 0:
         return 0.0, 1.0

@@ -52,14 +52,14 @@ class Samples:
         mesh: Mesh,
     ):
         self.shown, self.chosen = tokenizer.shown, chosen
-        size = inference.shared_rows(len(self.chosen), mesh)
+        size = inference.round_batch_size(len(self.chosen), mesh)
         longest = max(len(sample.ids) for sample in self.chosen) + 2
         texts = [[sample.ids] for sample in self.chosen]
         batch = encoding.pad_rows(tokenizer.special, texts, longest, size=size)
         batch["predict_positions"] = np.zeros((size, 2), np.int32)
         for row, sample in enumerate(self.chosen):
             batch["predict_positions"][row, : len(sample.places)] = sample.places
-        self.batch = inference.place(batch, mesh)
+        self.batch = inference.place_batch(batch, mesh)
         one_head = network.build_network(config, tokenizer.size, only=head)
 
         def likeliest(params: Any, batch: Batch) -> tuple[jax.Array, jax.Array]:

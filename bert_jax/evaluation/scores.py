@@ -24,7 +24,7 @@ from bert_jax.evaluation import squad
 ENTITY = re.compile(r"[BIES]-.+")
 
 
-def reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, ...]:
+def list_reported(kind: str, labels: Sequence[str], task: knobs.Task) -> tuple[str, ...]:
     """Return the names of the metrics that `score` returns for a task with these classes."""
     absent: tuple[str, ...] = ()
     if kind == "classify":

@@ -20,7 +20,7 @@ from bert_jax.data.tokenizer import Tokenizer
 from bert_jax.errors import DataError
 from bert_jax.evaluation import inference, scores
 from bert_jax.evaluation.inference import Progress
-from bert_jax.evaluation.metrics import Totals, wilson
+from bert_jax.evaluation.metrics import Totals, find_wilson_interval
 from bert_jax.objectives import network
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ class TaskEvaluator:
         )
         if cut := self.features.cut:
             logger.info(f"{cut:,} of {len(examples):,} texts are cut to {length} tokens")
-        self.size = inference.shared_rows(batch_size, mesh)
+        self.size = inference.round_batch_size(batch_size, mesh)
         self.special = tokenizer.special
         model = network.build_network(config, tokenizer.size)
         objective = objectives.TABLE[self.kind]
@@ -68,25 +68,25 @@ class TaskEvaluator:
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
     def outputs(
-        self, params: Any, progress: Progress = inference.silent
+        self, params: Any, progress: Progress = inference.ignore_progress
     ) -> tuple[list[np.ndarray], dict[str, float]]:
         """Return the head's outputs for each row, without padding, and the mean loss."""
 
         def compute(planned: inference.Planned) -> tuple[jax.Array, Metrics]:
             batch = features.gather_rows(self.features, *planned, self.special)
-            return self.step(params, inference.place(batch, self.mesh))
+            return self.step(params, inference.place_batch(batch, self.mesh))
 
         lengths, totals = self.features.lengths, Totals()
         trimmed: list[Any] = [None] * len(lengths)
-        plan = inference.by_length(lengths, self.size)
-        for rows, (outputs, metrics) in inference.run(compute, plan, progress):
+        plan = inference.plan_by_length(lengths, self.size)
+        for rows, (outputs, metrics) in inference.run_plan(compute, plan, progress):
             totals.add(metrics)
             for row, output in zip(rows.tolist(), outputs, strict=True):
                 trimmed[row] = answers.trim_output(self.kind, output, int(lengths[row]))
         return trimmed, totals.values()
 
     def evaluate(
-        self, params: Any, progress: Progress = inference.silent
+        self, params: Any, progress: Progress = inference.ignore_progress
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
         """Return the metrics, and a prediction for each example in order.
 
@@ -102,11 +102,13 @@ class TaskEvaluator:
             metrics["loss"] = means[f"{self.kind}_loss"]
             metrics |= scores.score(self.kind, self.examples, predictions, self.labels, task)
         if self.kind in ("classify", "choice") and "accuracy" in metrics:
-            low, high = wilson(metrics["accuracy"] * len(labels), len(labels))
+            low, high = find_wilson_interval(metrics["accuracy"] * len(labels), len(labels))
             majority = max(Counter(labels).values()) / len(labels)  # of always the largest class
             metrics |= {"accuracy_low": low, "accuracy_high": high, "majority_accuracy": majority}
         return metrics, predictions
 
-    def __call__(self, params: Any, progress: Progress = inference.silent) -> dict[str, float]:
+    def __call__(
+        self, params: Any, progress: Progress = inference.ignore_progress
+    ) -> dict[str, float]:
         """Return the metrics of all examples, by name."""
         return self.evaluate(params, progress)[0]

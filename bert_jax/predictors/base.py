@@ -58,8 +58,8 @@ class Work:
     def compute_rows(self, batch_size: int) -> list[Any]:
         """Compute the output of each row; rows of similar length share a batch."""
         outputs: list[Any] = [None] * len(self.lengths)
-        plan = inference.by_length(self.lengths, batch_size, shrink_last=True)
-        for rows, arrays in inference.run(lambda planned: self.compute(*planned), plan):
+        plan = inference.plan_by_length(self.lengths, batch_size, shrink_last=True)
+        for rows, arrays in inference.run_plan(lambda planned: self.compute(*planned), plan):
             for k, row in enumerate(rows):
                 outputs[row] = jax.tree.map(lambda array, k=k: array[k], arrays)
         return outputs

@@ -13,7 +13,7 @@ from bert_jax.config import knobs
 from bert_jax.data import tfds
 from bert_jax.data.rows import read_rows
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.evaluation.metrics import EXAMPLES, digest, wilson
+from bert_jax.evaluation.metrics import EXAMPLES, digest, find_wilson_interval
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, texts
 from bert_jax.suites.base import score_both_ways
@@ -48,7 +48,7 @@ def _score_pairs(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
     if ties:
         logger.info(f"blimp: {ties:,} of {len(pairs):,} pairs have equal scores: half right")
     hits = float(credits.sum())
-    low, high = wilson(hits, len(pairs))
+    low, high = find_wilson_interval(hits, len(pairs))
     name = "accuracy_word_l2r" if options.within_word and not scorer.causal else "accuracy"
     result: Result = {"pairs": len(pairs), "ties": ties, name: hits / len(pairs)}
     result |= {f"{name}_low": low, f"{name}_high": high}

@@ -60,7 +60,7 @@ class Forward:
         lengths: np.ndarray,
         make: Make,
         batch_size: int = 0,
-        progress: inference.Progress = inference.silent,
+        progress: inference.Progress = inference.ignore_progress,
         tokens: int = inference.TOKENS,
     ) -> Iterator[tuple[np.ndarray, Any]]:
         """Compute every row once; yield, batch by batch, the numbers of its rows and their outputs.
@@ -75,10 +75,12 @@ class Forward:
         """
 
         def compute(planned: inference.Planned) -> Any:
-            return self.compiled(self.params, inference.place(make(*planned), self.mesh))
+            return self.compiled(self.params, inference.place_batch(make(*planned), self.mesh))
 
-        plan = inference.by_shape(lengths, self.mesh, batch_size, tokens)
-        return inference.run(compute, plan, progress, cost=lambda one: one.length * len(one.rows))
+        plan = inference.plan_by_shape(lengths, self.mesh, batch_size, tokens)
+        return inference.run_plan(
+            compute, plan, progress, cost=lambda one: one.length * len(one.rows)
+        )
 
 
 def embed_texts(

@@ -86,7 +86,7 @@ class TokenScorer:
     def __call__(
         self,
         texts: Texts,
-        progress: inference.Progress = inference.silent,
+        progress: inference.Progress = inference.ignore_progress,
         parts: Sequence[Part] | None = None,
     ) -> list[np.ndarray]:
         """Return a float64 array for each text with the log-probabilities of its tokens.

@@ -223,7 +223,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
         )
 
     def evaluator(name: str, mesh: Mesh) -> Evaluate:
-        rows = inference.rows_a_step(config, config.evals[name])
+        rows = inference.find_batch_size(config, config.evals[name])
         scorer = task_evaluator.TaskEvaluator(config, tokenizer, held[name], rows, mesh)
         most = config.logging.samples if name == "validation" else 0
 
@@ -239,7 +239,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
 
 def _check_metrics(config: knobs.Config, kind: str) -> None:
     """Refuse metrics to rank or list by that no evaluation of these classes reports."""
-    reported = ("loss", *scores.reported(kind, config.objectives[kind].labels, config.task))
+    reported = ("loss", *scores.list_reported(kind, config.objectives[kind].labels, config.task))
     requested = {"checkpoints.best": config.checkpoints.best or "loss"}
     requested |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}
     for knob, name in requested.items():

@@ -10,7 +10,12 @@ from scipy import stats
 
 from bert_jax.config import knobs
 from bert_jax.errors import ConfigError
-from bert_jax.evaluation.metrics import Totals, as_lower, unigram_log_probabilities, wilson
+from bert_jax.evaluation.metrics import (
+    Totals,
+    as_lower,
+    find_wilson_interval,
+    unigram_log_probabilities,
+)
 from bert_jax.reporting import comparison
 
 
@@ -26,8 +31,10 @@ def test_totals_divide_sums_once():
 @pytest.mark.parametrize(("hits", "total"), [(0, 5), (7, 7), (3, 8), (410, 1000)])
 def test_wilson_is_the_interval_of_scipy(hits, total):
     expected = stats.binomtest(hits, total).proportion_ci(method="wilson")
-    assert wilson(hits, total) == pytest.approx((expected.low, expected.high), abs=1e-7)
-    assert wilson(0, 0) == (0, 1)
+    assert find_wilson_interval(hits, total) == pytest.approx(
+        (expected.low, expected.high), abs=1e-7
+    )
+    assert find_wilson_interval(0, 0) == (0, 1)
 
 
 def test_unigram_adds_one_to_every_token():

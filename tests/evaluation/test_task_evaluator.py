@@ -14,7 +14,7 @@ import pytest
 from bert_jax import sharding
 from bert_jax.data.examples import Answer, Example
 from bert_jax.errors import DataError
-from bert_jax.evaluation.metrics import wilson
+from bert_jax.evaluation.metrics import find_wilson_interval
 from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from tests import variants
@@ -98,4 +98,4 @@ def test_task_evaluator_states_interval_and_majority():
     right = sum(one.argmax() == label for one, label in zip(predictions, labels, strict=True))
     assert found["accuracy"] == right / 4
     assert found["majority_accuracy"] == 0.75
-    assert (found["accuracy_low"], found["accuracy_high"]) == wilson(right, 4)
+    assert (found["accuracy_low"], found["accuracy_high"]) == find_wilson_interval(right, 4)

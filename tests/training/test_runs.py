@@ -170,7 +170,7 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
         """Compile the evaluation's program where the loop would run it."""
         assert not any(48 in leaf.shape for leaf in jax.tree.leaves(params))
         batch = evaluator.source.evaluation_batch(0, evaluator.rows)
-        placed = inference.place(batch, evaluator.mesh)
+        placed = inference.place_batch(batch, evaluator.mesh)
         lowered = evaluator.step.lower(params, placed, evaluator.traced)
         programs.append(lowered.compile().as_text())
         return {"mlm_loss": 1.0}
