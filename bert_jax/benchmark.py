@@ -24,7 +24,7 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.description = (
         "time the update of a config on the devices that are here, on full rows of random text"
     )
-    cli.config_flag(parser)
+    cli.add_config_flag(parser)
     updates = "updates that are timed (%(default)s)"
     parser.add_argument("--updates", type=cli.positive, default=20, metavar="N", help=updates)
     written = "write the JSON there"

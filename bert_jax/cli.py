@@ -287,14 +287,14 @@ def path(text: str) -> Path:
     return Path(nonempty(text))
 
 
-def config_flag(parser: ArgumentParser) -> None:
+def add_config_flag(parser: ArgumentParser) -> None:
     """Add the flag --config."""
     parser.add_argument(
         "--config", metavar="FILE.py[:arg]", help="the config; --config.a.b=VALUE changes one knob"
     )
 
 
-def format_flag(parser: Parser, part: str = "") -> None:
+def add_format_flag(parser: Parser, part: str = "") -> None:
     """Add the flag --format, for one part of a command or for the whole command."""
     what = "JSON for programs, or text for people (text on a terminal, else JSON)"
     settings: dict[str, Any] = {"choices": ("json", "text"), "default": SUPPRESS}
@@ -313,7 +313,7 @@ def for_people(form: str) -> bool:
     return form == "text" if form else sys.stdout.isatty()
 
 
-def option_flags(
+def add_option_flags(
     parser: Parser, fields: Iterable[Field], renamed: Mapping[str, str] | None = None
 ) -> None:
     """Add a flag for each field that `arguments.option` declared.
@@ -349,7 +349,7 @@ def _reader(field: Field) -> Callable[[str], Any]:
     return float if "float" in str(field.type) else nonempty
 
 
-def checkpoint_flag(parser: ArgumentParser) -> None:
+def add_checkpoint_flag(parser: ArgumentParser) -> None:
     """Add the flags --model (or --checkpoint) and --tokenizer."""
     parser.add_argument(
         *("--model", "--checkpoint"),
@@ -365,7 +365,7 @@ def checkpoint_flag(parser: ArgumentParser) -> None:
     )
 
 
-def output_flag(parser: ArgumentParser, what: str) -> None:
+def add_output_flag(parser: ArgumentParser, what: str) -> None:
     """Add the flag --output, which names a new or empty folder."""
     parser.add_argument(
         "--output",

@@ -19,13 +19,13 @@ EXAMPLE = "--model=runs/demo --output=runs/demo/evaluation.json"
 
 def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
-    cli.checkpoint_flag(parser)
-    cli.config_flag(parser)
+    cli.add_checkpoint_flag(parser)
+    cli.add_config_flag(parser)
     names = ", ".join(name for name in suites.SUITES if name not in TASKS)
     which = f"{names}, or a task such as squad; several with commas; by default task or pretrain, "
     which += "as the checkpoint was trained"
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=which)
-    cli.option_flags(parser, suites.list_flags().values())
+    cli.add_option_flags(parser, suites.list_flags().values())
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there too")
 
 

@@ -20,8 +20,8 @@ EXAMPLE = "--model=runs/demo --output=exported --push=me/my-bert"
 
 def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
-    cli.checkpoint_flag(parser)
-    cli.output_flag(parser, "the folder for transformers and sentence-transformers")
+    cli.add_checkpoint_flag(parser)
+    cli.add_output_flag(parser, "the folder for transformers and sentence-transformers")
     push = "then upload the folder to this repository of the hub; a new one is private"
     parser.add_argument("--push", default=SUPPRESS, metavar="ORG/NAME", type=_name, help=push)
     public = "with --push: everybody may see a new repository"

@@ -22,8 +22,8 @@ EXAMPLE = "--model=google-bert/bert-base-uncased --output=runs/bert_base"
 
 def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
-    cli.checkpoint_flag(parser)
-    cli.output_flag(parser, "the run")
+    cli.add_checkpoint_flag(parser)
+    cli.add_output_flag(parser, "the run")
     parser.add_argument(
         "--allow-missing", action="store_true", help="do without heads its config.json promises"
     )

@@ -34,7 +34,7 @@ def part(name: str) -> Part:
 def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     parser.add_parts("page", {name: part(name) for name in PAGES})
-    cli.checkpoint_flag(parser)
+    cli.add_checkpoint_flag(parser)
     text = "a text to show; may be repeated, and all are shown beside one another"
     parser.add_argument(
         "--text", dest="texts", action="append", default=[], metavar="TEXT", help=text
@@ -46,8 +46,8 @@ def add_flags(parser: cli.Parser) -> None:
     parser.add_argument("--output", type=cli.path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
-    cli.option_flags(parser, dataclasses.fields(MapOptions))
-    cli.option_flags(parser, WRITING, {"generate": "generation"})
+    cli.add_option_flags(parser, dataclasses.fields(MapOptions))
+    cli.add_option_flags(parser, WRITING, {"generate": "generation"})
 
 
 def main(call: cli.Call) -> None:

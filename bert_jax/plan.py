@@ -32,7 +32,7 @@ def add_flags(parser: ArgumentParser) -> None:
         "compile the update of a config for devices that need not be here, and say whether it "
         "fits, what it moves and how long the run takes"
     )
-    cli.config_flag(parser)
+    cli.add_config_flag(parser)
     names = ", ".join(targets.TARGETS)
     parser.add_argument("--target", required=True, metavar="TARGET", help=names)
     price = "of a device and hour, for the cost of the run"

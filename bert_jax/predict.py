@@ -41,15 +41,15 @@ def describe_task(name: str) -> Part:
 def add_flags(parser: cli.Parser) -> None:
     """Add the flags of the command."""
     parser.add_parts("task", {name: describe_task(name) for name in TASKS})
-    cli.checkpoint_flag(parser)
+    cli.add_checkpoint_flag(parser)
     lines = (
         f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
     )
     parser.add_argument(
         "--input", type=cli.path, metavar="FILE", help=f"{lines}; standard input when left out"
     )
-    cli.format_flag(parser)
-    cli.option_flags(parser, options.FIELDS)
+    cli.add_format_flag(parser)
+    cli.add_option_flags(parser, options.FIELDS)
 
 
 def main(call: cli.Call) -> None:

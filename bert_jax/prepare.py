@@ -19,7 +19,7 @@ RESUMABLE = True
 
 def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
-    cli.config_flag(parser)
+    cli.add_config_flag(parser)
 
 
 def main(call: cli.Call) -> None:

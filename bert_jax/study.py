@@ -97,7 +97,7 @@ def add_flags(parser: cli.Parser) -> None:
     dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
     add(both, "--dry-run", dry, action="store_true")
     add("status", "--verbose", "a line for every cell, as text", action="store_true")
-    cli.format_flag(parser, "status")
+    cli.add_format_flag(parser, "status")
 
 
 def main(call: cli.Call) -> None:

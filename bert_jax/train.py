@@ -41,7 +41,7 @@ LIMITS = (
 def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     parser.description = f"{parser.description}; `bert-jax knobs` lists the knobs; {LIMITS}"
-    cli.config_flag(parser)
+    cli.add_config_flag(parser)
     where = "where the run lives; resumes it"
     parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=where)
     parser.add_argument(

@@ -24,7 +24,7 @@ WIDTH = 79  # columns of what argparse does not wrap itself
 def option(
     default: Any, does: str | Mapping[str, str], metavar: str = "", choices: Sequence[str] = ()
 ) -> Any:
-    """Declare a field of a dataclass of options, for which `cli.option_flags` adds a flag.
+    """Declare a field of a dataclass of options, for which `cli.add_option_flags` adds a flag.
 
     Args:
       default: the value of the field if the flag is not given.

@@ -25,7 +25,7 @@ def main() -> None:
     """Print a row for each batch size."""
     argv, overrides = cli.split_overrides(sys.argv[1:])
     parser = cli.Parser()
-    cli.config_flag(parser)
+    cli.add_config_flag(parser)
     parser.add_argument("--batches", default="2048,4096")
     parser.add_argument("--seconds", type=float, default=8.0)
     args = parser.strict(argv)
