@@ -26,9 +26,9 @@ def add_flags(parser: ArgumentParser) -> None:
     )
     cli.add_config_flag(parser)
     updates = "updates that are timed (%(default)s)"
-    parser.add_argument("--updates", type=cli.positive, default=20, metavar="N", help=updates)
+    parser.add_argument("--updates", type=cli.read_positive, default=20, metavar="N", help=updates)
     written = "write the JSON there"
-    parser.add_argument("--output", type=cli.path, metavar="FILE", help=written)
+    parser.add_argument("--output", type=cli.read_path, metavar="FILE", help=written)
 
 
 def main(call: cli.Call) -> None:

@@ -240,31 +240,31 @@ def read_config(spec: str | None, overrides: list[tuple[str, str]], source: str 
     return config.resolve(tree)
 
 
-def positive(text: str) -> int:
+def read_positive(text: str) -> int:
     """Read a whole number of 1 or more."""
     if not re.fullmatch(r"[1-9]\d*", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
     return int(text)
 
 
-def row_count(text: str) -> int:
+def read_row_count(text: str) -> int:
     """Read a number of rows to compute at once; refuse more than MOST_ROWS."""
     from bert_jax.config import knobs
 
-    number = positive(text)
+    number = read_positive(text)
     if number > knobs.MOST_ROWS:
         raise ArgumentTypeError(f"{text!r} is more than {knobs.MOST_ROWS:,} rows")
     return number
 
 
-def count(text: str) -> int:
+def read_count(text: str) -> int:
     """Read a whole number of 0 or more."""
     if not re.fullmatch(r"\d+", text):
         raise ArgumentTypeError(f"{text!r} is not a whole number")
     return int(text)
 
 
-def amount(text: str) -> float:
+def read_amount(text: str) -> float:
     """Read a finite number above 0, such as 2e9."""
     try:
         value = float(text)
@@ -275,16 +275,16 @@ def amount(text: str) -> float:
     return value
 
 
-def nonempty(text: str) -> str:
+def check_nonempty(text: str) -> str:
     """Return a text unchanged; refuse an empty text."""
     if not text:  # an unset shell variable, which would mean the current folder
         raise ArgumentTypeError("it is empty")
     return text
 
 
-def path(text: str) -> Path:
+def read_path(text: str) -> Path:
     """Convert a text to a path; refuse an empty text, which would mean the current folder."""
-    return Path(nonempty(text))
+    return Path(check_nonempty(text))
 
 
 def add_config_flag(parser: ArgumentParser) -> None:
@@ -304,7 +304,7 @@ def add_format_flag(parser: Parser, part: str = "") -> None:
         parser.add_argument("--format", help=what, **settings)
 
 
-def for_people(form: str) -> bool:
+def prints_for_people(form: str) -> bool:
     """Tell whether to print text for people, and not JSON.
 
     `form` is the value of --format. If it is empty, text is printed on a terminal, and JSON
@@ -343,10 +343,10 @@ def add_option_flags(
 
 def _reader(field: Field) -> Callable[[str], Any]:
     """Choose the function that converts the text of an option's flag to its value."""
-    named = {"batch_size": row_count, "seed": count}
+    named = {"batch_size": read_row_count, "seed": read_count}
     if "int" in str(field.type):
-        return named.get(field.name, positive)
-    return float if "float" in str(field.type) else nonempty
+        return named.get(field.name, read_positive)
+    return float if "float" in str(field.type) else check_nonempty
 
 
 def add_checkpoint_flag(parser: ArgumentParser) -> None:
@@ -356,7 +356,7 @@ def add_checkpoint_flag(parser: ArgumentParser) -> None:
         dest="checkpoint",
         metavar="PATH",
         required=True,
-        type=nonempty,
+        type=check_nonempty,
         help="a run, or another project's model: Hugging Face folder, .safetensors, TF1 "
         "checkpoint, name on the hub",
     )
@@ -369,7 +369,7 @@ def add_output_flag(parser: ArgumentParser, what: str) -> None:
     """Add the flag --output, which names a new or empty folder."""
     parser.add_argument(
         "--output",
-        type=path,
+        type=read_path,
         metavar="DIR",
         required=True,
         help=f"{what}; new, or empty",

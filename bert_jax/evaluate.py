@@ -26,7 +26,9 @@ def add_flags(parser: cli.Parser) -> None:
     which += "as the checkpoint was trained"
     parser.add_argument("--suite", default="", metavar="NAME[,NAME]", help=which)
     cli.add_option_flags(parser, suites.list_flags().values())
-    parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there too")
+    parser.add_argument(
+        "--output", type=cli.read_path, metavar="FILE", help="write the JSON there too"
+    )
 
 
 def main(call: cli.Call) -> None:

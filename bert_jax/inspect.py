@@ -42,8 +42,8 @@ def add_flags(parser: cli.Parser) -> None:
     pair = {"attention": "the second text of a pair; the n-th goes with the n-th text"}
     parser.add_for(pair, "--text-pair", dest="pairs", action="append", default=[], metavar="TEXT")
     lines = "instead of --text: a text in each line; blank lines are left out"
-    parser.add_argument("--input", type=cli.path, metavar="FILE", help=lines)
-    parser.add_argument("--output", type=cli.path, metavar="FILE", help="the page (PAGE.html)")
+    parser.add_argument("--input", type=cli.read_path, metavar="FILE", help=lines)
+    parser.add_argument("--output", type=cli.read_path, metavar="FILE", help="the page (PAGE.html)")
     too_long = "a text too long for the model: refuse it, or cut its end (%(default)s)"
     parser.add_argument("--long", choices=("refuse", "cut"), default="refuse", help=too_long)
     cli.add_option_flags(parser, dataclasses.fields(MapOptions))
@@ -94,7 +94,7 @@ def run(
     html = make(reader, rows, **settings).encode(errors="replace")
     disk.write_output(output, html)
     said = f"The page is {output} ({len(html) / 1e3:,.0f} kB): open it in a browser."
-    print(said if cli.for_people("") else output)
+    print(said if cli.prints_for_people("") else output)
 
 
 def read_lines(reader: OfText, file: Path) -> list[Line]:

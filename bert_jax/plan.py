@@ -36,15 +36,15 @@ def add_flags(parser: ArgumentParser) -> None:
     names = ", ".join(targets.TARGETS)
     parser.add_argument("--target", required=True, metavar="TARGET", help=names)
     price = "of a device and hour, for the cost of the run"
-    parser.add_argument("--price", type=cli.amount, metavar="$", help=price)
+    parser.add_argument("--price", type=cli.read_amount, metavar="$", help=price)
     share = f"share of the peak FLOP/s that the run reaches ({MFU})"
     parser.add_argument("--mfu", type=read_share, default=MFU, metavar="SHARE", help=share)
-    parser.add_argument("--output", type=cli.path, metavar="FILE", help="write the JSON there")
+    parser.add_argument("--output", type=cli.read_path, metavar="FILE", help="write the JSON there")
 
 
 def read_share(text: str) -> float:
     """Convert a text to a number above 0 and up to 1."""
-    share = cli.amount(text)
+    share = cli.read_amount(text)
     if share > 1:
         raise ArgumentTypeError(f"{text!r} is more than 1, the peak")
     return share

@@ -46,7 +46,7 @@ def add_flags(parser: cli.Parser) -> None:
         f"texts or JSON lines, each of at most {knobs.TEXT:,} characters in {knobs.LINE:,} bytes"
     )
     parser.add_argument(
-        "--input", type=cli.path, metavar="FILE", help=f"{lines}; standard input when left out"
+        "--input", type=cli.read_path, metavar="FILE", help=f"{lines}; standard input when left out"
     )
     cli.add_format_flag(parser)
     cli.add_option_flags(parser, options.FIELDS)
@@ -92,7 +92,7 @@ def run(
     stdout: Any = sys.stdout
     with contextlib.suppress(AttributeError):  # of a stream that captures standard output
         stdout.reconfigure(encoding="utf-8", errors="replace")
-    people, began = cli.for_people(format), time.perf_counter()
+    people, began = cli.prints_for_people(format), time.perf_counter()
     with contextlib.ExitStack() as stack:
         stack.callback(sys.stdout.flush)  # the results before a bad line
         stack.callback(write_prompt, "\n", typed)

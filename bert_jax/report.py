@@ -19,9 +19,9 @@ def add_flags(parser: ArgumentParser) -> None:
     """Add the flags of the command."""
     folder = "folder of a run, finished or not, or a file of `evaluate --output=FILE.json`, of any "
     folder += "model; several are compared on one page, with evaluation*.json of each folder"
-    parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.nonempty, help=folder)
+    parser.add_argument("runs", metavar="RUN", nargs="+", type=cli.check_nonempty, help=folder)
     output = "the page (of one run: RUN/report.html; else report.html)"
-    parser.add_argument("--output", type=cli.path, metavar="FILE", help=output)
+    parser.add_argument("--output", type=cli.read_path, metavar="FILE", help=output)
 
 
 def main(call: cli.Call) -> None:

@@ -63,20 +63,20 @@ def add_flags(parser: cli.Parser) -> None:
     def add(actions: str, name: str, text: str, **settings: Any) -> None:
         parser.add_for(dict.fromkeys(actions.split(), text), name, **settings)
 
-    scaled = {"metavar": "DIR[:SCALE]", "nargs": "?", "type": cli.nonempty}
+    scaled = {"metavar": "DIR[:SCALE]", "nargs": "?", "type": cli.check_nonempty}
     add("run", "study", "the folder of the study", **scaled)
     folder = "folder of cells, results and report"
-    parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=folder)
+    parser.add_argument("--workdir", type=cli.read_path, metavar="DIR", required=True, help=folder)
     parser.add_argument("--group", help=SUPPRESS)
     add("sweep", "--config", "the config whose knobs are varied", metavar="FILE.py[:arg]")
     several: dict[str, Any] = {"action": "append", "default": []}
     values = "a knob and its values, the first the one that others are compared with; several are "
     add("sweep", "--axis", f"{values}crossed", metavar="KNOB=VALUE,VALUE,…", **several)
-    add("sweep", "--seeds", f"how many seeds ({SEEDS})", type=cli.positive, metavar="N")
+    add("sweep", "--seeds", f"how many seeds ({SEEDS})", type=cli.read_positive, metavar="N")
     each = "that every cell trains for, in place of the config's steps"
     tokens = f"tokens, padding included, {each}"
-    add("sweep", "--tokens", tokens, type=cli.amount, metavar="N")
-    add("sweep", "--flops", f"FLOPs {each}", type=cli.amount, metavar="N")
+    add("sweep", "--tokens", tokens, type=cli.read_amount, metavar="N")
+    add("sweep", "--flops", f"FLOPs {each}", type=cli.read_amount, metavar="N")
     part = "a part of the study: a point of an axis, or a seed; may be repeated"
     add("run", "--only", part, metavar="AXIS=VALUE", **several)
     both = "run sweep"
@@ -85,15 +85,16 @@ def add_flags(parser: cli.Parser) -> None:
     option = "a setting of slurm or ray, such as mem_gb=16; may be repeated"
     add(both, "--engine-option", option, metavar="KEY=VALUE", **several)
     jobs = "groups at a time (a core each; all accelerators together; what the cluster has)"
-    add(both, "--jobs", jobs, type=cli.positive, default=0, metavar="N")
+    add(both, "--jobs", jobs, type=cli.read_positive, default=0, metavar="N")
     fuse = "cells that train in one program: all that may, none, or at most N (%(default)s)"
     add(both, "--fuse", fuse, default="auto", metavar="auto|never|N")
     reuse = "workdir or tables of another study, whose finished cells are taken where they are the "
-    add(both, "--reuse", f"{reuse}same; may be repeated", type=cli.path, metavar="DIR", **several)
+    folders = {"type": cli.read_path, "metavar": "DIR", **several}
+    add(both, "--reuse", f"{reuse}same; may be repeated", **folders)
     speed = (
         "10^12 FLOPs a second of a worker, for the hours of a plan; else those of finished cells"
     )
-    add(both, "--tflops", speed, type=cli.amount, default=0.0, metavar="N")
+    add(both, "--tflops", speed, type=cli.read_amount, default=0.0, metavar="N")
     dry = "print cells, groups, tokens, FLOPs, and the hours at a known speed only"
     add(both, "--dry-run", dry, action="store_true")
     add("status", "--verbose", "a line for every cell, as text", action="store_true")
@@ -116,7 +117,9 @@ def main(call: cli.Call) -> None:
 
     if args.action == "status":
         form = getattr(args, "format", "text" if args.verbose else "")
-        actions.show_status(args.workdir, verbose=args.verbose, as_json=not cli.for_people(form))
+        actions.show_status(
+            args.workdir, verbose=args.verbose, as_json=not cli.prints_for_people(form)
+        )
         return
     if args.action == "report":
         actions.report_study(args.workdir)

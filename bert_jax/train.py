@@ -43,7 +43,7 @@ def add_flags(parser: ArgumentParser) -> None:
     parser.description = f"{parser.description}; `bert-jax knobs` lists the knobs; {LIMITS}"
     cli.add_config_flag(parser)
     where = "where the run lives; resumes it"
-    parser.add_argument("--workdir", type=cli.path, metavar="DIR", required=True, help=where)
+    parser.add_argument("--workdir", type=cli.read_path, metavar="DIR", required=True, help=where)
     parser.add_argument(
         "--dry-run", action="store_true", help="print parameters, memory, steps and config only"
     )
@@ -60,7 +60,7 @@ def main(call: cli.Call) -> None:
         config,
         call.args.workdir,
         dry_run=call.args.dry_run,
-        with_config=not cli.for_people(""),  # on a terminal the resolved config is left out
+        with_config=not cli.prints_for_people(""),  # on a terminal the resolved config is left out
         allow_change=allowed,
         command=call.words,
     )

@@ -294,7 +294,7 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--size", help=f"LAYERSxHIDDEN or a name ({SIZE}, or what --config says)")
     parser.add_argument("--against", choices=("transformers",), default="")
     parser.add_argument("--python", default=sys.executable, help="has torch and transformers")
-    parser.add_argument("--rounds", type=cli.positive, default=9, help="of turns (9)")
+    parser.add_argument("--rounds", type=cli.read_positive, default=9, help="of turns (9)")
     parser.add_argument("--output", type=Path, metavar="FILE", help="write the rows as JSON")
     args = parser.parse_args(words)
     if args.output:
