@@ -68,10 +68,10 @@ def examine() -> dict[str, Any]:
     """Collect all facts about the machine, and all warnings, in plain JSON types."""
     own = {"python": platform.python_version(), "bert_jax": bert_jax.__version__}
     report: dict[str, Any] = {
-        "versions": own | machine.versions(NEEDED),
-        "optional": machine.versions(OPTIONAL),
-        "machine": machine.machine(),
-        "devices": machine.devices(),
+        "versions": own | machine.list_versions(NEEDED),
+        "optional": machine.list_versions(OPTIONAL),
+        "machine": machine.describe_machine(),
+        "devices": machine.describe_devices(),
         "corpora": list_corpora(machine.cache_folder()),
     }
     return report | {"warnings": list_warnings(report, os.environ)}

@@ -79,7 +79,7 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
     begun = time.monotonic()
     settings = config.corpus
     items, notes = SOURCES[settings.source].list_items(settings, final.parent)
-    processes = settings.workers or machine.cores()
+    processes = settings.workers or machine.count_cores()
     work = _Work(final.with_suffix(".work"), processes, log)
     for note in notes:
         log(f"warning: {note}")

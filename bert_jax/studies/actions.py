@@ -234,13 +234,13 @@ def _describe_study(place: StudyFolder, named: Named, flags: Flags) -> dict[str,
     record["hash"] = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()[:12]
     return record | {
         "begun": place.read_study().get("begun") or files.tell_time(),
-        "versions": {"python": platform.python_version()} | machine.versions(machine.RECORDED),
+        "versions": {"python": platform.python_version()} | machine.list_versions(machine.RECORDED),
         "git_commit": machine.git_commit(),
         "command": [*flags.command],
         "machine": {
             "platform": platform.platform(),
             "cores": len(local.find_cores()),
-            "memory_bytes": machine.memory(),
+            "memory_bytes": machine.count_memory(),
             "devices": len(local.find_accelerators()),
         },
     }

@@ -388,7 +388,7 @@ def _keep_programs(place: StudyFolder) -> None:
     """Cache compiled programs in the study's folder, for workers on machines of the same kind."""
     import jax
 
-    processor = f"{platform.machine()} {machine.cpuinfo('flags')}"
+    processor = f"{platform.machine()} {machine.read_cpuinfo('flags')}"
     kind = hashlib.sha256(processor.encode()).hexdigest()[:8]
     jax.config.update("jax_compilation_cache_dir", str(place.compiled / kind))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)

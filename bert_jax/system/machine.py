@@ -24,7 +24,7 @@ CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
 )
 
 
-def versions(packages: tuple[str, ...]) -> dict[str, str | None]:
+def list_versions(packages: tuple[str, ...]) -> dict[str, str | None]:
     """Return the installed version of each package; None for a package that is not installed."""
     installed: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
@@ -38,12 +38,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("BERT_JAX_DATA") or "~/.cache/bert_jax").expanduser()
 
 
-def machine() -> dict[str, Any]:
+def describe_machine() -> dict[str, Any]:
     """Describe the host, the setting of its allocator, and the free disk space."""
     cache = cache_folder().absolute()
     existing = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     return {
-        **host(),
+        **describe_host(),
         "allocator": allocator.find_obstacle() or "keeps its memory while training",
         "cache": str(cache),
         "cache_free_bytes": shutil.disk_usage(existing).free,
@@ -52,17 +52,17 @@ def machine() -> dict[str, Any]:
     }
 
 
-def host() -> dict[str, Any]:
+def describe_host() -> dict[str, Any]:
     """Describe the system, the processor, and the cores and memory that this process may use."""
     return {
         "system": platform.platform(),
-        "processor": cpuinfo("model name"),
-        "cores": cores(),
-        "memory_bytes": memory(),
+        "processor": read_cpuinfo("model name"),
+        "cores": count_cores(),
+        "memory_bytes": count_memory(),
     }
 
 
-def cores() -> int:
+def count_cores() -> int:
     """Count the cores that this process may use."""
     process = psutil.Process()
     if hasattr(process, "cpu_affinity"):  # not on macOS
@@ -70,7 +70,7 @@ def cores() -> int:
     return psutil.cpu_count() or 1
 
 
-def cpuinfo(key: str) -> str:
+def read_cpuinfo(key: str) -> str:
     """Return a value of /proc/cpuinfo, such as "model name"; without that file, the processor."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
@@ -79,7 +79,7 @@ def cpuinfo(key: str) -> str:
     return platform.processor()
 
 
-def memory() -> int:
+def count_memory() -> int:
     """Return the bytes of the machine's memory, or of the container's if that is less."""
     physical = psutil.virtual_memory().total
     for limit in CGROUP_LIMITS:
@@ -99,7 +99,7 @@ def git_commit() -> str:
     return done.stdout.strip()
 
 
-def devices() -> dict[str, Any]:
+def describe_devices() -> dict[str, Any]:
     """Describe the JAX backend and its devices; check and time a small matmul on one of them."""
     try:
         import jax

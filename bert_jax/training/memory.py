@@ -101,7 +101,7 @@ def _row_shards(mesh: Mesh) -> int:
 def device_bytes() -> int:
     """Return the memory of a device in bytes; CPU devices share the machine's memory equally."""
     stats = jax.local_devices()[0].memory_stats() or {}
-    return int(stats.get("bytes_limit", machine.memory() // jax.local_device_count()))
+    return int(stats.get("bytes_limit", machine.count_memory() // jax.local_device_count()))
 
 
 def format_bytes(size: float) -> str:

@@ -116,9 +116,9 @@ class Run:
 
     def write_description(self, params: Any, command: Sequence[str]) -> None:
         """Write config.json, environment.json and tokenizer/ into the folder of the run."""
-        host = machine.host()
+        host = machine.describe_host()
         devices = jax.devices()
-        installed = machine.versions(machine.RECORDED)
+        installed = machine.list_versions(machine.RECORDED)
         versions = {name: version or "not installed" for name, version in installed.items()}
         description = {
             "command": list(command),

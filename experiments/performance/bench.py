@@ -191,7 +191,7 @@ def make_tree(spec: str | None, size: str | None) -> Any:
         values |= read_size(size or SIZE)
     for path, value in values.items():
         configs.put(tree, path.split("."), value)
-    has_half = {"avx512_bf16", "amx_bf16"} & set(machine.cpuinfo("flags").split())
+    has_half = {"avx512_bf16", "amx_bf16"} & set(machine.read_cpuinfo("flags").split())
     if tree.model.dtype == "auto" and _name_backend() == "cpu":
         tree.model.dtype = "bfloat16_products" if has_half else "float32"
     return tree
@@ -243,8 +243,8 @@ def make_rows(name: str, setup: Setup, results: Sequence[Result]) -> list[dict[s
         "batch_size": config.batch_size,
         "sequence_length": config.sequence_length,
         "dtype": config.model.dtype,
-        "machine": machine.host(),
-        "versions": machine.versions(PACKAGES),
+        "machine": machine.describe_host(),
+        "versions": machine.list_versions(PACKAGES),
         "commit": machine.git_commit(),
     }
     rows = []

@@ -91,7 +91,7 @@ if __name__ == "__main__":
     args = parser.parse_args()
     allocator.retain_memory()
     clock, spent, parts, dtype = measure(args.size, args.updates)
-    cores = machine.cores()
+    cores = machine.count_cores()
     sums: Counter[str] = Counter()
     for name, ms in spent.items():
         sums[parts.get(name, "optimizer and the rest")] += ms

@@ -24,16 +24,16 @@ def test_cache_folder_is_where_prepare_puts_things(monkeypatch, value):
 
 
 def test_versions_of_absent_packages_are_none():
-    found = machine.versions(("numpy", "no-such-package"))
+    found = machine.list_versions(("numpy", "no-such-package"))
     assert found == {"numpy": np.__version__, "no-such-package": None}
 
 
 def test_memory_is_cut_at_the_limit_of_a_container(monkeypatch, tmp_path):
     (tmp_path / "max").write_text("12345\n")
     monkeypatch.setattr(machine, "CGROUP_LIMITS", (tmp_path / "none", tmp_path / "max"))
-    assert machine.memory() == 12345
+    assert machine.count_memory() == 12345
     (tmp_path / "max").write_text("max\n")
-    assert machine.memory() > 2**28
+    assert machine.count_memory() > 2**28
 
 
 # Page faults of taking and freeing 64 MB again; by default it costs them each time.
@@ -64,7 +64,7 @@ def test_retain_keeps_memory_unless_told_otherwise(monkeypatch):
     assert default > 10 * max(retained, 1)
     monkeypatch.setenv("MALLOC_ARENA_MAX", "2")
     said = "$MALLOC_ARENA_MAX is set, and is left as it is"
-    assert machine.machine()["allocator"] == retain_memory() == said
+    assert machine.describe_machine()["allocator"] == retain_memory() == said
 
 
 @pytest.mark.parametrize(
