@@ -200,5 +200,5 @@ def _check_compiler(name: str, extra: str, package: str, modules: tuple[str, ...
     if not any(importlib.util.find_spec(module) for module in modules):
         raise ConfigError(
             f"target {name} needs a compiler that is not installed",
-            f"{extras.command(extra, package)}; {fake}",
+            f"{extras.write_install_command(extra, package)}; {fake}",
         )

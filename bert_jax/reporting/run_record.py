@@ -144,7 +144,7 @@ def read_run(folder: Path) -> RunRecord:
         environment=_read_object(folder / "environment.json"),
         rows=records.read_sorted(folder / records.METRICS),
         kept=steps.list_metrics(folder),
-        training=folder_locks.held(folder),
+        training=folder_locks.is_held(folder),
     )
 
 

@@ -281,7 +281,7 @@ class StudyFolder:
     def is_busy(self, cell: str) -> bool:
         """Tell whether a process trains or evaluates the cell now."""
         folder = self.cell(cell)
-        return folder_locks.held(folder) or folder_locks.held(folder, WORK)
+        return folder_locks.is_held(folder) or folder_locks.is_held(folder, WORK)
 
     def read_state(self, cell: Cell) -> State:
         """Find out the state of a cell from the files in its folder."""

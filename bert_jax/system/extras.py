@@ -19,11 +19,12 @@ def need_extra(package: str, extra: str, what: str) -> ModuleType:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"{what} needs the package {package}", f"install it: {command(extra, package)}"
+            f"{what} needs the package {package}",
+            f"install it: {write_install_command(extra, package)}",
         ) from error
 
 
-def command(extra: str, package: str) -> str:
+def write_install_command(extra: str, package: str) -> str:
     """Write the command that installs an extra of this checkout.
 
     Outside a checkout it installs only the package that the extra needs. The project itself is on

@@ -17,7 +17,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.system import disk, opening
 
 NAME = "run.lock"
-PATIENCE = 0.2  # seconds: `held` takes a lock for a moment, which must not refuse a holder
+PATIENCE = 0.2  # seconds: `is_held` takes a lock for a moment, which must not refuse a holder
 WRITABLE = "give a folder you may write in"
 
 
@@ -86,7 +86,7 @@ def wait_for_lock(path: Path, tell: Callable[[], object] = lambda: None) -> Iter
         lock.release()
 
 
-def held(folder: Path, name: str = NAME) -> bool:
+def is_held(folder: Path, name: str = NAME) -> bool:
     """Tell whether a process holds the lock of a folder now; create nothing."""
     path = Path(folder) / name
     if not path.exists():

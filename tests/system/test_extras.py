@@ -14,11 +14,11 @@ from tests import texts
 def test_command_installs_the_extra_of_this_checkout(monkeypatch, tmp_path):
     pip = f"{sys.executable} -m pip install"
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: object())
-    assert extras.command("wandb", "wandb") == f"{pip} -e '{texts.ROOT}[wandb]'"
+    assert extras.write_install_command("wandb", "wandb") == f"{pip} -e '{texts.ROOT}[wandb]'"
     monkeypatch.setattr(extras, "CHECKOUT", tmp_path)  # of a wheel
-    assert extras.command("slurm", "submitit") == f"{pip} 'submitit'"
+    assert extras.write_install_command("slurm", "submitit") == f"{pip} 'submitit'"
     monkeypatch.setattr(extras.importlib.util, "find_spec", lambda name: None)
-    assert extras.command("ray", "ray").startswith("uv pip install ")
+    assert extras.write_install_command("ray", "ray").startswith("uv pip install ")
 
 
 def test_need_imports_or_says_how_to_install():

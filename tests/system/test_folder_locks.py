@@ -36,7 +36,7 @@ def test_hold_names_the_holder_and_frees_the_dead(tmp_path):
     assert holder.stdout is not None
     assert holder.stdout.readline() == "held\n"
     try:
-        assert folder_locks.held(tmp_path)
+        assert folder_locks.is_held(tmp_path)
         with pytest.raises(ConfigError) as error, folder_locks.hold_lock(tmp_path):
             pass
         for said in (str(tmp_path), f"pid {holder.pid},", socket.gethostname(), "started 20"):
@@ -62,12 +62,12 @@ def test_hold_is_free_after_its_block_or_an_error(tmp_path):
 
 
 def test_held_disturbs_nobody(tmp_path):
-    assert not folder_locks.held(tmp_path / "nowhere")
+    assert not folder_locks.is_held(tmp_path / "nowhere")
     assert not (tmp_path / "nowhere").exists()
     with folder_locks.hold_lock(tmp_path):
-        assert folder_locks.held(tmp_path)
-        assert not folder_locks.held(tmp_path, "another.lock")
-    assert not folder_locks.held(tmp_path)
+        assert folder_locks.is_held(tmp_path)
+        assert not folder_locks.is_held(tmp_path, "another.lock")
+    assert not folder_locks.is_held(tmp_path)
 
 
 def test_wait_tells_once_and_goes_on(tmp_path):
