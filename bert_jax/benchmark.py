@@ -13,7 +13,7 @@ from bert_jax import cli
 from bert_jax.batch import SPECIAL
 from bert_jax.config import knobs, validation
 from bert_jax.system import allocator, disk
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 EXAMPLE = "--config=configs/pretrain.py:base --config.batch_size=64"
 WARM = 3  # updates before the timed ones: the first compiles, and caches are cold
@@ -106,12 +106,13 @@ def format_report(report: dict[str, Any]) -> str:
         speed += f"; no MFU, because the peak of {report['device']} is not known"
     else:
         speed += f", MFU {report['mfu']:.1%}"
+    first = format_duration(report["first_seconds"])
     rows = {
         "devices": f"{report['devices']} x {report['device']}",
         "update": f"{shape}, {report['parameters']:,} parameters, {report['dtype']}",
         "time": f"{times} of {report['updates']} updates",
         "speed": speed,
-        "start": f"the first update took {duration(report['first_seconds'])} with its compilation",
+        "start": f"the first update took {first} with its compilation",
     }
     return "\n".join(f"{name:<12} {text}" for name, text in rows.items())
 

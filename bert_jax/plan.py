@@ -13,7 +13,7 @@ from bert_jax.errors import ConfigError
 from bert_jax.planning import targets
 from bert_jax.reporting.formats import rounded
 from bert_jax.system import disk
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 if TYPE_CHECKING:  # --help does not wait for the libraries of training
     from bert_jax.planning.update import Plan
@@ -155,7 +155,7 @@ def format_table(plan: Plan, report: dict[str, Any], mfu: float) -> str:
         least = ", ".join(f"{name} {ms:,.1f} ms" for name, ms in known.items())
         lines.append(("at least", least))
     if report["hours"] is not None:
-        text = f"{config.steps:,} steps take {duration(3600 * report['hours'])} at {mfu:.0%}"
+        text = f"{config.steps:,} steps take {format_duration(3600 * report['hours'])} at {mfu:.0%}"
         cost = "" if report["cost"] is None else f", ${report['cost']:,.0f}"
         lines.append(("run", f"{text} of the peak{cost}"))
     return "\n".join(f"{name:<12} {text}" for name, text in lines)

@@ -37,7 +37,7 @@ from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
 from bert_jax.reporting.run_record import RunRecord
 from bert_jax.reporting.svg import draw_svg
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 TONES = ("c1", "c2", "c3", "c4", "c5", "q0", "q4", "q6", "q8", "q9")  # of runs, in turn
 FILES = "evaluation*.json"  # in the folder of a run or model
@@ -196,7 +196,7 @@ def _tabulate_scores(runs: Runs, flat: Flat) -> tuple[Table, Table]:
         ("state", lambda run: run.state),
         ("steps", lambda run: f"{run.step:,} of {run.steps:,}"),
         ("step served", lambda run: _format_number(run.served)),
-        ("time", lambda run: duration(run.seconds)),
+        ("time", lambda run: format_duration(run.seconds)),
         ("tokens per second", lambda run: _format_number(run.last("tokens_per_second"))),
         ("parameters", lambda run: _format_number(run.environment.get("parameters"))),
         ("vocabulary", lambda run: _format_number(run.environment.get("vocabulary"))),

@@ -16,7 +16,7 @@ from bert_jax.reporting.metric_names import axis_title, is_share, meaning, prett
 from bert_jax.reporting.page import Table
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.reporting.svg import draw_svg
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 LEDGER = {  # metric -> name; the first two are shares of eligible tokens, the others of selected
     "masked_fraction": "selected, of eligible",
@@ -158,7 +158,8 @@ def tabulate_times(run: RunRecord) -> Table:
         return Table(head, [])
     times["steps"] = max(0.0, run.seconds - sum(times.values()))
     lines = [
-        [text, duration(value), number(value / run.seconds, True)] for text, value in times.items()
+        [text, format_duration(value), number(value / run.seconds, True)]
+        for text, value in times.items()
     ]
     for name, text in HELD.items():
         if held := run.last(name):

@@ -16,7 +16,7 @@ from bert_jax.reporting.formats import SPACE, number, rounded
 from bert_jax.reporting.metric_names import WORDS, find_direction, is_share, meaning, pretty
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.system import disk
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 SERVED = (
     "The checkpoint that evaluate, predict, inspect and export open when they are given this run: "
@@ -118,7 +118,7 @@ def _list_tiles(run: RunRecord) -> list[Tile]:
         shown.append(
             Tile("Step served", f"{run.served:,}", [(_explain_served(run), "", "")], about=SERVED)
         )
-    shown.append(Tile("Time", duration(run.seconds)))
+    shown.append(Tile("Time", format_duration(run.seconds)))
     if speed := run.last("tokens_per_second"):
         about = meaning("tokens_per_second")
         pace = [(_format_pace(run), "", "")]

@@ -9,7 +9,7 @@ from bert_jax.studies import trunks
 from bert_jax.studies.groups import Group
 from bert_jax.studies.spec import Cell
 from bert_jax.studies.trunks import count_flops
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 
 def describe_plan(
@@ -52,7 +52,7 @@ def describe_cost(groups: Sequence[Group], parallel: int, stated: float, pace: f
         if speed := stated or pace:
             seconds = flops / speed / min(parallel, len(groups))
             source = f"at {stated:.3g} FLOP/s a worker" if stated else "at the pace so far"
-            text += f", about {duration(seconds, rough=True)} {source}"
+            text += f", about {format_duration(seconds, rough=True)} {source}"
         else:
             text += "; --tflops=N, the speed of a worker, gives the hours"
     if len(counted) < len(left):

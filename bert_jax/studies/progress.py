@@ -15,7 +15,7 @@ from bert_jax.studies.folder import StudyFolder
 from bert_jax.studies.results import gather_cells
 from bert_jax.studies.spec import Cell
 from bert_jax.studies.trunks import count_flops
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 FINAL = ("done", "diverged")
 STATES = (*FINAL, "running", "failed", "waiting")
@@ -70,7 +70,7 @@ class Progress:
             steps = sum(state.steps for state in training) / len(training)
             line += f"; training at step {step:,.0f} of {steps:,.0f}"
         if left := self.estimate_seconds(parallel):
-            line += f"; about {duration(left, rough=True)} left"
+            line += f"; about {format_duration(left, rough=True)} left"
         return line
 
     def as_dict(self) -> dict[str, Any]:

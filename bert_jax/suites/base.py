@@ -12,7 +12,7 @@ import numpy as np
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a terminal
 
@@ -59,7 +59,7 @@ class Progress:
         text = f"{self.label} {done}/{total}"
         if done < total:
             seconds = (now - self.began) * (total - done) / done
-            text += f", about {duration(seconds, rough=True)} left"
+            text += f", about {format_duration(seconds, rough=True)} left"
         start = "\r" if watched else ""
         end = "\x1b[K" if watched and done < total else "\n"
         print(f"{start}{text}", end=end, file=sys.stderr, flush=True)

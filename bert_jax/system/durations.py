@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def duration(seconds: float, rough: bool = False) -> str:
+def format_duration(seconds: float, rough: bool = False) -> str:
     """Write a duration such as 2 h 05 min, 3 min 07 s, 41.2 s or 35 ms.
 
     With `rough` it has one unit: 2 h.

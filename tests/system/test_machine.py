@@ -14,7 +14,7 @@ from bert_jax.config import knobs
 from bert_jax.data import corpus
 from bert_jax.system import machine
 from bert_jax.system.allocator import retain_memory  # before tests are kept from it
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 
 @pytest.mark.parametrize("value", ["", "~/somewhere", "/tmp/elsewhere"])
@@ -79,5 +79,5 @@ def test_retain_keeps_memory_unless_told_otherwise(monkeypatch):
     ],
 )
 def test_duration_has_two_units_and_an_estimate_one(seconds, exact, rough):
-    assert duration(seconds) == exact
-    assert duration(seconds, rough=True) == rough
+    assert format_duration(seconds) == exact
+    assert format_duration(seconds, rough=True) == rough

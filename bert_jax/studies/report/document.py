@@ -36,7 +36,7 @@ from bert_jax.studies.report.result_tables import (
 )
 from bert_jax.studies.report.view import View
 from bert_jax.studies.report.wording import format_large
-from bert_jax.system.durations import duration
+from bert_jax.system.durations import format_duration
 
 
 def compose_report(view: View, found: Findings) -> list[Block]:
@@ -181,8 +181,8 @@ def _list_conditions(view: View) -> Bullets:
         kind = KINDS.get(budget["kind"], budget["kind"])
         facts.append(f"{' or '.join(map(format_large, amounts))} {kind} per cell")
     facts.append(trunks.describe_saving([result.entry for result in results]))
-    training = duration(sum(result.seconds for result in results))
-    evaluation = duration(sum(result.evaluation_seconds for result in results))
+    training = format_duration(sum(result.seconds for result in results))
+    evaluation = format_duration(sum(result.evaluation_seconds for result in results))
     facts.append(f"{training} of training and {evaluation} of evaluation in all")
     return Bullets(list(filter(None, facts)))
 
