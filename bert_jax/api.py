@@ -170,7 +170,7 @@ class Model:
         if name != "choice":
             return compute(texts)
         reader = Classify(asked)
-        questions = [reader.example_of(row) for row in _read_rows(reader, texts)]
+        questions = [reader.make_example(row) for row in _read_rows(reader, texts)]
         pairs = [(question.text, option) for question in questions for option in question.options]
         scores = iter(compute(pairs))
         return [np.concatenate([next(scores) for _ in q.options]) for q in questions]
@@ -184,7 +184,7 @@ class Model:
         return Texts(Asked(self.opened, Options()))
 
     def _read_parts(self, texts: Sequence[Text]) -> Parts:
-        parts, _ = self._texts.parts(_read_rows(self._texts, texts))
+        parts, _ = self._texts.tokenize_texts(_read_rows(self._texts, texts))
         return parts
 
     # --- pages ------------------------------------------------------------------------------------

@@ -128,7 +128,7 @@ def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) ->
     heading = [result[key] for key in predictor.heading if key in result]
     given = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in heading)
     lines = [given or "(no text)"] if above and heading else []
-    return log.show_controls("\n".join([*lines, predictor.text(result)]))
+    return log.show_controls("\n".join([*lines, predictor.format_result(result)]))
 
 
 def log_summary(stream: Stream, seconds: float) -> None:

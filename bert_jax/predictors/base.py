@@ -80,7 +80,7 @@ class AskedModel:
         need(bool(name), f"{self.run.folder} has no {' or '.join(names)} head", have)
         return name
 
-    def parameters(self, name: str = "") -> Any:
+    def place_params(self, name: str = "") -> Any:
         """Put the parameters of the encoder, and of a head if one is named, on the device.
 
         The encoder's matmul kernels are rounded to the type that the model computes in.
@@ -92,7 +92,9 @@ class AskedModel:
         chosen = {part: params[part] for part in network.list_parts(config, name)}
         return jax.device_put(chosen | {"encoder": encoder})
 
-    def head(self, name: str, function: Callable[[jax.Array], Any]) -> Callable[[Batch], Any]:
+    def compile_head(
+        self, name: str, function: Callable[[jax.Array], Any]
+    ) -> Callable[[Batch], Any]:
         """Compile `function` of the outputs of one head; return a function of a batch.
 
         The function is compiled anew for each shape of a batch.
@@ -100,7 +102,7 @@ class AskedModel:
         one_head = network.build_network(
             self.run.config, self.run.tokenizer.size, only=self.choose_head(name)
         )
-        params = self.parameters(name)
+        params = self.place_params(name)
 
         @jax.jit
         def apply(params: Any, batch: Batch) -> Any:
@@ -135,7 +137,7 @@ class Predictor:
         """Encode lines as rows of the model; raise DataError if a line cannot be encoded."""
         raise NotImplementedError
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write a result as text for people."""
         raise NotImplementedError
 
@@ -194,7 +196,9 @@ class OfText(Predictor):
 
     apply: Callable[..., Any]  # a batch -> what the model computes for each row
 
-    def ids(self, rows: Sequence[Line], key: str = "text", escape: bool = True) -> list[list[int]]:
+    def tokenize_field(
+        self, rows: Sequence[Line], key: str = "text", escape: bool = True
+    ) -> list[list[int]]:
         """Tokenize a field of each line, without adding special tokens.
 
         With escape=False a [MASK] in the text becomes the special token; by default it is plain
@@ -203,7 +207,7 @@ class OfText(Predictor):
         texts = [row.fields[key] for row in rows]
         return self.model.run.tokenizer.encode_batch(texts, escape=escape)
 
-    def fit(self, row: Line, parts: list[list[int]]) -> list[list[int]]:
+    def cut_texts(self, row: Line, parts: list[list[int]]) -> list[list[int]]:
         """Cut the texts of a row to the model's length with --long=cut; else refuse a long row."""
         added = self.model.run.tokenizer.special.added(len(parts))
         count, room = sum(map(len, parts)), self.limit - added
@@ -224,26 +228,29 @@ class OfText(Predictor):
         added = self.model.run.tokenizer.special.added
         return np.array([sum(map(len, texts)) + added(len(texts)) for texts in parts], np.int64)
 
-    def batch(self, parts: list[list[list[int]]], length: int, size: int) -> Batch:
+    def assemble_batch(self, parts: list[list[list[int]]], length: int, size: int) -> Batch:
         """Assemble `size` rows of `length` tokens from tokenized texts or pairs, with padding."""
         return encoding.pad_rows(self.model.run.tokenizer.special, parts, length, size=size)
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode the texts of each line as a row; `apply` and `result` make the line's result."""
-        by_field = [self.ids(rows, key) for key in self.plain]
+        """Encode the texts of each line as a row; `apply` computes its output.
+
+        `make_result` then makes the result of the line.
+        """
+        by_field = [self.tokenize_field(rows, key) for key in self.plain]
         parts = [list(texts) for texts in zip(*by_field, strict=True)]
-        fitted = [self.fit(row, texts) for row, texts in zip(rows, parts, strict=True)]
+        fitted = [self.cut_texts(row, texts) for row, texts in zip(rows, parts, strict=True)]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            return self.apply(self.batch([fitted[i] for i in chosen], length, size))
+            return self.apply(self.assemble_batch([fitted[i] for i in chosen], length, size))
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
-            return map(self.result, rows, outputs)
+            return map(self.make_result, rows, outputs)
 
         cut = sum(after is not before for after, before in zip(fitted, parts, strict=True))
         return Work(self.count_tokens(fitted), compute, results, cut)
 
-    def result(self, row: Line, output: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, output: Any) -> dict[str, Any]:
         """Make the result of a line from the model's output for its row."""
         raise NotImplementedError
 

@@ -59,16 +59,16 @@ class Generate(OfText):
             "shorten the prompts",
         )
         self.most = options.max_tokens or TOKENS
-        params = model.parameters("causal_lm")
+        params = model.place_params("causal_lm")
         go_on = jax.jit(
-            continuations(run.config.model, tokenizer.size, tokenizer.special, draw, self.most)
+            build_continuation(run.config.model, tokenizer.size, tokenizer.special, draw, self.most)
         )
         self.apply = lambda *prompts: go_on(params, *prompts)
 
     def encode(self, rows: Sequence[Line]) -> Work:
         """Encode each line as one prompt; all prompts of a batch end in the same column."""
         special = self.model.run.tokenizer.special
-        prompts = [[special.cls, *ids] for ids in self.ids(rows)]
+        prompts = [[special.cls, *ids] for ids in self.tokenize_field(rows)]
         rooms = [self._find_room(row, len(ids)) for row, ids in zip(rows, prompts, strict=True)]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
@@ -111,7 +111,7 @@ class Generate(OfText):
         more = more.lstrip() if text.endswith((" ", "\t")) else more
         return {"text": text + more, "continuation": more, "stopped": "end" if ended else "length"}
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Return the prompt with its continuation."""
         return result["text"]
 
@@ -194,7 +194,7 @@ Kept = Any  # keys and values [B, L, heads, d] of each layer, as `encoder.Attent
 Continue = Callable[[Any, jax.Array, jax.Array, jax.Array, jax.Array], jax.Array]
 
 
-def _reader(
+def _build_reader(
     cfg: knobs.Model, vocab_size: int, special: Special
 ) -> Callable[[Any, Batch, Kept | None], tuple[jax.Array, Kept]]:
     """Build the function that reads a batch, given the keys and values of earlier tokens."""
@@ -217,7 +217,7 @@ def _reader(
     return read
 
 
-def _one_text(tokens: jax.Array, places: jax.Array) -> Batch:
+def _make_batch(tokens: jax.Array, places: jax.Array) -> Batch:
     """Make a batch with one text in each row, whose tokens are [B, L].
 
     `places` [B, L] are the positions of the tokens in their text, and negative for padding.
@@ -227,7 +227,7 @@ def _one_text(tokens: jax.Array, places: jax.Array) -> Batch:
     return {"tokens": tokens, "type_ids": blank, "segment_ids": real, "positions": places * real}
 
 
-def continuations(
+def build_continuation(
     cfg: knobs.Model, vocab_size: int, special: Special, draw: Draw, most: int
 ) -> Continue:
     """Build the function that returns the tokens [B, most] which continue some prompts.
@@ -239,7 +239,7 @@ def continuations(
     earlier tokens. A row that has ended is filled with [SEP]. When all rows have ended, nothing
     more is computed.
     """
-    read = _reader(cfg, vocab_size, special)
+    read = _build_reader(cfg, vocab_size, special)
 
     def go_on(
         params: Any, tokens: jax.Array, starts: jax.Array, rooms: jax.Array, numbers: jax.Array
@@ -273,12 +273,12 @@ def continuations(
             at = length + count - 1  # the column of the token chosen last
             place = jax.lax.dynamic_slice_in_dim(places, at, 1, axis=1)
             place = jnp.where(ended[:, None], 0, place)  # an ended row may have none
-            batch = _one_text(jax.lax.dynamic_slice_in_dim(chosen, count - 1, 1, axis=1), place)
+            batch = _make_batch(jax.lax.dynamic_slice_in_dim(chosen, count - 1, 1, axis=1), place)
             batch["past_positions"] = jnp.where(columns < at, places, -1)
             logits, last = read(params, batch, past)
             return count + 1, *append(count, logits, chosen, ended), past, last
 
-        logits, kept = read(params, _one_text(tokens, places[:, :length]), None)
+        logits, kept = read(params, _make_batch(tokens, places[:, :length]), None)
         room = ((0, 0), (0, most), (0, 0), (0, 0))
         past = jax.tree.map(lambda whole: jnp.pad(whole, room), kept)
         last = jax.tree.map(lambda whole: whole[:, -1:], kept)

@@ -46,7 +46,7 @@ class GenerateHybrid(OfText):
     def encode(self, rows: Sequence[Line]) -> Work:
         """Encode the lines with and without [MASK], each by the predictor of their kind."""
         mask = self.model.run.tokenizer.special.mask
-        kinds = [int(mask in ids) for ids in self.ids(rows, escape=False)]
+        kinds = [int(mask in ids) for ids in self.tokenize_field(rows, escape=False)]
         works = []
         for number, predictor in enumerate(self.predictors):
             own = [row for row, kind in zip(rows, kinds, strict=True) if kind == number]
@@ -54,9 +54,9 @@ class GenerateHybrid(OfText):
         lengths = np.concatenate([work.lengths for work in works])
         return _Both(lengths, works[0].compute, works[0].results, works=tuple(works), kinds=kinds)
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write the text of a result and, if it was filled in rounds, what each round revealed."""
-        return self.predictors[1].text(result)
+        return self.predictors[1].format_result(result)
 
 
 def make_generator(model: AskedModel) -> Predictor:

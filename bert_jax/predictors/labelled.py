@@ -35,20 +35,20 @@ class Labelled(Predictor):
         self.task = dataclasses.replace(config.task, **changes)
         self.most = answers.BEST
         self.limit = min(model.limit, config.sequence_length)
-        self.apply = model.head(self.kind, lambda logits: logits)
+        self.apply = model.compile_head(self.kind, lambda logits: logits)
 
-    def example_of(self, row: Line) -> Example:
+    def make_example(self, row: Line) -> Example:
         """Turn a line into an example without a label; raise DataError if it cannot be one."""
         raise NotImplementedError
 
-    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Make the result of a line from the prediction for it."""
         raise NotImplementedError
 
     def encode(self, rows: Sequence[Line]) -> Work:
         """Encode lines as an evaluation encodes examples; a long text may become several rows."""
         tokenizer = self.model.run.tokenizer
-        examples = [self.example_of(row) for row in rows]
+        examples = [self.make_example(row) for row in rows]
         try:
             encoded = features.encode_examples(
                 examples, self.kind, tokenizer, self.task, self.limit, train=False
@@ -69,7 +69,7 @@ class Labelled(Predictor):
             predictions = answers.decode_outputs(
                 self.kind, encoded, examples, trimmed, self.task, self.most
             )
-            return map(self.result, rows, predictions)
+            return map(self.make_result, rows, predictions)
 
         return Work(encoded.lengths, compute, results, encoded.cut)
 
@@ -89,7 +89,7 @@ class Classify(Labelled):
         else:
             self.forms = (pair, ("text",))
 
-    def example_of(self, row: Line) -> Example:
+    def make_example(self, row: Line) -> Example:
         """Return an example of a line's text, its pair of texts, or its text and options."""
         where, fields = f"line {row.number}", row.fields
         options = tuple(fields.get("options", ()))
@@ -97,7 +97,7 @@ class Classify(Labelled):
             raise DataError(f"{where}: options = {list(options)!r}", "two or more that differ")
         return Example(where, "", fields["text"], fields.get("text_pair"), options=options)
 
-    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the predicted number, or the likeliest label and all probabilities."""
         if self.kind == "regress":
             return {**row.fields, "value": prediction}
@@ -105,7 +105,7 @@ class Classify(Labelled):
         shares = dict(zip(names, prediction.tolist(), strict=True))
         return {**row.fields, "label": names[int(prediction.argmax())], "probabilities": shares}
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write the predicted number, or a table of labels, the likeliest first."""
         if "value" in result:
             return f"  {result['value']:.3f}"
@@ -136,12 +136,12 @@ class Tag(Labelled):
             "--entities merges words labelled B-… and I-…",
         )
 
-    def example_of(self, row: Line) -> Example:
+    def make_example(self, row: Line) -> Example:
         """Return an example of the words of a line."""
         text = row.fields.get("text", "")
         return Example(f"line {row.number}", "", text=text, words=tuple(_split_words(row)))
 
-    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return a label for each word; the label is None, not O, for words that were cut off."""
         words = _split_words(row)
         labels = [self.labels[tag] if tag >= 0 else None for tag in prediction]
@@ -151,7 +151,7 @@ class Tag(Labelled):
             result["entities"] = find_entities(text, words, labels)
         return result
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write a table of words and labels, then the entities."""
         labels = [label or "(cut off)" for label in result["labels"]]
         tables = [indent_table(zip(result["words"], labels, strict=True))]
@@ -204,11 +204,11 @@ class Answer(Labelled):
                 self.task, no_answer=True, no_answer_threshold=threshold
             )
 
-    def example_of(self, row: Line) -> Example:
+    def make_example(self, row: Line) -> Example:
         """Return an example with the question as its text and the context as its second text."""
         return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
 
-    def result(self, row: Line, prediction: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the chosen answer; a threshold for no answer may make it not the best one."""
         span = (prediction.text, prediction.start, prediction.end)
         chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
@@ -217,7 +217,7 @@ class Answer(Labelled):
             result["n_best"] = [_describe_answer(one) for one in prediction.n_best[:top_k]]
         return result
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write the answer and its place in the context, then the best answers if asked for."""
         tables = [indent_table([_tabulate_answer(result)])]
         if others := result.get("n_best"):

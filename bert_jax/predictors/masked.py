@@ -59,18 +59,18 @@ class FillMask(OfText):
         def find_best(logits: jax.Array) -> Sequence[jax.Array]:
             return jax.lax.top_k(jax.nn.softmax(logits, -1), top_k)  # [B, K, top] each
 
-        self.apply = model.head("mlm", find_best)
+        self.apply = model.compile_head("mlm", find_best)
 
     def encode(self, rows: Sequence[Line]) -> Work:
         """Encode each window of a text as one row of the model."""
-        encoded = self.ids(rows, escape=False)
+        encoded = self.tokenize_field(rows, escape=False)
         tokenizer = self.model.run.tokenizer
         pairs = enumerate(zip(rows, encoded, strict=True))
         views = [view for r, (row, ids) in pairs for view in self._list_views(r, row, ids)]
         texts = [[encoded[view.row][view.start : view.end]] for view in views]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            batch = self.batch([texts[i] for i in chosen], length, size)
+            batch = self.assemble_batch([texts[i] for i in chosen], length, size)
             slots = _round_slots([views[i].places for i in chosen])
             batch["predict_positions"] = np.zeros((size, slots), np.int32)
             for k, view in enumerate(views[i] for i in chosen):
@@ -100,7 +100,7 @@ class FillMask(OfText):
         masks = np.array(ids, int) == self.model.run.tokenizer.special.mask
         room, options = self.limit - 2, self.model.options
         if len(ids) <= room or options.long != "windows":
-            end = len(self.fit(row, [ids])[0])
+            end = len(self.cut_texts(row, [ids])[0])
             yield View(number, 0, end, np.flatnonzero(masks[:end]).tolist())
             return
         stride = min(STRIDE, room // 2) if options.stride is None else options.stride
@@ -109,7 +109,7 @@ class FillMask(OfText):
         for window, (start, end) in enumerate(spans.tolist()):
             yield View(number, start, end, np.flatnonzero(masks & (best == window)).tolist())
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write a table of the likeliest tokens of each mask, or that there is no mask."""
         masks = result["masks"]
         if not masks:
@@ -151,7 +151,7 @@ class Unmask(OfText):
         self.most = options.max_tokens or TOKENS
         random = options.order == "random"
         draw = describe_draw(options, random_places=random)
-        tokenizer, params = run.tokenizer, model.parameters("mlm")
+        tokenizer, params = run.tokenizer, model.place_params("mlm")
         net = network.build_network(run.config, tokenizer.size, only="mlm")
         allowed = ~np.isin(np.arange(tokenizer.size), tokenizer.special)[None, None]
 
@@ -170,12 +170,12 @@ class Unmask(OfText):
         """Encode each text, with masks added behind it if it has none, as one row of the model."""
         mask = self.model.run.tokenizer.special.mask
         steps = self.model.options.steps
-        encoded = self.ids(rows, escape=False)
+        encoded = self.tokenize_field(rows, escape=False)
         texts = [self._add_masks(row, ids) for row, ids in zip(rows, encoded, strict=True)]
         places = [[place for place, i in enumerate(ids) if i == mask] for ids in texts]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            batch = self.batch([[texts[i]] for i in chosen], length, size)
+            batch = self.assemble_batch([[texts[i]] for i in chosen], length, size)
             own = [places[i] for i in chosen]
             numbers = [rows[i].number for i in chosen]
             slots = _round_slots(own)
@@ -222,7 +222,7 @@ class Unmask(OfText):
             result |= {"tokens": [tokenizer.shown[i] for i in final], "steps": steps}
         return result
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write the final text, then what each round revealed."""
         rows = [
             ("" if place else f"round {number}", one["token"], format_percent(one["probability"]))

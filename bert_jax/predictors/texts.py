@@ -24,13 +24,15 @@ class Nsp(OfText):
 
     def __init__(self, model: AskedModel):
         super().__init__(model)
-        self.apply = model.head("nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0])  # [B]
+        self.apply = model.compile_head(
+            "nsp", lambda logits: jax.nn.softmax(logits, -1)[:, 0, 0]
+        )  # [B]
 
-    def result(self, row: Line, output: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, output: Any) -> dict[str, Any]:
         """Make the result of a line from the probability that its second text follows."""
         return {**row.fields, "is_next": float(output)}
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write the probabilities that the second text follows the first, and that it does not."""
         follows = result["is_next"]
         rows = [("the second follows the first", follows), ("it does not", 1 - follows)]
@@ -49,7 +51,7 @@ class Embed(OfText):
         pooling = options.pooling or run.sentence.get("pooling") or "mean"
         normalize = options.normalize or run.sentence.get("normalize", False)
         encoder = Encoder(run.config.model, run.tokenizer.size, pool=False)
-        params = model.parameters()["encoder"]
+        params = model.place_params()["encoder"]
 
         @jax.jit
         def pool_texts(params: Any, batch: Batch) -> jax.Array:
@@ -61,11 +63,11 @@ class Embed(OfText):
 
         self.apply = lambda batch: pool_texts(params, batch)
 
-    def result(self, row: Line, output: Any) -> dict[str, Any]:
+    def make_result(self, row: Line, output: Any) -> dict[str, Any]:
         """Make the result of a line from the vector of its text."""
         return {"text": row.fields["text"], "embedding": [float(x) for x in output]}
 
-    def text(self, result: dict[str, Any]) -> str:
+    def format_result(self, result: dict[str, Any]) -> str:
         """Write the size and length of the vector, and its first numbers."""
         vector = result["embedding"]
         first = " ".join(f"{x:.3f}" for x in vector[:FIRST])

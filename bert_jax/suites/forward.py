@@ -29,7 +29,7 @@ from bert_jax.objectives import network
 Make = Callable[[np.ndarray, int, int], Batch]  # numbers of rows, padded length, padded count
 
 
-def on_devices(params: Any) -> tuple[Any, Mesh]:
+def place_params(params: Any) -> tuple[Any, Mesh]:
     """Put parameters on all devices; return the placed parameters and the mesh."""
     mesh = sharding.make_mesh(knobs.Parallel())
     return jax.device_put(params, sharding.state_shardings(params, mesh)), mesh
@@ -39,7 +39,7 @@ class Forward:
     """A function of parameters and a batch, which computes rows; compiled once for each shape."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], params: Any):
-        self.params, self.mesh = on_devices(params)
+        self.params, self.mesh = place_params(params)
         self.compiled = jax.jit(function, out_shardings=sharding.replicated(self.mesh))
 
     @classmethod

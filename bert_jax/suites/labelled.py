@@ -84,12 +84,12 @@ def find_frozen_task(
     return find_task(run, options, options.task or usual, options.config)
 
 
-def main_split(config: knobs.Config, options: LabelledOptions) -> str:
+def choose_split(config: knobs.Config, options: LabelledOptions) -> str:
     """Return the split to score: the --split flag, or the split of the task's evaluation."""
     return options.split or config.evals.get("validation", knobs.Eval()).split
 
 
-def take_whole(config: knobs.Config, split: str) -> knobs.Config:
+def take_whole_file(config: knobs.Config, split: str) -> knobs.Config:
     """If the source is a single file, change the config so that all of its rows are the split.
 
     No row has to be kept for training, because nothing is trained on the file.
@@ -101,7 +101,7 @@ def take_whole(config: knobs.Config, split: str) -> knobs.Config:
     return dataclasses.replace(config, task=task)
 
 
-def kind_of(config: knobs.Config) -> str:
+def find_kind(config: knobs.Config) -> str:
     """Return the kind of a task, which is the name of its objective."""
     return next(iter(config.objectives))
 
@@ -110,7 +110,7 @@ def load_examples(
     config: knobs.Config, split: str, limit: int = 0, *, known: bool = False
 ) -> list[Example]:
     """Load the first `limit` examples of a split; with `known`, only examples that have a label."""
-    kind = kind_of(config)
+    kind = find_kind(config)
     labels = config.objectives[kind].labels
     found = examples.load_examples(config.task, kind, labels, split, log.line)
     return [one for one in found if one.label is not None or not known][: limit or None]
@@ -122,7 +122,7 @@ def encode_examples(
     """Encode examples for a task; log how many of them are cut, calling them `what`."""
     length = config.sequence_length
     encoded = features.encode_examples(
-        known, kind_of(config), run.tokenizer, config.task, length, train=False
+        known, find_kind(config), run.tokenizer, config.task, length, train=False
     )
     if encoded.cut:
         log.line(f"{encoded.cut:,} of {len(known):,} {what} are cut to {length} tokens")

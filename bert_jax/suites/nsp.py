@@ -10,7 +10,7 @@ from bert_jax.evaluation.task_evaluator import TaskEvaluator
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, labelled, pretrain
 from bert_jax.suites.base import Progress
-from bert_jax.suites.forward import on_devices
+from bert_jax.suites.forward import place_params
 from bert_jax.suites.options import NspOptions
 
 LABELS = ("is_next", "not_next")  # in the order of the head
@@ -40,11 +40,11 @@ def score(run: runs.TrainedModel, options: NspOptions) -> Detailed:
 def _score_file(run: runs.TrainedModel, options: NspOptions) -> Result:
     """Score a file with the columns text, text_pair and label, as a task of two classes."""
     config = labelled.find_task(run, options, PAIRS, config=options.config)
-    split = labelled.main_split(config, options)
+    split = labelled.choose_split(config, options)
     pairs = labelled.load_examples(
-        labelled.take_whole(config, split), split, options.limit, known=True
+        labelled.take_whole_file(config, split), split, options.limit, known=True
     )
-    kind = labelled.kind_of(config)
+    kind = labelled.find_kind(config)
     if not pairs or kind != "classify" or len(config.objectives[kind].labels) != 2:
         raise DataError(
             f"{config.task.source} holds no pairs labelled {' or '.join(LABELS)}",
@@ -52,7 +52,7 @@ def _score_file(run: runs.TrainedModel, options: NspOptions) -> Result:
         )
     task = dataclasses.replace(config.task, metrics=())
     config = dataclasses.replace(config, model=run.config.model, task=task)
-    params, mesh = on_devices({"encoder": run.params["encoder"], kind: run.params["nsp"]})
+    params, mesh = place_params({"encoder": run.params["encoder"], kind: run.params["nsp"]})
     size = options.batch_size or knobs.EVALUATED
     scorer = TaskEvaluator(config, run.tokenizer, pairs, size, mesh)
     found = scorer(params, Progress("nsp: batches"))

@@ -14,7 +14,7 @@ from bert_jax.evaluation.corpus import Evaluator, join_metrics
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed
 from bert_jax.suites.base import Progress
-from bert_jax.suites.forward import on_devices
+from bert_jax.suites.forward import place_params
 from bert_jax.suites.options import CorpusOptions
 from bert_jax.system import log
 
@@ -46,7 +46,7 @@ def make_evaluator(
     """
     settings = config.evals.get("validation", knobs.Eval())
     changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED
-    params, mesh = on_devices(run.params)
+    params, mesh = place_params(run.params)
     settings = dataclasses.replace(settings, **changes)
     return Evaluator(config, prepare_text(run, options, config), settings, mesh), params
 

@@ -44,10 +44,10 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     scikit-learn's defaults.
     """
     config = labelled.find_frozen_task(run, options)
-    kind = labelled.kind_of(config)
+    kind = labelled.find_kind(config)
     need(kind in KINDS, f"suite probe has no linear probe of {kind}", f"one of: {', '.join(KINDS)}")
     config = _settle_task(config, options)
-    names = dict.fromkeys(("train", labelled.main_split(config, options)))
+    names = dict.fromkeys(("train", labelled.choose_split(config, options)))
     # All are read before any is encoded; with --split=train there is one split.
     known = {name: _load_known(config, name, options.limit) for name in names}
     splits = [_embed_split(run, options, config, name, known[name]) for name in names]
@@ -83,7 +83,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
 
 def _settle_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
     """Fill the names of the classes and the limit of rows into the config of a task."""
-    kind = labelled.kind_of(config)
+    kind = labelled.find_kind(config)
     objective = config.objectives[kind]
     if kind != "regress" and not objective.labels:
         labels = examples.find_labels(config.task, kind, log.line)
@@ -113,7 +113,7 @@ def _embed_split(
     encoded = labelled.encode_examples(run, config, known, f"texts of {split}")
     words = None
     targets = np.array([example.label for example in known])
-    if labelled.kind_of(config) == "tag":
+    if labelled.find_kind(config) == "tag":
         words, targets = _find_words(encoded, known)
     vectors = embed_texts(
         run,
@@ -164,7 +164,7 @@ def _fit_probe(
 
 def _score_items(config: knobs.Config, split: Split, predicted: np.ndarray) -> dict[str, float]:
     """Score a probe's predictions for the items of a split as if they were outputs of a head."""
-    kind = labelled.kind_of(config)
+    kind = labelled.find_kind(config)
     outputs: list[Any] = list(predicted)
     if kind == "classify":
         outputs = list(np.log(np.maximum(predicted, 1e-30)))

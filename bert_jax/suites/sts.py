@@ -27,12 +27,12 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     """
     config = labelled.find_frozen_task(run, options, "stsb")
     need(
-        labelled.kind_of(config) == "regress",
+        labelled.find_kind(config) == "regress",
         "suite sts needs a number for each pair",
         "--config=configs/finetune.py:stsb",
     )
-    split = labelled.main_split(config, options)
-    pairs = labelled.load_examples(labelled.take_whole(config, split), split, options.limit)
+    split = labelled.choose_split(config, options)
+    pairs = labelled.load_examples(labelled.take_whole_file(config, split), split, options.limit)
     need(
         all(pair.pair is not None for pair in pairs),
         "suite sts compares two texts",

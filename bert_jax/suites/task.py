@@ -17,7 +17,7 @@ from bert_jax.interop import runs
 from bert_jax.interop.initial import UNNAMED
 from bert_jax.suites import Detailed, Result, labelled, need_head
 from bert_jax.suites.base import Progress
-from bert_jax.suites.forward import on_devices
+from bert_jax.suites.forward import place_params
 from bert_jax.suites.options import NamedTaskOptions, TaskOptions
 from bert_jax.system import log
 
@@ -68,7 +68,7 @@ def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs
 
     The metrics of the main evaluation, `validation`, have no prefix.
     """
-    kind = labelled.kind_of(config)
+    kind = labelled.find_kind(config)
     need_head(run, kind, config.task.name or "task")
     need(
         not (options.submission and options.limit),
@@ -78,12 +78,12 @@ def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs
     if config.task == run.config.task and not options.source:
         _check_data(run)
     config, head = _arrange_head(config, run)
-    params, mesh = on_devices({"encoder": run.params["encoder"], kind: head})
+    params, mesh = place_params({"encoder": run.params["encoder"], kind: head})
     size = options.batch_size or knobs.EVALUATED
     result: Result = {}
     for name, split in _choose_splits(config, options).items():
         trained = options.source in ("", run.config.task.source)
-        data = config if trained else labelled.take_whole(config, split)
+        data = config if trained else labelled.take_whole_file(config, split)
         held_out = labelled.load_examples(data, split, options.limit)
         scorer = task_evaluator.TaskEvaluator(config, run.tokenizer, held_out, size, mesh)
         scores, predictions = scorer.evaluate(params, Progress(f"{split}: batches"))
@@ -140,7 +140,7 @@ def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.C
 
     The classes are in the order of the task, because F1 is computed for the second of two classes.
     """
-    kind = labelled.kind_of(config)
+    kind = labelled.find_kind(config)
     head, task = run.params[kind], config.task
     ours = run.config.objectives[kind].labels
     theirs = config.objectives[kind].labels or ours

@@ -26,7 +26,7 @@ def make_attention_page(texts: Texts, rows: Sequence[Line]) -> str:
     """Make the page for some texts or pairs."""
     run = texts.model.run
     document.check_count(rows, SEVERAL)
-    parts, cut = texts.parts(rows)
+    parts, cut = texts.tokenize_texts(rows)
     special, cfg = run.tokenizer.special, run.config.model
     longest = max(special.added(len(row)) + sum(map(len, row)) for row in parts)
     batch = encoding.pad_rows(special, parts, longest)

@@ -36,14 +36,14 @@ class Texts(OfText):
         self.plain = ("text", "text_pair") if "\t" in line else ("text",)
         return super().read(number, line)
 
-    def parts(self, rows: Sequence[Line]) -> tuple[Parts, list[bool]]:
+    def tokenize_texts(self, rows: Sequence[Line]) -> tuple[Parts, list[bool]]:
         """Tokenize the texts of each row, without special tokens; tell which rows were cut."""
         for row in rows:
             if blank := next((key for key, text in row.fields.items() if not text.strip()), None):
                 raise DataError(f"line {row.number}: {blank} is empty", "give each text some words")
         encode = self.model.run.tokenizer.encode_batch
         whole = [encode(list(row.fields.values()), escape=False) for row in rows]
-        fitted = [self.fit(row, parts) for row, parts in zip(rows, whole, strict=True)]
+        fitted = [self.cut_texts(row, parts) for row, parts in zip(rows, whole, strict=True)]
         return fitted, [after is not before for after, before in zip(fitted, whole, strict=True)]
 
     def look_inside(self, parts: Parts, what: Literal["hidden", "attention"]) -> list[np.ndarray]:
@@ -83,7 +83,7 @@ class Texts(OfText):
         apply, placed = self._compiled[name]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
-            batch = self.batch([parts[i] for i in chosen], length, size)
+            batch = self.assemble_batch([parts[i] for i in chosen], length, size)
             places = np.arange(length, dtype=np.int32)
             batch["predict_positions"] = np.broadcast_to(places, (size, length)).copy()
             # By default an accelerator rounds the factors of float32 matmuls.

@@ -46,7 +46,7 @@ def make_points(reader: OfText, rows: Sequence[Line], words: bool = False) -> Po
     encoded = tokenizer.encode_with_offsets(texts)
     if empty := [row.number for row, (ids, _) in zip(rows, encoded, strict=True) if not ids]:
         raise DataError(f"text {empty[0]} has no tokens", "leave it out")
-    parts = [reader.fit(row, [ids]) for row, (ids, _) in zip(rows, encoded, strict=True)]
+    parts = [reader.cut_texts(row, [ids]) for row, (ids, _) in zip(rows, encoded, strict=True)]
     ids_of = [list(part[0]) for part in parts]
     cut = sum(len(ids) < len(whole) for ids, (whole, _) in zip(ids_of, encoded, strict=True))
     if not words:
@@ -113,7 +113,9 @@ def _compute_means(
         for k, row in enumerate(chosen):
             for s, (start, end) in enumerate(spans[row]):
                 weights[k, s, start:end] = 1 / (end - start)
-        return means(params, reader.batch([parts[row] for row in chosen], length, size), weights)
+        return means(
+            params, reader.assemble_batch([parts[row] for row in chosen], length, size), weights
+        )
 
     rows = Work(reader.count_tokens(parts), compute, iter).compute_rows(ROWS)
     return [row[:, : len(known)] for row, known in zip(rows, spans, strict=True)]

@@ -31,7 +31,7 @@ from bert_jax.config.knobs import Config
 from bert_jax.models import backends
 from bert_jax.models.attention_mask import make_attention_mask
 from bert_jax.objectives import network
-from bert_jax.predictors.generate import Draw, continuations
+from bert_jax.predictors.generate import Draw, build_continuation
 
 MORE = 32
 LENGTHS = (32, 64, 128, 256, 384, 512)
@@ -59,7 +59,7 @@ def contestants(config: Config, rows: int) -> dict[tuple[str, int], Callable[[],
     draw = np.random.default_rng(0)
 
     def generating(length: int, most: int) -> Callable[[], Any]:
-        go_on = jax.jit(continuations(config.model, vocab_size, endless, Draw(), most))
+        go_on = jax.jit(build_continuation(config.model, vocab_size, endless, Draw(), most))
         tokens = draw.integers(len(SPECIAL), vocab_size, (rows, length)).astype(np.int32)
         zeros = np.zeros(rows, np.int32)
         return lambda: go_on(params, tokens, zeros, zeros + most, zeros)

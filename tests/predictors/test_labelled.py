@@ -135,11 +135,11 @@ def test_labelled_answers_as_an_evaluation(name):
     mesh = sharding.make_mesh(knobs.Parallel())
     predictor: Any = TASKS[task].make(stream.AskedModel(run, Options()))
     read = [predictor.read(i, json.dumps(row)) for i, row in enumerate(rows)]
-    examples = [dataclasses.replace(predictor.example_of(row), label=label) for row in read]
+    examples = [dataclasses.replace(predictor.make_example(row), label=label) for row in read]
     scored = task_evaluator.TaskEvaluator(run.config, run.tokenizer, examples, 8, mesh)
     _, made = scored.evaluate(jax.device_put(run.params, sharding.replicated(mesh)))
     for row, prediction, found in zip(read, made, ask(name, task, rows), strict=True):
-        wanted = predictor.result(row, prediction)
+        wanted = predictor.make_result(row, prediction)
         assert found.keys() == wanted.keys()
         assert all(found[key] == wanted[key] for key in found.keys() - FLOATS)
         for key in FLOATS & found.keys():
