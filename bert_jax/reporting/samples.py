@@ -6,7 +6,6 @@ worst mistakes.
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections import Counter, defaultdict
@@ -115,10 +114,9 @@ def _tabulate_classes(counts: Counts, labels: Sequence[str], what: str) -> list[
     order = [name for name in labels if name in seen] + sorted(seen - {*labels})
     predicted = [*order, CUT] if any(b == CUT for _, b in counts) else order
     if len(order) <= MOST:
-        right = {(name, name) for name in order}
-        corner = "right class ↓\npredicted →"
-        first = _tabulate_counts(counts, order, predicted, right, corner)
-        first = dataclasses.replace(first, title=f"Confusion matrix, {what}")
+        head = ["right class ↓\npredicted →", *predicted, "all"]
+        rows = _list_counts(counts, order, predicted, {(name, name) for name in order})
+        first = Table(head, rows, look="confusion", title=f"Confusion matrix, {what}")
     else:
         wrong = [(a, b, n) for (a, b), n in counts.most_common() if a != b]
         lines = [[a, b, f"{n:,}"] for a, b, n in wrong[:LISTED]]
@@ -133,24 +131,20 @@ def _tabulate_classes(counts: Counts, labels: Sequence[str], what: str) -> list[
 
 def _tabulate_answers(counts: Counts) -> Table:
     """Tabulate outcomes of answers, by whether the text has an answer."""
-    rows = [name for name in ASKED if any(a == name for a, _ in counts)]
+    asked = [name for name in ASKED if any(a == name for a, _ in counts)]
     right = {("an answer", "exact"), ("no answer", "no answer")}
-    corner = "the text has ↓\nthe model gives →"
+    rows = _list_counts(counts, asked, OUTCOMES, right)
+    head = ["the text has ↓\nthe model gives →", *OUTCOMES, "all"]
     said = "Exact: a right answer once case, punctuation and articles are dropped. In part: it "
     said += "shares words with one."
-    counted = _tabulate_counts(counts, rows, OUTCOMES, right, corner)
-    return dataclasses.replace(counted, title="Answers", note=said)
+    return Table(head, rows, look="confusion", title="Answers", note=said)
 
 
-def _tabulate_counts(
-    counts: Counts,
-    names: Sequence[str],
-    columns: Sequence[str],
-    right: Collection[tuple[str, str]],
-    corner: str,
-) -> Table:
-    """Tabulate how often each column was predicted for each row; `right` lists correct pairs."""
-    rows = []
+def _list_counts(
+    counts: Counts, names: Sequence[str], columns: Sequence[str], right: Collection[tuple[str, str]]
+) -> list[list[Any]]:
+    """List how often each column was predicted for each row; `right` lists correct pairs."""
+    rows: list[list[Any]] = []
     for a in names:
         total = sum(counts[a, b] for b in columns)
         cells = []
@@ -161,7 +155,7 @@ def _tabulate_counts(
             kind = "n hit" if (a, b) in right else "n miss"
             cells.append(Cell(f"{count:,}" if count else "·", kind, share, said))
         rows.append([a, *cells, f"{total:,}"])
-    return Table([corner, *columns, "all"], rows, look="confusion")
+    return rows
 
 
 def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]:
