@@ -317,7 +317,7 @@ def _format_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any])
 
 
 def _draw_curves(runs: Runs) -> tuple[list[Markup], list[Markup]]:
-    """Draw curves of all runs, a chart for each metric: those that show learning, then others."""
+    """Draw curves of all runs, a chart for each metric: those that show learning come first."""
     found = dict.fromkeys(name for run in runs.values() for name in run.curves)
     learned = [
         full

@@ -1,8 +1,8 @@
-"""Pages for offline reading, each one file, which jinja2 makes from templates.
+"""Pages that can be read offline, each one file, made by jinja2 from templates.
 
-A template stands beside the module that fills it. page.html is the base of all pages, and
-parts.html has what pages share, such as their table. Templates escape every value that is no
-Markup. Markup is only what we wrote ourselves: style sheets, scripts, and figures (svg.py).
+The template of a page is next to the module that fills it. page.html is the base of all pages, and
+parts.html has what pages share, such as tables. Templates escape every value that is not a Markup.
+Only text of this package is a Markup: style sheets, scripts, and figures (svg.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Text: TypeAlias = str | tuple[str, ...]
 
 
 class Cell(NamedTuple):
-    """Cell of a table that is more than its text."""
+    """A cell of a table that has more than a text, such as a shade or a text on hover."""
 
     text: Text
     kind: str = ""  # classes, in place of the usual class of the table's cells
@@ -58,7 +58,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under a head; the first column holds names, the others numbers, or `prose`."""
+    """A table: the first column holds names, the others numbers or, with `prose`, text."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]  # of Text and Cell
@@ -79,7 +79,7 @@ class Table:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template, which is named by its path in the package."""
+    """Fill a template with values; it is named by its path in the package."""
     return _open_templates().get_template(template).render(values)
 
 
@@ -102,7 +102,7 @@ def _open_templates() -> Environment:
 
 
 def read_asset(name: str) -> Markup:
-    """Read a style sheet or script by its path in the package; it is ours, and is not escaped."""
+    """Read a style sheet or script by its path in the package; templates do not escape it."""
     return Markup((PACKAGE / name).read_text(encoding="utf-8"))
 
 
@@ -112,7 +112,7 @@ def name_anchor(title: str) -> str:
 
 
 def find_sections(body: str) -> list[tuple[str, str]]:
-    """Find the ids and titles of the sections in HTML."""
+    """Return (id, title) of each section in the HTML of a page."""
     found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body, re.DOTALL)
     return [(name, Markup(title).striptags()) for name, title in found]
 
@@ -121,7 +121,7 @@ def find_sections(body: str) -> list[tuple[str, str]]:
 
 
 def tabulate_knobs(recorded: dict[str, Any]) -> Table:
-    """Tabulate the knobs that differ from their defaults, then all knobs."""
+    """Tabulate the knobs that differ from their defaults; all knobs are in a further table."""
     usual = knobs.Config()
     default = configs.to_dict(usual)
     chosen = {
@@ -149,7 +149,7 @@ def _list_values(flat: Mapping[str, Any]) -> list[list[str]]:
 
 
 def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
-    """Read the sentences of the knobs at some paths; a knob of another version has none."""
+    """Return the sentences that describe the knobs at some paths; "" for an unknown knob."""
     docs = dict.fromkeys(paths, "")
     for path in docs:
         with contextlib.suppress(ConfigError):
@@ -158,7 +158,7 @@ def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
 
 
 def tabulate_environment(environment: dict[str, Any]) -> Table:
-    """Tabulate versions, devices and the command, then what is nested."""
+    """Tabulate versions, devices and the command; nested entries are in a further table."""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
     flat = configs.flatten(environment)

@@ -112,7 +112,7 @@ def draw_others(run: RunRecord) -> tuple[list[Markup], list[tuple[str, str, str]
 
 
 def draw_ledger(run: RunRecord) -> tuple[list[Markup], Table]:
-    """Draw what was masked by step, and tabulate it next to what the config asks for."""
+    """Draw what was really masked by step; tabulate it next to what the config asks for."""
     masking = find_section(run.recorded, "masking")
     rate = _find_rate(masking)
     replace = masking.get("replace") or (None, None, None)

@@ -67,7 +67,7 @@ class RunRecord:
 
     @property
     def mark(self) -> int | None:
-        """Find the served step, if it is not the last, which charts mark."""
+        """The step that is served, for charts to mark; None if it is the last step."""
         return self.served if self.served and self.served < self.step else None
 
     @property

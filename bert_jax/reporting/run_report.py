@@ -30,7 +30,7 @@ INTERVAL = (
 
 
 class Tile(NamedTuple):
-    """One number at the head of a page."""
+    """A number at the top of a page, with its name, its meaning and notes."""
 
     name: str
     value: str

@@ -39,7 +39,7 @@ Counts = Counter[tuple[str, str]]  # right class and predicted class -> how ofte
 
 
 class Sentence(NamedTuple):
-    """A held-out sentence in pieces, every second one a gap, and what a model expects there."""
+    """A held-out sentence, divided at its gaps, and the tokens that a model expects there."""
 
     step: int
     pieces: list[str]
@@ -143,7 +143,10 @@ def _tabulate_answers(counts: Counts) -> Table:
 def _list_counts(
     counts: Counts, names: Sequence[str], columns: Sequence[str], right: Collection[tuple[str, str]]
 ) -> list[list[Any]]:
-    """List how often each column was predicted for each row; `right` lists correct pairs."""
+    """Make a row for each name with the counts of predictions in each column.
+
+    `right` lists the pairs (name, column) of correct predictions.
+    """
     rows: list[list[Any]] = []
     for a in names:
         total = sum(counts[a, b] for b in columns)

@@ -1,4 +1,4 @@
-"""What the pages of a model share: their template and data, tables of shades, and texts."""
+"""What the pages of a model share: filling a template, shaded tables, and texts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ SIGNS = {"\n": "↵", "\t": "⇥"}
 def render_page(
     page: str, run: runs.TrainedModel, facts: Sequence[str], data: Any, **values: Any
 ) -> str:
-    """Fill the template of a page: facts below the title, and data that its script reads."""
+    """Fill the template views/PAGE.html; return the HTML of the page.
+
+    `facts` are shown below the title, and the page's script reads `data`.
+    """
     step = [] if "foreign" in run.meta else [f"step {run.step:,}"]
     values |= {"page": page, "model": name_model(run), "facts": [*step, *facts], "data": data}
     return render(f"views/{page}.html", **values)
@@ -35,7 +38,7 @@ def name_model(run: runs.TrainedModel) -> str:
 
 
 def check_count(rows: Sequence[Line], most: int) -> None:
-    """Refuse more texts than a page shows side by side, and none."""
+    """Refuse to show no text, or more texts than fit next to each other on a page."""
     if not 0 < len(rows) <= most:
         raise DataError(f"{len(rows)} texts", f"a page shows 1 to {most} side by side")
 
@@ -43,9 +46,9 @@ def check_count(rows: Sequence[Line], most: int) -> None:
 def tabulate_shades(
     names: Sequence[str], values: np.ndarray, corner: str = "", digits: int = 3, **words: Any
 ) -> Table:
-    """Tabulate numbers under the numbers of their columns, shaded from the lowest to the highest.
+    """Make a table of numbers, shaded from the lowest to the highest, with numbered columns.
 
-    NaN is an empty cell. With 0 digits the shades stand alone, with the numbers on hover.
+    NaN is an empty cell. With 0 digits the cells show only shades, and their numbers on hover.
     `words` are the title or the note of the table.
     """
     low = float(np.nanmin(values))

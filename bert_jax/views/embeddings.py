@@ -158,7 +158,7 @@ def _collect_view(view: MapView, vocab: list[str]) -> dict[str, Any]:
 
 
 def _tabulate_cosines(names: list[str], raw: np.ndarray) -> Table:
-    """Tabulate the cosines of vectors [N, D], shaded; say so if a table cannot hold them."""
+    """Tabulate the cosines of vectors [N, D] as shades; with too many vectors, say so instead."""
     if len(names) > FEW:
         said = f"The table of cosines takes at most {FEW} points; these are {len(names):,}."
         return Table([], [], note=said)

@@ -48,7 +48,10 @@ def draw_lengths(run: TrainedModel) -> Markup:
 
 
 def draw_positions(run: TrainedModel) -> tuple[str, str]:
-    """Draw the cosines of the position vectors: a PNG in base64, "" without a table; and a note."""
+    """Draw the cosines of the position vectors; return a PNG in base64, and a note.
+
+    Without a table of positions the PNG is "", and the note says so.
+    """
     model = run.config.model
     if model.position == "learned":
         table = np.asarray(run.params["encoder"]["embeddings"]["position"], np.float32)
