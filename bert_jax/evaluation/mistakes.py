@@ -39,7 +39,7 @@ def list_mistakes(
 ) -> list[dict[str, Any]]:
     """Return one row of samples.jsonl with counts and up to `most` mistakes, in a list.
 
-    The list is empty if no example has a label. Predictions are those of `answers.decode_outputs`.
+    The list is empty if no example has a label. Predictions come from `answers.decode_outputs`.
     """
     pairs = zip(examples, predictions, strict=True)
     known = [(example, output) for example, output in pairs if example.label is not None]
@@ -54,7 +54,7 @@ def list_mistakes(
 
 
 def _rank_choices(known: Known, labels: Sequence[str]) -> Found:
-    """Count confusions of classes; rank mistakes by the probability of what is right."""
+    """Count confusions of classes; rank mistakes by the probability of the right answer."""
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []
     for example, shares in known:

@@ -90,7 +90,7 @@ class TaskEvaluator:
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
         """Return the metrics, and a prediction for each example in order.
 
-        Without labels there is only the number of examples. Predictions are those of
+        Without labels the only metric is the number of examples. Predictions come from
         `answers.decode_outputs`.
         """
         outputs, means = self.outputs(params, progress)

@@ -331,8 +331,8 @@ def reveal(
       masks: the places of the [MASK], and how many of them each round reveals.
       most: the largest number of masks that a round reveals.
       draw: the rule by which tokens are chosen.
-      random: whether the masks of a round are random. If not, they are those whose likeliest token
-        has the highest probability.
+      random: whether a round reveals random masks. If not, it reveals the masks whose likeliest
+        token has the highest probability.
     """
     (size, slots), length = masks.places.shape, tokens.shape[1]
     rows = jnp.arange(size)[:, None]

@@ -92,7 +92,10 @@ def _draw_learned(run: RunRecord, name: str) -> Markup:
 
 
 def draw_others(run: RunRecord) -> tuple[list[Markup], list[tuple[str, str, str]]]:
-    """Draw all other training metrics that change; list (name, meaning, value) of constant ones."""
+    """Draw the training metrics that no other chart shows, and list those that never change.
+
+    A listed metric has its name, its meaning and its value.
+    """
     known = {*LEDGER, *SPENT, *HELD, *list_learned([run])}
     drawn = []
     constants = []

@@ -24,7 +24,7 @@ Baseline = tuple[str, float, str]  # what it is called, its value, and what it m
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run as its folder describes it; a file that is missing there is empty here."""
+    """What the folder of a run says about it; what is missing in the folder is empty here."""
 
     folder: Path
     recorded: dict[str, Any]  # its config.json
@@ -127,7 +127,7 @@ class RunRecord:
         return ("chance", CHANCE[name], "What guessing reaches.") if name in CHANCE else None
 
     def list_warnings(self) -> list[str]:
-        """Say if the last loss is not finite, and how many updates in a row were skipped."""
+        """Warn if the last loss is not finite, or if the last updates were skipped."""
         last: dict[str, Any] = next((r for r in reversed(self.rows) if "train/loss" in r), {})
         parts = ["the loss is not finite"] if last.get("train/loss", 0) is None else []
         if skipped := last.get("train/skipped_in_row"):
@@ -185,8 +185,9 @@ def _read_object(path: Path) -> dict[str, Any]:
 def _collect_curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Curves:
     """Collect the finite values of each metric, sorted by step.
 
-    The training metrics of a task begin with the name of its objective, and those of its evaluation
-    do not. So the name is dropped. SQuAD's scores, which are published in per cent, become shares.
+    For a task, the names of training metrics begin with its objective, but those of evaluations do
+    not. So the objective is dropped from the names. SQuAD's scores, which are published in per
+    cent, become shares.
     """
     curves: Curves = defaultdict(list)
     objective = next(iter(find_section(recorded, "objectives")), "")

@@ -78,7 +78,7 @@ def _make_data_key(config: Config) -> str:
 
 
 def _has_changed(config: Config, data: str, vocabulary: str) -> bool:
-    """Tell whether the data of a config is on this machine and differs from what was trained on.
+    """Tell whether the data of a config is on this machine and has changed since training.
 
     `data` and `vocabulary` are the fingerprints recorded when the run was trained.
     """

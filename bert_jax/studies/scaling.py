@@ -4,9 +4,10 @@
     fitted.optima[0].value, fitted.over_budget.estimate
 
 For each size and budget, a parabola is fitted to the loss over the logit of the value. All seeds
-share the parabola except for its intercept. The vertex is the best value; without a minimum there
-is none. The trend of the best value is a line: its logit over the logarithms of budget and size. So
-the odds of the best value are a product of powers of budget and size.
+share the parabola except for its intercept. Its vertex is the best value; a parabola without a
+minimum has no best value. The trend of the best value is a line: the logit of the best value over
+the logarithms of budget and size. So the odds of the best value are a product of powers of budget
+and size.
 
 Intervals (95 %) come from a parametric bootstrap. Noise with the residuals' pooled variance is
 added to the fitted curves, which are then fitted again. Because that variance is itself an

@@ -57,7 +57,7 @@ EVALUATED = "eval/validation/"  # metrics of a fine-tuning that are its result
 
 
 class HeldError(Stopped):
-    """Raised if another worker, such as that of an earlier launch, holds the cells."""
+    """Raised if another worker, such as one of an earlier launch, holds the cells."""
 
     code = HELD
 

@@ -1,4 +1,4 @@
-"""Readers of the texts of a page, which also compute what a model makes of texts."""
+"""Readers of the texts of a page, which also compute hidden states and attention of texts."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def start_process(
 def start_worker(
     workdir: Path, group: str, log: Path, variables: Mapping[str, str], cores: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a worker in a session of its own, so that Ctrl-C reaches only the launcher.
+    """Start a worker in its own session, so that Ctrl-C reaches only the launcher.
 
     Args:
       workdir: the workdir of the study.

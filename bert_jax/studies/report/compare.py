@@ -1,10 +1,10 @@
 """Differences of points of an axis from a baseline point, paired by seed.
 
 A family is one metric at all points of an axis, for cells that share the points of all other axes.
-The intervals of a family are simultaneous over seeds (`simultaneous.py`), and the level is divided
-among all families of the study. All cells are evaluated on the same examples. If values of single
-examples were recorded, the interval also covers the choice of examples: a bootstrap draws the same
-examples for both sides of a difference.
+The intervals of a family are simultaneous over seeds (`simultaneous.py`), and the significance
+level is divided among all families of the study. All cells are evaluated on the same examples. If
+values of single examples were recorded, the interval also covers the choice of examples: a
+bootstrap draws the same examples for both sides of a difference.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def compare_families(
       families: the families of runs to compare.
       baseline: the label of the point that the others are compared with.
       metric: the metric to compare by.
-      count: the number of families of the study, among which the level is divided.
+      count: the number of families of the study, among which the significance level is divided.
     """
     resampled = _resample_cells(examples, families, metric)
     listed: list[Difference] = []
@@ -91,11 +91,11 @@ def compare_families(
 def compare_gains(
     examples: Examples, sides: tuple[Family, Family], baseline: str, metric: str, count: int = 1
 ) -> list[Difference]:
-    """Compare the gain of each point over the baseline in one family with that in another family.
+    """Compare the gain of each point over the baseline in one family with its gain in another.
 
-    The values of the second family are subtracted from those of the first, seed by seed, so the
-    spread is the spread of these pairs. Errors over examples are added as if they were independent.
-    This overstates the error a little if the examples are the same.
+    The values of the second family are subtracted from the values of the first, seed by seed, so
+    the spread is the spread of these pairs. Errors over examples are added as if they were
+    independent. This overstates the error a little if the examples are the same.
     """
     resampled = _resample_cells(examples, sides, metric)
     points = [point for point in sides[0].runs if point in sides[1].runs]

@@ -1,4 +1,4 @@
-"""The axes of a study, and families: runs that share the points of all axes but one."""
+"""The axes of a study, and its families: runs that differ only in one axis and the seed."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ class Axis:
         return f"{self.words} ({unit})" if unit else self.words
 
     def qualify(self, label: str) -> str:
-        """Write a label so that it can stand next to labels of other axes.
+        """Write a label so that it can be read next to labels of other axes.
 
-        The words of the axis stand before a number.
+        A label that is a number is preceded by the words of the axis.
         """
         return f"{self.words} {label}" if self.numeric else label
 

@@ -115,7 +115,7 @@ def _note_seeds(families: Sequence[Family], value: Value) -> str:
 
 
 def choose_loss(results: Sequence[Result]) -> str:
-    """Choose the metric of the loss to draw, preferably that of the pre-training evaluation."""
+    """Choose the metric of the loss to draw, preferably of the pre-training evaluation."""
     known = dict.fromkeys(name for result in results for name in result.history.evaluations)
     losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
     return next(losses, "")

@@ -3,10 +3,10 @@
     compare_points(values)  # [points, seeds], the baseline first, NaN where a run is missing
 
 Each value is the mean of its point plus the effect of its seed plus noise. All points share one
-estimate of the noise (the pooled spread), so three seeds of six points give ten degrees of freedom,
-not two. The quantile is that of the largest of correlated t values (Dunnett, 1955), so all
-intervals of a family hold together. With several families the level is divided among them
-(Bonferroni).
+estimate of the noise's standard deviation (the pooled spread). So three seeds of six points give
+ten degrees of freedom, not two. All intervals of a family hold together, because they are made with
+the quantile of the largest of correlated t values (Dunnett, 1955). With several families the
+significance level is divided among them (Bonferroni).
 
 Unequal spreads have two remedies. If the pairs of a difference vary more than the pooled spread
 says, the difference uses the spread of its own pairs. If the spreads of a family differ more than
@@ -59,7 +59,7 @@ def compare_points(
 
     Args:
       values: [points, seeds], NaN where a run is missing.
-      families: the number of families of the study, among which the level is divided.
+      families: the number of families of the study, among which the significance level is divided.
       examples: the standard error of each difference over evaluation examples; 0 if it is unknown.
     """
     known = np.isfinite(values)

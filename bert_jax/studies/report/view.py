@@ -73,7 +73,7 @@ class View:
 
     @functools.cached_property
     def family_count(self) -> int:
-        """The number of families of the study, which share the error level of all intervals."""
+        """The number of families of the study, among which the significance level is divided."""
         points = []
         for result in self.results:
             found = {metric.partition("/")[0] for metric in result.metrics}
