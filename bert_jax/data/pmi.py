@@ -29,7 +29,7 @@ from bert_jax.data import hashing
 from bert_jax.data.corpus import Prepared
 from bert_jax.data.ngrams import Hashes, hash_ngrams, word_hashes
 from bert_jax.system import disk, folder_locks
-from bert_jax.system.log import line
+from bert_jax.system.log import log_line
 
 VERSION = 1  # of the construction: raise it when a list would come out different
 HELD = 1 << 25  # hashes of a pass over the text that are in memory at once
@@ -194,7 +194,7 @@ def name_list(settings: knobs.Masking) -> str:
 
 
 def load_collocations(
-    prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = line
+    prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = log_line
 ) -> Hashes:
     """Return the collocations of a prepared corpus; find them if no file in its folder has them."""
     folder = prepared.folder / "collocations"

@@ -9,7 +9,7 @@ from bert_jax.data import corpus as corpora
 from bert_jax.data import prepare
 from bert_jax.data import tokenizer as tokenizers
 from bert_jax.errors import ConfigError, DataError
-from bert_jax.system.log import line
+from bert_jax.system.log import log_line
 
 
 def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
@@ -40,7 +40,7 @@ def assumed_size(config: knobs.Config) -> int:
 def _count_trained(source: knobs.Corpus, settings: knobs.Tokenizer, make: bool) -> int:
     config = knobs.Config(corpus=source, tokenizer=settings)
     if make:
-        return prepare.prepare_corpus(config, log=line).tokenizer.size
+        return prepare.prepare_corpus(config, log=log_line).tokenizer.size
     cache = corpora.find_cache(source)
     folder = cache / corpora.fingerprint_corpus(config, cache)[:16]
     if not (folder / "manifest.json").is_file():

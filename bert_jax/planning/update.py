@@ -86,7 +86,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
     """Compile the update that `train` would run, for the devices of a target."""
     with target.chosen():
         mesh = mesh_for(config)
-        log.line(f"compiling for {target.name}: {config.batch_size:,} rows a step")
+        log.log_line(f"compiling for {target.name}: {config.batch_size:,} rows a step")
         program = Program(config, SPECIAL, vocab_size, mesh)
         model = devices.fill_machine_knobs(config.model, train=True)
         with program.context():

@@ -112,7 +112,7 @@ def load_examples(
     """Load the first `limit` examples of a split; with `known`, only examples that have a label."""
     kind = find_kind(config)
     labels = config.objectives[kind].labels
-    found = examples.load_examples(config.task, kind, labels, split, log.line)
+    found = examples.load_examples(config.task, kind, labels, split, log.log_line)
     return [one for one in found if one.label is not None or not known][: limit or None]
 
 
@@ -125,7 +125,7 @@ def encode_examples(
         known, find_kind(config), run.tokenizer, config.task, length, train=False
     )
     if encoded.cut:
-        log.line(f"{encoded.cut:,} of {len(known):,} {what} are cut to {length} tokens")
+        log.log_line(f"{encoded.cut:,} of {len(known):,} {what} are cut to {length} tokens")
     return encoded
 
 

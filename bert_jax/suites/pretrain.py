@@ -111,7 +111,7 @@ def prepare_text(run: runs.TrainedModel, options: CorpusOptions, config: knobs.C
     )
     if "corpus" in run.meta and not named and wanted == own:
         return _find_trained_text(run)
-    corpus = prepare.prepare_corpus(config, log=log.line)
+    corpus = prepare.prepare_corpus(config, log=log.log_line)
     need(
         corpus.tokenizer.hash == run.tokenizer.hash,
         "the corpus is prepared with another vocabulary than the checkpoint's",
@@ -130,7 +130,7 @@ def _find_trained_text(run: runs.TrainedModel) -> Prepared:
     settings, saved = run.config.corpus, run.meta["corpus"]
     cache = corpora.find_cache(settings)
     if corpora.fingerprint_corpus(run.config, cache) == saved:
-        return prepare.prepare_corpus(run.config, log=log.line)
+        return prepare.prepare_corpus(run.config, log=log.log_line)
     vocabulary = run.config.tokenizer
     need(
         not vocabulary.path or corpora.load_vocabulary(vocabulary).hash == run.tokenizer.hash,
@@ -140,7 +140,7 @@ def _find_trained_text(run: runs.TrainedModel) -> Prepared:
     kept = corpora.find_prepared(settings, saved)
     own = settings.source == "files"  # whose text changes only by the user's doing
     if kept and (not own or kept.manifest.text == corpora.digest_text(settings, cache)):
-        log.line(
+        log.log_line(
             f"{run.folder}: the text as it was prepared in {kept.folder}; "
             "what is installed changed since"
         )

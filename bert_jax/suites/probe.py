@@ -86,7 +86,7 @@ def _settle_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
     kind = labelled.find_kind(config)
     objective = config.objectives[kind]
     if kind != "regress" and not objective.labels:
-        labels = examples.find_labels(config.task, kind, log.line)
+        labels = examples.find_labels(config.task, kind, log.log_line)
         objective = dataclasses.replace(objective, labels=labels)
     task = dataclasses.replace(config.task, rows=options.limit or config.task.rows)
     return dataclasses.replace(config, objectives={kind: objective}, task=task)
@@ -156,7 +156,7 @@ def _fit_probe(
         warnings.simplefilter("always")
         model.fit(vectors, targets)
     if any(issubclass(warning.category, ConvergenceWarning) for warning in caught):
-        log.line(f"probe: a linear model had not converged after {ITERATIONS} iterations")
+        log.log_line(f"probe: a linear model had not converged after {ITERATIONS} iterations")
     probabilities = np.zeros((len(held_out), labels))
     probabilities[:, model.classes_] = model.predict_proba(held_out)
     return probabilities

@@ -62,7 +62,7 @@ def _embed_texts(
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
     if cut := sum(len(ids) > room for ids in encoded):
-        log.line(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
+        log.log_line(f"{cut:,} of {len(texts):,} texts are cut to {run.longest} tokens")
     rows = [ids[:room] for ids in encoded]
 
     def make(chosen: np.ndarray, length: int, size: int) -> Batch:

@@ -52,7 +52,7 @@ def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
             "fine-tune with configs/finetune.py:TASK",
         )
     for line in left_out:
-        log.line(f"left out {line}")
+        log.log_line(f"left out {line}")
     return result
 
 
@@ -94,9 +94,9 @@ def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs
             written = submission.write_submission(
                 task, split, held_out, predictions, labels, folder
             )
-            log.line("wrote " + ", ".join(str(path) for path in written))
+            log.log_line("wrote " + ", ".join(str(path) for path in written))
         if len(scores) == 1:
-            log.line(f"{split}: no labels, so there is nothing to score")
+            log.log_line(f"{split}: no labels, so there is nothing to score")
         prefix = "" if name == "validation" else f"{name}/"
         result |= {f"{prefix}{key}": value for key, value in scores.items()}
     return result
@@ -110,7 +110,7 @@ def _check_data(run: runs.TrainedModel) -> None:
     try:
         same = examples.hash_training_data(run.config) == saved
     except MissingError as error:
-        log.line(f"warning: {error}: what the data were when it was trained cannot be compared")
+        log.log_line(f"warning: {error}: what the data were when it was trained cannot be compared")
         return
     source = run.config.task.source
     need(
@@ -150,7 +150,7 @@ def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.C
         order = np.array([ours.index(label) for label in theirs])
         head = jax.tree.map(lambda values: np.asarray(values)[..., order], head)
     elif len(ours) == len(theirs) and all(UNNAMED.fullmatch(label) for label in ours):
-        log.line(
+        log.log_line(
             f"{run.folder} does not name its classes: taken as {', '.join(theirs)}, in this order"
         )
     else:

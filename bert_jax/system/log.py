@@ -33,7 +33,7 @@ class StandardError(logging.Handler):
             print(text, file=sys.stderr, flush=True)
 
 
-def line(text: str) -> None:
+def log_line(text: str) -> None:
     """Log a line; it is logged as a warning if it begins with "warning: "."""
     prefix = PREFIXES[logging.WARNING]
     level = logging.WARNING if text.startswith(prefix) else logging.INFO

@@ -124,11 +124,11 @@ def _convert_epochs(config: knobs.Config, rows: int) -> knobs.Config:
 
 
 def _gather_text(config: knobs.Config) -> TrainingData:
-    prepared = prepare.prepare_corpus(config, log=log.line)
+    prepared = prepare.prepare_corpus(config, log=log.log_line)
     source = pipeline.TextStream(prepared, "train", config)
     if config.packing > 1:
         examples_per_row, real, real_unpacked = source.measure_packing()
-        log.line(
+        log.log_line(
             f"packing: {examples_per_row:.2f} examples a row; "
             f"{real:.1%} of the tokens are real, {real_unpacked:.1%} with each in a row of its own"
         )
@@ -204,12 +204,14 @@ def _gather_task(config: knobs.Config) -> TrainingData:
     odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
     if kind == "tag" and 0 < len(odd) < len(labels) // 2:
         names = ", ".join(odd)
-        log.line(f"warning: {names} is not written as B-NAME or I-NAME: entities are not scored")
+        log.log_line(
+            f"warning: {names} is not written as B-NAME or I-NAME: entities are not scored"
+        )
     length = config.sequence_length
-    train = examples.load_examples(config.task, kind, labels, "train", log.line)
+    train = examples.load_examples(config.task, kind, labels, "train", log.log_line)
     encoded = features.encode_examples(train, kind, tokenizer, config.task, length, train=True)
     if encoded.cut:
-        log.line(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
+        log.log_line(f"{encoded.cut:,} of {len(train):,} training texts are cut to {length} tokens")
     facts = Facts(labels if kind in ("classify", "tag") else None, len(encoded.example))
     config = fill_in_facts(config, facts)
     source = task_stream.TaskStream(encoded, tokenizer.special, config)
@@ -255,7 +257,7 @@ def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
     """Load the examples of one split of the task, for an evaluation."""
     kind = next(iter(config.objectives))
     labels = config.objectives[kind].labels
-    return examples.load_examples(config.task, kind, labels, split, log.line)
+    return examples.load_examples(config.task, kind, labels, split, log.log_line)
 
 
 def load_vocabulary(config: knobs.Config) -> Tokenizer:
@@ -271,6 +273,6 @@ def with_labels(config: knobs.Config) -> knobs.Config:
     if kind not in ("classify", "tag") or config.objectives[kind].labels:
         return config
     objective = dataclasses.replace(
-        config.objectives[kind], labels=examples.find_labels(config.task, kind, log.line)
+        config.objectives[kind], labels=examples.find_labels(config.task, kind, log.log_line)
     )
     return dataclasses.replace(config, objectives={kind: objective})
