@@ -31,7 +31,7 @@ from bert_jax.models.layers import (
     draw_token_rows,
     draw_weights,
     make_norm,
-    recomputed,
+    recompute_in_backward,
 )
 from bert_jax.models.loop import scan_layers, wrap_with_remat
 from bert_jax.models.matmul import PRECISIONS
@@ -153,7 +153,7 @@ class FeedForward(nn.Module):
         if cfg.mlp_biases is not None:
             dense_cfg = dataclasses.replace(cfg, biases=cfg.mlp_biases)
         assert cfg.mlp is not None
-        activation = recomputed(ACTIVATIONS[cfg.activation], cfg)
+        activation = recompute_in_backward(ACTIVATIONS[cfg.activation], cfg)
         hidden = activation(Dense(dense_cfg, (cfg.mlp,), name="up")(x))
         if cfg.gated:
             hidden *= Dense(dense_cfg, (cfg.mlp,), name="gate")(x)

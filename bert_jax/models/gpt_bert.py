@@ -19,7 +19,7 @@ from jax import Array
 from bert_jax import sharding
 from bert_jax.config import devices, knobs
 from bert_jax.models.attention_mask import AttentionMask, find_window
-from bert_jax.models.layers import Dense, draw_weights, gelu, make_norm, recomputed
+from bert_jax.models.layers import Dense, draw_weights, gelu, make_norm, recompute_in_backward
 from bert_jax.models.matmul import PRECISIONS, matmul
 
 # --- scores of distances --------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def add_distances(
 def gate_attention(cfg: knobs.Model, x: Array, context: Array) -> Array:
     """Multiply attention's output by gelu(dense(x)), where x is the input of attention."""
     gate = Dense(cfg, context.shape[2:], name="gate")(x)
-    return context * recomputed(gelu, cfg)(gate)
+    return context * recompute_in_backward(gelu, cfg)(gate)
 
 
 def norm_attention(cfg: knobs.Model, context: Array) -> Array:
@@ -167,8 +167,8 @@ def run_weighted(
 
     for i, layer in enumerate(layers):
         outputs.append(layer.attend(x, masks[find_window(cfg, i)]))
-        x = recomputed(add, cfg)(next(weights), outputs)
+        x = recompute_in_backward(add, cfg)(next(weights), outputs)
         outputs.append(layer.feed(x))
-        x = recomputed(add, cfg)(next(weights), outputs)
+        x = recompute_in_backward(add, cfg)(next(weights), outputs)
         states.append(x)
     return states

@@ -38,7 +38,7 @@ ACTIVATIONS: dict[str, Activation] = {
 }
 
 
-def recomputed(function: Callable, cfg: knobs.Model) -> Callable:
+def recompute_in_backward(function: Callable, cfg: knobs.Model) -> Callable:
     """Wrap a cheap function, so that the backward pass computes it again from its arguments.
 
     On an accelerator, storing the intermediate results would cost more memory traffic than it
@@ -116,7 +116,7 @@ class Norm(nn.Module):
             scale = self.param("scale", jax.nn.initializers.ones, width, jnp.float32)
         if cfg.norm_parameters and cfg.biases and cfg.norm_kind == "layer":
             bias = self.param("bias", jax.nn.initializers.zeros, width, jnp.float32)
-        return recomputed(functools.partial(normalise, cfg), cfg)(x, scale, bias)
+        return recompute_in_backward(functools.partial(normalise, cfg), cfg)(x, scale, bias)
 
 
 def normalise(cfg: knobs.Model, x: Array, scale: Array | None, bias: Array | None) -> Array:

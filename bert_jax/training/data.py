@@ -198,7 +198,7 @@ def steps_of_words(
 def _gather_task(config: knobs.Config) -> TrainingData:
     kind = next(iter(config.objectives))
     tokenizer = load_vocabulary(config)
-    config = with_labels(config)
+    config = fill_in_labels(config)
     labels = config.objectives[kind].labels
     _check_metrics(config, kind)
     odd = [label for label in labels if not scores.ENTITY.fullmatch(label) and label != "O"]
@@ -216,7 +216,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
     config = fill_in_facts(config, facts)
     source = task_stream.TaskStream(encoded, tokenizer.special, config)
 
-    held = {name: held_out(config, settings.split) for name, settings in config.evals.items()}
+    held = {name: load_held_out(config, settings.split) for name, settings in config.evals.items()}
     if config.checkpoints.best and all(example.label is None for example in held["validation"]):
         split = config.evals["validation"].split
         raise DataError(
@@ -253,7 +253,7 @@ def _check_metrics(config: knobs.Config, kind: str) -> None:
     need_direction(requested["checkpoints.best"])
 
 
-def held_out(config: knobs.Config, split: str) -> list[examples.Example]:
+def load_held_out(config: knobs.Config, split: str) -> list[examples.Example]:
     """Load the examples of one split of the task, for an evaluation."""
     kind = next(iter(config.objectives))
     labels = config.objectives[kind].labels
@@ -267,7 +267,7 @@ def load_vocabulary(config: knobs.Config) -> Tokenizer:
     return tokenizers.load_tokenizer(runs.read_description(config.init_from)[1])
 
 
-def with_labels(config: knobs.Config) -> knobs.Config:
+def fill_in_labels(config: knobs.Config) -> knobs.Config:
     """Return the config with the names of the classes, read from the training data if missing."""
     kind = next(iter(config.objectives))
     if kind not in ("classify", "tag") or config.objectives[kind].labels:

@@ -34,7 +34,7 @@ def metrics_of_theirs(args: argparse.Namespace) -> list[dict[str, Any]]:
         task, kind = line["task"], RECIPES[line["task"]].kind
         if task not in tasks:
             config = config_of(command(args, task, 0, steps=1)).config
-            tasks[task] = config, data.held_out(config, "validation")
+            tasks[task] = config, data.load_held_out(config, "validation")
         config, examples = tasks[task]
         labels, predictions = config.objectives[kind].labels, line["predictions"]
         if kind == "classify":
