@@ -16,7 +16,7 @@ if _typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> _typing.Any:
-        """Import the Python API at first use, because the data room runs without jax."""
+        """Import the Python API at first use, because preparing data must not import jax."""
         if name in __all__:
             return getattr(_importlib.import_module("bert_jax.api"), name)
         raise AttributeError(f"module 'bert_jax' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Limits of the attention backends, which the config alone decides, before jax is imported."""
+"""Limits of the attention backends, as far as the config decides them, without importing jax."""
 
 from __future__ import annotations
 

@@ -235,7 +235,10 @@ class Run:
     def save_state(
         self, step: int, state: State, clock: Mapping[str, Any], owed: Sequence[str] = ()
     ) -> None:
-        """Begin to save the state and the record of the run, with the evaluations that are owed."""
+        """Begin to save the state and the record of the run.
+
+        The record names the evaluations `owed`, which are still to be run at this step.
+        """
         self.writer.flush()  # a checkpoint never knows more than the metrics next to it
         record = {
             "ledger": self.ledger.totals,

@@ -126,9 +126,9 @@ class Runs:
         return self.program.place(states), start
 
     def evaluate_owed(self, state: State, step: int) -> None:
-        """Run the evaluations that a stop signal cut off in an earlier attempt.
+        """Run the evaluations that a stop signal prevented in an earlier attempt.
 
-        Each run's saved step is then ranked by the result.
+        The saved step of each run is then ranked by the result.
         """
         owed = self._runs[0].saved.get("owed", [])
         if self.run_evaluations(owed, state, step):
@@ -218,7 +218,10 @@ class Runs:
         return due or self.patience_ended or step == self.config.steps
 
     def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
-        """Begin to save each run that has not diverged, with the evaluations that it owes."""
+        """Begin to save each run that has not diverged.
+
+        Its record names the evaluations `owed`, which are still to be run at this step.
+        """
         with self.clock.on("saving"):
             self.record_pending_metrics()
             for index, run in self.list_active():
