@@ -436,8 +436,8 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
     )
     assert code == 0, err
     two, one = (StudyFolder(tmp_path / name) for name in ("two", "one"))
-    assert [cell.id for cell in two.cells()] == [cell.id for cell in one.cells()]
-    for cell in two.cells():
+    assert [cell.id for cell in two.read_cells()] == [cell.id for cell in one.read_cells()]
+    for cell in two.read_cells():
         assert cell.config.parallel.distributed
         assert_close(two.cell(cell.id), one.cell(cell.id))
         ours, theirs = (place.read_result(cell, "validation") for place in (two, one))
@@ -446,7 +446,7 @@ def test_cells_over_two_nodes_equal_one_process(base, tmp_path):
         environment = json.loads((two.cell(cell.id) / "environment.json").read_text())
         assert environment["machine"]["processes"] == 2
         # The second process has a log of its own, and nothing to say in it.
-        (group,) = [name for name, one in two.groups().items() if cell.id in one.cells]
+        (group,) = [name for name, one in two.read_groups().items() if cell.id in one.cells]
         log = two.log(group)
         assert log.with_suffix(".1.log").exists()
 

@@ -127,7 +127,7 @@ def test_summary_follows_from_the_tables(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", CELLS)
 def test_tables_have_the_cells_of_the_study(name):
     """With the names and configs that they have now: by what is trained, and on which text."""
-    recorded = {cell.id: cell for cell in StudyFolder(FOLDER / name).cells()}
+    recorded = {cell.id: cell for cell in StudyFolder(FOLDER / name).read_cells()}
     for cell in expand(name):
         then = recorded[cell.id]
         assert identity(then.config) == cell.id

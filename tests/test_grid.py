@@ -29,7 +29,7 @@ from bert_jax.studies.folder import StudyFolder
 flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
 place = StudyFolder(Path(flags["workdir"]))
 listed = place.read_group(flags["group"]).cells
-for cell in [cell for cell in place.cells() if cell.id in listed]:
+for cell in [cell for cell in place.read_cells() if cell.id in listed]:
     place.write_trained(cell.id, 2, 1.0, "done")
     score = cell.values["batch_size"] / 100 + (0.3 if cell.seed == 2 else 0.0)
     place.write_result(cell, "dev", {"accuracy": score, "loss": 1.0}, 0.5, {})

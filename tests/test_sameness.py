@@ -172,7 +172,7 @@ def test_study_report_refuses_text_that_was_replaced(folder, tmp_path):
         comparisons=(Comparison("masking.rate", "15 %", ("validation/mlm_loss",)),),
     )
     place = study_workdir.build(tmp_path / "w", study)
-    for cell in place.cells():
+    for cell in place.read_cells():
         for name in ("environment.json", "config.json"):
             shutil.copy(folder / "run" / name, place.cell(cell.id) / name)
     actions.report_study(place.workdir)

@@ -120,7 +120,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         groups = find_groups(place, missing, flags.fuse, engine.parallel)
         if hidden := len({*place.read_study().get("cells", ())} - {cell.id for cell in cells}):
             notes.append(f"{hidden} cells of an earlier version of the study are not shown")
-        known = place.groups()
+        known = place.read_groups()
         for group in groups:
             if group.id not in known:
                 place.write_group(group.id, [cell.id for cell in group.cells], group.slots)

@@ -132,7 +132,7 @@ class StudyFolder:
         """Return the path of the run folder of a cell's fine-tuning."""
         return self.cell(cell) / "finetune" / name
 
-    def saved(self, cell: str, step: int) -> Path | None:
+    def find_checkpoint(self, cell: str, step: int) -> Path | None:
         """Return the path of a cell's checkpoint at a step; None if it does not exist."""
         folder = self.cell(cell) / "checkpoints" / str(step)
         return folder if folder.is_dir() else None
@@ -158,7 +158,7 @@ class StudyFolder:
         self.cells_folder.mkdir(parents=True, exist_ok=True)
         files.write_json(self.study, {**study, "config": base, "cells": listed})
 
-    def cells(self) -> list[Cell]:
+    def read_cells(self) -> list[Cell]:
         """Return the cells that study.json lists, in its order."""
         study = self.read_study()
         try:
@@ -167,7 +167,7 @@ class StudyFolder:
             hint = f"restore it, or remove it: {files.AGAIN}"
             raise DataError(f"{self.study}: {type(error).__name__}: {error}", hint) from error
 
-    def groups(self) -> dict[str, GroupRecord]:
+    def read_groups(self) -> dict[str, GroupRecord]:
         """Read the records of all groups, by name."""
         found = sorted((self.workdir / "groups").glob("*.json"))
         return {path.stem: self.read_group(path.stem) for path in found}
@@ -241,7 +241,7 @@ class StudyFolder:
             hint = "delete it and its .json"
             raise DataError(f"{path} holds no arrays of numbers: {error}", hint) from error
 
-    def missing(self, cell: Cell) -> list[str]:
+    def list_missing(self, cell: Cell) -> list[str]:
         """List the evaluations of a cell that have no result yet."""
         return [name for name in cell.evaluations if self.read_result(cell, name) is None]
 
@@ -288,7 +288,7 @@ class StudyFolder:
         trained = self.read_trained(cell.id)
         failure = self.read_failure(cell.id)
         last = self.read_last_metrics(cell.id)
-        missing = tuple(self.missing(cell))
+        missing = tuple(self.list_missing(cell))
         name, error = "waiting", trained.error if trained else ""
         if trained and trained.outcome == "diverged":
             name = "diverged"

@@ -56,7 +56,7 @@ def find_groups(place: StudyFolder, cells: Sequence[Cell], fuse: str, parallel: 
     """
     left = {cell.id: cell for cell in cells}
     groups = []
-    for name, group in place.groups().items():
+    for name, group in place.read_groups().items():
         known = tuple(left.pop(cell) for cell in group.cells if cell in left)
         if known:
             groups.append(Group(name, known, group.slots))

@@ -89,7 +89,7 @@ class Launcher(signals.Handler):
         coming = {cell.id for other in others if other.id != group.id for cell in other.cells}
         for cell in group.cells:
             trunk = cell.trunk.rpartition("@")[0]
-            early = trunk in coming and not self._place.saved(trunk, cell.fork)
+            early = trunk in coming and not self._place.find_checkpoint(trunk, cell.fork)
             if early and not self._place.read_trained(cell.id):
                 return True
         return False

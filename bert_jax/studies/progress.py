@@ -117,7 +117,7 @@ class Progress:
 
 def read_progress(place: StudyFolder) -> Progress:
     """Read the progress of a study from its folder."""
-    groups = {cell: name for name, group in place.groups().items() for cell in group.cells}
+    groups = {cell: name for name, group in place.read_groups().items() for cell in group.cells}
     return Progress(gather_cells(place), groups)
 
 

@@ -25,7 +25,7 @@ def read_results(place: StudyFolder) -> list[Result]:
 
     If the folder has only tables, they are read as they are. A cell that they lack is still to do.
     """
-    cells = place.cells()
+    cells = place.read_cells()
     if place.cells_folder.exists():
         _write_tables(place, cells)
     known = tables.read_tables(place.workdir, cells)
@@ -37,7 +37,7 @@ def gather_cells(place: StudyFolder) -> list[Result]:
     if not place.study.exists():
         hint = "`bert-jax study run STUDY --workdir=…` makes one"
         raise DataError(f"no study in {place.workdir}", hint)
-    cells = place.cells()
+    cells = place.read_cells()
     known = find_taken(place, cells)
     if not place.cells_folder.exists():
         known |= tables.read_tables(place.workdir, cells)
@@ -106,7 +106,7 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
 
 def _count_together(place: StudyFolder) -> dict[str, int]:
     """Return for each cell how many cells train in its group and share its training time."""
-    groups = place.groups().values()
+    groups = place.read_groups().values()
     return {cell: len(group.cells) for group in groups for cell in group.cells}
 
 

@@ -67,7 +67,7 @@ def work(place: StudyFolder, group: str, train: Train) -> None:
     from bert_jax.training import stop
 
     record = place.read_group(group)
-    cells = [cell for cell in place.cells() if cell.id in record.cells]
+    cells = [cell for cell in place.read_cells() if cell.id in record.cells]
     taken = results.find_taken(place, cells)  # since the group was planned
     cells = [cell for cell in cells if cell.id not in taken]
     worker = Worker(place, record.slots, train)
@@ -163,7 +163,7 @@ class Worker:
         A cell that has begun goes on as it began, either as a branch or from step 0.
         """
         trunk, _, step = cell.trunk.rpartition("@")
-        branches = bool(trunk) and self._place.saved(trunk, cell.fork) is not None
+        branches = bool(trunk) and self._place.find_checkpoint(trunk, cell.fork) is not None
         if trunk and self.list_saved(cell):
             path = self._place.cell(cell.id) / "config.json"
             before = files.read_json(path, dict[str, Any]) or {}
@@ -218,7 +218,7 @@ class Worker:
             if trained and trained.outcome == "done":
                 done.append(cell)
         for name in dict.fromkeys(name for cell in done for name in cell.evaluations):
-            missing = [cell for cell in done if name in self._place.missing(cell)]
+            missing = [cell for cell in done if name in self._place.list_missing(cell)]
             tuned = [cell for cell in missing if cell.evaluations[name]["kind"] == "finetune"]
             if tuned:
                 self.attempt(tuned, f"evaluation {name}", functools.partial(self.finetune, name))
@@ -347,7 +347,7 @@ def main(workdir: Path, group: str, train: Train) -> int:
         place = StudyFolder(workdir)
         _keep_programs(place)
         listed = place.read_group(group).cells
-        cells = [cell for cell in place.cells() if cell.id in listed]
+        cells = [cell for cell in place.read_cells() if cell.id in listed]
         if any(cell.config.parallel.distributed for cell in cells):
             return _work_with_others(place, group, cells[0], train)
         work(place, group, train)

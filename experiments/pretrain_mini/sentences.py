@@ -15,7 +15,7 @@ from bert_jax.studies.folder import StudyFolder
 
 def show(folder: StudyFolder, model: str) -> None:
     """Print the table of a model: a row for each sentence, a column for each amount of tokens."""
-    cells = [entry for entry in folder.cells() if entry.labels["model"] == model]
+    cells = [entry for entry in folder.read_cells() if entry.labels["model"] == model]
     cells.sort(key=lambda entry: entry.values["budget"])
     amounts = [f"{round(entry.values['budget'] / 1e6, 2):g} M" for entry in cells]
     print(f"\n| {model} | right |", " | ".join(amounts), "|")

@@ -49,7 +49,7 @@ def write_study(workdir: Path, study: Study, cells: list[Cell] | None = None) ->
 
 def write_groups(place: StudyFolder) -> list[Group]:
     """Plan and write the groups of a study, the shortest first."""
-    planned = plan_groups(place.cells(), "auto", 1)
+    planned = plan_groups(place.read_cells(), "auto", 1)
     for group in planned:
         place.write_group(group.id, [cell.id for cell in group.cells], group.slots)
     return sorted(planned, key=lambda group: group.cells[0].config.steps)

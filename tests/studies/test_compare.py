@@ -112,7 +112,7 @@ def test_differences_leave_out_pairs_with_a_hole(state, tmp_path):
 def test_differences_resample_only_equal_examples(change, tmp_path):
     """Equal counts are no sign of equal examples: of pairs of sentences each counts one."""
     place = build(tmp_path)
-    odd = next(cell for cell in place.cells() if cell.labels["masking.rate"] == "40 %")
+    odd = next(cell for cell in place.read_cells() if cell.labels["masking.rate"] == "40 %")
     each = dict(place.read_arrays(odd, "blimp"))
     identity = each.pop("examples")
     if change == "other":

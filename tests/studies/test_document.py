@@ -111,7 +111,7 @@ def test_hostile_names_are_inert_in_both_renderings(tmp_path):
     place = study_workdir.build(
         tmp_path, study, lambda cell: "failed" if cell.seed else "done", name=HOSTILE, lines=8
     )
-    place.write_failure(place.cells()[1].id, "training", HOSTILE)
+    place.write_failure(place.read_cells()[1].id, "training", HOSTILE)
     made = compose(read_view(place))
     assert "alert(1)" in read_page(made)
     code = "(`+).*?\\1"  # such as the command, is shown as it is

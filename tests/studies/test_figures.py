@@ -33,7 +33,7 @@ def view(tmp_path_factory) -> View:
 def read_metric(view: View, rate: str, name: str, key: str) -> list[float]:
     """Read a metric of the smaller size from the files of the cells."""
     found = []
-    for cell in view.place.cells():
+    for cell in view.place.read_cells():
         result = view.place.read_result(cell, name)
         if (*cell.labels.values(),) == ("2 x 64", rate) and result:
             found.append(result.metrics[key])

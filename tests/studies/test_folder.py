@@ -38,13 +38,13 @@ def test_cells_and_results_are_read_as_written(place, cells):
     ]
     for listed in (changed, cells):
         write_study(place.workdir, make_study(), listed)
-        assert place.cells() == listed
+        assert place.read_cells() == listed
     each = {"mlm_loss.sum": np.arange(3.0), "mlm_loss.count": np.ones(3)}
     place.write_result(cells[0], "validation", {"mlm_loss": 1.5}, 2.5, each)
     found = place.read_result(cells[0], "validation")
     assert (found.metrics, found.seconds, found.error) == ({"mlm_loss": 1.5}, 2.5, "")
     assert repr(place.read_arrays(cells[0], "validation")) == repr(each)
-    assert [place.missing(cell) for cell in cells[:2]] == [[], ["validation"]]
+    assert [place.list_missing(cell) for cell in cells[:2]] == [[], ["validation"]]
     place.write_result(cells[0], "validation", {"mlm_loss": 2.0}, 1.0, {})
     assert place.read_arrays(cells[0], "validation") == {}
 

@@ -73,7 +73,7 @@ def read_metrics(workdir: Path) -> dict[str, dict[str, Any]]:
     place = StudyFolder(workdir)
     return {
         cell.id: {name: place.read_result(cell, name).metrics for name in cell.evaluations}
-        for cell in place.cells()
+        for cell in place.read_cells()
     }
 
 

@@ -58,7 +58,7 @@ class Bench:
     def poll(self, group: str) -> int:
         """Work on a group as a process would, and return its code."""
         listed = self.place.read_group(group).cells
-        labels = [c.labels["masking.rate"] for c in self.place.cells() if c.id in listed]
+        labels = [c.labels["masking.rate"] for c in self.place.read_cells() if c.id in listed]
         behaviour = [self.behaviour.get(label) for label in labels]
         if "kill" in behaviour:
             return -signal.SIGKILL
@@ -110,12 +110,12 @@ class Bench:
         place.write_result(cell, name, {"mlm_loss": 1.0}, 0.5, {})
 
     def count_states(self) -> Counter[str]:
-        return Counter(self.place.read_state(cell).name for cell in self.place.cells())
+        return Counter(self.place.read_state(cell).name for cell in self.place.read_cells())
 
     def check_complete(self, cells: int = 4) -> None:
         """Check that every listed cell is done, and that each of its parts was made once."""
         assert self.count_states() == {"done": cells}
-        listed = [cell.id for cell in self.place.cells()]
+        listed = [cell.id for cell in self.place.read_cells()]
         made = {key: count for key, count in self.made.items() if key.split()[0] in listed}
         parts = ("training", *self.evaluations)
         assert made == {f"{cell} {part}": 1 for cell in listed for part in parts}
@@ -229,11 +229,11 @@ def test_stopped_study_goes_on_as_planned(bench):
     with pytest.raises(Stopped, match="stopped: "):
         bench.run(fuse="never")
     assert bench.stops == 1
-    groups = bench.place.groups()
+    groups = bench.place.read_groups()
     assert [len(group.cells) for group in groups.values()] == [1] * 4
     bench.behaviour.clear()
     bench.run(fuse="auto")
-    assert bench.place.groups() == groups
+    assert bench.place.read_groups() == groups
     bench.check_complete()
 
 
@@ -271,11 +271,11 @@ def test_cells_in_other_hands_are_waited_for(bench, monkeypatch):
 @pytest.mark.fault(25)
 def test_edited_study_adds_and_hides_cells(bench):
     bench.run()
-    groups = bench.place.groups()
+    groups = bench.place.read_groups()
     bench.rates = (0.4, 0.3)
     bench.run()
     bench.check_complete()
-    assert groups.items() <= bench.place.groups().items()  # none was planned again
+    assert groups.items() <= bench.place.read_groups().items()  # none was planned again
     bench.evaluations = ("validation", "other")
     bench.rates = (0.15, 0.3, 0.4)
     bench.run()

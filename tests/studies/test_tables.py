@@ -96,7 +96,7 @@ def test_report_of_tables_equals_that_of_the_cells(place, tmp_path):
 @pytest.mark.fault(24)
 def test_cell_whose_folder_is_gone_waits(place):
     """The gap is shown and never averaged away."""
-    lost = place.cells()[2]
+    lost = place.read_cells()[2]
     shutil.rmtree(place.cell(lost.id))
     results.read_results(place)
     with place.csv.open() as file:
@@ -117,7 +117,7 @@ def test_cell_whose_folder_is_gone_waits(place):
     ],
 )
 def test_damaged_table_is_named(kept, name, content):
-    first, path = kept.cells()[0].id, kept.workdir / name
+    first, path = kept.read_cells()[0].id, kept.workdir / name
     if content is None:
         flipped = bytearray(path.read_bytes())
         flipped[len(flipped) // 3] ^= 4
@@ -188,13 +188,13 @@ def test_taken_cell_may_have_been_begun_here(kept, tmp_path):
     )
     assert len(take(begun, expand(define()), kept)) == 4
     assert progress.read_progress(begun).counts["done"] == 4
-    worker.work(begun, *begun.groups(), lambda *_, **__: pytest.fail("it is trained again"))
+    worker.work(begun, *begun.read_groups(), lambda *_, **__: pytest.fail("it is trained again"))
     assert not [*begun.cells_folder.glob("*/trained.json")]
 
 
 @pytest.mark.fault(7)
 def test_cells_of_different_texts_are_refused(place):
-    for number, cell in enumerate(place.cells()):
+    for number, cell in enumerate(place.read_cells()):
         path = place.cell(cell.id) / "environment.json"
         data = {"corpus": "a" if number else "b", "tokenizer": "t"}
         path.write_text(json.dumps(json.loads(path.read_text()) | data))

@@ -118,7 +118,7 @@ def test_longer_cell_trains_as_a_branch(study, tmp_path, reached):
 
     for group in write_groups(place):
         worker.work(place, group.id, train)
-    for cell in place.cells():
+    for cell in place.read_cells():
         trunk = cell.trunk.partition("@")[0]
         branched = f"{place.cell(trunk)}@{FORK}" if trunk and reached else ""
         assert branches[cell.id] == branched

@@ -65,8 +65,8 @@ def bare(study) -> Study:
 def prepare(workdir: Path, study: Study) -> Made:
     """Write a study whose cells are one group."""
     place = write_study(workdir, study)
-    place.write_group("g", [cell.id for cell in place.cells()], 20)
-    return place, place.cells()
+    place.write_group("g", [cell.id for cell in place.read_cells()], 20)
+    return place, place.read_cells()
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_worker_makes_every_cell_once(done):
         assert found["validation"].keys() <= {*known}
         assert 0 <= found["films"]["accuracy"] <= 1
         described = json.loads((place.finetune(cell.id, "films") / "config.json").read_text())
-        assert described["init_from"] == str(place.saved(cell.id, 12))
+        assert described["init_from"] == str(place.find_checkpoint(cell.id, 12))
         assert described["seed"] == cell.seed
     written = {path: path.stat().st_mtime_ns for path in place.workdir.rglob("*.json")}
     worker.work(place, "g", lambda *_, **__: pytest.fail("trained again"))
