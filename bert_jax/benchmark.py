@@ -49,7 +49,7 @@ def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
 
     An update is timed from the batch on the host until its metrics are computed. The FLOPs are the
     FLOPs that the model needs for the real tokens, as `config/costs.py` counts them. MFU is their
-    share of the nominal peak of the devices. It is null for a device without a known peak, such as
+    share of the nominal peak of the devices. MFU is null for a device without a known peak, such as
     a CPU.
     """
     import jax  # here: --help does not wait for the libraries of training

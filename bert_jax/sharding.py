@@ -72,9 +72,9 @@ def replicated(mesh: Mesh) -> NamedSharding:
 def split_rows(x: jax.Array) -> jax.Array:
     """Keep an activation [B, ...] split by rows, like the batch.
 
-    Otherwise XLA may split it like the parameters under fsdp, and gather the activations of the
-    whole batch on every device. Under pmap and in inference there is no mesh in context, and
-    nothing is done.
+    Otherwise XLA may split the activation like the parameters under fsdp, and gather the
+    activations of the whole batch on every device. Under pmap and in inference there is no mesh in
+    context, and nothing is done.
     """
     return jax.lax.with_sharding_constraint(x, BATCH) if _splitting() else x
 

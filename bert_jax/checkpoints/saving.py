@@ -121,7 +121,7 @@ class Checkpoints:
     def _open_manager(self, previous: int) -> Manager:
         """Open Orbax's manager, after deleting all steps later than `previous`.
 
-        Such steps were saved by an attempt that the run has not continued.
+        Steps later than `previous` were saved by an attempt that the run does not continue.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self._remove(str(step) for step in steps.list_steps(self.folder) if step > previous)

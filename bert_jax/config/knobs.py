@@ -209,7 +209,8 @@ class Config:
         """The config of the generator that `mlm` trains for objective `replaced`; None without one.
 
         As in ELECTRA, the generator has as many layers as the encoder, and a share of its width,
-        heads and feed-forward. It reads the encoder's embeddings, which keep their width.
+        heads and feed-forward. The generator reads the encoder's embeddings, which keep their
+        width.
         """
         share = self.generator_share
         if not share:

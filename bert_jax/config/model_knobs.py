@@ -139,7 +139,8 @@ class Model:
     def can_scan(self) -> bool:
         """Tell whether the layers can be computed by a loop (`model.scan`).
 
-        They can if all layers compute the same, and only the output of the last layer is read.
+        A loop is possible if all layers compute the same, and only the output of the last layer is
+        read.
         """
         windows_differ = bool(self.window and self.global_every)
         norms_differ = self.norm == "pre" and not self.first_norm

@@ -1,7 +1,8 @@
 """The project's own configs and studies, found from any folder by their path or by a short name.
 
-They lie beside the package in a checkout, and inside it in a wheel (see pyproject.toml):
-`configs/pretrain.py` is also `pretrain`, `experiments/masking_rate` also `masking_rate`.
+The files lie next to the package in a checkout, and inside the package in a wheel (see
+pyproject.toml): `configs/pretrain.py` is also `pretrain`, `experiments/masking_rate` also
+`masking_rate`.
 """
 
 from __future__ import annotations

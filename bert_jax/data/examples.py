@@ -264,7 +264,7 @@ class _Reader:
     def _read_options(self, row: TableRow) -> tuple[str, ...]:
         """Read the options of a question, without empty options at the end.
 
-        They are in a column each, or in one column as a list.
+        The options are in a column each, or in one column as a list.
         """
         values = [self._read_value(row, "options", knob) for knob in self.task.options]
         if len(values) == 1 and isinstance(values[0], list):

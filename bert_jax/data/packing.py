@@ -24,9 +24,9 @@ def plan_rows(counts: Sequence[int] | np.ndarray, length: int, most: int) -> lis
     """Plan rows of `length` tokens and at most `most` examples, for counts[n] examples of n tokens.
 
     Several plans are made, and the plan with the fewest rows is returned. Best fit puts each
-    example into the fullest row that has room. It leaves the fewest tokens empty, unless the rows
-    reach `most` examples first: then the rows of short examples stay half empty. The other plans
-    open a number of rows at once, and put each example into the emptiest row.
+    example into the fullest row that has room. Best fit leaves the fewest tokens empty, unless the
+    rows reach `most` examples first: then the rows of short examples stay half empty. The other
+    plans open a number of rows at once, and put each example into the emptiest row.
     """
     left = {n: int(counts[n]) for n in range(min(length, len(counts) - 1), 0, -1) if counts[n]}
     tokens = sum(n * count for n, count in left.items())

@@ -2,8 +2,8 @@
 
 An epoch visits the examples of its plan in a random order. A batch may hold the end of one epoch
 and the beginning of the next. Plans are made in memory, and the last two are kept. A plan for 10^9
-tokens takes 19 CPU seconds with pairs and 12 without. It is made at each start and, with pairs, at
-each epoch.
+tokens takes 19 CPU seconds with pairs and 12 without. A plan is made at each start and, with pairs,
+at each epoch.
 
 Every epoch reads as many rows as the first, so that the epoch of a batch is a division. With pairs,
 later plans have a few examples more or fewer than the first: about 1 % for 5,000 documents, 0.1 %
@@ -47,7 +47,7 @@ class TextStream:
     ):
         """Prepare the stream; plans are made when batches need them.
 
-        With a `seed` the stream is for evaluation. Its pairs and units are drawn with this seed, an
+        With a `seed` the stream is for evaluation. Pairs and units are drawn with this seed, an
         example has one view, and its units have no weights.
         """
         self._split = prepared.splits[split]

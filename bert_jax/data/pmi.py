@@ -10,7 +10,7 @@ a quarter triples and so on. As many are taken as are needed for a share of the 
 collocations. The paper's list has 800,000, which cover half of its text. The lists that its authors
 published use a score that counts frequency twice, and are not used here. N-grams are compared by
 64-bit hashes. The text is streamed, in as many passes as memory requires. The list depends only on
-the training text and the settings. It is stored in the folder of the corpus.
+the training text and the settings. The list is stored in the folder of the corpus.
 """
 
 from __future__ import annotations
@@ -131,7 +131,8 @@ class Search:
     def _segment(self, n: int, whole: list[np.ndarray]) -> np.ndarray:
         """Return the log-probability of the likeliest segmentation of each frequent n-gram.
 
-        A segmentation has at least two parts. It is looked up where the n-gram first occurs.
+        A segmentation has at least two parts. The segmentation is looked up where the n-gram first
+        occurs.
         """
         cut = np.full(len(self.log_p[n - 1]), np.nan)
         for block in self._blocks():

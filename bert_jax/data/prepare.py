@@ -197,9 +197,9 @@ def group_items(items: list[Item]) -> list[list[Item]]:
 def has_sentence_lines(items: list[Item], config: knobs.Config) -> tuple[bool, float | None]:
     """Return whether each line of the text is a sentence, and the share of lines that are not.
 
-    The share counts the lines that split into several sentences, on evenly spaced items. It is
-    small for lm1b and google's sample text, and large for prose in paragraphs. It is None if a knob
-    or the vocabulary decides, so that nothing is measured.
+    The share counts the lines that split into several sentences, on evenly spaced items. The share
+    is small for lm1b and google's sample text, and large for prose in paragraphs. The share is None
+    if a knob or the vocabulary decides, so that nothing is measured.
     """
     settings = config.corpus
     if settings.sentences != "auto":

@@ -329,11 +329,11 @@ def _read_squad(path: Path, data: list[Any]) -> Iterator[TableRow]:
 def _read_words(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
     """Read sentences with one word a line, and a blank line after each sentence.
 
-    The columns of conll are separated by tabs, or else by blanks. They are named "0", "1", … and
-    from the last on "-1", "-2", …. The first is also "text", and the last "label". If `task.text`
-    and `task.label` both count from 0, columns after them may be missing. Lines such as "# text =
-    It rains" are comments. The columns of conllu have names. Its multiword tokens (1-2) and empty
-    nodes (1.1) are left out.
+    The columns of conll are separated by tabs, or else by blanks. The columns are named "0", "1", …
+    and from the last on "-1", "-2", …. The first is also "text", and the last "label". If
+    `task.text` and `task.label` both count from 0, columns after them may be missing. Lines such as
+    "# text = It rains" are comments. The columns of conllu have names. In conllu, multiword tokens
+    (1-2) and empty nodes (1.1) are left out.
     """
     skipped = re.compile(r"-DOCSTART-|#\s*\w[^\t]* = ")
     width = 0

@@ -77,8 +77,8 @@ def write_folder(
 ) -> None:
     """Write a model as a folder; refuse what no family can express before anything is written.
 
-    The card states the licence. It names the repository of the hub, ORG/NAME, as the place to load
-    the model from.
+    The card states the licence. The card also names the repository of the hub, ORG/NAME, as the
+    place to load the model from.
     """
     family = find_family(run.config, run.tokenizer.special)
     architecture, pipeline = find_class(run.config, family)

@@ -3,9 +3,9 @@
     to_ours({"bert.pooler.dense.weight": x}, names, shapes, 30_522)  {"encoder/pooler/kernel": x.T}
     to_theirs({"encoder/pooler/kernel": x.T}, names, 30_522)         {"bert.pooler.dense.weight": x}
 
-`names` is the table of names of a family (`families/`). It maps our module to Hugging Face's, with
-{} for the number of a layer. Hugging Face's matrices are [out, in], sometimes fused. Ours are [in,
-out] and split into heads. Nothing is computed, so both directions are exact.
+`names` is the table of names of a family (`families/`). The table maps our module to Hugging
+Face's, with {} for the number of a layer. Hugging Face's matrices are [out, in], sometimes fused.
+Ours are [in, out] and split into heads. Nothing is computed, so both directions are exact.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def list_names(names: Collection[str]) -> str:
 def rename_today(tensors: Iterable[str], prefix: str, names: Names) -> dict[str, str]:
     """Map each name in a file to the name that the family now gives this tensor.
 
-    Names of today begin with the family's prefix. They end with weight and bias, instead of gamma
-    and beta.
+    Names of today begin with the family's prefix. Today's names end with weight and bias, instead
+    of gamma and beta.
     """
     stored = list(tensors)
     ending = find_theirs(names, "encoder/embeddings/token")[1].removeprefix(prefix)

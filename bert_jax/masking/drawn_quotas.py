@@ -1,8 +1,8 @@
 """Quotas of rates that are drawn for each example: their tables, moments and probabilities.
 
 An example has a uniform number u, and a quantile function of `rates` turns u into its rate. Three
-things follow from the table of that function and the rounding. They are the table that the program
-reads, the counts that the ledger expects, and the weights of the bound on the likelihood
+things follow from the table of that function and the rounding. These three are the table that the
+program reads, the counts that the ledger expects, and the weights of the bound on the likelihood
 (`objectives/diffusion.py`).
 """
 
@@ -26,7 +26,7 @@ _PER_DECILE = 2048  # draws by which a decile's counts are computed
 class RateTables(NamedTuple):
     """The tables of a distribution of rates.
 
-    They are traced, so that runs with different distributions share a program.
+    The tables are traced, so that runs with different distributions share a program.
     """
 
     rates: Any  # float32 [CELLS, 3], the rate where a cell begins, in two parts; its rise

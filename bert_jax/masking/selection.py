@@ -5,8 +5,8 @@ example are selected. So the set selected at 15 % lies inside the set selected a
 sizes 2 1 3 have 0 2 3 tokens before them: at a quota of 3 the first two are selected.
 
 If units have weights w, they are sorted by -log(1 - s) / w, where s is the score from 0 to 1. This
-is an exponential time with the rate w. So a unit with twice the weight of another unit comes before
-it in two of three draws, at any quota.
+quotient is an exponential time with the rate w. So a unit with twice the weight of another unit
+comes before it in two of three draws, at any quota.
 """
 
 from __future__ import annotations
@@ -80,10 +80,10 @@ def select_fairly(units: Units, quota: jax.Array, among: jax.Array) -> Selection
     """Select the first of the units `among` [B, L] of each example, up to its quota [B, S].
 
     A unit that crosses the quota is selected by chance, with its own random number u, which is the
-    same at any rate. It is selected if cum + u * size < quota, where cum counts the tokens in
-    earlier units. This is exact for units of one token, unbiased for larger units, and nested over
-    rates. At a quota of 4, a unit of 3 tokens after 3 other tokens is selected if u < 1/3: 1 token
-    on average. The comparison is exact in unsigned integers for rows of up to 65,535 tokens.
+    same at any rate. The unit is selected if cum + u * size < quota, where cum counts the tokens in
+    earlier units. This rule is exact for units of one token, unbiased for larger units, and nested
+    over rates. At a quota of 4, a unit of 3 tokens after 3 other tokens is selected if u < 1/3: 1
+    token on average. The comparison is exact in unsigned integers for rows of up to 65,535 tokens.
     """
     room = jnp.maximum(_spread_over_units(quota, units) - _count_before(units.size, units), 0)
     reach = units.boundary.astype(jnp.uint32) * units.size.astype(jnp.uint32)
@@ -105,7 +105,7 @@ def select_skipping(units: Units, quota: jax.Array, among: jax.Array) -> Selecti
     The original does this with words, in a loop over the row: at a quota of 3, units of sizes 2 3 1
     give the first and the third. Here all units are selected at first, and units that can never fit
     are removed, until the remaining ones fit. All units before the first overflow are decided
-    correctly, and no later unit finds more room. That room falls with every round. So there are at
+    correctly, and no later unit finds more room. The room falls with every round. So there are at
     most as many rounds as the largest unit present has tokens: two if all units are tokens.
     """
     quota = jnp.minimum(quota, _reduce(jnp.sum, jnp.where(among, units.size, 0), units, 0))
@@ -177,10 +177,10 @@ def _draw_times(scores: jax.Array) -> jax.Array:
 def _make_table() -> np.ndarray:
     """Return the table from which `_draw_times` reads -log(1 - s), float32 [CELLS, 2].
 
-    Each cell is an equal part of the scores from 0 to 1. Its row has the value where the cell
-    begins, and the rise from one of its steps to the next. The values never fall from cell to cell.
-    In the last cell -log(1 - s) has no upper end. Its rise gives the cell the mean of -log(1 - s)
-    over its scores.
+    Each cell is an equal part of the scores from 0 to 1. The row of a cell has the value where the
+    cell begins, and the rise from one of its steps to the next. The values never fall from cell to
+    cell. In the last cell -log(1 - s) has no upper end. The rise of this cell is such that the cell
+    has the mean of -log(1 - s) over its scores.
     """
     edges = -np.log1p(-np.arange(CELLS) / CELLS)
     edges = np.append(edges, edges[-1] + 2).astype(np.float32)

@@ -15,7 +15,8 @@ from bert_jax.models.positions import penalise_distance
 class AttentionMask:
     """The attention mask of L tokens over M keys; M is L, except in generation.
 
-    Each backend reads some of the arrays. The compiler removes the arrays that are not read.
+    Each attention backend reads some of the arrays. The compiler removes the arrays that are not
+    read.
     """
 
     segment_ids: Array  # int32 [B, L]

@@ -1,8 +1,8 @@
 """Attention backends: functions of query, key and value [B, L, heads, d] to a weighted sum.
 
-The sum has the shape of the query. All backends compute the same function at real tokens. Their
-outputs at padding are finite but differ, and are never read. To add a backend, write a function and
-its row of TABLE. Name it among the choices of `model.attention` in `config/model_knobs.py`, say in
+The sum has the shape of the query. All backends compute the same function at real tokens. Outputs
+at padding are finite but differ, and are never read. To add a backend, write a function and its row
+of TABLE. Name it among the choices of `model.attention` in `config/model_knobs.py`, say in
 `config/abilities.py` what it cannot do, and in `config/devices.py` which device prefers it.
 """
 
@@ -60,10 +60,10 @@ def attend_fused(
 ) -> tuple[Array, None]:
     """Compute attention by jax's fused kernel.
 
-    The kernel supports lengths of rows, causality, and windows that look back. It supports neither
-    packed rows nor windows to both sides. If a config needs these, a boolean mask [B, 1, L, L]
-    replaces lengths and windows. jax turns that mask into a bias. The kernel accepts no window next
-    to a bias, so a model with a bias has its windows in the mask too.
+    The kernel supports lengths of rows, causality, and windows that look back. The kernel supports
+    neither packed rows nor windows to both sides. If a config needs these, a boolean mask [B, 1, L,
+    L] replaces lengths and windows. jax turns that mask into a bias. The kernel accepts no window
+    next to a bias, so a model with a bias has its windows in the mask too.
     """
     window = mask.window
     bias = None if mask.bias is None else mask.bias.astype(query.dtype)

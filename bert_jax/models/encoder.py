@@ -6,7 +6,7 @@ The defaults compute plain BERT (Devlin et al., 2019). A knob changes a line or 
 
 A module sows two intermediates: `hidden`, the vectors before and after each layer, and `attention`,
 the probabilities of each layer. A caller asks for them by `mutable=["intermediates"]`, as
-`compute_layers` does. Otherwise sowing does nothing.
+`compute_layers` does. If no caller asks, sowing does nothing.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Attention(nn.Module):
 
         A causal model that continues a text then need not read the text again. The earlier keys and
         values are read from the collection `past`, if there is one. The new ones are sown in the
-        collection `kept`, for the next call. This does nothing unless `kept` is mutable.
+        collection `kept`, for the next call. Sowing does nothing unless `kept` is mutable.
         """
         self.sow("kept", "pair", (key, value))
         if not self.has_variable("past", "pair"):

@@ -114,8 +114,8 @@ def _sum_outer(a: Array, b: Array) -> Array:
 def _turn(x: Array) -> Array:
     """Return the transpose x.mT, computed as an array of its own.
 
-    The compiler would fuse a plain transpose back into the matmul. It does not fuse a transpose
-    whose rows are in parts that are joined afterwards.
+    The compiler would fuse a plain transpose back into the matmul. The compiler does not fuse a
+    transpose whose rows are in parts that are joined afterwards.
     """
     *batch, m, k = x.shape
     parts = _count_parts(m)

@@ -2,9 +2,9 @@
 
 Tokens are replaced by the random tokens of `masking.replace`, or by a generator (Clark et al.,
 2020). The generator is a narrower encoder over the same embeddings (`Config.generator`), which
-`mlm` trains. It fills the prediction slots with tokens drawn from its softmax. A drawn token that
-equals the original counts as an original. No gradient passes through the draw. Tokens that still
-are [MASK] are not judged.
+`mlm` trains. The generator fills the prediction slots with tokens drawn from its softmax. A drawn
+token that equals the original counts as an original. No gradient passes through the draw. Tokens
+that still are [MASK] are not judged.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ def run_generator(
 ) -> tuple[jax.Array, Batch]:
     """Run the generator on a masked batch, and put its tokens into the batch.
 
-    The generator is an encoder over the embeddings of the main encoder, with an MLM head. Its
-    parameters become part of the calling module. If the batch has no `predict_draws`, because only
-    the generator is evaluated, the batch is returned as it is.
+    The generator is an encoder over the embeddings of the main encoder, with an MLM head. The
+    generator's parameters become part of the calling module. If the batch has no `predict_draws`,
+    because only the generator is evaluated, the batch is returned as it is.
 
     Returns:
       The logits of the prediction slots, and the batch.

@@ -171,8 +171,8 @@ def _count_shares(plan: Plan) -> int:
 def _estimate_largest(plan: Plan) -> int | None:
     """Estimate the largest global batch that fits, because memory is linear in the rows.
 
-    Parameters and two moments are the arguments of the update. These and the gradients, which are
-    as large as the parameters, do not grow with the rows.
+    Parameters and two moments are the arguments of the update. Neither these nor the gradients,
+    which are as large as the parameters, grow with the rows.
     """
     if plan.peak_bytes is None:
         return None

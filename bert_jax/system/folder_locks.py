@@ -112,6 +112,6 @@ def describe_holder(path: Path) -> str:
 def _make_lock(path: Path) -> FileLock:
     """Make a lock that the system frees when its process ends.
 
-    It is never a lock file that stays behind after a kill.
+    The lock is never a lock file that stays behind after a kill.
     """
     return FileLock(path, thread_local=False, fallback_to_soft=False)

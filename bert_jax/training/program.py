@@ -29,7 +29,7 @@ PMAP_AXIS = "data"  # the mapped axis under pmap, over which the update sums
 class Program:
     """The update of one run, or of several runs at once, compiled over the devices of a mesh.
 
-    Runs share the program and the batch. They differ in their states and step inputs. With more
+    Runs share the program and the batch. Runs differ in their states and step inputs. With more
     than one run, every leaf of the state, the step inputs and the metrics has a leading run axis.
     """
 

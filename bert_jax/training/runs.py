@@ -220,7 +220,7 @@ class Runs:
     def save_runs(self, state: State, step: int, owed: Sequence[str] = ()) -> None:
         """Begin to save each run that has not diverged.
 
-        Its record names the evaluations `owed`, which are still to be run at this step.
+        The record of a run names the evaluations `owed`, which are still to be run at this step.
         """
         with self.clock.on("saving"):
             self.record_pending_metrics()

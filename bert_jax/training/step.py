@@ -51,7 +51,8 @@ def make_update(
     """Build the update of one run.
 
     Args:
-      config: the config of the run. Its traced numbers are ignored; `StepInputs` carries them.
+      config: the config of the run. Traced numbers of the config are ignored; `StepInputs` carries
+        them.
       special: ids of the special tokens.
       vocab_size: tokens of the vocabulary.
       axis: under pmap, the name of the mapped axis, over which sums run.

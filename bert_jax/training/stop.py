@@ -65,9 +65,9 @@ class StopFlag(signals.Handler):
 
     In a run of several processes, SIGTERM belongs to the preemption service of jax. Each process
     asks the service after every step and after every batch of an evaluation. Once a process has
-    been signalled, the service chooses a question that no process has asked yet. It answers this
-    question with yes in every process, so all stop at the same place. Other signals are passed on
-    to the service as SIGTERM.
+    been signalled, the service chooses a question that no process has asked yet. The service
+    answers this question with yes in every process, so all stop at the same place. Other signals
+    are passed on to the service as SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -98,8 +98,8 @@ class StopFlag(signals.Handler):
     def interrupting(self) -> Iterator[None]:
         """Let a stop signal raise Interrupted at once inside the block.
 
-        This holds for a single process. Several processes must stop at the same place: see
-        `check_batch`.
+        If there is a single process, the signal interrupts at once. Several processes must stop at
+        the same place: see `check_batch`.
         """
         self._interrupts = not self._distributed
         try:

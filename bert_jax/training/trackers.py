@@ -34,8 +34,8 @@ PROJECT = "bert_jax"  # unless a tracker's own environment variables name anothe
 class TensorBoard:
     """Files of events in the folder `tensorboard` of the run.
 
-    Events are written at once, without SummaryWriter. Its thread dies when the disk is full, and
-    then whoever adds to its queue waits for ever.
+    Events are written at once, without SummaryWriter. SummaryWriter's thread dies when the disk is
+    full, and then whoever adds to its queue waits for ever.
     """
 
     def __init__(self, workdir: Path, start: int, config: Mapping[str, Any], run: str):

@@ -1,9 +1,9 @@
 """ModernBERT, and Ettin's encoders, which have the same architecture.
 
 It has rotary positions with two bases, a window in all layers but every n-th, norms before all
-blocks but the first, a gated feed-forward, and no biases. Its files store query, key and value as
-one matrix, and so the first matrix of the feed-forward and its gate. Every class has the same
-module `head` before its last matrix.
+blocks but the first, a gated feed-forward, and no biases. Query, key and value are one matrix in
+the files. So are the first matrix of the feed-forward and the gate. Every class has the same module
+`head` before its last matrix.
 """
 
 from __future__ import annotations
