@@ -26,12 +26,12 @@ from bert_jax.reporting.figures import Chart, Series
 from bert_jax.reporting.formats import HOLE, SPACE, number
 from bert_jax.reporting.metric_names import (
     CORRECTED,
-    axis_title,
     find_direction,
+    find_meaning,
+    find_title,
+    format_axis_title,
     is_result,
     is_share,
-    meaning,
-    pretty,
 )
 from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_charts import HELD, SPENT, draw_metric, list_learned
@@ -221,12 +221,12 @@ def _tabulate_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = 
         suite, _, name = key.partition("/")
         values = [numbers.get(key) for numbers in flat.values()]
         share = is_share(name)
-        title = f"{suite}: {pretty(name)}"
+        title = f"{suite}: {find_title(name)}"
         cells: list[Any] = [_format_number(value, share) for value in values]
         if (winner := find_best(values, name)) is not None and _is_ranked(flat, key):
             cells[winner] = Cell(cells[winner], "n best")
         shown.append([title, *cells])
-        about[title] = meaning(name)
+        about[title] = find_meaning(name)
     return Table(["", *flat], shown, about=about)
 
 
@@ -276,17 +276,17 @@ def _draw_sweep(flat: Flat, metric: str) -> Markup:
     if any(each.band for each in series):
         note += f" Bands are 95{SPACE}% intervals over documents."
     chart = Chart(
-        f"{pretty(metric)} by masking rate",
+        f"{find_title(metric)} by masking rate",
         series,
         percent=is_share(metric),
         log=False,
         x="masking rate",
-        y=axis_title(metric),
+        y=format_axis_title(metric),
         ticks=[(rate, f"{100 * rate:g}{SPACE}%") for rate in sorted(rates)],
         last=False,
         note=note,
     )
-    return draw_svg(chart, about=meaning(metric))
+    return draw_svg(chart, about=find_meaning(metric))
 
 
 # --- configs and curves ------------------------------------------------------------------------
@@ -342,5 +342,5 @@ def _draw_curve(runs: Runs, full: str) -> Markup:
         if level and kind == "eval" and full in run.curves:
             levels.append((level[0].removeprefix("the "), level[1]))
     first = next(iter(runs.values()))
-    title = f"{pretty(name)}, {suite or 'training'}"
+    title = f"{find_title(name)}, {suite or 'training'}"
     return draw_metric(first, name, series, title, baselines=list(dict.fromkeys(levels)))

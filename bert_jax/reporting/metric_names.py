@@ -91,7 +91,7 @@ def is_result(name: str) -> bool:
     return not name.endswith((*REFERENCES, *COUNTS))
 
 
-def baselines(name: str) -> tuple[list[str], str]:
+def list_baselines(name: str) -> tuple[list[str], str]:
     """List the metrics that may be a metric's baseline, and the words for its baseline.
 
     The first metric of the list that was logged is the baseline.
@@ -116,7 +116,7 @@ def need_direction(name: str) -> int:
     raise ConfigError(problem, "name another metric, or add a row to reporting/metrics.csv")
 
 
-def unit(name: str) -> str:
+def find_unit(name: str) -> str:
     """Return the unit of a metric; "" for a share or a plain number."""
     objective = OBJECTIVES.get(name.rpartition("/")[2].removesuffix("_loss"))
     if objective and name.endswith("_loss"):
@@ -124,21 +124,21 @@ def unit(name: str) -> str:
     return find_metric(name).unit.replace("%", "")
 
 
-def axis_title(name: str, words: str = "") -> str:
+def format_axis_title(name: str, words: str = "") -> str:
     """Write the title of an axis: the name of a metric, or `words`, with its unit.
 
     A share has no unit here, because the ticks show %.
     """
-    words = words or pretty(name)
-    return f"{words} ({unit(name)})" if unit(name) else words
+    words = words or find_title(name)
+    return f"{words} ({find_unit(name)})" if find_unit(name) else words
 
 
-def meaning(name: str) -> str:
+def find_meaning(name: str) -> str:
     """Return the sentence that says what a metric means; "" if the table has none."""
     return next((row.meaning for row in _find_rows(name) if row.meaning), "")
 
 
-def pretty(name: str) -> str:
+def find_title(name: str) -> str:
     """Return the title of a metric, by default the words of its name."""
     row = find_metric(name)
     stem, _, number = name.rpartition("_")

@@ -12,7 +12,7 @@ from bert_jax.config import knobs
 from bert_jax.masking import rates
 from bert_jax.reporting.figures import Chart, Series, is_constant
 from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import axis_title, is_share, meaning, pretty
+from bert_jax.reporting.metric_names import find_meaning, find_title, format_axis_title, is_share
 from bert_jax.reporting.page import Table
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.reporting.svg import draw_svg
@@ -45,12 +45,14 @@ def draw_metric(
     The metric `loss` has the unit of the run's first objective.
     """
     objective = next(iter(find_section(run.recorded, "objectives")), "")
-    y = axis_title(name)
+    y = format_axis_title(name)
     if name == "loss" and objective:
-        y = axis_title(f"{objective}_{name}", pretty(name))
+        y = format_axis_title(f"{objective}_{name}", find_title(name))
     log = name != "learning_rate"  # a schedule is read on a linear axis
-    chart = Chart(title or pretty(name), series, percent=is_share(name), log=log, y=y, **options)
-    return draw_svg(chart, about=meaning(name))
+    chart = Chart(
+        title or find_title(name), series, percent=is_share(name), log=log, y=y, **options
+    )
+    return draw_svg(chart, about=find_meaning(name))
 
 
 def list_learned(runs: Iterable[RunRecord]) -> list[str]:
@@ -105,7 +107,7 @@ def draw_others(run: RunRecord) -> tuple[list[Markup], list[tuple[str, str, str]
             continue
         if is_constant(value for _, value in points):
             value = number(points[-1][1], is_share(name))
-            constants.append((pretty(name), meaning(name), value))
+            constants.append((find_title(name), find_meaning(name), value))
         else:
             drawn.append(draw_metric(run, name, [Series("training", points)]))
     return drawn, constants
@@ -133,7 +135,7 @@ def draw_ledger(run: RunRecord) -> tuple[list[Markup], Table]:
             found = [number(f(values), True) for f in (statistics.fmean, min, max)]
             lines.append([text, wish, *found])
             drawn.append(draw_metric(run, name, [Series("", points)], baselines=levels))
-    about = {text: meaning(name) for name, text in LEDGER.items()}
+    about = {text: find_meaning(name) for name, text in LEDGER.items()}
     head = ["share", "config", "mean", "lowest", "highest"]
     return drawn, Table(head, lines, about=about)
 

@@ -14,7 +14,13 @@ from typing import Any
 from bert_jax.checkpoints import steps
 from bert_jax.errors import MissingError
 from bert_jax.reporting import records
-from bert_jax.reporting.metric_names import CHANCE, baselines, find_direction, is_result, meaning
+from bert_jax.reporting.metric_names import (
+    CHANCE,
+    find_direction,
+    find_meaning,
+    is_result,
+    list_baselines,
+)
 from bert_jax.system import folder_locks
 
 Curves = dict[str, list[tuple[int, float]]]  # metric -> (step, value), by step
@@ -120,10 +126,10 @@ class RunRecord:
 
     def find_baseline(self, suite: str, name: str) -> Baseline | None:
         """Return words, value and meaning of the baseline of an evaluation's metric, if any."""
-        references, words = baselines(name)
+        references, words = list_baselines(name)
         for reference in references:
             if points := self.curves.get(f"eval/{suite}/{reference}"):
-                return words, points[-1][1], meaning(reference)
+                return words, points[-1][1], find_meaning(reference)
         return ("chance", CHANCE[name], "What guessing reaches.") if name in CHANCE else None
 
     def list_warnings(self) -> list[str]:

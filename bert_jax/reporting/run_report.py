@@ -13,7 +13,13 @@ from typing import NamedTuple
 from bert_jax.reporting import page as pages
 from bert_jax.reporting import run_charts, run_record, samples
 from bert_jax.reporting.formats import SPACE, number, rounded
-from bert_jax.reporting.metric_names import WORDS, find_direction, is_share, meaning, pretty
+from bert_jax.reporting.metric_names import (
+    WORDS,
+    find_direction,
+    find_meaning,
+    find_title,
+    is_share,
+)
 from bert_jax.reporting.run_record import RunRecord, find_section
 from bert_jax.system import disk
 from bert_jax.system.durations import format_duration
@@ -120,7 +126,7 @@ def _list_tiles(run: RunRecord) -> list[Tile]:
         )
     shown.append(Tile("Time", format_duration(run.seconds)))
     if speed := run.last("tokens_per_second"):
-        about = meaning("tokens_per_second")
+        about = find_meaning("tokens_per_second")
         pace = [(_format_pace(run), "", "")]
         shown.append(Tile("Tokens per second", number(round(speed)), pace, about))
     return shown
@@ -142,7 +148,7 @@ def _make_result_tile(run: RunRecord, suite: str, name: str) -> Tile:
     if level := run.find_baseline(suite, name):
         label, baseline, about = level
         notes.append((label, about, number(baseline, percent)))
-    return Tile(pretty(name), number(value, percent), notes, meaning(name))
+    return Tile(find_title(name), number(value, percent), notes, find_meaning(name))
 
 
 def _format_pace(run: RunRecord) -> str:
@@ -165,4 +171,4 @@ def _explain_served(run: RunRecord) -> str:
     if not run.ranked_by or run.kept[0][1] is None:
         return f"the latest of {steps}"
     best = "lowest" if find_direction(run.ranked_by) < 0 else "highest"
-    return f"{best} validation {pretty(run.ranked_by.rpartition('/')[2])} of {steps}"
+    return f"{best} validation {find_title(run.ranked_by.rpartition('/')[2])} of {steps}"

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.reporting import records
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.metric_names import meaning
+from bert_jax.reporting.metric_names import find_meaning
 from bert_jax.reporting.page import Cell, Table
 from bert_jax.reporting.run_record import RunRecord, find_section
 
@@ -28,9 +28,9 @@ EMPTY = dict.fromkeys(  # a mistake, which has some of these
     ("text", "pair", "truth", "right", "predicted", "probability", "words", "wrong")
 )
 ABOUT = {
-    "F1": meaning("f1"),
-    "precision": meaning("class_precision"),
-    "recall": meaning("class_recall"),
+    "F1": find_meaning("f1"),
+    "precision": find_meaning("class_precision"),
+    "recall": find_meaning("class_recall"),
 }
 Counts = Counter[tuple[str, str]]  # right class and predicted class -> how often
 

@@ -32,8 +32,8 @@ def list_measures() -> set[str]:
 
 def test_every_measure_has_a_name_and_a_meaning():
     for name in list_measures():
-        assert metric_names.meaning(name).endswith("."), name
-        assert "_" not in metric_names.pretty(name)
+        assert metric_names.find_meaning(name).endswith("."), name
+        assert "_" not in metric_names.find_title(name)
 
 
 @pytest.mark.parametrize(
@@ -61,13 +61,13 @@ def test_every_measure_has_a_name_and_a_meaning():
     ],
 )
 def test_metric_has_its_row(name, title, unit, share, better):
-    assert metric_names.pretty(name) == title
-    assert metric_names.unit(name) == unit
+    assert metric_names.find_title(name) == title
+    assert metric_names.find_unit(name) == unit
     assert metric_names.is_share(name) == share
     assert metric_names.find_metric(name).better == better
     directions = {"higher": 1, "lower": -1, "": 0}
     assert metric_names.find_direction(name) == directions[better]
-    assert metric_names.axis_title(name) == (f"{title} ({unit})" if unit else title)
+    assert metric_names.format_axis_title(name) == (f"{title} ({unit})" if unit else title)
 
 
 def test_metric_without_direction_ranks_nothing():
@@ -80,9 +80,9 @@ def test_baselines_and_counts_are_no_results():
     assert metric_names.is_result("mlm_loss")
     for name in ("unigram_loss", "majority_accuracy", "accuracy_low", "examples"):
         assert not metric_names.is_result(name)
-    found = metric_names.baselines("causal_lm_loss")
+    found = metric_names.list_baselines("causal_lm_loss")
     assert found == (["causal_lm_unigram_loss", "unigram_loss"], "the unigram")
-    assert metric_names.baselines("span_loss") == ([], "")
+    assert metric_names.list_baselines("span_loss") == ([], "")
 
 
 @pytest.mark.parametrize(

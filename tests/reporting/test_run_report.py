@@ -11,7 +11,7 @@ import pytest
 from bert_jax import config
 from bert_jax.reporting import run_charts, run_report
 from bert_jax.reporting.formats import number
-from bert_jax.reporting.metric_names import is_share, pretty
+from bert_jax.reporting.metric_names import find_title, is_share
 from bert_jax.system import folder_locks
 from tests.pages import a_run, figure, keep_steps, read_page, titles, write_run
 
@@ -102,7 +102,7 @@ def test_page_has_every_number_of_the_files(tmp_path):
     for key, value in TRAINED.items():
         name = key.removeprefix("train/")
         if name not in {*run_charts.SPENT, *run_charts.HELD, *run_charts.LEDGER}:
-            shown = pretty(name) if name != "loss" else "Loss, the weighted sum"
+            shown = find_title(name) if name != "loss" else "Loss, the weighted sum"
             constant = f">{shown}</span> <b>{number(value, is_share(name))}</b>"
             assert shown in titles(source) or constant in source, name
 

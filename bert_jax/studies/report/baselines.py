@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bert_jax.reporting.formats import SPACE, number
-from bert_jax.reporting.metric_names import CHANCE, baselines, need_direction
+from bert_jax.reporting.metric_names import CHANCE, list_baselines, need_direction
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.families import Family
 from bert_jax.studies.report.intervals import summarize_values
@@ -20,7 +20,7 @@ LISTED = 6  # points of a warning, at most; more are counted
 def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
     """Return the words for a metric's baseline, and its value for each cell that has both."""
     evaluation, _, name = metric.partition("/")
-    keys, words = baselines(name)
+    keys, words = list_baselines(name)
     with_metric = [result for result in view.results if metric in result.metrics]
     levels = {}
     for result in with_metric:

@@ -13,7 +13,7 @@ import numpy as np
 from bert_jax.errors import ConfigError
 from bert_jax.reporting.figures import Chart, Figure, Series
 from bert_jax.reporting.formats import HOLE, SPACE
-from bert_jax.reporting.metric_names import find_direction, pretty
+from bert_jax.reporting.metric_names import find_direction, find_title
 from bert_jax.studies import scaling
 from bert_jax.studies.report.blocks import Block, Bold, Figures, Paragraph, Section, Table, Text
 from bert_jax.studies.report.families import Axis
@@ -92,7 +92,7 @@ class Best:
             whiskers = [(math.log10(o.budget), o.low, o.high) for o in known]
             series.append(Series(name, points, 1 + i % 5, whiskers=whiskers))
         chart = Chart(
-            f"Best {self.axis.words} by {pretty(self.metric)}",
+            f"Best {self.axis.words} by {find_title(self.metric)}",
             series,
             percent=True,
             log=False,

@@ -9,7 +9,7 @@ from pathlib import Path
 from bert_jax.config import to_dict
 from bert_jax.reporting.figures import Figure
 from bert_jax.reporting.formats import HOLE
-from bert_jax.reporting.metric_names import pretty
+from bert_jax.reporting.metric_names import find_title
 from bert_jax.reporting.page import tabulate_knobs
 from bert_jax.studies import sameness, trunks
 from bert_jax.studies.published import TABLES
@@ -124,7 +124,7 @@ def _compose_comparison(compared: Comparison, found: Findings, number: int) -> S
         for table in (*compared.tabulate_means(group), *compared.tabulate_gaps(group)):
             if table not in (*blocks, *inner):
                 inner.append(table)
-        blocks.append(_add_detail("; ".join(map(pretty, group)), *inner))
+        blocks.append(_add_detail("; ".join(map(find_title, group)), *inner))
     return Section(f"By {axis}" if axis else "Means", blocks)
 
 

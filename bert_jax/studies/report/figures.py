@@ -11,7 +11,7 @@ import numpy as np
 
 from bert_jax.reporting.figures import Chart, Figure, Heat, Series
 from bert_jax.reporting.formats import SPACE
-from bert_jax.reporting.metric_names import axis_title, find_direction, pretty
+from bert_jax.reporting.metric_names import find_direction, find_title, format_axis_title
 from bert_jax.studies import scaling
 from bert_jax.studies.cell_result import Result
 from bert_jax.studies.report.baselines import list_levels
@@ -35,11 +35,11 @@ def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[s
     return {
         name_file(axis.name, metric, part): _draw_over_axis(
             axis,
-            join_names(pretty(metric), part),
+            join_names(find_title(metric), part),
             _list_means(axis, part, families, get_metric(metric)),
             percent=view.is_percent(metric),
             baselines=list_levels(view, metric),
-            y=axis_title(metric),
+            y=format_axis_title(metric),
             note=_note_seeds(families, get_metric(metric)),
         )
         for part, families in view.panels(axis.name).items()
@@ -147,10 +147,10 @@ def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
         lines.append(Series(label, [(x, mean.mean) for x, mean in means], tone, band=band))
     name = metric.partition("/")[2]
     return Chart(
-        join_names(pretty(name), family.name),
+        join_names(find_title(name), family.name),
         lines,
         list_levels(view, metric),
-        y=axis_title(name),
+        y=format_axis_title(name),
         edge=True,
         note=f"On held-out text, during training. Means of all seeds, 95{SPACE}% bands.",
     )
@@ -178,9 +178,9 @@ def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
     return {
         name_file(axis.name, "equal_flops", part): _draw_over_axis(
             axis,
-            join_names(f"{pretty(name)} after equal FLOPs", part),
+            join_names(f"{find_title(name)} after equal FLOPs", part),
             _list_means(axis, part, families, value),
-            y=axis_title(name),
+            y=format_axis_title(name),
             baselines=list_levels(view, metric),
             note=f"Read where each line's cheapest run ends. {_note_seeds(families, value)}",
         )
@@ -267,7 +267,7 @@ def draw_crossed(view: View) -> dict[str, Heat]:
             shaded = _shade_cells(losses - best, np.array(True))
             note += " Framed: the best; darker cells are nearer to it."
         figures[name_file(first.name, second.name, metric, name)] = Heat(
-            join_names(axis_title(metric), name),
+            join_names(format_axis_title(metric), name),
             first.labels,
             second.labels,
             grid,

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bert_jax.reporting.formats import SPACE
-from bert_jax.reporting.metric_names import is_share, pretty
+from bert_jax.reporting.metric_names import find_title, is_share
 from bert_jax.studies.report import simultaneous
 from bert_jax.studies.report.verdicts import format_needed
 from bert_jax.studies.report.wording import format_amount, format_count
@@ -49,7 +49,7 @@ def _describe_claim(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> 
     if claimed.within is not None:  # found if nothing differs, both ends being as far
         room = other = claimed.within
         looked_for = f"no difference beyond {format_amount(claimed.within, claimed.metric, share)}"
-    head = f"{claimed.claim}, {looked_for} by {pretty(claimed.metric)}"
+    head = f"{claimed.claim}, {looked_for} by {find_title(claimed.metric)}"
     ordered = sorted(read, key=lambda table: not (read[table] and claimed.axis in read[table][0]))
     known = ((table, find_spread(read[table], claimed.metric, claimed.axis)) for table in ordered)
     table, deviation = next(((t, s) for t, s in known if s), (None, 0.0))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from bert_jax.masking import rates
 from bert_jax.reporting.formats import HOLE, SPACE, number
-from bert_jax.reporting.metric_names import is_result, is_share, pretty
+from bert_jax.reporting.metric_names import find_title, is_result, is_share
 from bert_jax.studies.cell_result import LEDGER, Result
 from bert_jax.studies.report.answers import Findings, count_significant, find_leader
 from bert_jax.studies.report.baselines import find_baseline, find_behind
@@ -78,7 +78,11 @@ class Comparison(NamedTuple):
             best = find_leader(family, metric, self.base, self.gaps)
             if best is None:
                 continue
-            row = [family.name or pretty(metric), best, self.format_mean_cell(metric, family, best)]
+            row = [
+                family.name or find_title(metric),
+                best,
+                self.format_mean_cell(metric, family, best),
+            ]
             row.append(self.format_gap_cell(metric, family, best))
             if best == self.base:
                 row[3] = "is the baseline"
@@ -177,12 +181,12 @@ class Comparison(NamedTuple):
         return Bold(size) if gap.significant else size, rest
 
     def _title(self, metric: str) -> str:
-        return f"{pretty(metric)} (%)" if self.view.is_percent(metric) else pretty(metric)
+        return f"{find_title(metric)} (%)" if self.view.is_percent(metric) else find_title(metric)
 
     def name_uneven(self, metrics: Sequence[str]) -> Paragraph:
         """Name the families in which the spreads of points differ more than chance allows."""
         uneven = (gap for gap in self.gaps if gap.uneven and gap.metric in metrics)
-        names = dict.fromkeys(join_names(pretty(gap.metric), gap.family) for gap in uneven)
+        names = dict.fromkeys(join_names(find_title(gap.metric), gap.family) for gap in uneven)
         if not names:
             return Paragraph("")
         return Paragraph(
@@ -224,10 +228,10 @@ def tabulate_tasks(view: View) -> list[Block]:
             for label, runs in view.points().items()
             if any(summarize(runs, get_metric(key)) for key in keys)
         ]
-        titles = [pretty(key.rpartition("/")[2].replace("_", " ")) for key in keys]
+        titles = [find_title(key.rpartition("/")[2].replace("_", " ")) for key in keys]
         head = [join_names(*(axis.name for axis in view.axes)) or "cells", *titles]
         if rows:
-            blocks.append(Section(pretty(name), [Table(head, rows)], detail=True))
+            blocks.append(Section(find_title(name), [Table(head, rows)], detail=True))
     return blocks
 
 

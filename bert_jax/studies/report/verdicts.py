@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from bert_jax.reporting.metric_names import need_direction, pretty
+from bert_jax.reporting.metric_names import find_title, need_direction
 from bert_jax.studies.published import CLAIMS
 from bert_jax.studies.report import compare, simultaneous
 from bert_jax.studies.report.blocks import Block, Bullets, Paragraph, Section
@@ -140,7 +140,7 @@ def _state_claim(view: View, claimed: Claimed) -> str:
     if claimed.more_at is not None:
         _, point, other = claimed.more_at
         stated = f"{claimed.point} gains more over {claimed.baseline} at {point} than at {other},"
-    stated += f" by {pretty(claimed.metric)}"
+    stated += f" by {find_title(claimed.metric)}"
     if claimed.within is not None:
         return join_names(stated, f"within {format_amount(claimed.within, claimed.metric, share)}")
     if claimed.least:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bert_jax.reporting.formats import HOLE, SIZES, SPACE, number, rounded
-from bert_jax.reporting.metric_names import pretty, unit
+from bert_jax.reporting.metric_names import find_title, find_unit
 from bert_jax.studies.report.intervals import Summary
 
 
@@ -31,7 +31,7 @@ def format_number(
 def format_amount(value: float, metric: str, share: bool, signed: bool = False) -> str:
     """Format a value of a metric with its unit."""
     text = format_number(value, share, signed)
-    return text if share else f"{text} {unit(metric)}".rstrip()
+    return text if share else f"{text} {find_unit(metric)}".rstrip()
 
 
 def format_mean(mean: Summary | None, seeds: int, share: bool) -> str:
@@ -76,7 +76,7 @@ def join_names(*names: str) -> str:
 
 def name_measure(metric: str) -> str:
     """Write a metric's title as inside a sentence, with a small first letter."""
-    text = pretty(metric)
+    text = find_title(metric)
     return text if text[:2].isupper() else f"{text[:1].lower()}{text[1:]}"
 
 
