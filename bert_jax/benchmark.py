@@ -1,4 +1,4 @@
-"""`bert-jax benchmark`: the time of a config's update on the devices that are here."""
+"""`bert-jax benchmark`: time the update of a config on the devices of this machine."""
 
 from __future__ import annotations
 

@@ -3,8 +3,8 @@
 If the vocabulary says so, as RoBERTa's does, two separators stand between the texts of a pair, and
 all type ids are 0.
 
-first, second = truncate_pair([5, 6, 7], [8, 9], room=4)    -> [5, 6], [8, 9]
-batch = pad_rows(special, [[first, second]], length=8)
+    first, second = truncate_pair([5, 6, 7], [8, 9], room=4)    -> [5, 6], [8, 9]
+    batch = pad_rows(special, [[first, second]], length=8)
                                 -> tokens [[CLS, 5, 6, SEP, 8, 9, SEP, PAD]], type_ids, …
 """
 

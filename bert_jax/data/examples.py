@@ -1,7 +1,7 @@
 """Checked examples of labelled data, which all later stages read.
 
-examples = load_examples(task, "classify", ("negative", "positive"), "train", print) examples[0]
--> Example("train.tsv:2", "0", text="It rains.", label=1)
+examples = load_examples(task, "classify", ("negative", "positive"), "train", print)
+examples[0]            -> Example("train.tsv:2", "0", text="It rains.", label=1)
 """
 
 from __future__ import annotations

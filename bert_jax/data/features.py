@@ -3,8 +3,8 @@
 A row is [CLS] A [SEP] or [CLS] A [SEP] B [SEP], as `encoding` makes it. For multiple choice a row
 is several of these, side by side, one for each option.
 
-features = encode_examples(examples, "classify", tokenizer, task, length=128, train=True) batch =
-gather_rows(features, np.arange(16), features.lengths.max(), 16, tokenizer.special)
+    features = encode_examples(examples, "classify", tokenizer, task, length=128, train=True)
+    batch = gather_rows(features, np.arange(16), features.lengths.max(), 16, tokenizer.special)
 """
 
 from __future__ import annotations

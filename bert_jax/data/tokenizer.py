@@ -1,8 +1,8 @@
 """A vocabulary as the `tokenizers` library reads it, with facts that BERT needs besides.
 
-tokenizer = load_tokenizer(Path("vocab.txt")) tokenizer.encode_batch(["Fill the [MASK]."])
--> the pieces of "[", "mask" and "]" tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  ->
-the special token
+    tokenizer = load_tokenizer(Path("vocab.txt"))
+    tokenizer.encode_batch(["Fill the [MASK]."])                -> pieces of "[", "mask" and "]"
+    tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
 
 The library cuts texts into pieces. This module adds which ids have the five roles of `Special`,
 which pieces continue a word, a digest of the vocabulary, and readable text.

@@ -1,4 +1,4 @@
-"""The vector of each example, and the pooler: the dense layer between it and label heads."""
+"""The vector of each example, and the pooler, a dense layer that label heads read it through."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The compilers for TPUs and NVIDIA GPUs do not need a device: `jax.experimental.topologies` describes
 the devices, and a program is compiled for the description. Nominal figures are the makers'. The
-network of a device counts one direction and all its links.
+network figure of a device counts one direction and all its links.
 """
 
 from __future__ import annotations
