@@ -137,9 +137,9 @@ def encode_part(
 ) -> None:
     """Write the token ids of a part's texts into one file, by train and validation.
 
-    The file holds for each split its tokens [T], the number of tokens of each sentence [N], the
-    number of sentences of each document [D], and the number of tokens in repeated sentences.
-    Sentences and documents without tokens are left out and counted.
+    The file holds for each split its tokens [T], the number of tokens of each sentence [N], and the
+    number of sentences of each document [D]. It also holds the number of tokens in repeated
+    sentences. Sentences and documents without tokens are left out and counted.
 
     Args:
       folder: the folder of the parts.

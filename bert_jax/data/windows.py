@@ -39,8 +39,8 @@ def cut_windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray
 def choose_windows(spans: np.ndarray, length: int) -> np.ndarray:
     """Return for each token the number of the window with the most context: int64 [length].
 
-    This is the rule of run_squad.py. A window's score for a token is the number of the window's
-    tokens to its left, or to its right if these are fewer, plus 0.01 for each token of the window.
+    This is the rule of run_squad.py. A window has tokens to the left and to the right of a token.
+    The window's score is the smaller of these two numbers, plus 0.01 for each token of the window.
     So the longer of two windows wins a tie, and the first of equal scores wins. Every token must
     lie in a window.
     """

@@ -2,9 +2,9 @@
 
 The first signal asks a run to save after the step and stop. Equal signals within a second count as
 one, because schedulers signal every process of a job, and parents pass signals on. The same signal
-again, later, asks to stop at once. A signal of another kind is ignored on purpose: schedulers give
-notice with SIGUSR1 or SIGUSR2 and end the time with SIGTERM, when a checkpoint may still be in the
-making.
+again, later, asks to stop at once. A signal of another kind is ignored on purpose. Schedulers give
+notice with SIGUSR1 or SIGUSR2, and end the time with SIGTERM while a checkpoint may still be
+written.
 """
 
 from __future__ import annotations
