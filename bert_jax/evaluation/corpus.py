@@ -71,11 +71,11 @@ class Evaluator:
         self.settings = settings
         self.vocabulary = prepared.tokenizer.hash
         self.traced = self.make_inputs(settings.rate)
-        unigram = unigram_log_probabilities(self._frequencies(prepared))
+        unigram = unigram_log_probabilities(self._count_targets(prepared))
         step = _make_step(self.config, prepared, unigram)
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
-    def _frequencies(self, prepared: Prepared) -> np.ndarray:
+    def _count_targets(self, prepared: Prepared) -> np.ndarray:
         """Return how often each token of the vocabulary is a target in training [V].
 
         The training text was counted without [SEP]. If [SEP] is a target too, its frequency is
@@ -150,7 +150,7 @@ class Evaluator:
         for outputs in self._run_batches(params, masks, progress):
             for total, rows in zip(totals, outputs, strict=True):
                 total.add(_add_rows(rows))
-        return [self._finish(total) for total in totals]
+        return [self._summarize_totals(total) for total in totals]
 
     def evaluate_examples(
         self,
@@ -173,7 +173,7 @@ class Evaluator:
                 parts[f"{name}.sum"].append(sum(rows[name][0] for rows in outputs))
                 parts[f"{name}.count"].append(sum(rows[name][1] for rows in outputs))
         arrays = {name: np.concatenate(p).astype(np.float64) for name, p in parts.items()}
-        return self._finish(totals), arrays | {EXAMPLES: digest(self._list_examples())}
+        return self._summarize_totals(totals), arrays | {EXAMPLES: digest(self._list_examples())}
 
     def _list_examples(self) -> Iterator[bytes]:
         """Yield bytes that identify the examples: settings of the masks, then held-out rows.
@@ -207,7 +207,7 @@ class Evaluator:
             outputs for _, outputs in inference.run_plan(compute, self._plan_batches(), progress)
         )
 
-    def _finish(self, totals: Totals) -> dict[str, float]:
+    def _summarize_totals(self, totals: Totals) -> dict[str, float]:
         """Return each objective's metrics, with intervals and baselines, from the totals."""
         values = totals.values()
         metrics: dict[str, float] = {"examples": int(totals.sums["examples"][0])}

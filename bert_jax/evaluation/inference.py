@@ -54,7 +54,7 @@ def plan_by_length(lengths: np.ndarray, size: int, shrink_last: bool = False) ->
     plan = []
     for start in range(0, len(order), size):
         rows = order[start : start + size]
-        count = min(size, _power_of_two(len(rows))) if shrink_last else size
+        count = min(size, _round_to_power(len(rows))) if shrink_last else size
         plan.append(Planned(rows, round_length(int(lengths[rows[0]])), count))
     return plan
 
@@ -73,14 +73,14 @@ def plan_by_shape(
     plan = []
     for length in sorted(set(shapes.tolist()), reverse=True):
         group = np.flatnonzero(shapes == length)
-        size = batch_size or min(max(1, tokens // length), _power_of_two(len(group)))
+        size = batch_size or min(max(1, tokens // length), _round_to_power(len(group)))
         size = round_batch_size(size, mesh)
         starts = range(0, len(group), size)
         plan += [Planned(group[start : start + size], length, size) for start in starts]
     return plan
 
 
-def _power_of_two(count: int) -> int:
+def _round_to_power(count: int) -> int:
     """Return the smallest power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 

@@ -67,7 +67,7 @@ class TaskEvaluator:
 
         self.step = jax.jit(step, out_shardings=sharding.replicated(mesh))
 
-    def outputs(
+    def compute_outputs(
         self, params: Any, progress: Progress = inference.ignore_progress
     ) -> tuple[list[np.ndarray], dict[str, float]]:
         """Return the head's outputs for each row, without padding, and the mean loss."""
@@ -93,7 +93,7 @@ class TaskEvaluator:
         Without labels the only metric is the number of examples. Predictions come from
         `answers.decode_outputs`.
         """
-        outputs, means = self.outputs(params, progress)
+        outputs, means = self.compute_outputs(params, progress)
         task = self.config.task
         predictions = answers.decode_outputs(self.kind, self.features, self.examples, outputs, task)
         metrics: dict[str, float] = {"examples": len(self.examples)}

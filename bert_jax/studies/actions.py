@@ -135,7 +135,7 @@ def launch_study(named: Named, workdir: Path, flags: Flags) -> None:
         launcher.run()
         if launcher.full:
             raise disk.make_full_error(place.workdir, what="the study")
-        _conclude(place, launcher.stopped, _write_report(place))
+        _print_answer(place, launcher.stopped, _write_report(place))
 
 
 def _find_missing(place: StudyFolder, cells: Sequence[Cell]) -> list[Cell]:
@@ -270,7 +270,7 @@ def _open_study(workdir: Path) -> StudyFolder:
     return place
 
 
-def _conclude(place: StudyFolder, stopped: bool, answer: str) -> None:
+def _print_answer(place: StudyFolder, stopped: bool, answer: str) -> None:
     """Print the answer and the report's path; raise if cells failed or are unfinished."""
     now = progress.read_progress(place)
     left = now.unfinished

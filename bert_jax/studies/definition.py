@@ -78,7 +78,7 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
     if not isinstance(study, Study):
         problem = f"{file}: get_study returned {type(study).__name__}"
         raise ConfigError(problem, "it returns a Study")
-    settled = _list_settled(study)
+    settled = _list_fixed_knobs(study)
     changes = list(overrides)
     for knob, _ in changes:
         said = f"config.{knob} is not set by the base: {settled.get(knob)}"
@@ -87,7 +87,7 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
     return file.resolve().parent.name, study
 
 
-def _list_settled(study: Study) -> dict[str, str]:
+def _list_fixed_knobs(study: Study) -> dict[str, str]:
     """Return the knobs that the base config cannot set, each with the reason why.
 
     The study sets these knobs in every cell, for example by an axis or its budget.

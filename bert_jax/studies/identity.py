@@ -20,11 +20,11 @@ def identity(config: knobs.Config) -> str:
     Only knobs that differ from their defaults are hashed, so adding a knob renames no run. Knobs
     that do not affect training are left out. Configs that mean the same get the same name.
     """
-    text = json.dumps(trained_knobs(config), sort_keys=True)
+    text = json.dumps(list_trained_knobs(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def trained_knobs(config: knobs.Config) -> dict[str, Any]:
+def list_trained_knobs(config: knobs.Config) -> dict[str, Any]:
     """Return the knobs that are hashed for the name of a run, by path."""
     masking = config.masking
     if not masking.phases and masking.prediction_rate == masking.rate:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from bert_jax.config.costs import flops_per_step
 from bert_jax.errors import ConfigError
-from bert_jax.studies.identity import trained_knobs
+from bert_jax.studies.identity import list_trained_knobs
 from bert_jax.studies.spec import Cell
 
 # Knobs that act after the stable phase; a warm-up counts by its steps.
@@ -85,5 +85,5 @@ def _make_beginning_key(cell: Cell) -> str:
     """Return a key that is equal for cells whose updates before the decay are the same."""
     config = cell.config
     length = config.steps if config.masking.phases else 0  # phases are shares of all steps
-    knobs = {path: value for path, value in trained_knobs(config).items() if path not in LATER}
+    knobs = {path: value for path, value in list_trained_knobs(config).items() if path not in LATER}
     return json.dumps([knobs, config.optim.warmup_steps, length], sort_keys=True)

@@ -17,7 +17,7 @@ from bert_jax.system.durations import format_duration
 PAUSE = 30.0  # seconds between two lines about progress, where nobody watches a terminal
 
 
-def standard_error(sums: np.ndarray, counts: np.ndarray, documents: np.ndarray) -> float:
+def compute_standard_error(sums: np.ndarray, counts: np.ndarray, documents: np.ndarray) -> float:
     """Return the standard error of sum(sums) / sum(counts) over examples, clustered by document."""
     _, cluster = np.unique(documents, return_inverse=True)
     residuals = np.bincount(cluster, sums - counts * sums.sum() / counts.sum())

@@ -17,7 +17,7 @@ import numpy as np
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, pretrain, texts
-from bert_jax.suites.base import Progress, standard_error
+from bert_jax.suites.base import Progress, compute_standard_error
 from bert_jax.suites.options import PassageOptions
 from bert_jax.suites.token_scores import TokenScorer
 
@@ -74,7 +74,7 @@ def _score_texts(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
         result[key] = {
             name: float(sums[a].sum() / sums[b].sum()) for name, (a, b) in METRICS.items()
         }
-        error = standard_error(sums["nats"], sums["characters"], documents)
+        error = compute_standard_error(sums["nats"], sums["characters"], documents)
         result[key] |= {
             "nats_per_character_error": error,
             "mlm_predictions": int(sums["tokens"].sum()),

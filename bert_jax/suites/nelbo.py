@@ -22,7 +22,7 @@ from bert_jax.config import knobs
 from bert_jax.evaluation.metrics import EXAMPLES
 from bert_jax.interop import runs
 from bert_jax.suites import Detailed, Result, need_head, pretrain, texts
-from bert_jax.suites.base import Progress, score_both_ways, standard_error
+from bert_jax.suites.base import Progress, compute_standard_error, score_both_ways
 from bert_jax.suites.options import NelboOptions
 from bert_jax.suites.token_scores import TokenScorer, is_causal
 
@@ -82,7 +82,7 @@ def _score_texts(run: runs.TrainedModel, options: NelboOptions) -> Detailed:
     result |= {
         "nats_per_word": float(nats.sum() / words.sum()),
         "nats_per_character": float(nats.sum() / characters.sum()),
-        "nats_per_character_error": standard_error(nats, characters, documents),
+        "nats_per_character_error": compute_standard_error(nats, characters, documents),
         "words": int(words.sum()),
         "characters": int(characters.sum()),
         "unknown_words": sum(map(len, unknown)),
@@ -127,7 +127,7 @@ def _summarize_nats(
     result = {
         "nats_per_token": mean,
         "perplexity": math.exp(mean),
-        "standard_error": standard_error(nats, tokens, documents),
+        "standard_error": compute_standard_error(nats, tokens, documents),
         "tokens": int(tokens.sum()),
         "examples": len(tokens),
         "draws": draws,

@@ -46,7 +46,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     config = labelled.find_frozen_task(run, options)
     kind = labelled.find_kind(config)
     need(kind in KINDS, f"suite probe has no linear probe of {kind}", f"one of: {', '.join(KINDS)}")
-    config = _settle_task(config, options)
+    config = _fill_in_task(config, options)
     names = dict.fromkeys(("train", labelled.choose_split(config, options)))
     # All are read before any is encoded; with --split=train there is one split.
     known = {name: _load_known(config, name, options.limit) for name in names}
@@ -81,7 +81,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     return result, {}
 
 
-def _settle_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
+def _fill_in_task(config: knobs.Config, options: FrozenOptions) -> knobs.Config:
     """Fill the names of the classes and the limit of rows into the config of a task."""
     kind = labelled.find_kind(config)
     objective = config.objectives[kind]

@@ -8,17 +8,17 @@ import sys
 import numpy as np
 import pytest
 
-from bert_jax.suites.base import Progress, standard_error
+from bert_jax.suites.base import Progress, compute_standard_error
 
 
 def test_standard_error_is_clustered_by_document():
     """An example that occurs twice in its document tells nothing more."""
     sums, ones, documents = np.random.default_rng(0).normal(size=12), np.ones(12), np.arange(12)
-    alone = standard_error(sums, ones, documents)
+    alone = compute_standard_error(sums, ones, documents)
     assert alone == pytest.approx(np.std(sums, ddof=1) / 12**0.5)
     twice = (np.repeat(values, 2) for values in (sums, ones, documents))
-    assert standard_error(*twice) == pytest.approx(alone)
-    assert math.isnan(standard_error(sums, ones, 0 * documents))
+    assert compute_standard_error(*twice) == pytest.approx(alone)
+    assert math.isnan(compute_standard_error(sums, ones, 0 * documents))
 
 
 def test_progress_says_how_long_it_will_take(capsys, monkeypatch):

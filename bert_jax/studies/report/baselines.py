@@ -58,12 +58,12 @@ def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tup
     for label, runs in family.runs.items():
         held = [run for run in runs if run.entry.id in levels]
         known += bool(held) or bool(find_values(runs, get_metric(metric)))
-        if held and _reaches(held, metric, levels):
+        if held and _includes_baseline(held, metric, levels):
             behind.append(label)
     return behind, bool(behind) and len(behind) == known
 
 
-def _reaches(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
+def _includes_baseline(runs: Sequence[Result], metric: str, levels: Mapping[str, float]) -> bool:
     """Tell whether the interval of the runs' gain over the baseline includes 0 or less."""
     sign = -need_direction(metric)
     gaps = [sign * (run.metrics[metric] - levels[run.entry.id]) for run in runs]
