@@ -65,8 +65,8 @@ def plan_by_shape(
     """Plan batches of rows whose rounded lengths are equal, the longest first.
 
     This suits many short rows, such as sentences of some ten tokens. By default a batch has as many
-    rows as hold `tokens` tokens, or fewer if fewer rows have its length. Every batch size is
-    rounded up to a multiple of the devices that split the rows.
+    rows as hold `tokens` tokens, or fewer if there are fewer rows of this length. Every batch size
+    is rounded up to a multiple of the devices that split the rows.
     """
     longest = int(lengths.max(initial=0))
     shapes = np.array([round_length(n, FINEST) for n in range(longest + 1)])[lengths]

@@ -233,9 +233,9 @@ class OfText(Predictor):
         return encoding.pad_rows(self.model.run.tokenizer.special, parts, length, size=size)
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode the texts of each line as a row; `apply` computes its output.
+        """Encode the texts of each line as a row.
 
-        `make_result` then makes the result of the line.
+        `apply` computes the output of a row, and `make_result` makes the result of its line.
         """
         by_field = [self.tokenize_field(rows, key) for key in self.plain]
         parts = [list(texts) for texts in zip(*by_field, strict=True)]

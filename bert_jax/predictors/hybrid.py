@@ -55,7 +55,7 @@ class GenerateHybrid(OfText):
         return _Both(lengths, works[0].compute, works[0].results, works=tuple(works), kinds=kinds)
 
     def format_result(self, result: dict[str, Any]) -> str:
-        """Write the text of a result and, if it was filled in rounds, what each round revealed."""
+        """Format the text of a result and, if it was filled in rounds, what each round revealed."""
         return self.predictors[1].format_result(result)
 
 

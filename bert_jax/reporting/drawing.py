@@ -255,7 +255,10 @@ def _format_legend(chart: Chart, series: Series) -> str:
 
 
 def _draw_baselines(axes: Axes, chart: Chart) -> None:
-    """Draw dashed lines at baselines; the legend names them, those off the axis with an arrow."""
+    """Draw dashed lines at the baselines, and name the baselines in the legend.
+
+    A baseline beyond the ends of the axis is only named, with an arrow.
+    """
     low, high = min(chart.values), max(chart.values)
     draw = axes.axvline if chart.rows else axes.axhline
     lower, higher = "←→" if chart.rows else "↓↑"

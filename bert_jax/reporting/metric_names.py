@@ -125,7 +125,7 @@ def find_unit(name: str) -> str:
 
 
 def format_axis_title(name: str, words: str = "") -> str:
-    """Write the title of an axis: the name of a metric, or `words`, with its unit.
+    """Format the title of an axis: the title of a metric, or `words`, with its unit.
 
     A share has no unit here, because the ticks show %.
     """

@@ -30,7 +30,7 @@ Baseline = tuple[str, float, str]  # what it is called, its value, and what it m
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What the folder of a run says about it; what is missing in the folder is empty here."""
+    """What a run's folder tells about the run; a field is empty if its file is missing."""
 
     folder: Path
     recorded: dict[str, Any]  # its config.json

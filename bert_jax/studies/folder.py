@@ -151,7 +151,7 @@ class StudyFolder:
     def write_study(self, study: Mapping[str, Any], cells: Sequence[Cell]) -> None:
         """Write study.json: the study, the config of its first cell, and all cells.
 
-        Of each cell's config only its differences from the first config are written.
+        For each cell, only the knobs that differ from the first cell's config are written.
         """
         base = _list_knobs(cells[0].config)
         listed = {cell.id: _record_cell(cell, base) for cell in cells}

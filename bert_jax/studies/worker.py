@@ -158,7 +158,7 @@ class Worker:
         return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 
     def find_branch(self, cell: Cell) -> Config:
-        """Return the config that a cell trains; it is a branch if its trunk has saved the fork.
+        """Return the config that a cell trains, which branches if the trunk has saved its fork.
 
         A cell that has begun goes on as it began, either as a branch or from step 0.
         """

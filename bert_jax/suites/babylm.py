@@ -152,7 +152,10 @@ def _score_tasks(run: runs.TrainedModel, options: SourceOptions) -> Result:
 
 
 def _find_folders(source: str) -> dict[str, Path]:
-    """Find the folder of each task: `source` is one of them, or the folder that contains them."""
+    """Find the folder of each task in the folder `source`.
+
+    `source` may also be the folder of a single task.
+    """
     root = Path(source.removeprefix("files:")).expanduser()
     if not root.is_dir():
         raise DataError(f"no folder {root}", f"for example --source={EXAMPLE}")

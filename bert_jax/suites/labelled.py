@@ -90,7 +90,7 @@ def choose_split(config: knobs.Config, options: LabelledOptions) -> str:
 
 
 def take_whole_file(config: knobs.Config, split: str) -> knobs.Config:
-    """If the source is a single file, change the config so that all of its rows are the split.
+    """Change a config whose source is a single file, so that all rows of the file are the split.
 
     No row has to be kept for training, because nothing is trained on the file.
     """
@@ -119,7 +119,7 @@ def load_examples(
 def encode_examples(
     run: runs.TrainedModel, config: knobs.Config, known: Sequence[Example], what: str
 ) -> features.Features:
-    """Encode examples for a task; log how many of them are cut, calling them `what`."""
+    """Encode examples for a task; log how many of `what`, such as texts, are cut."""
     length = config.sequence_length
     encoded = features.encode_examples(
         known, find_kind(config), run.tokenizer, config.task, length, train=False

@@ -190,7 +190,10 @@ class Passage:
     lengths: np.ndarray  # int64 [W], characters of each word
 
     def choose_masked(self, rate: float) -> np.ndarray:
-        """Choose the words to mask at a rate, bool [W]; words of a lower rate are among them."""
+        """Choose the words to mask at a rate, bool [W].
+
+        The words that are masked at a lower rate are also masked at a higher rate.
+        """
         count = len(self.lengths)
         ranks = shuffle_parts(self.text, count)
         return ranks < quotas.mean_quotas(rate, count, "nearest")[count]
