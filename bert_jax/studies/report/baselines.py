@@ -18,7 +18,7 @@ LISTED = 6  # points of a warning, at most; more are counted
 
 
 def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
-    """Return the words for a metric's baseline, and its value for each cell with the metric."""
+    """Return the words for a metric's baseline, and its value by cell, where it is known."""
     evaluation, _, name = metric.partition("/")
     keys, words = list_baselines(name)
     with_metric = [result for result in view.results if metric in result.metrics]

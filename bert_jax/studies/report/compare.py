@@ -286,7 +286,7 @@ def count_families(
 
 
 def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> set[Place]:
-    """Return the labels of the baseline in each family that has all points of a claim."""
+    """Return the labels of the baseline in each family that contains all points of a claim."""
     planned = _list_planned(points)
     evaluation = claimed.metric.partition("/")[0]
     places = set()
