@@ -32,8 +32,8 @@ def finetuning(
 ) -> ml_collections.ConfigDict:
     """Build the config that fine-tunes a model on a task, by the recipe of the BERT paper.
 
-    The config has batches of 32, 3 epochs with a warm-up over a tenth of them, dropout 0.1, and the
-    knobs of the task in `data/tasks.py`.
+    The config has batches of 32, and 3 epochs with a warm-up over a tenth of them. It has dropout
+    0.1, and the knobs of the task in `data/tasks.py`.
 
     Args:
       task: a row of `data/tasks.py`, or a kind of objective over labels.

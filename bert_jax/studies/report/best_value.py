@@ -155,9 +155,9 @@ class Best:
 def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
     """Fit the best values of a comparison's axis: once by the study's budget, once at equal FLOPs.
 
-    The list is empty if the axis is not one of shares, if it has too few values, or if lower values
-    of the first metric are not better. The fit at equal FLOPs needs several budgets, of another
-    kind.
+    The list is empty if the axis does not consist of shares, or has too few values. It is also
+    empty if lower values of the first metric are not better. The fit at equal FLOPs needs several
+    budgets of another kind.
     """
     axis = view.axis(comparison["axis"])
     metrics = comparison["metrics"]

@@ -93,7 +93,7 @@ def compare_gains(
 ) -> list[Difference]:
     """Compare the gain of each point over the baseline in one family with its gain in another.
 
-    The values of the second family are subtracted from the values of the first, seed by seed, so
+    The values of the second family are subtracted from the values of the first, seed by seed. So
     the spread is the spread of these pairs. Errors over examples are added as if they were
     independent. This overstates the error a little if the examples are the same.
     """
