@@ -34,7 +34,7 @@ STRIDE = 64  # tokens that windows share, or half a window if that is less
 SLOTS = 4  # masks of a row are padded to a multiple of this, so that few shapes are compiled
 
 
-class View(NamedTuple):
+class Window(NamedTuple):
     """A window of a text, and the masks that are predicted in it."""
 
     row: int
@@ -66,24 +66,24 @@ class FillMask(OfText):
         encoded = self.tokenize_field(rows, escape=False)
         tokenizer = self.model.run.tokenizer
         pairs = enumerate(zip(rows, encoded, strict=True))
-        views = [view for r, (row, ids) in pairs for view in self._list_views(r, row, ids)]
-        texts = [[encoded[view.row][view.start : view.end]] for view in views]
+        windows = [window for r, (row, ids) in pairs for window in self._list_windows(r, row, ids)]
+        texts = [[encoded[window.row][window.start : window.end]] for window in windows]
 
         def compute(chosen: np.ndarray, length: int, size: int) -> Any:
             batch = self.assemble_batch([texts[i] for i in chosen], length, size)
-            slots = _round_slots([views[i].places for i in chosen])
+            slots = _round_slots([windows[i].places for i in chosen])
             batch["predict_positions"] = np.zeros((size, slots), np.int32)
-            for k, view in enumerate(views[i] for i in chosen):
-                columns = np.array(view.places, int) - view.start + 1  # after [CLS]
+            for k, window in enumerate(windows[i] for i in chosen):
+                columns = np.array(window.places, int) - window.start + 1  # after [CLS]
                 batch["predict_positions"][k, : len(columns)] = columns
             return self.apply(batch)
 
         def results(outputs: list[Any]) -> Iterator[dict[str, Any]]:
             # For each line, the candidates of its masks by their place in the text.
             filled: list[dict[int, list[dict[str, Any]]]] = [{} for _ in rows]
-            for view, output in zip(views, outputs, strict=True):
-                for place, values, ids in zip(view.places, *output, strict=False):
-                    filled[view.row][place] = [
+            for window, output in zip(windows, outputs, strict=True):
+                for place, values, ids in zip(window.places, *output, strict=False):
+                    filled[window.row][place] = [
                         {"token": tokenizer.shown[i], "probability": float(p)}
                         for p, i in zip(values, ids, strict=True)
                     ]
@@ -91,23 +91,23 @@ class FillMask(OfText):
                 yield {"text": row.fields["text"], "masks": [masks[at] for at in sorted(masks)]}
 
         ends = np.zeros(len(rows), np.int64)
-        np.maximum.at(ends, [view.row for view in views], [view.end for view in views])
+        np.maximum.at(ends, [window.row for window in windows], [window.end for window in windows])
         cut = sum(int(end) < len(ids) for end, ids in zip(ends, encoded, strict=True))
         return Work(self.count_tokens(texts), compute, results, cut)
 
-    def _list_views(self, number: int, row: Line, ids: list[int]) -> Iterator[View]:
+    def _list_windows(self, number: int, row: Line, ids: list[int]) -> Iterator[Window]:
         """Yield the windows of a text; each mask is in the window with most context around it."""
         masks = np.array(ids, int) == self.model.run.tokenizer.special.mask
         room, options = self.limit - 2, self.model.options
         if len(ids) <= room or options.long != "windows":
             end = len(self.cut_texts(row, [ids])[0])
-            yield View(number, 0, end, np.flatnonzero(masks[:end]).tolist())
+            yield Window(number, 0, end, np.flatnonzero(masks[:end]).tolist())
             return
         stride = min(STRIDE, room // 2) if options.stride is None else options.stride
         spans = cut_windows(len(ids), room, stride, options.stride_as or "overlap")
         best = choose_windows(spans, len(ids))
-        for window, (start, end) in enumerate(spans.tolist()):
-            yield View(number, start, end, np.flatnonzero(masks & (best == window)).tolist())
+        for index, (start, end) in enumerate(spans.tolist()):
+            yield Window(number, start, end, np.flatnonzero(masks & (best == index)).tolist())
 
     def format_result(self, result: dict[str, Any]) -> str:
         """Write a table of the likeliest tokens of each mask, or that there is no mask."""

@@ -202,10 +202,10 @@ def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> 
         return []
     comparisons = [dataclasses.asdict(comparison) for comparison in study.comparisons]
     families = compare.count_families(comparisons, study.claims, known)
-    sizes = {axis.name: len({labels[axis.name] for labels, _ in known}) for axis in study.factors}
+    points = {axis.name: len({labels[axis.name] for labels, _ in known}) for axis in study.factors}
     others = sorted(named.beside.resolve().parent.glob("*/results.csv"))
     tables = [place.csv, named.beside / "results.csv", *others]
-    return power.describe_power(asked, power.Plan(len(study.seeds), families, sizes), tables)
+    return power.describe_power(asked, power.Sizes(len(study.seeds), families, points), tables)
 
 
 # --- the study's folder ---------------------------------------------------------------------------

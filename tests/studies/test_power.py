@@ -16,7 +16,7 @@ from bert_jax.studies.report.view import View
 from tests.studies.views import LOSS, NULL, TRUE, build_view, define_claims
 from tests.study_workdir import OWN_DEVIATION
 
-PLAN = power.Plan(3, 2, {"masking.rate": 5})
+SIZES = power.Sizes(3, 2, {"masking.rate": 5})
 
 
 def find_spread(table: Path, metric: str = LOSS) -> float:
@@ -57,7 +57,7 @@ def test_spread_is_that_of_one_run(view):
 def test_power_follows_from_earlier_runs(view, more_at, times, tmp_path):
     """A gain has the variance of one difference, a difference of gains that of two."""
     claim = dataclasses.replace(TRUE, more_at=more_at)
-    (line,) = power.describe_power([claim], PLAN, [tmp_path / "none.csv", view.place.csv])
+    (line,) = power.describe_power([claim], SIZES, [tmp_path / "none.csv", view.place.csv])
     apart = math.sqrt(times) * find_spread(view.place.csv)
     wanted = simultaneous.Wanted(claim.effect, families=2)
     chance = 100 * simultaneous.find_power(3, 5, apart, wanted)
@@ -72,7 +72,7 @@ def test_power_prefers_tables_that_vary_the_axis(view, tmp_path):
         "a,done,word,0,5\nb,done,word,1,7\nc,done,token,0,6\nd,done,token,1,4\n"
     )
     both, one, without, none = (
-        power.describe_power([NULL], PLAN, tables)[0]
+        power.describe_power([NULL], SIZES, tables)[0]
         for tables in ([other, view.place.csv], [view.place.csv], [other], [])
     )
     assert both == one != without

@@ -21,7 +21,7 @@ from bert_jax.studies.spec import BUDGET, Claimed
 Rows = list[dict[str, str]]
 
 
-class Plan(NamedTuple):
+class Sizes(NamedTuple):
     """Numbers of seeds, families and points of a study, on which its power depends."""
 
     seeds: int
@@ -29,20 +29,20 @@ class Plan(NamedTuple):
     points: Mapping[str, int]  # of each axis
 
 
-def describe_power(claims: Sequence[Claimed], plan: Plan, tables: Sequence[Path]) -> list[str]:
+def describe_power(claims: Sequence[Claimed], sizes: Sizes, tables: Sequence[Path]) -> list[str]:
     """Describe, in a line for each claim, how likely the study finds the claimed difference.
 
     Args:
       claims: claims for which the study has cells.
-      plan: sizes of the study.
+      sizes: the numbers of seeds, families and points of the study.
       tables: paths of results.csv of studies that have run. The first table that has a claim's
         metric counts; tables that vary the claim's axis come before others.
     """
     read = {table: read_rows(table) for table in tables}
-    return [_describe_claim(claimed, plan, read) for claimed in claims]
+    return [_describe_claim(claimed, sizes, read) for claimed in claims]
 
 
-def _describe_claim(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> str:
+def _describe_claim(claimed: Claimed, sizes: Sizes, read: Mapping[Path, Rows]) -> str:
     share = is_share(claimed.metric) and claimed.effect <= 1  # SQuAD's are in per cent already
     room, other = claimed.effect - claimed.least, math.inf
     looked_for = f"a difference of {format_amount(claimed.effect, claimed.metric, share)}"
@@ -57,13 +57,13 @@ def _describe_claim(claimed: Claimed, plan: Plan, read: Mapping[Path, Rows]) -> 
         return f"{head}: no earlier run says how far seeds lie apart"
     # A difference of gains has the variance of two differences.
     apart = deviation * (1 if claimed.more_at is None else math.sqrt(2))
-    points = plan.points.get(claimed.axis, 2)
-    wanted = simultaneous.Wanted(room, other, families=plan.families)
-    chance = simultaneous.find_power(plan.seeds, points, apart, wanted)
+    points = sizes.points.get(claimed.axis, 2)
+    wanted = simultaneous.Wanted(room, other, families=sizes.families)
+    chance = simultaneous.find_power(sizes.seeds, points, apart, wanted)
     needed = format_needed(simultaneous.count_seeds(points, apart, wanted))
-    families = format_count(plan.families, "family", "families")
+    families = format_count(sizes.families, "family", "families")
     return (
-        f"{head}: power {100 * chance:.0f}{SPACE}% with {format_count(plan.seeds, 'seed')}, "
+        f"{head}: power {100 * chance:.0f}{SPACE}% with {format_count(sizes.seeds, 'seed')}, "
         f"90{SPACE}% with {needed} (intervals of {families} hold together; a run has a standard "
         f"deviation of {format_amount(deviation, claimed.metric, share)} in "
         f"{os.path.relpath(table)})"
