@@ -111,8 +111,7 @@ def make_update(
         )
         state, norm = apply_gradient(config.optim, state, grads, inputs)
         one = jnp.ones(())
-        metrics |= sum_over_devices(ledger)
-        metrics |= {
+        metrics |= sum_over_devices(ledger) | {
             "loss": (loss, one),
             "grad_norm": (norm, one),
             "skipped_in_row": (state["skipped_in_row"].astype(jnp.float32), one),
