@@ -45,7 +45,7 @@ def make_generation_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
         _list_facts(predictor.model.options, texts),
         {"texts": texts},
         rounds=most,
-        chart=draw_svg(_describe_chart(texts)) if most > 1 else "",
+        chart=draw_svg(_make_chart(texts)) if most > 1 else "",
         tables=[_tabulate_choices(text) for text in texts],
     )
 
@@ -93,8 +93,8 @@ def _join_numbers(numbers: Sequence[int]) -> str:
     return f"{', '.join(before)} and {last}" if before else last
 
 
-def _describe_chart(texts: Sequence[dict[str, Any]]) -> Chart:
-    """Describe the chart of the probabilities of the tokens that each round chose."""
+def _make_chart(texts: Sequence[dict[str, Any]]) -> Chart:
+    """Make the chart of the probabilities of the tokens that each round chose."""
     lines = []
     for number, text in enumerate(texts, 1):
         chances = [[one["probability"] for one in revealed] for revealed in text["steps"]]

@@ -76,7 +76,7 @@ class Best:
         return [self._tabulate("", self.fitted), *trend, Section(title, detail, detail=True)]
 
     def draw(self) -> dict[str, Figure]:
-        """Describe a chart of the best value by budget, with intervals and a line for each size.
+        """Make a chart of the best value by budget, with intervals and a line for each size.
 
         The result is {} if there is only one budget.
         """

@@ -129,7 +129,7 @@ def _compose_comparison(compared: Comparison, found: Findings, number: int) -> S
 
 
 def _draw_training(view: View) -> dict[str, Figure]:
-    """Describe figures of the loss during training, and of the loss at equal FLOPs.
+    """Make charts of the loss during training, and of the loss at equal FLOPs.
 
     The lines are the points of the first comparison's axis.
     """

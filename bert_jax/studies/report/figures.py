@@ -1,4 +1,7 @@
-"""Figures of a study: means over an axis, losses during training, and matrices of two axes."""
+"""Figures of a study: means over an axis, losses during training, and matrices of two axes.
+
+The functions draw_… return charts or matrices (`reporting.figures`), by the names of their files.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ PREFERRED = ("validation/mlm_loss", "validation/loss")  # of the losses during t
 
 
 def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[str, Figure]:
-    """Describe charts of a metric's means over the axis of a comparison."""
+    """Make charts of a metric's means over the axis of a comparison."""
     axis = view.axis(comparison["axis"])
     return {
         name_file(axis.name, metric, part): _draw_over_axis(
@@ -47,7 +50,7 @@ def draw_means(view: View, comparison: Mapping[str, Any], metric: str) -> dict[s
 
 
 def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options: Any) -> Chart:
-    """Describe a chart of series over an axis, or a chart of rows if the points are no numbers."""
+    """Make a chart of series over an axis, or a chart of rows if the points are no numbers."""
     if axis.numeric:
         options["ticks"] = [(x, label) for label, x in _place_points(axis).items()]
     else:
@@ -122,7 +125,7 @@ def choose_loss(results: Sequence[Result]) -> str:
 
 
 def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
-    """Describe charts of the mean loss of each point by step, a chart for each family."""
+    """Make charts of the mean loss of each point by step, a chart for each family."""
     return {
         name_file(axis.name, "curves", family.name): _draw_family(view, axis, metric, family)
         for family in view.families(axis.name)
@@ -130,7 +133,7 @@ def draw_curves(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
 
 
 def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
-    """Describe a chart of the mean loss of each point of a family by step, with 95 % bands.
+    """Make a chart of the mean loss of each point of a family by step, with 95 % bands.
 
     A mean is drawn at the steps that all seeds of the point have.
     """
@@ -157,7 +160,7 @@ def _draw_family(view: View, axis: Axis, metric: str, family: Family) -> Chart:
 
 
 def draw_at_equal(view: View, axis: Axis, metric: str) -> dict[str, Figure]:
-    """Describe charts of the loss where each run has spent as many FLOPs as the cheapest run.
+    """Make charts of the loss where each run has spent as many FLOPs as the cheapest run.
 
     The cheapest run is taken within each family.
     """
@@ -199,7 +202,7 @@ def read_curve(points: Sequence[tuple[float, float]], at: float) -> float | None
 
 
 def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
-    """Describe matrices of the loss by point of training and by masking rate of evaluation."""
+    """Make matrices of the loss by point of training and by masking rate of evaluation."""
     return {
         name_file(name, family.name): _draw_cross_rate(axis, family, name)
         for name, spec in view.study.get("evaluations", {}).items()
@@ -209,7 +212,7 @@ def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
 
 
 def _draw_cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
-    """Describe the matrix of one family; shades show the distance to the best of a column."""
+    """Make the matrix of one family; shades show the distance to the best of a column."""
     metrics = {key for runs in family.runs.values() for run in runs for key in run.metrics}
     losses = [m for m in metrics if m.startswith(f"{evaluation}/") and m.endswith("/mlm_loss")]
     rates = sorted({key.split("/")[1] for key in losses}, key=float)
@@ -241,7 +244,7 @@ def _draw_cross_rate(axis: Axis, family: Family, evaluation: str) -> Heat:
 
 
 def draw_crossed(view: View) -> dict[str, Heat]:
-    """Describe a matrix of each compared metric over two crossed axes; {} if there are none."""
+    """Make a matrix of each compared metric over two crossed axes; {} if there are none."""
     axes = find_crossed(view)
     if not axes:
         return {}
