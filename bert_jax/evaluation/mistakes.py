@@ -1,7 +1,7 @@
 """What a fine-tuned model gets wrong: the confusions of its classes, and its worst mistakes.
 
-An evaluation of a task writes one such row to samples.jsonl. Long texts are cut, so that the row is
-small whatever the data. The counts depend on the kind of task:
+An evaluation of a task writes both as one row of samples.jsonl. Long texts are cut, so that the row
+is small whatever the data. The counts depend on the kind of task:
 
     classify   `counts`: [right class, predicted class, number]
     tag        `counts` of words, as for classify; "" is predicted for a word that was cut off

@@ -154,7 +154,10 @@ def escape_markdown(text: str) -> str:
 
 
 def render_html(blocks: Sequence[Block]) -> str:
-    """Render blocks as a page; the first block is the title. Show a figure where it comes first."""
+    """Render blocks as an HTML page; the first block is the title.
+
+    A figure that several blocks have is shown only in the first of them.
+    """
     shown: set[str] = set()
 
     def draw(figures: Mapping[str, Figure]) -> list[Markup]:
