@@ -82,7 +82,10 @@ def _user_error(error: Exception, path: str, file: Path) -> ConfigError:
 
 
 def _line_in(error: BaseException, file: Path) -> str:
-    """Return the last line of a file that an error's traceback names, such as ":12"; else ""."""
+    """Return the number of the line of `file` where an error arose, such as ":12".
+
+    The result is "" if the traceback of the error does not pass through the file.
+    """
     frames = traceback.extract_tb(error.__traceback__)
     lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return f":{lines[-1]}" if lines else ""

@@ -53,7 +53,7 @@ APART = "\x1f"  # stands between words; as a space by Python's rules, it is in n
 def read_into_parts(
     number: int, items: list[Item], settings: knobs.Corpus, language: str | None, folder: Path
 ) -> dict[str, Any]:
-    """Read items, and write their texts as parts of sentences; return counts and names of parts.
+    """Read items, and write their sentences in parts; return counts and the names of the parts.
 
     The result is also written as a JSON file, which marks the work as done. Without a `language`
     for splitting sentences, each line is a sentence.

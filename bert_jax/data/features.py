@@ -130,9 +130,10 @@ class _Row:
 
 
 def _scatter(rows: list[_Row], offsets: np.ndarray, name: str) -> np.ndarray:
-    """Copy the values `name` of each row's window to an array over all tokens [T, ...].
+    """Put the values of all windows in an array over the tokens of all rows [T, ...].
 
-    Tokens outside of windows, such as [CLS], have -1 or False.
+    `name` says which values, such as "words". Each row has a window of text. Tokens of a row that
+    are outside of its window, such as [CLS], get -1 or False.
     """
     values = np.concatenate([row.window[name] for row in rows])
     padding = False if values.dtype == bool else -1

@@ -1,9 +1,9 @@
 """Prepare a corpus in two passes over its text, each of which can be interrupted.
 
-    read        items -> parts of sentences               (a task is done when its .json is there)
+    read        items -> sentences in parts               (a task is done when its .json is there)
     choose      duplicates and the validation split       (seconds; done again after a kill)
     vocabulary  from a sample of the training documents   (done when its folder is there)
-    encode      parts of sentences -> parts of ids        (a file each)
+    encode      sentences -> ids, part by part            (a file each)
     join        parts of ids -> one array a split         (seconds; done again after a kill)
 
 All files are written below `<fingerprint>.work`. Each file appears there complete, by a rename. At
@@ -162,7 +162,7 @@ class _Work:
 
 
 def _read(work: _Work, items: list[Item], config: knobs.Config) -> tuple[dict[str, Any], list[str]]:
-    """Write all items as parts of sentences; return counts of lines, and the names of the parts."""
+    """Split all items into sentences, and write these in parts; return counts and part names."""
     lines, several = has_sentence_lines(items, config)
     language = None if lines else config.corpus.language
     calls = {
@@ -324,7 +324,7 @@ def sample_text(limit: int, spool: Path, parts: dict[str, np.ndarray]) -> Iterat
 
 
 def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray]) -> list[Path]:
-    """Encode all parts of sentences, and return the files of ids."""
+    """Encode the sentences of all parts of the corpus, a file of ids each; return the files."""
     calls = {}
     for (name, sides), begins in zip(parts.items(), starts, strict=True):
         file = work.encoded / f"{name}.npz"

@@ -45,7 +45,10 @@ Names = Mapping[str, str | Part]
 
 
 def find_theirs(names: Names, ours: str) -> tuple[Part, str]:
-    """Return where a parameter of ours is stored: the part of a module, and the tensor's name."""
+    """Find the tensor of Hugging Face that stores a parameter of ours.
+
+    Returns which part of the tensor is ours, since theirs may be fused, and the tensor's name.
+    """
     layer = re.search(r"layer_(\d+)/", ours)
     general = ours.replace(layer[0], "layer_{}/") if layer else ours
     module, _, leaf = general.rpartition("/")

@@ -125,7 +125,7 @@ class RunRecord:
         return [name for name in names if is_result(name)]
 
     def find_baseline(self, suite: str, name: str) -> Baseline | None:
-        """Return words, value and meaning of the baseline of an evaluation's metric, if any."""
+        """Return the label, value and meaning of a metric's baseline; None if it has none."""
         references, words = list_baselines(name)
         for reference in references:
             if points := self.curves.get(f"eval/{suite}/{reference}"):

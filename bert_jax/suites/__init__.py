@@ -117,7 +117,7 @@ SUITES: dict[str, SuiteRow] = {
 
 
 def build_suites(names: Sequence[str], **options: Any) -> list[Options]:
-    """Make the options of several suites; refuse an option that none of the suites reads."""
+    """Build the `Options` of each suite from shared options; refuse one that no suite reads."""
     rows = [find_row(name) for name in names]
     source = bool(options.get("source"))
     read = [row.options.list_read(source) for row in rows]

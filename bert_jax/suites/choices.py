@@ -52,9 +52,10 @@ def credit_choices(totals: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
 
 
 def average_groups(choices: Sequence[Choice], credits: np.ndarray) -> dict[str, dict[str, float]]:
-    """Return the mean credit of choices by group and by value, as {group: {value: mean}}.
+    """Return the mean credit of the choices with each value of each grouping.
 
-    A choice may lack a group.
+    The result is {grouping: {value: mean}}, such as {"field": {"syntax": 0.8}}. A choice without a
+    value of a grouping does not count there.
     """
     members: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for choice, credit in zip(choices, credits.tolist(), strict=True):

@@ -122,7 +122,7 @@ def _bound_passages(
 def _summarize_nats(
     nats: np.ndarray, tokens: np.ndarray, documents: np.ndarray, draws: int
 ) -> tuple[Result, dict[str, np.ndarray]]:
-    """Return the metrics per token, and the sums and counts of each example."""
+    """Return the metrics of all examples together, and the nats and tokens of each example."""
     mean = float(np.sum(nats) / np.sum(tokens))
     result = {
         "nats_per_token": mean,

@@ -135,7 +135,11 @@ def _compute_view(
 
 
 def _format_places(shown: Points) -> list[str]:
-    """Format the number of each text; for a word, the numbers of its text and of the word."""
+    """Return a label for each point of the page, counted from 1.
+
+    The label of a text is its number, such as "3". The label of a word is the number of its text
+    and its own number in the text, such as "3:2".
+    """
     if shown.poolings == vectors.POOLINGS:
         return [str(row + 1) for row in shown.rows]
     first = np.searchsorted(shown.rows, shown.rows)  # the text's first word

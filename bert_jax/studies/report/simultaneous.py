@@ -44,7 +44,10 @@ class Gap(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """The differences of a family, and the noise by which their intervals are made."""
+    """The differences of a family's points from the baseline, and the spread between seeds.
+
+    The spread and its degrees of freedom decide how wide the intervals are.
+    """
 
     gaps: tuple[Gap, ...]  # of all points but the baseline
     spread: float  # standard deviation of one value; NaN with too few runs
