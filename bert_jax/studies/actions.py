@@ -63,7 +63,7 @@ class Flags:
 
 @dataclasses.dataclass(frozen=True)
 class Named:
-    """A study, its name, its argument on the command line, and the folder of its file."""
+    """A study with its name, the argument that named it, and the folder of its file."""
 
     study: Study
     name: str
@@ -179,7 +179,11 @@ def _list_notes(
     missing: Sequence[Cell],
     finished: Mapping[str, Path],
 ) -> list[str]:
-    """List notes for the user: texts, evaluations left out, cells taken over, and power."""
+    """List the lines that a launch prints before it starts.
+
+    They name the texts, the evaluations that some cells lack, the sources of finished cells, and
+    the power of each claim.
+    """
     texts = dict.fromkeys(sameness.name_text(cell.config) for cell in cells)
     notes = [f"text: {', '.join(texts)}"]
     notes += measures.describe_left_out(cells, measures.record_evaluations(named.study))
@@ -192,7 +196,10 @@ def _list_notes(
 
 
 def _describe_power(place: StudyFolder, named: Named, cells: Sequence[Cell]) -> list[str]:
-    """Describe the power of each claim that the cells can test, from the spread of earlier runs."""
+    """Describe, in a line for each claim, how likely the study finds the claimed difference.
+
+    Claims that the cells cannot test are left out. The spread is taken from studies that have run.
+    """
     from bert_jax.studies.report import compare, power  # scipy takes a while to load
 
     study = named.study

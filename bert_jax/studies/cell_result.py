@@ -25,8 +25,8 @@ SPENT = ("tokens", "predictions", "flops")
 class History:
     """Metrics that a cell wrote during training.
 
-    `evaluations` holds (step, value) pairs by metric. `ledger` holds the mean of each metric of
-    LEDGER over the run.
+    `evaluations` maps each metric to its (step, value) pairs. `ledger` maps each metric of LEDGER
+    to its mean over the run.
     """
 
     evaluations: Mapping[str, list[tuple[int, float]]] = field(default_factory=dict)
@@ -55,19 +55,22 @@ class Result:
     taken: bool = False  # from tables, of another workdir or machine
 
     def spent(self, kind: str, step: int | None = None) -> float:
-        """Return the steps, tokens, predictions or FLOPs up to a step, by default the last one."""
+        """Count the steps, tokens, predictions or FLOPs up to a step; `kind` says which.
+
+        By default it is the last step.
+        """
         if step is None and kind in self.costs:
             return self.costs[kind]
         return self.clock(kind)(self.state.step if step is None else step)
 
     def clock(self, kind: str) -> Callable[[int], float]:
-        """Make the function that converts steps of this cell to a kind of budget, such as FLOPs."""
+        """Make a function from a step of this cell to the amount spent by then, such as FLOPs."""
         config = self.entry.config
         return make_clock(kind, config, self.vocabulary or config.tokenizer.vocab_size)
 
 
 def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
-    """Make the function that converts steps to a kind of budget, such as tokens or FLOPs.
+    """Make a function from a step to the amount spent by then: its tokens, FLOPs or other `kind`.
 
     If the masking rate has phases, the number of predictions per step changes during training.
     """

@@ -90,7 +90,7 @@ class Failure(msgspec.Struct):
 
 
 class GroupRecord(msgspec.Struct):
-    """The cells of a group and the prediction slots of their rows, as in groups/GROUP.json."""
+    """The names of a group's cells, and the prediction slots of a row, as in groups/GROUP.json."""
 
     cells: list[str]
     slots: int
@@ -121,11 +121,11 @@ class StudyFolder:
         return self.cells_folder / cell
 
     def result(self, cell: str, name: str) -> Path:
-        """Return the path of the metrics of a cell's evaluation."""
+        """Return the path of the file with the metrics of a cell's evaluation."""
         return self.cell(cell) / "results" / f"{name}.json"
 
     def arrays_path(self, cell: str, name: str) -> Path:
-        """Return the path of the sums and counts by example of a cell's evaluation."""
+        """Return the path of the file with each example's sums and counts in an evaluation."""
         return self.cell(cell) / "results" / f"{name}.npz"
 
     def finetune(self, cell: str, name: str) -> Path:
@@ -168,7 +168,7 @@ class StudyFolder:
             raise DataError(f"{self.study}: {type(error).__name__}: {error}", hint) from error
 
     def read_groups(self) -> dict[str, GroupRecord]:
-        """Read the records of all groups, by name."""
+        """Read the record of every group, as {group: record}."""
         found = sorted((self.workdir / "groups").glob("*.json"))
         return {path.stem: self.read_group(path.stem) for path in found}
 
@@ -230,7 +230,10 @@ class StudyFolder:
         files.write_json(path, Evaluated(spec, dict(metrics), seconds, error, now))
 
     def read_arrays(self, cell: Cell, name: str) -> dict[str, np.ndarray]:
-        """Read METRIC.sum and METRIC.count of an evaluation's examples; {} if there are none."""
+        """Read the sums and counts of an evaluation's examples; {} if there are none.
+
+        The result is {"METRIC.sum": array, "METRIC.count": array, …}.
+        """
         path = self.arrays_path(cell.id, name)
         if not self.read_result(cell, name) or not path.exists():
             return {}
@@ -257,13 +260,13 @@ class StudyFolder:
         files.write_json(self.cell(cell) / "error.json", record)
 
     def clear_failure(self, cell: str, activity: str) -> None:
-        """Remove a cell's failure if it came from this activity, or from the death of a worker."""
+        """Remove the record of a cell's failure if `activity` or a worker's death caused it."""
         failure = self.read_failure(cell)
         if failure and failure.activity in (activity, WORKER):
             (self.cell(cell) / "error.json").unlink(missing_ok=True)
 
     def read_last_metrics(self, cell: str) -> dict[str, Any]:
-        """Read the last values of a cell's metrics from the end of its metrics.jsonl."""
+        """Read the last value of each metric from the end of a cell's metrics.jsonl."""
         path = self.cell(cell) / METRICS
         newest: dict[str, Any] = {}
         if not path.exists():
@@ -311,7 +314,7 @@ class StudyFolder:
 
 
 def _list_knobs(config: Config) -> dict[str, Any]:
-    """Return the knobs of a config by path; leave out knobs that have their usual value.
+    """Map the path of each knob of a config to its value; leave out knobs with their usual value.
 
     So a study that never set a knob can be read after that knob is removed or gets another default.
     """

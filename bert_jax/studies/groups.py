@@ -32,7 +32,7 @@ WIDEST = 3.0  # a run has at most so many times the prediction slots that it nee
 
 @dataclasses.dataclass(frozen=True)
 class Group:
-    """Cells that train in one program, and the prediction slots of their rows."""
+    """Cells that train in one program, and the number of prediction slots in each of their rows."""
 
     id: str
     cells: tuple[Cell, ...]
@@ -113,7 +113,10 @@ def find_signature(cell: Cell) -> str:
 
 
 def _cut_by_slots(cells: Sequence[Cell]) -> Iterator[list[Cell]]:
-    """Yield stretches of sorted cells whose slots differ by at most a factor of WIDEST."""
+    """Yield lists of neighbouring cells whose slots differ by at most a factor of WIDEST.
+
+    The cells must be sorted by the number of prediction slots that they need.
+    """
     band: list[Cell] = []
     for cell in cells:
         if band and own_slots(cell.config) > WIDEST * own_slots(band[0].config):

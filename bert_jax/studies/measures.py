@@ -29,7 +29,7 @@ Records = Mapping[str, Mapping[str, Any]]  # evaluations by name, as study.json 
 
 
 def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
-    """Make the records of a study's evaluations for study.json, by name."""
+    """Make the record of each evaluation of a study for study.json, as {evaluation: record}."""
     records: dict[str, dict[str, Any]] = {}
     for name, evaluation in study.evaluations.items():
         if isinstance(evaluation, Suite):
@@ -46,9 +46,10 @@ def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
 def select_evaluations(
     records: Records, config: knobs.Config, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Return the records of the evaluations that a cell gets.
+    """Select the evaluations that a cell gets from `records`, as {evaluation: record}.
 
-    An evaluation may be limited to some budgets, and its head must be in the cell's model.
+    An evaluation may be limited to some budgets, and its head must be in the cell's model. `values`
+    are the cell's values on the axes.
     """
     chosen = {}
     for name, record in records.items():
@@ -110,7 +111,7 @@ def _check_options(suite: Suite) -> None:
 
 
 def list_finetunings(study: Study, cells: Iterable[knobs.Config]) -> list[tuple[str, knobs.Config]]:
-    """List name and config of every fine-tuning of the cells; refuse an invalid recipe."""
+    """List (evaluation, config) of every fine-tuning of the cells; refuse an invalid recipe."""
     tuned = {n: e for n, e in study.evaluations.items() if isinstance(e, Finetune)}
     starts = {config.model: config for config in cells}.values()
     resolved = []
@@ -142,7 +143,10 @@ def check_metrics(study: Study, objectives: Collection[str]) -> None:
 
 
 def list_metrics(evaluation: Suite | Finetune, objectives: Collection[str]) -> list[str]:
-    """List patterns of the metrics that an evaluation has for cells with these objectives."""
+    """List patterns that match the names of the metrics of an evaluation.
+
+    `objectives` are the objectives of the cells that are evaluated.
+    """
     if isinstance(evaluation, Finetune):
         row = tasks.list_knobs(evaluation.task) | dict(evaluation.changes)
         usual = knobs.METRICS[tasks.TASKS[evaluation.task].kind]

@@ -30,7 +30,7 @@ class Progress:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The number of cells in each state."""
+        """The number of cells in each state, such as {"done": 12, "running": 2}."""
         counted = Counter(cell.state.name for cell in self.cells)
         return {name: counted[name] for name in STATES}
 
@@ -74,7 +74,7 @@ class Progress:
         return line
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the progress as a dict of JSON types."""
+        """Return {"counts": …, "seconds_left": …, "cells": […]}, which has only types of JSON."""
         cells = [
             {
                 "id": cell.entry.id,

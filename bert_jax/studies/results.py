@@ -58,9 +58,10 @@ def _add_missing(
 
 
 def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
-    """Return results of cells that are finished in the tables in taken/, and not trained here.
+    """Find the cells that the tables in taken/ have finished and that are not trained here.
 
-    If an evaluation was edited since, its cell is not finished there, and is made here.
+    The result is {cell: result}. If an evaluation was edited since, its cell is not finished there,
+    and is made here.
     """
     rows = tables.read_tables(place.taken, cells)
     return {
@@ -105,7 +106,7 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
 
 
 def _count_together(place: StudyFolder) -> dict[str, int]:
-    """Return for each cell how many cells train in its group and share its training time."""
+    """Map each cell to the number of cells that train in its group and share its training time."""
     groups = place.read_groups().values()
     return {cell: len(group.cells) for group in groups for cell in group.cells}
 
@@ -149,7 +150,10 @@ def _make_row(place: StudyFolder, cell: Cell, together: int) -> dict[str, Any]:
 
 
 def _find_data(place: StudyFolder, cell: Cell) -> dict[str, list[str]]:
-    """Return the fingerprints of a cell's data under "", and of each fine-tuning's data by name."""
+    """Return the fingerprints of a cell's data, as {"": [corpus, vocabulary], FINETUNING: […], …}.
+
+    The key "" stands for the training of the cell itself.
+    """
     runs = {"": place.cell(cell.id)}
     runs |= {name: place.finetune(cell.id, name) for name in cell.evaluations}
     read = {name: _read_environment(run) for name, run in runs.items()}

@@ -178,7 +178,7 @@ class _Curve(NamedTuple):
 
 
 def _group_rows(runs: Sequence[ScaledRun], *names: str) -> list[np.ndarray]:
-    """Return the indices of runs in groups of equal fields, sorted by these fields."""
+    """Group the indices of the runs that are equal in the fields `names`, and sort the groups."""
     groups = defaultdict(list)
     for index, run in enumerate(runs):
         groups[tuple(getattr(run, name) for name in names)].append(index)

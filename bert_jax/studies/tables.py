@@ -65,7 +65,7 @@ def save_tables(
 
 
 def read_tables(folder: Path, cells: Iterable[Cell]) -> dict[str, Result]:
-    """Read the results of those cells that the tables of a folder have; {} without tables."""
+    """Read {cell: result} of the cells that the tables of a folder have; {} without tables."""
     rows = {row.get("cell", ""): row for row in read_csv(folder / ROWS)}
     histories = _read_histories(folder / CURVES) if rows else {}
     found = {}
@@ -124,7 +124,7 @@ def name_columns(axis: str) -> tuple[str, str]:
 
 
 def _read_histories(path: Path) -> dict[str, History]:
-    """Read the history of each cell from a curves.csv."""
+    """Read the history of each cell from a curves.csv, as {cell: history}."""
     curves: dict[str, dict[str, list[tuple[int, float]]]] = defaultdict(dict)
     ledgers: dict[str, dict[str, float]] = defaultdict(dict)
     with _naming_damage(path, KeyError, ValueError):
@@ -175,12 +175,15 @@ class Examples:
                     self._names["/".join(name.split("/", 2)[:2])].append(name)
 
     def read(self, cell: str, evaluation: str) -> Arrays:
-        """Return the arrays of an evaluation of a cell, by name; {} if there are none."""
+        """Return the arrays of an evaluation of a cell; {} if there are none.
+
+        The result is {"METRIC.sum": array, "METRIC.count": array, …}.
+        """
         with _naming_damage(self._path, *DAMAGE):
             names = self._names.get(f"{cell}/{evaluation}", [])
             return {name.split("/", 2)[2]: self._arrays[name] for name in names}
 
     def read_all(self) -> Arrays:
-        """Return all arrays, by CELL/EVALUATION/NAME."""
+        """Return all arrays, as {"CELL/EVALUATION/METRIC.sum": array, …}."""
         with _naming_damage(self._path, *DAMAGE):
             return {name: self._arrays[name] for name in [*self._arrays]}

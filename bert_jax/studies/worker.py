@@ -63,7 +63,7 @@ class HeldError(Stopped):
 
 
 def work(place: StudyFolder, group: str, train: Train) -> None:
-    """Train and evaluate the cells of a group as far as that is missing, holding their locks."""
+    """Train and evaluate what is missing of the cells of a group, while holding their locks."""
     from bert_jax.training import stop
 
     record = place.read_group(group)

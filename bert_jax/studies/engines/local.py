@@ -70,7 +70,10 @@ class Local:
         return f"{jobs} on {count} {unit}{'s' if count > 1 else ''}"
 
     def _choose_devices(self, slot: int) -> dict[str, str]:
-        """Return environment variables that give a process some GPUs, or some GPU memory."""
+        """Return the environment variables that limit a process to some GPUs or some GPU memory.
+
+        `slot` is the number of the process among those that run at the same time.
+        """
         if self._jobs == 1 or not find_gpus():
             return {}
         variables = {"CUDA_VISIBLE_DEVICES": ",".join(share_out(self._devices, self._jobs, slot))}

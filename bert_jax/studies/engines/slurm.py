@@ -70,7 +70,7 @@ class Work:
         return wait_for(self._worker)
 
     def checkpoint(self) -> Any:
-        """Have the worker save and end, and return the function of the job's next part.
+        """Have the worker save and end, and return the function that continues its work.
 
         submitit calls this before it queues a job again.
         """

@@ -81,7 +81,10 @@ def count_words(sentences: Sequence[str]) -> int:
 
 
 def link_methods(workdir: Path) -> str:
-    """Link the report to the page on methods; if there is no such page nearby, only name it."""
+    """Return a link from the report in `workdir` to the page on methods, or else the page's name.
+
+    There is only the name if no folder above `workdir` has the page.
+    """
     place = workdir.resolve()
     for folder in place.parents:
         if (folder / METHODS).is_file() and (folder / "bert_jax").is_dir():
@@ -159,7 +162,7 @@ def _name_best_point(view: View) -> str:
 def count_significant(
     view: View, comparison: Mapping[str, Any], metric: str, gaps: Sequence[Difference]
 ) -> str:
-    """Write how many differences by a metric are significant gains or losses.
+    """Write a sentence that counts the significant gains and losses among differences of a metric.
 
     The result is "" if no difference has an interval.
     """
@@ -181,7 +184,7 @@ def count_significant(
 
 
 def list_warnings(view: View) -> list[str]:
-    """Warn of cells without results, and of too few seeds."""
+    """List the warnings of a study: cells without results, and too few seeds."""
     warned = []
     states = Counter(
         "evaluation failed" if result.state.name == "done" else result.state.name

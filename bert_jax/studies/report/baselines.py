@@ -18,7 +18,10 @@ LISTED = 6  # points of a warning, at most; more are counted
 
 
 def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
-    """Return the words for a metric's baseline, and its value by cell, where it is known."""
+    """Find a metric's baseline: its name, such as "the unigram", and its value in each cell.
+
+    The values are {cell: value}, without cells whose baseline is unknown.
+    """
     evaluation, _, name = metric.partition("/")
     keys, words = list_baselines(name)
     with_metric = [result for result in view.results if metric in result.metrics]
@@ -35,9 +38,10 @@ def find_baseline(view: View, metric: str) -> tuple[str, dict[str, float]]:
 
 
 def list_levels(view: View, metric: str) -> list[tuple[str, float]]:
-    """List name and value of a metric's baseline for a chart.
+    """List (name, value) of each line that a chart draws for a metric's baseline.
 
-    If its value differs between cells, the lowest and highest values are listed.
+    There is one line. If the baseline differs between cells, there are two, at its lowest and
+    highest value, and the second has no name.
     """
     words, levels = find_baseline(view, metric)
     ends = sorted({round(level, 6) for level in levels.values()})
@@ -49,7 +53,7 @@ def list_levels(view: View, metric: str) -> list[tuple[str, float]]:
 def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
     """List the points that are not shown to beat the baseline; tell whether these are all points.
 
-    Each run is compared with the baseline of its own evaluation. What decides is an interval over
+    `levels` maps each cell to the baseline of its own evaluation. What decides is an interval over
     seeds and, if the metric has one, over examples. Without an interval, the sign of the difference
     decides.
     """

@@ -45,7 +45,7 @@ class Best:
 
     @property
     def spent(self) -> str:
-        """The word for the kind of the budget."""
+        """The word for what the budget counts, such as "tokens"."""
         return KINDS[self.kind]
 
     def answer(self) -> str:
@@ -107,7 +107,7 @@ class Best:
         return {name_file(self.axis.name, self.metric, apart): chart}
 
     def _divide(self, fitted: Fitted) -> dict[str, list[Optimum]]:
-        """Return the best values of each size, by the name of the size."""
+        """Group the best values by model size, as {name of the size: best values}."""
         lines: dict[str, list[Optimum]] = {}
         for optimum in fitted.optima:
             lines.setdefault(self.names[optimum.size], []).append(optimum)
@@ -188,7 +188,10 @@ def fit_best_values(view: View, comparison: Mapping[str, Any]) -> list[Best]:
 
 
 def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
-    """Fit best values to the runs of those sizes and budgets that have enough values."""
+    """Fit best values to runs; leave out each size and budget where too few values were tried.
+
+    `costs` maps each run to its FLOPs. With `read_between`, the fit is at equal FLOPs.
+    """
     tried: dict[tuple[float, float], set[float]] = {}
     for run in costs:
         tried.setdefault((run.size, run.budget), set()).add(run.value)
@@ -201,7 +204,7 @@ def _fit_runs(costs: Mapping[ScaledRun, float], read_between: bool) -> Fitted:
 def _find_runs(
     view: View, axis: Axis, metric: str
 ) -> tuple[dict[ScaledRun, float], dict[float, str]]:
-    """Return the FLOPs of each run with a loss, and the names of the sizes.
+    """Return {run: FLOPs} of the runs that have the loss `metric`, and {size: name of the size}.
 
     Both are empty if runs of one size differ in an axis other than `axis` and the budget.
     """

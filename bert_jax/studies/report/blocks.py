@@ -81,7 +81,7 @@ FindPicture: TypeAlias = Callable[[str], str | None]
 
 
 def find_figures(blocks: Iterable[Block]) -> dict[str, Figure]:
-    """Return all figures of a report, by the names of their files."""
+    """Return all figures of a report, as {name of the file: figure}."""
     found: dict[str, Figure] = {}
     for block in blocks:
         if isinstance(block, Section):
@@ -101,7 +101,11 @@ def _render_spans(text: Text, style: Callable[[str], str]) -> str:
 def render_markdown(
     blocks: Iterable[Block], find_picture: FindPicture = lambda name: None, level: int = 2
 ) -> str:
-    """Render blocks as Markdown; `level` is the level of a section's heading."""
+    """Render blocks as Markdown.
+
+    `find_picture` returns the path of a figure's picture, or None to leave the figure out. `level`
+    is the level of a section's heading.
+    """
     parts = [_render_block(block, find_picture, level) for block in blocks]
     return "\n\n".join(filter(None, parts))
 

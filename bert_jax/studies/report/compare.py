@@ -153,7 +153,7 @@ def _gather_values(
 
 
 def _compare_values(metric: str, family: str, found: _Values, count: int) -> list[Difference]:
-    """Compare all points with the first point; a point without a pair has no numbers."""
+    """Compare all points with the first point; numbers are NaN for a point that shares no seed."""
     compared = simultaneous.compare_points(found.values, count, found.errors)
     known = int(np.isfinite(found.values).any(axis=1).sum())
     return [
@@ -206,7 +206,10 @@ def _find_examples_error(
 def _resample_cells(
     examples: Examples, families: Sequence[Family], metric: str
 ) -> dict[str, Resampled]:
-    """Resample the examples of those cells of some families that recorded a metric by example."""
+    """Compute a metric on resamples of the examples of each cell, as {cell: Resampled}.
+
+    Cells that did not record the metric of each example are left out.
+    """
     evaluation, _, name = metric.partition("/")
     arrays: dict[str, Arrays] = {}
     for family in families:
@@ -221,7 +224,8 @@ def _resample_cells(
 def resample_examples(arrays: Mapping[str, Arrays]) -> dict[str, Resampled]:
     """Compute the metric of each cell on random resamples of its examples.
 
-    Cells that share examples get the same resamples.
+    `arrays` has (sums, counts, digest of the examples) of each cell. The result is {cell:
+    Resampled}. Cells that share examples get the same resamples.
     """
     groups: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
     for cell, (_, counts, examples) in arrays.items():
@@ -242,9 +246,9 @@ def resample_examples(arrays: Mapping[str, Arrays]) -> dict[str, Resampled]:
 
 
 def _draw_weights(examples: int) -> Iterator[np.ndarray]:
-    """Yield arrays that say how often each example is drawn, float64 [rows, examples].
+    """Yield how often each resample draws each example, in arrays float64 [resamples, examples].
 
-    They have DRAWS rows in all.
+    The arrays have DRAWS resamples together.
     """
     rng = np.random.default_rng(0)
     most = max(1, CHUNK // examples)
@@ -286,7 +290,10 @@ def count_families(
 
 
 def find_claimed_places(claimed: Claimed, points: Sequence[Point]) -> set[Place]:
-    """Return the labels of the baseline in each family that contains all points of a claim."""
+    """Find the families that contain all points of a claim.
+
+    Each family is returned as the labels of its baseline point, a set of (axis, label) pairs.
+    """
     planned = _list_planned(points)
     evaluation = claimed.metric.partition("/")[0]
     places = set()

@@ -40,7 +40,7 @@ class Axis:
 
     @property
     def words(self) -> str:
-        """The name of the axis in words for readers."""
+        """The name of the axis for readers, such as "masking rate"."""
         return KNOBS.get(self.name, (self.name.rpartition(".")[2].replace("_", " "),))[0]
 
     @property
@@ -52,14 +52,17 @@ class Axis:
     def qualify(self, label: str) -> str:
         """Write a label so that it can be read next to labels of other axes.
 
-        A label that is a number is preceded by the words of the axis.
+        A label that is a number follows the name of its axis, as in "vocabulary size 8192".
         """
         return f"{self.words} {label}" if self.numeric else label
 
 
 @dataclass(frozen=True)
 class Family:
-    """Runs that differ in one axis and the seed only, by the label of their point on the axis."""
+    """Runs that differ only in one axis and the seed.
+
+    `runs` maps the label of each point of the axis to the runs of its seeds.
+    """
 
     name: str  # labels of the other axes
     runs: Mapping[str, list[Result]]
@@ -78,7 +81,7 @@ def list_axes(study: Mapping[str, Any]) -> list[Axis]:
 
 
 def name_place(axes: Sequence[Axis], labels: Mapping[str, str]) -> str:
-    """Join the labels of a cell on some axes to a name."""
+    """Join the labels of a cell on some axes to a name, such as "masking rate 40 %, word"."""
     return ", ".join(axis.qualify(labels[axis.name]) for axis in axes if axis.name in labels)
 
 

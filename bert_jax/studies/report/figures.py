@@ -1,6 +1,6 @@
 """Figures of a study: means over an axis, losses during training, and matrices of two axes.
 
-The functions draw_… return charts or matrices (`reporting.figures`), by the names of their files.
+The functions draw_… return {name of the file: chart or matrix}, see `reporting.figures`.
 """
 
 from __future__ import annotations
@@ -60,9 +60,10 @@ def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options:
 
 
 def _place_points(axis: Axis) -> dict[str, float]:
-    """Return the place of each point on the axis of a chart.
+    """Map the label of each point to the point's place on the axis of a chart.
 
-    It is the number of the point, the logarithm if numbers are far apart, or else its row.
+    The place is the point's number, or its logarithm if the numbers are far apart. Points that are
+    not numbers have the places 0, 1, 2 and so on.
     """
     if not axis.numeric:
         return {label: float(row) for row, label in enumerate(axis.labels)}
@@ -77,7 +78,8 @@ def _is_logarithmic(axis: Axis) -> bool:
 def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value) -> list[Series]:
     """Make a line for each family: means over seeds, their intervals, and the value of every seed.
 
-    The names of lines leave out `part`, which the title has.
+    `value` returns the value of a run. A line is named after its family, without `part`, which the
+    title of the chart has.
     """
     at = _place_points(axis)
     lines = []
@@ -99,7 +101,7 @@ def _list_means(axis: Axis, part: str, families: Sequence[Family], value: Value)
 
 
 def _note_seeds(families: Sequence[Family], value: Value) -> str:
-    """Write over how many seeds a figure's means are, and for which points there are fewer."""
+    """Write how many seeds the means of a figure have, and which points have fewer seeds."""
     runs = {(f.name, label): runs for f in families for label, runs in f.runs.items()}
     counts = {place: len(find_values(of_place, value)) for place, of_place in runs.items()}
     if max(counts.values(), default=0) < 2:
@@ -118,7 +120,10 @@ def _note_seeds(families: Sequence[Family], value: Value) -> str:
 
 
 def choose_loss(results: Sequence[Result]) -> str:
-    """Choose the metric of the loss to draw, preferably of the pre-training evaluation."""
+    """Choose the metric of the loss to draw, preferably of the pre-training evaluation.
+
+    The result is "" if no run has evaluated a loss during training.
+    """
     known = dict.fromkeys(name for result in results for name in result.history.evaluations)
     losses = (n for n in (*PREFERRED, *known) if n in known and n.endswith("loss"))
     return next(losses, "")
@@ -202,7 +207,10 @@ def read_curve(points: Sequence[tuple[float, float]], at: float) -> float | None
 
 
 def draw_cross_rates(view: View, axis: Axis) -> dict[str, Figure]:
-    """Make matrices of the loss by point of training and by masking rate of evaluation."""
+    """Make matrices of the loss: a row for each trained point, a column for each evaluated rate.
+
+    Each family has a matrix for each evaluation by the suite `cross_rate`.
+    """
     return {
         name_file(name, family.name): _draw_cross_rate(axis, family, name)
         for name, spec in view.study.get("evaluations", {}).items()
@@ -303,9 +311,10 @@ def find_whole_mean(runs: Sequence[Result], metric: str) -> float:
 
 
 def _shade_cells(away: np.ndarray, whole: np.ndarray) -> dict[str, Any]:
-    """Return the shades of a matrix from the distances to the best, and the cells to mark as best.
+    """Shade the cells of a matrix by their distances to the best, and mark the best cells.
 
-    Only cells where `whole` is true can be marked.
+    Returns {"shades": from 0 to 1, the best 1, "marks": {(row, column), …}}. Only cells where
+    `whole` is true can be marked.
     """
     most = np.nanmax(away, initial=0.0) or 1.0
     marks = np.argwhere((away == 0) & whole)

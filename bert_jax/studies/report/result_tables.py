@@ -94,7 +94,7 @@ class Comparison(NamedTuple):
         return [Table([self._title(metric), "best point", "mean", minus], rows)] if rows else []
 
     def count_others(self) -> Bullets:
-        """Count the significant differences by each metric but the first."""
+        """List a sentence for each metric but the first, which counts significant differences."""
         others = self.metrics[1:]
         counts = [count_significant(self.view, self.spec, m, self.gaps) for m in others]
         return Bullets(list(filter(None, counts)))
@@ -144,7 +144,10 @@ class Comparison(NamedTuple):
     def _make_rows(
         self, labels: Sequence[str], columns: Columns, write: Callable[[str, Family, str], Text]
     ) -> list[list[Text]]:
-        """Make a row for each point; leave out points that have no value in any column."""
+        """Make a row for each point; leave out points that have no value in any column.
+
+        `write` returns the text of a cell, given its metric, its family and the point.
+        """
         rows: list[list[Text]] = []
         for label in labels:
             cells = [write(metric, family, label) for metric, family in columns]

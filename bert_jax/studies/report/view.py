@@ -85,10 +85,11 @@ class View:
         return group_families(self.axes, self.results, axis)
 
     def panels(self, axis: str) -> dict[str, list[Family]]:
-        """Divide the families of an axis among figures that have a colour for each family.
+        """Divide the families of an axis among figures, as {name of the figure: families}.
 
-        If one figure is not enough, there is a figure for each point of the first other axis, and
-        so on with further axes. The result has the families by the name of the figure's points.
+        A figure has a colour for each family. If one figure is not enough, there is a figure for
+        each point of the first other axis, and so on with further axes. These points name the
+        figure; a single figure is named "".
         """
         panels = {"": self.families(axis)}
         others = [one for one in self.axes if one.name != axis and len(one.labels) > 1]
@@ -106,7 +107,7 @@ class View:
         return panels
 
     def points(self) -> dict[str, list[Result]]:
-        """Group results that differ only in the seed, by their labels on all axes."""
+        """Group the results that differ only in the seed, as {labels on all axes: results}."""
         points: dict[str, list[Result]] = {}
         for result in self.results:
             points.setdefault(", ".join(result.entry.labels.values()) or "all", []).append(result)
@@ -123,7 +124,7 @@ class View:
 
 
 def find_point_labels(family: Family) -> dict[str, str]:
-    """Return the labels on all axes of the first run of a family."""
+    """Return the labels of a family's first run, as {axis: label}."""
     return next(iter(family.runs.values()))[0].entry.labels
 
 
@@ -139,6 +140,6 @@ def find_values(runs: Sequence[Result], value: Value) -> list[float]:
 
 
 def summarize(runs: Sequence[Result], value: Value) -> Summary | None:
-    """Compute the mean of runs and its interval over the runs that have a value, if any."""
+    """Compute the mean of the runs' values and its interval; None if no run has a value."""
     known = find_values(runs, value)
     return summarize_values(known) if known else None
