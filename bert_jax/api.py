@@ -74,27 +74,37 @@ class Model:
     # --- what `bert-jax predict` answers ----------------------------------------------------------
 
     def fill_mask(self, texts: Sequence[Text], **options: Any) -> Answers:
-        """Find the likeliest tokens of each [MASK] of each text."""
+        """Return for each text a dict with "masks": the likeliest tokens of each [MASK]."""
         return self._answer("fill-mask", texts, options)
 
     def nsp(self, pairs: Sequence[Text], **options: Any) -> Answers:
-        """Compute the probability that the second text of each pair follows the first."""
+        """Return for each pair a dict with "is_next": the probability that the second text follows."""
         return self._answer("nsp", pairs, options)
 
     def classify(self, texts: Sequence[Text], **options: Any) -> Answers:
-        """Find the label of each text or pair, and the probability of each."""
+        """Return for each text or pair a dict with its label and the probability of every label.
+
+        A model that predicts a number gives the number as "value" instead.
+        """
         return self._answer("classify", texts, options)
 
     def tag(self, texts: Sequence[Text], **options: Any) -> Answers:
-        """Find the label of each word of each text."""
+        """Return for each text a dict with its "words" and a label for each word."""
         return self._answer("tag", texts, options)
 
     def answer(self, questions: Sequence[Text], **options: Any) -> Answers:
-        """Find the answer of each (question, context)."""
+        """Find the answer to each (question, context); return a dict for each question.
+
+        The dict has the answer's text, its score, and where in the context the answer starts and
+        ends.
+        """
         return self._answer("answer", questions, options)
 
     def generate(self, texts: Sequence[Text], **options: Any) -> Answers:
-        """Continue each text, or fill in its masks, depending on the objective of the model."""
+        """Return for each text a dict with "text": the text continued, or with its masks filled in.
+
+        The objective of the model decides whether it continues a text or fills in masks.
+        """
         return self._answer("generate", texts, options)
 
     def embed(self, texts: Sequence[Text], **options: Any) -> np.ndarray:
@@ -226,7 +236,7 @@ class Run:
         return self.report()._repr_html_()
 
     def metrics(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Read metrics.jsonl: for each metric, by name, its steps and its values."""
+        """Read metrics.jsonl; return {metric: (steps, values)}, both as arrays."""
         from bert_jax.reporting import records
 
         found: dict[str, tuple[list[int], list[float]]] = {}
@@ -265,7 +275,7 @@ def load(path: str | os.PathLike, *, tokenizer: str = "") -> Model:
 
 
 def default_config(preset: str = "") -> Any:
-    """Return the default config as a ConfigDict, or the config of a published recipe's name."""
+    """Return the default config as a ConfigDict, or the config of the published recipe `preset`."""
     return configs.default(preset)
 
 
@@ -285,7 +295,7 @@ def run(config: Any, workdir: str | os.PathLike, **options: Any) -> Run | None:
 
 
 def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[str, Any]:
-    """Compute the metrics of a suite, as `bert-jax evaluate --suite=NAME` prints them.
+    """Compute the metrics of a suite; return the dict that `bert-jax evaluate --suite=NAME` prints.
 
     `options` are the flags of the suite, by name. The option `config` may be a ConfigDict.
     """
@@ -328,10 +338,10 @@ def _check_names(asked: str, options: Iterable[str], known: Sequence[str]) -> No
 
 
 def _check_options(command: str, part: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Refuse options of Python that the command line would refuse, in the same words.
+    """Refuse options that the command line would refuse, with the same messages.
 
-    The parser of the command decides: an option may not belong to `part`, or its value may be out
-    of range.
+    The parser of the command checks that each option belongs to `part`, the task or page, and that
+    its value is in range.
     """
     parser = Parser(prog=f"bert-jax {command}")
     importlib.import_module(f"bert_jax.{command}").add_flags(parser)
@@ -339,7 +349,7 @@ def _check_options(command: str, part: Sequence[str], options: Mapping[str, Any]
 
 
 def _read_rows(reader: Any, texts: Sequence[Text]) -> list[Any]:
-    """Convert texts to what a predictor reads, with the checks for lines of `bert-jax predict`."""
+    """Convert texts to the rows that a predictor reads; check them as `bert-jax predict` does."""
     if isinstance(texts, (str, dict)):  # which would be read letter by letter
         raise TypeError(f"one text where several are expected: write [{texts!r}]")
     return [reader.read(n, _write_line(n, text, reader.forms)) for n, text in enumerate(texts, 1)]

@@ -49,7 +49,7 @@ UNFORESEEN, INTERRUPTED, STOPPED, BROKEN_PIPE = 1, 130, 75, 141
 
 
 def split_overrides(argv: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-    """Split a command line into its other words and the pairs (path, value) of its knobs.
+    """Split a command line into the list of other words and the (path, value) pairs that set knobs.
 
     A knob is set by `--config.a.b=v` or `--config.a.b v`. A knob that is true or false may also be
     set by `--config.a.b` and `--noconfig.a.b`.
@@ -295,7 +295,7 @@ def add_config_flag(parser: ArgumentParser) -> None:
 
 
 def add_format_flag(parser: Parser, part: str = "") -> None:
-    """Add the flag --format, for one part of a command or for the whole command."""
+    """Add the flag --format to a whole command, or only to its task or page `part`."""
     what = "JSON for programs, or text for people (text on a terminal, else JSON)"
     settings: dict[str, Any] = {"choices": ("json", "text"), "default": SUPPRESS}
     if part:

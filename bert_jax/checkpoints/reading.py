@@ -98,13 +98,13 @@ def choose_together(
 
 
 def _read_shapes(folder: Path) -> PyTree:
-    """Return the shape and the dtype of each array that was saved."""
+    """Return the saved tree with the shape and dtype of each array, without its numbers."""
     saved = ocp.PyTreeCheckpointHandler().metadata(folder).tree
     return jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), saved)
 
 
 def _read_arrays(folder: Path, like: PyTree) -> PyTree:
-    """Read a tree of arrays with the shapes and shardings of `like`.
+    """Read a saved tree of arrays, with the shapes and shardings of the tree `like`.
 
     An array without a sharding in `like` becomes a numpy array.
     """

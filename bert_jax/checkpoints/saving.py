@@ -34,9 +34,9 @@ SPARE = 1 << 20  # bytes Orbax writes beside the arrays, generously
 class Checkpoints:
     """The checkpoints of one run.
 
-    These steps are kept: the `keep` latest, the one with the best metric if `keep_best`, and the
-    steps `at`. Only the process that holds the lock of the run may save and restore, because both
-    delete what a killed process left behind.
+    These steps are kept: the `keep` latest steps, the step with the best metric if `keep_best`, and
+    the steps listed in `at`. Only the process that holds the lock of the run may save and restore,
+    because both delete what a killed process left behind.
     """
 
     def __init__(self, folder: Path, keep: int, keep_best: bool, at: Sequence[int] = ()):
@@ -174,8 +174,9 @@ class Checkpoints:
 class Manager(ocp.CheckpointManager):
     """Orbax's manager without its check for preemption, which the training loop makes itself.
 
-    Orbax would check from a thread, with a step that the loop has already left. But the service of
-    jax that lets all hosts stop at one step must be asked about rising steps.
+    Orbax would ask jax's preemption service from a thread, about a step that the loop has already
+    passed. But this service, which stops all hosts at the same step, must be asked about rising
+    steps.
     """
 
     def reached_preemption(self, step: int) -> bool:
@@ -212,5 +213,5 @@ def _copy(tree: PyTree) -> PyTree:
 
 @jax.jit
 def _find_finite(tree: PyTree) -> PyTree:
-    """Return for each array of a tree whether all its numbers are finite."""
+    """Return a tree of bools: whether all numbers of each array are finite."""
     return jax.tree.map(lambda array: jnp.isfinite(array).all(), tree)

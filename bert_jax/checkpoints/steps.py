@@ -109,9 +109,9 @@ def _hash_file(path: Path) -> str:
 
 
 def read_metrics(folder: Path) -> tuple[Metrics, list[int]]:
-    """Return the metric of each step (None for a step without), and the list of damaged steps.
+    """Return {step: metric} and the list of damaged steps; a step without a metric has None.
 
-    Here a step is damaged if its manifest cannot be read.
+    A step is damaged here if its manifest cannot be read.
     """
     metrics: Metrics = {}
     damaged = []
@@ -132,7 +132,10 @@ def sort_best_first(metrics: Metrics) -> list[int]:
 
 
 def list_metrics(run: Path) -> list[tuple[int, float | None]]:
-    """List (step, metric) of a run, the best first; steps with a damaged manifest are left out."""
+    """List the pairs (step, metric) of a run, the best first.
+
+    Steps with a damaged manifest are left out.
+    """
     metrics, _ = read_metrics(run / "checkpoints")
     return [(step, metrics[step]) for step in sort_best_first(metrics)]
 

@@ -130,7 +130,7 @@ def assign(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> dict[s
     A knob that `values` sets too is not reset.
 
     Returns:
-      The former values, by path, of knobs that are reset because `pairs` excludes their objective.
+      {path: former value} of the knobs that are reset because `pairs` excludes their objective.
     """
     for path, value in values.items():
         section = path.rpartition(".")[0]
@@ -149,7 +149,7 @@ def _leave_out_pairs(tree: ml_collections.ConfigDict, values: Mapping[str, Any])
     """Reset the knobs of the pair objectives that `values["pairs"]` excludes.
 
     Returns:
-      The former value of each knob that was reset, by path.
+      {path: former value} of the knobs that were reset.
     """
     before = flatten(to_plain_dict(tree))
     others = {"nsp", "sop"} - {values["pairs"]}
@@ -191,7 +191,8 @@ def resolve_and_list_idle(
 ) -> tuple[Config, list[conditions.Idle]]:
     """Return the checked Config, and the knobs that are set where they do nothing.
 
-    `said` has the paths that the user set. A preset's value for such a path is no default.
+    A value that a preset sets counts as a default, unless the knob's path is in `said`: the paths
+    that the user set.
     """
     values = {**to_plain_dict(tree)}
     taken = dict(values.pop(TAKEN, ()))
@@ -277,10 +278,10 @@ def differences(
 
 @functools.cache
 def list_usual_values() -> dict[str, Any]:
-    """Return the usual value of each knob by path.
+    """Return {path: usual value} for every knob.
 
-    The name of a run states only knobs with other values. So a knob that is added to the package
-    later does not rename the runs that have its usual value.
+    The name of a run states only the knobs whose values are not the usual ones. So a knob that is
+    added to the package later does not rename the runs that have its usual value.
     """
     options = {  # of the objectives that the default config does not have
         f"objectives.{name}.{field.name}": field.default

@@ -96,7 +96,7 @@ def _sum_flops(
     predictions: float,
     examples: int,
 ) -> float:
-    """Count the matmuls of the forward pass, and twice as many of the backward pass.
+    """Count the FLOPs of all matmuls; the backward pass takes twice as many as the forward pass.
 
     A layer multiplies each token with 4 matrices D x D (5 with a gate of attention) and with 2
     matrices D x F (3 when gated). It multiplies each pair of tokens twice over D. With relative
@@ -190,13 +190,16 @@ def _count_predictions(config: knobs.Config) -> int:
 
 
 def _list_encoders(config: knobs.Config) -> list[knobs.Model]:
-    """List the model, and the generator if there is one."""
+    """List the knobs of the encoder, then those of the generator if there is a generator."""
     generator = config.generator
     return [config.model] if generator is None else [config.model, generator]
 
 
 def _count_word_weights(config: knobs.Config, vocab_size: int) -> int:
-    """Count the weights of the MLM head that multiply a predicted token, with the token table."""
+    """Count the weights by which the MLM head multiplies a predicted token.
+
+    The weights of the token table are among them.
+    """
     read = _list_encoders(config)[-1].shape[1]  # of the generator, if there is one
     if config.model.word_head == "matrix":
         return read * vocab_size

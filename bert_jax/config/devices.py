@@ -118,7 +118,7 @@ def list_options() -> dict[str, bool | int]:
 
 
 def list_known(options: Mapping[str, bool | int]) -> dict[str, bool | int]:
-    """Return the compiler options that the installed compiler knows; warn of the other ones."""
+    """Return the compiler options that the installed compiler knows; warn of each other option."""
     taken = {}
     for name, value in options.items():
         try:

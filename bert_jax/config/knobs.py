@@ -137,7 +137,7 @@ class Optim:
 
 @dataclasses.dataclass(frozen=True)
 class Parallel:
-    """Devices. `data` = -1 takes the devices that fsdp leaves."""
+    """The use of devices; `data` = -1 takes all devices that fsdp leaves."""
 
     #: jit over a mesh, or pmap for pure data parallelism
     step: Literal["jit", "pmap"] = knob("jit", free=True)

@@ -149,7 +149,7 @@ class Model:
 
     @property
     def longest(self) -> int:
-        """The most tokens of a row for which the model has positions."""
+        """The tokens of the longest row for which the model has positions."""
         if self.position != "learned":
             return LONGEST
         return self.max_positions - self.first_position

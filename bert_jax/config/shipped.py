@@ -20,7 +20,7 @@ ROOT = INSIDE if INSIDE.is_dir() else PACKAGE.parent
 
 
 def find_config(path: str) -> Path:
-    """Return the file of a config: the file at this path, else the project's config of this name.
+    """Return the path of a config: the file at this path, else the project's config of this name.
 
     A folder of the same name is passed over.
     """
@@ -37,7 +37,7 @@ def find_config(path: str) -> Path:
 
 
 def find_study(path: str) -> Path:
-    """Return the study.py of a study: at this path, else of the project's study of this name.
+    """Return the study.py of a study: of a study at this path, else of the project's study so named.
 
     The path is a folder or a file. A folder without a study.py, such as a workdir, is passed over.
     """

@@ -104,7 +104,7 @@ def _write_number(value: float | None) -> str:
 
 @functools.cache
 def read_section(section: Any) -> dict[str, Knob]:
-    """Return the fields of a dataclass by name, including fields that are sections themselves."""
+    """Return {name: Knob} of a dataclass's fields, including fields that are sections."""
     kinds = typing.get_type_hints(section, include_extras=True)
     usual = section()
     found = {}
@@ -117,7 +117,7 @@ def read_section(section: Any) -> dict[str, Knob]:
 
 @functools.cache
 def list_sections() -> Mapping[str, type]:
-    """Return the dataclass of each section of a config, by name.
+    """Return {name: dataclass} of the sections of a config.
 
     For a section with named entries, such as `evals`, it is the dataclass of one entry.
     """
@@ -128,7 +128,7 @@ def list_sections() -> Mapping[str, type]:
 
 @functools.cache
 def list_knobs() -> Mapping[str, Knob]:
-    """Return every knob by its path, in which * stands for the names of entries."""
+    """Return {path: Knob} of all knobs; in a path, * stands for the name of any entry."""
     sections = list_sections()
     found = {name: knob for name, knob in read_section(Config).items() if name not in sections}
     for name, section in sections.items():
@@ -168,7 +168,7 @@ def find_knob(path: str) -> Knob:
 
 
 def pick_field(section: type, name: str, place: str) -> Knob:
-    """Return the field of a section; refuse a name that the section does not have."""
+    """Return the Knob of a section's field `name`; refuse a name that the section does not have."""
     fields = read_section(section)
     if name not in fields:
         raise ConfigError(f"{place} has no knob {name!r}", suggest(name, fields))
@@ -196,7 +196,7 @@ def build_section(section: Any, values: Any, place: str) -> Any:
 
 
 def _build_entries(entry: type, values: Any, place: str) -> dict[str, Any]:
-    """Build the entries of a section, by name, from plain values."""
+    """Return {name: dataclass} of the entries of a section, built from plain values."""
     if not isinstance(values, dict):
         raise ConfigError(f"{place} must be a section, got {values!r}", f"set {place}.NAME.KNOB")
     return {name: build_section(entry, one, f"{place}.{name}") for name, one in values.items()}

@@ -178,7 +178,7 @@ def _pair_ends(
 
 
 def _list_tokens(features: Features, row: int, logits: np.ndarray) -> np.ndarray:
-    """Return each context token that a row answers for as an answer of one token.
+    """Return all answers of one token: a context token that the row answers for is an answer.
 
     Returns:
       float64 [A, 3]: the score of the answer, and its start and end in characters of the context.

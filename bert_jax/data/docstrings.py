@@ -39,7 +39,7 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
 
 
 def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[str]]:
-    """Group source files, in an order that does not depend on the machine."""
+    """Return the groups of source files to read, in the same order on any machine; no notes."""
     files = [("python", path) for path in _walk(Path(sysconfig.get_path("stdlib")))]
     for name in PACKAGES:
         package = importlib.metadata.distribution(name)
@@ -119,7 +119,7 @@ WORD = re.compile(r"[(\"']*[A-Za-z][a-z]*(?:[-'][a-z]+)*[,.;:!?)\"']*$")
 
 
 def clean(docstring: str) -> list[str]:
-    """Return the paragraphs of English prose, in order, without markup."""
+    """Return the paragraphs of a docstring that are English prose, in order, without markup."""
     found: list[str] = []
     held: list[str] = []
     depth = 0

@@ -53,9 +53,10 @@ APART = "\x1f"  # stands between words; as a space by Python's rules, it is in n
 def read_into_parts(
     number: int, items: list[Item], settings: knobs.Corpus, language: str | None, folder: Path
 ) -> dict[str, Any]:
-    """Read items, and write their sentences in parts; return counts and the names of the parts.
+    """Read items, and write their sentences in parts of the corpus.
 
-    The result is also written as a JSON file, which marks the work as done. Without a `language`
+    The result has the names of the parts, and the numbers of lines and of lines with bytes that are
+    no text. It is also written as a JSON file, which marks the work as done. Without a `language`
     for splitting sentences, each line is a sentence.
     """
     read_texts = SOURCES[settings.source].read_texts
@@ -135,7 +136,7 @@ def _write_part(
 def encode_part(
     folder: Path, name: str, sides: np.ndarray, starts: np.ndarray, vocabulary: Path, out: Path
 ) -> None:
-    """Write the token ids of a part's texts into one file, by train and validation.
+    """Write the token ids of one part of the corpus to a file, train and validation separately.
 
     The file holds for each split its tokens [T], the number of tokens of each sentence [N], and the
     number of sentences of each document [D]. It also holds the number of tokens in repeated

@@ -114,7 +114,7 @@ def pad_tokens(
     size: int,
     pad: int,
 ) -> Batch:
-    """Return the chosen rows of joined rows, padded to [size, length], for each array [T].
+    """Build a padded array [size, length] of the chosen `rows` from each array of joined rows [T].
 
     Rows after the chosen ones are only padding. Tokens are padded with `pad`, tags with -1, and all
     else with 0.
@@ -136,7 +136,7 @@ def pad_tokens(
 
 
 def find_starts(counts: np.ndarray) -> np.ndarray:
-    """Return the start of each of consecutive stretches, and the end of the last: int64 [N + 1].
+    """Return the starts of consecutive stretches, and the end of the last one: int64 [N + 1].
 
     Stretches of 2, 3 and 1 elements give 0, 2, 5, 6.
     """

@@ -41,7 +41,7 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
     """Find the files that `corpus.path` names: a file, a folder or a pattern.
 
     Returns:
-      (name relative to the folder, path) of each file, and notes of files that are left out.
+      A pair (name relative to the folder, path) for each file; notes of files that are left out.
     """
     path = Path(settings.path).expanduser()
     knob = f"config.corpus.path = {settings.path!r}"
@@ -72,7 +72,10 @@ def find_files(settings: knobs.Corpus) -> tuple[list[tuple[str, Path]], list[str
 
 
 def _kind_of(path: Path) -> str | None:
-    """Return the kind of a file by the ending of its name; None for a kind that is not read."""
+    """Return the kind of a file, such as "txt", by the ending of its name.
+
+    The result is None for a kind that is not read.
+    """
     name = path.name.lower()
     for packed in PACKED:
         name = name.removesuffix(packed)
@@ -81,7 +84,7 @@ def _kind_of(path: Path) -> str | None:
 
 
 def identify(settings: knobs.Corpus, cache: Path) -> Any:
-    """Return the names and sha256 digests of the files.
+    """Return [name, sha256 digest] of each file.
 
     A file is read again only if its size, time or inode differ from when it was last read.
     """

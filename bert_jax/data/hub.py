@@ -44,7 +44,7 @@ class Dataset(NamedTuple):
 
 
 def identify(settings: knobs.Corpus, cache: Path) -> Any:
-    """Return the data sets, the split and the commits.
+    """Return repository, folder, split and commit of each data set.
 
     The hub is asked for a commit only if the cache does not know it.
     """
@@ -114,7 +114,7 @@ def _read_path(settings: knobs.Corpus, cache: Path) -> list[Dataset]:
 
 
 def _read_commits(cache: Path) -> dict[str, str]:
-    """Return the commit of each revision that was prepared before in this cache.
+    """Return {"OWNER/NAME@REVISION": commit} of the revisions that this cache has prepared before.
 
     The result is empty if the file is missing or damaged.
     """
@@ -125,7 +125,7 @@ def _read_commits(cache: Path) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=8)
 def _list_files(repository: str, revision: str) -> tuple[str, dict[str, int]]:
-    """Ask the hub for the commit that a revision names, and for the bytes of its files by name."""
+    """Ask the hub for the commit that a revision names, and for {name: bytes} of its files."""
     import huggingface_hub
 
     with _explain_errors(f"{repository}, revision {revision or 'newest'}"):
@@ -154,7 +154,7 @@ def _explain_errors(what: str) -> Iterator[None]:
 
 
 def _choose_files(dataset: Dataset, split: str, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the parquet files of a data set that belong to a split, with their bytes, by name."""
+    """Return {name: bytes} of the parquet files of a data set that belong to a split."""
     name = ":".join(filter(None, dataset[:2]))
     tables = {file: size for file, size in sizes.items() if file.endswith(".parquet")}
     below = f"{dataset.folder}/" if dataset.folder else ""

@@ -165,7 +165,7 @@ class TextStream:
         return pairs.plan_split(self._split, *shape, copy)
 
     def _make_groups(self, plan: int) -> list[packing.RowGroup]:
-        """Plan which lengths of examples share a row, for the examples of a plan."""
+        """Group the rows of a plan by the lengths of the examples that share a row."""
         counts = np.bincount(self._measure_lengths(plan), minlength=self.length + 1)
         return packing.plan_rows(counts, self.length, self._most)
 
@@ -180,10 +180,10 @@ class TextStream:
         return pairs.measure_lengths(self._plan(plan), self._special.separators)
 
     def _permute(self, places: np.ndarray, count: int, kind: int, epoch: int) -> np.ndarray:
-        """Return the numbers at the given places of an epoch's random order of `count` numbers.
+        """Return the numbers at the given places of an epoch's random order of 0 to `count` - 1.
 
-        Places from `count` on begin again at the first. `kind` separates the orders of examples and
-        of rows.
+        Places from `count` on begin again at the first. `kind` tells whether examples or rows are
+        ordered, whose orders are independent.
         """
         key = hashing.make_key(self._seed, kind, epoch)
         return hashing.permute_index(places % count, count, key)
@@ -236,7 +236,7 @@ class TextStream:
     def _fill(
         self, batch: Batch, rows: np.ndarray, copy: int, examples: np.ndarray, places: np.ndarray
     ) -> None:
-        """Write examples of a copy into rows of a batch, one example in each row.
+        """Write examples of a copy of the data into rows of a batch, one example in each row.
 
         `places` has the place of each example in the order of the epoch. If masking rates are
         drawn, an example draws its rate by its place. With static copies it draws its rate by its

@@ -63,7 +63,7 @@ class Search:
         self.log_p: list[np.ndarray] = []
 
     def run(self) -> Hashes:
-        """Count, score and rank n-grams, and return the collocations."""
+        """Count, score and rank n-grams, and return the hashes of the collocations."""
         for n in range(1, self.most + 1):
             self._count(n)
         whole = [self.log_p[0]]  # log-probability of the likeliest segmentation, also in one part
@@ -131,8 +131,8 @@ class Search:
     def _segment(self, n: int, whole: list[np.ndarray]) -> np.ndarray:
         """Return the log-probability of the likeliest segmentation of each frequent n-gram.
 
-        A segmentation has at least two parts. The segmentation is looked up where the n-gram first
-        occurs.
+        A segmentation cuts the n-gram into at least two parts. The parts are looked up where the
+        n-gram first occurs.
         """
         cut = np.full(len(self.log_p[n - 1]), np.nan)
         for block in self._blocks():
@@ -197,7 +197,7 @@ def name_list(settings: knobs.Masking) -> str:
 def load_collocations(
     prepared: Prepared, settings: knobs.Masking, log: Callable[[str], None] = log_line
 ) -> Hashes:
-    """Return the collocations of a prepared corpus; find them if no file in its folder has them."""
+    """Return the hashes of a corpus's collocations; find them if its folder has no file of them."""
     folder = prepared.folder / "collocations"
     file = folder / f"{name_list(settings)}.npz"
     with contextlib.ExitStack() as stack:
@@ -222,7 +222,7 @@ def load_collocations(
 
 
 def _read(file: Path) -> Hashes | None:
-    """Read a list of collocations; return None if the file is missing or damaged."""
+    """Read the hashes of collocations; return None if the file is missing or damaged."""
     try:
         with np.load(file, allow_pickle=False) as arrays:  # zipfile checks its checksum
             return Hashes(arrays["hashes"])
