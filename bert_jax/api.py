@@ -78,7 +78,10 @@ class Model:
         return self._answer("fill-mask", texts, options)
 
     def nsp(self, pairs: Sequence[Text], **options: Any) -> Answers:
-        """Return for each pair a dict with "is_next": the probability that the second text follows."""
+        """Compute the probability that the second text of each pair follows the first.
+
+        The result has a dict for each pair, with the probability as "is_next".
+        """
         return self._answer("nsp", pairs, options)
 
     def classify(self, texts: Sequence[Text], **options: Any) -> Answers:

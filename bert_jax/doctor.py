@@ -78,7 +78,7 @@ def examine() -> dict[str, Any]:
 
 
 def list_corpora(cache: Path) -> list[dict[str, Any]]:
-    """List every prepared corpus of the cache, with the facts of its manifest or its error."""
+    """List a dict for each prepared corpus of the cache: its folder, and its facts or its error."""
     entries: list[dict[str, Any]] = []
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}
@@ -182,9 +182,9 @@ def _size(count: float) -> str:
 
 
 def compare_presets(*names: str) -> dict[str, Any]:
-    """List the knobs whose values differ between two presets; `defaults` counts as a preset.
+    """Return the knobs whose values differ between two presets; `defaults` counts as a preset.
 
-    A knob is marked as `named` by the presets that set it.
+    For each knob, "values" has both values, and "named" tells which of the presets set the knob.
     """
     from bert_jax import config
     from bert_jax.config import knobs, presets

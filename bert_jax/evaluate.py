@@ -61,7 +61,7 @@ def run(
         labelled data, else `pretrain`.
       config: the config of the evaluation; by default the checkpoint's own.
       output: a file to write the JSON into too.
-      changes: (path, value) of knobs to change in the config.
+      changes: pairs (path, value): knobs to change in the config.
       tokenizer: the vocabulary of a model that has none.
       options: the fields of `suites.Options`.
     """

@@ -44,7 +44,7 @@ def main(call: cli.Call) -> None:
 
 
 def find_knobs(name: str) -> dict[str, table.Knob]:
-    """Find the knobs of a section, or with a name, by path; an empty name finds all knobs."""
+    """Return {path: Knob} of the knobs in a section, or of this name; an empty name finds all."""
     knobs, path = table.list_knobs(), table.generalize(name)
     found = {
         known: knob

@@ -37,9 +37,10 @@ def find_config(path: str) -> Path:
 
 
 def find_study(path: str) -> Path:
-    """Return the study.py of a study: of a study at this path, else of the project's study so named.
+    """Return the path of a study.py: of a study at this path, else of the project's own study.
 
-    The path is a folder or a file. A folder without a study.py, such as a workdir, is passed over.
+    The path is a folder or a file, or the name of one of the project's studies. A folder without a
+    study.py, such as a workdir, is passed over.
     """
     given = Path(path)
     file = given / "study.py" if given.suffix != ".py" else given

@@ -153,7 +153,7 @@ def _convert_rows(
 
 
 def _drop_misplaced(examples: list[Example], split: str, log: Log) -> list[Example]:
-    """Drop training questions whose answers all stand elsewhere than the file states.
+    """Drop training questions whose answers are all missing from where the file states them.
 
     google's reader drops them too. Other splits keep such questions, because scoring compares only
     texts.
@@ -377,7 +377,10 @@ def _locate_word(row: TableRow, number: int) -> str:
 
 
 def _find_answer(where: str, text: Any, start: Any, context: str) -> Answer:
-    """Return an answer where the file states it, or at the nearest place up to NEARBY away."""
+    """Return an answer at the place that the file states, or up to NEARBY characters away.
+
+    An answer that is not found there has the place -1.
+    """
     _check_text(where, text, "'answer'")
     if type(start) is not int or not 0 <= start < len(context):
         problem = f"answer {text[:80]!r} starts at {start!r} of {len(context)} characters"

@@ -112,7 +112,7 @@ def _draw_pairs(
     limit: int,
     random: np.random.Generator,
 ) -> tuple[np.ndarray, ...]:
-    """Draw A and B before truncation, as (a_start, a_length, b_start, b_length, label).
+    """Draw A and B before truncation: arrays (a_start, a_length, b_start, b_length, label).
 
     Every document is a chain of examples, each of which begins where the one before ended. All
     chains advance together, one example a round, so a round is a few vector operations for any

@@ -144,7 +144,7 @@ class _Work:
     def run(self, function: Callable, calls: dict[Path, tuple]) -> None:
         """Call a function for each file that does not exist yet, and show a progress bar.
 
-        `calls` has the arguments of the call that makes each file.
+        `calls` maps each file to the arguments of the call that makes the file.
         """
         name = function.__name__.partition("_")[0]
         missing = [call for file, call in calls.items() if not file.is_file()]
@@ -304,10 +304,10 @@ def _learn_vocabulary(
 
 
 def sample_text(limit: int, spool: Path, parts: dict[str, np.ndarray]) -> Iterator[str]:
-    """Yield training text of at most `limit` characters.
+    """Yield sentences of the training text, of at most `limit` characters in all.
 
-    If there is more text, the same share of each stripe of STRIPE characters is taken. `parts` has
-    the sides of the texts of each part.
+    If there is more text, the same share of each stripe of STRIPE characters is taken. `parts` maps
+    the name of each part of the corpus to the sides of its texts: train, validation or dropped.
     """
     records = {name: encode.read_records(spool, name) for name in parts}
     total = sum(int(records[n]["characters"][sides == TRAIN].sum()) for n, sides in parts.items())
@@ -340,7 +340,7 @@ def _encode(work: _Work, parts: dict[str, np.ndarray], starts: list[np.ndarray])
 def _join(
     result: Path, encoded: list[Path], split: str, tokenizer: tokenizers.Tokenizer
 ) -> dict[str, Any]:
-    """Write the arrays of a split from the files of ids; return facts for the audit."""
+    """Write the arrays of a split from the files of ids; return {name: number} for the audit."""
     folder = result / split
     folder.mkdir(exist_ok=True)
     kind = np.uint16 if tokenizer.size <= 1 << 16 else np.uint32

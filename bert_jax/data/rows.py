@@ -129,7 +129,7 @@ def _find_file(task: Task, split: str) -> Path:
 
 
 def _list_names(split: str) -> list[str]:
-    """Return the names that a split may have in file names: validation_matched or dev_matched."""
+    """Return the names of a split in file names, such as validation_matched and dev_matched."""
     base, mark, rest = split.partition("_")
     return [name + mark + rest for name in (base, *ALSO.get(base, ()))]
 
@@ -359,7 +359,7 @@ def _read_words(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
 
 
 def _name_columns(columns: list[list[str]], kind: str) -> dict[str, Any]:
-    """Return the columns of a sentence's words, each under all of its names."""
+    """Return {column name: words} of a sentence; a column may have several names."""
     if kind == "conllu":
         fields = dict(zip(CONLLU, columns, strict=True))
         return fields | {"text": fields["form"], "label": fields["upos"]}

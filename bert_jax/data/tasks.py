@@ -39,7 +39,7 @@ class TaskRow:
 
 
 def list_knobs(name: str) -> dict[str, Any]:
-    """Return the knobs of a task by path.
+    """Return {path: value} of the knobs that a task sets.
 
     `name` is a row of TASKS, or a kind such as classify, for a user's own task.
     """
@@ -59,7 +59,7 @@ def list_knobs(name: str) -> dict[str, Any]:
 
 
 def _name_files(*names: str) -> dict[str, str]:
-    """Return the files of train, validation and test, in this order, by split."""
+    """Return {split: file}, given the files of train, validation and test in this order."""
     return dict(zip(("train", "validation", "test"), names, strict=False))
 
 

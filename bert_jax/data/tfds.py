@@ -41,7 +41,7 @@ def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
 
 @functools.lru_cache(maxsize=2)
 def examples_of(name: str, data_dir: str, split: str) -> Any:
-    """Return the examples of a split, by index; only data sets of array records are read."""
+    """Open a split as a sequence of examples; only data sets of array records are read."""
     dataset = builder(name, data_dir)
     try:
         return dataset.as_data_source(split=split)

@@ -151,7 +151,7 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def encode_with_offsets(self, texts: Sequence[str]) -> list[tuple[list[int], Offsets]]:
-        """Return the ids of each text, and the first and the end character of each token.
+        """Return for each text its ids, and the start and end character of each token.
 
         A token begins after its blank, and includes the accents of its last letter.
         """
@@ -293,7 +293,7 @@ def _find_file(path: Path) -> Path:
 
 
 def _read_stated(folder: Path) -> State:
-    """Read tokenizer_config.json, and from special_tokens_map.json what the first leaves out."""
+    """Read the settings of tokenizer_config.json, and any others of special_tokens_map.json."""
     stated: State = {}
     for name in ("special_tokens_map.json", "tokenizer_config.json"):
         if os.path.lexists(folder / name):
@@ -347,7 +347,7 @@ def _read_pieces(file: Path) -> list[str]:
 
 
 def _name_specials(file: Path, engine: tokenizers.Tokenizer, stated: State) -> list[str]:
-    """Return the special token of each role: the stated name, else BERT's, else RoBERTa's."""
+    """List the special token of each role: the stated name, else BERT's, else RoBERTa's."""
     ids = engine.get_vocab(with_added_tokens=True)
     if sorted(ids.values()) != list(range(len(ids))):
         raise DataError(f"{file}: ids are not 0 to {len(ids) - 1}, each once", "repair it")
