@@ -40,15 +40,14 @@ def corrupt_batch(
     Args:
       batch: the host keys of `bert_jax.batch`.
       traced: quotas or the tables of drawn rates, replacement shares and the seed.
-      settings: the tokens counted as length, the rounding of quotas, the rule for units that do not
-        fit, the source of random tokens, and the rates if a batch has views.
+      settings: the rules of masking. The rates in it are read only if a batch has views.
       special: ids of the special tokens, of which [MASK] is used.
       vocab_size: number of tokens, without the padding of the table.
       slots: prediction slots a row, K.
       token_draws: whether to add the random bits by which a generator draws tokens.
 
     Returns:
-      The batch with `inputs` and `predict_*` added, and the ledger as (sum, count) pairs.
+      The batch with `inputs` and `predict_*` added, and the ledger: {metric: (sum, count)}.
     """
     tokens, unit_ids = batch["tokens"], batch["unit_ids"]  # [B, L]
     scores, boundary, replace_word, token_word = draws.draw_token_bits(batch, traced.seed)  # [B, L]
@@ -193,7 +192,7 @@ def draw_quotas(
 def _select_units(
     batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
 ) -> tuple[Selection, Selection]:
-    """Select the units that are corrupted, and those of them that are predicted."""
+    """Select the units that are corrupted, and those of these units that are predicted."""
     high = jnp.minimum(asked.selected, available)  # [B, S]
     if "views" in batch:
         low = jnp.minimum(asked.earlier, available)
@@ -220,8 +219,8 @@ def _split_replacements(
 ) -> tuple[jax.Array, jax.Array]:
     """Tell which selected tokens [B, L] become [MASK], and which become random tokens.
 
-    `word` has 32 random bits for each token. By shares of 0.8, 0.1 and 0.1, a token whose bits are
-    0.85 of their range becomes random.
+    `word` has 32 random bits for each token. With the shares 0.8, 0.1 and 0.1, a token becomes
+    random if its bits, read as a number from 0 to 1, are between 0.8 and 0.9.
     """
     share = (word >> 8).astype(jnp.float32) * 2.0**-24  # [B, L], uniform, same at all rates
     as_mask = hit & (share < shares[0])

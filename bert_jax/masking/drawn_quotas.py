@@ -127,9 +127,10 @@ def _find_chances(settings: knobs.Masking, n: int) -> np.ndarray:
 def _find_chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.ndarray:
     """Return the probabilities of the quotas from 1 to n if random bits round n times the rate.
 
-    Between two neighbouring `ends` the product is evenly distributed. Cut at the whole numbers,
-    each piece lies between some k and k + 1. A piece from 4.2 to 4.5 has the middle 4.35: 35 % of
-    its examples have the quota 5, and 65 % have the quota 4.
+    Between two neighbouring rates of `ends`, the product n times the rate is evenly distributed.
+    Each stretch between them is cut at the whole numbers, so a piece lies between some k and k + 1.
+    A piece from 4.2 to 4.5 has the middle 4.35: 35 % of its examples have the quota 5, and 65 %
+    have the quota 4.
     """
     cuts = np.arange(n + 1) / n
     below = np.interp(cuts, ends, shares, left=0.0, right=1.0)
@@ -147,7 +148,7 @@ def _find_chances_of_draws(ends: np.ndarray, shares: np.ndarray, n: int) -> np.n
 
 
 def bound_weights(settings: knobs.Masking, length: int, gamma: float = 1.0) -> np.ndarray:
-    """Return (1 / (k P(k | n))) ** gamma by n and k, and 0 for quotas k that do not occur.
+    """Return the table (1 / (k P(k | n))) ** gamma by n and k; quotas k that never occur have 0.
 
     With a gamma below 1 the weights are scaled, so that their mean over predictions is 1.
     """

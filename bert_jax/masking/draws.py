@@ -48,7 +48,7 @@ def draw_u(
 
     The u of consecutive examples of an epoch differ by `spread`, modulo 2**32. So every window of
     the stream has nearly its share of each rate. A second, independent draw needs another `spread`
-    and `which`.
+    and another `which`, a number that goes into the random key.
     """
     shifts = jax.vmap(jax.vmap(lambda copy: draw_shift(seed, copy, which)))(batch["copies"])
     return batch["places"].astype(jnp.uint32) * jnp.uint32(spread) + shifts

@@ -37,7 +37,7 @@ class Units(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The units that a rule has selected, and their quotas."""
+    """The units that a rule has selected, and the quota of each example."""
 
     taken: jax.Array  # bool [B, L], in score order
     quota: jax.Array  # [B, S]

@@ -205,7 +205,7 @@ class Block(nn.Module):
 
 
 class Encoder(nn.Module):
-    """The encoder: tokens to vectors, and a pooled vector for each example.
+    """The encoder, which turns tokens into vectors and pools a vector for each example.
 
     If the embeddings have another width than the layers, a projection follows them. The parameters
     of layer i, from 0, are the subtree `layer_i`.

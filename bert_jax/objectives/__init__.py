@@ -42,7 +42,7 @@ OWN_MASKS = (Hybrid, Replaced)  # they mask in ways of their own, and all others
 
 
 def configure(settings: Mapping[str, knobs.Objective]) -> dict[str, Objective]:
-    """Return the Objective of each entry of `objectives`, with the options of the config."""
+    """Return {name: Objective} for the entries of `objectives`, with their options."""
     return {name: TABLE[name].configure(options) for name, options in settings.items()}
 
 
@@ -53,7 +53,10 @@ def choose_corruption(table: Mapping[str, Objective]) -> Callable[..., tuple[Bat
 
 
 def count_targets(table: Mapping[str, Objective], batch: Batch) -> dict[str, jax.Array]:
-    """Count the targets of each objective, or of each part of one; losses are divided by them."""
+    """Count the targets of each objective, or of each part of its loss; return {name: count}.
+
+    The losses are divided by these counts.
+    """
     counts: dict[str, jax.Array] = {}
     for objective in table.values():
         counts |= objective.count(batch)

@@ -48,20 +48,20 @@ class Objective:
         return {self.name: options.weight or 0.0}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Count the targets by which the loss is divided; parameters do not change the count.
+        """Return {name: count} of the targets by which the loss is divided.
 
-        A loss of several parts has a number for each part, by name.
+        The count does not depend on parameters. A loss of several parts has a count for each part.
         """
         return {self.name: jnp.sum(self.find_targets(batch)[1])}
 
     def loss(self, outputs: Any, batch: Batch) -> Metrics:
-        """Return the sum and the count of each metric; training minimises `<name>_loss`."""
+        """Return {metric: (sum, count)}; training minimises `<name>_loss`."""
         logits = self.arrange(outputs, batch)
         return cross_entropy(logits, *self.find_targets(batch), self.name)
 
 
 def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, name: str) -> Metrics:
-    """Return the sums and counts of loss and accuracy, by metric.
+    """Return {metric: (sum, count)} of the loss and the accuracy.
 
     A comparison selects the target's logit, and a maximum the best class, so that both fuse with
     the softmax. The gradient of a gather would scatter into an array of the logits' size. An argmax

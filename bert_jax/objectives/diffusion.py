@@ -42,7 +42,7 @@ class Diffusion(Objective):
         return {self.name: jnp.sum(batch["unit_ids"] >= 0, dtype=jnp.float32)}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return the weighted loss per token, and the accuracy of the predictions."""
+        """Return {metric: (sum, count)} of the weighted loss per token and of the accuracy."""
         if not self.gamma:
             return super().loss(outputs, batch)
         # What stands in a slot's place is [MASK], which is no token of the text.

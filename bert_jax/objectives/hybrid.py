@@ -57,7 +57,7 @@ class Hybrid(Objective):
         return {**masked, "unit_ids": units, "causal": tokens}, ledger
 
     def find_parts(self, batch: Batch) -> dict[str, Targets]:
-        """Return the targets of every column [B, L], and their weights, by part of the loss."""
+        """Return {part: (targets, weights)} of the two parts of the loss, each array [B, L]."""
         tokens = batch["tokens"]
         rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
         slots = batch["predict_positions"]
@@ -69,11 +69,11 @@ class Hybrid(Objective):
         return {"mlm": (tokens, hidden), "causal_lm": (following, predicted * batch["causal"])}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:
-        """Count the targets of each part of the loss, `mlm` and `causal_lm`."""
+        """Return {part: number of targets} of the parts `mlm` and `causal_lm`."""
         return {name: jnp.sum(weights) for name, (_, weights) in self.find_parts(batch).items()}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return the loss and the accuracy of each part."""
+        """Return {metric: (sum, count)} of the loss and the accuracy of each part."""
         metrics: Metrics = {}
         for name, (targets, weights) in self.find_parts(batch).items():
             metrics |= cross_entropy(outputs, targets, weights, name)

@@ -13,7 +13,7 @@ from bert_jax.objectives.base import Objective, Targets
 
 
 def keep_known(targets: jax.Array) -> Targets:
-    """Return targets and their weights: 1, or 0 for a target below 0."""
+    """Return the targets and their weights: 0 for an unknown target, which is below 0, else 1."""
     return jnp.maximum(targets, 0), (targets >= 0).astype(jnp.float32)
 
 
@@ -64,7 +64,7 @@ class Regress(Objective):
     """Squared error of a number for each text or pair."""
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
-        """Return the sum of squared errors and their number, as regress_loss."""
+        """Return {"regress_loss": (sum of squared errors, number of targets)}."""
         values, weights = self.find_targets(batch)
         errors = outputs[..., 0] - values
         return {"regress_loss": (jnp.sum(weights * errors**2), jnp.sum(weights))}

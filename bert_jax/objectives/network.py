@@ -16,7 +16,7 @@ from bert_jax.objectives import TABLE, replaced
 
 
 class Network(nn.Module):
-    """The encoder and the heads: a batch to one output for each head."""
+    """The encoder and the heads, which turn a batch into one output for each head."""
 
     cfg: knobs.Model
     vocab_size: int

@@ -84,7 +84,7 @@ class Replaced(Objective):
         return {**masked, "judged": judged.astype(jnp.float32)}, ledger
 
     def loss(self, outputs: Detected, batch: Batch) -> Metrics:
-        """Return the loss, accuracy, precision, recall, and the share of replaced tokens."""
+        """Return {metric: (sum, count)}: loss, accuracy, precision, recall, and replaced tokens."""
         logits, replaced = outputs
         judged = batch["judged"]
         losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
@@ -103,7 +103,7 @@ class Replaced(Objective):
 
 
 def compute_baselines(fraction: float) -> dict[str, float]:
-    """Return the accuracy and the loss of guesses that know only the share of replaced tokens."""
+    """Return {metric: value} of guesses that know only the share of replaced tokens."""
     shares = (fraction, 1 - fraction)
     return {
         "replaced_majority_accuracy": max(shares),

@@ -27,9 +27,9 @@ def find_next_words(batch: Batch, end: bool = True) -> Targets:
 
     With `end`, every token of the same example after [CLS] is predicted, each [SEP] included. A
     [SEP] between documents, or between the texts of a pair, ends a text. The last [SEP] of a row
-    ends what the row had room for, mostly of a document that goes on in another row. So the model
-    learns where a text may stop, and that a text stops at the row's length. Without `end`, only
-    tokens that may be masked are predicted: the tokens of `mlm`.
+    mostly ends no text, because the document goes on in another row. So the model learns where a
+    text may stop, and that a text stops at the row's length. Without `end`, only tokens that may be
+    masked are predicted: the tokens of `mlm`.
     """
     following = jnp.roll(batch["tokens"], -1, axis=1)
     segments = batch["segment_ids"]
