@@ -124,7 +124,7 @@ def write_prompt(text: str, typed: bool) -> None:
 
 
 def write_readable(predictor: Predictor, result: dict[str, Any], above: bool) -> str:
-    """Write a result for people; with `above`, the text that was asked comes first."""
+    """Format a result as text for people; with `above`, the text that was asked comes first."""
     heading = [result[key] for key in predictor.heading if key in result]
     given = "  |  ".join(" ".join(one) if isinstance(one, list) else one for one in heading)
     lines = [given or "(no text)"] if above and heading else []

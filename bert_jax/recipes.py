@@ -112,7 +112,7 @@ def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.
 
 
 def split_argument(arg: str, example: str) -> tuple[str, dict[str, str]]:
-    """Split the argument WHAT,NAME=VALUE,... of a config into WHAT and values of knobs by name."""
+    """Split the argument WHAT,NAME=VALUE,... of a config into WHAT and {NAME: VALUE}."""
     name, *changes = arg.split(",")
     if wrong := [change for change in changes if "=" not in change]:
         raise ConfigError(f"{wrong[0]!r} sets no knob", f"NAME=VALUE, as in {example}")

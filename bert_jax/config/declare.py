@@ -67,7 +67,7 @@ def section(make: Callable[[], Any], *when: str, free: bool = False) -> Any:
 
 @functools.cache
 def read_sentences(section: type) -> dict[str, str]:
-    """Read the sentence of each knob of a dataclass, by name, from its `#:` comment."""
+    """Read {name: sentence} of the knobs of a dataclass from their `#:` comments."""
     sentences = {}
     above: list[str] = []
     for line in inspect.getsource(section).splitlines():

@@ -123,7 +123,7 @@ class Asked(NamedTuple):
 
     @property
     def here(self) -> jax.Array:
-        """The number of tokens to select in this view: its quota, less that of the views before."""
+        """The number of tokens to select in this view: its quota less the earlier views' quota."""
         return self.selected - self.earlier
 
 

@@ -80,7 +80,7 @@ class Phase(NamedTuple):
 
 
 def list_phases(settings: knobs.Masking) -> Iterator[Phase]:
-    """Yield the phases of `masking.phases`; in a last phase without end the rate stays.
+    """Yield the phases of `masking.phases`, then a phase without end at the last rate.
 
     A rate of 0.4 with phases ((0.5, 0.1, "linear"),) falls from 0.4 to 0.1 over the first half.
     """

@@ -44,7 +44,7 @@ class Objective:
         return self
 
     def split_weight(self, options: knobs.Objective) -> dict[str, float]:
-        """Return the weight of each part of the loss in the loss of the whole model, by name."""
+        """Return {part: weight} of the parts of the loss within the loss of the whole model."""
         return {self.name: options.weight or 0.0}
 
     def count(self, batch: Batch) -> dict[str, jax.Array]:

@@ -37,7 +37,7 @@ class Hybrid(Objective):
         return dataclasses.replace(self, find_targets=targets, shift=options.shift)
 
     def split_weight(self, options: knobs.Objective) -> dict[str, float]:
-        """Return the weights of the masked and the causal part, by their shares of examples."""
+        """Return {part: weight} of the masked and the causal part, by their shares of examples."""
         weight = options.weight or 0.0
         return {"mlm": weight * (1 - options.share), "causal_lm": weight * options.share}
 

@@ -138,7 +138,10 @@ def _refuse_other_trunk(config: knobs.Config, fingerprints: Mapping[str, str], r
 
 
 def _list_inputs(config: knobs.Config, steps: int) -> Iterator[dict[str, Any]]:
-    """Yield the step inputs of each of the first updates, by names such as `weights.mlm`."""
+    """Yield {name: value} of the step inputs of each of the first `steps` updates.
+
+    Names are such as `weights.mlm`.
+    """
     for index in range(steps):
         leaves = jax.tree_util.tree_leaves_with_path(compute_inputs(config, index))
         yield {jax.tree_util.keystr(path, simple=True, separator="."): x for path, x in leaves}
@@ -149,7 +152,7 @@ def _is_equal(a: Any, b: Any) -> bool:
 
 
 def _list_fixed(config: knobs.Config) -> dict[str, Any]:
-    """Return the knobs, by path, that must be equal in trunk and branch.
+    """Return {path: value} of the knobs that must be equal in trunk and branch.
 
     Other knobs are covered by the step inputs or by the fingerprints of the data, or may change.
     """

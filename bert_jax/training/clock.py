@@ -68,7 +68,7 @@ class Clock:
 
     @contextlib.contextmanager
     def on(self, bucket: str) -> Iterator[None]:
-        """Add the time that the block takes to one of BUCKETS."""
+        """Add the time that the block takes to the activity `bucket`, one of BUCKETS."""
         began = time.perf_counter()
         yield
         taken = time.perf_counter() - began
@@ -113,7 +113,7 @@ class Clock:
 
 
 def measure_memory() -> dict[str, float]:
-    """Return the peak memory of this process, and its devices' largest peak, in bytes by name.
+    """Return {name: bytes}: the peak memory of this process, and its devices' largest peak.
 
     `device_memory_bytes` is missing if no device reports its memory.
     """

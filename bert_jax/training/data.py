@@ -55,7 +55,7 @@ class TrainingData:
     evaluator: Callable[[str, Mesh], Evaluate]  # of an evaluation's name
 
     def distinct(self) -> float:
-        """Count the examples with different masks, over copies, views and examples.
+        """Count the examples with different masks: copies times views times examples of an epoch.
 
         The number is infinite if every epoch draws new masks.
         """
@@ -81,9 +81,9 @@ def load_training_data(config: knobs.Config) -> TrainingData:
 
 
 def fill_in_facts(config: knobs.Config, facts: Facts) -> knobs.Config:
-    """Return the config with facts about the data: names of classes, and steps.
+    """Return the config with facts about the data filled in: names of classes, and steps.
 
-    Steps replace epochs and numbers of words.
+    Steps replace knobs that count epochs or words.
     """
     if facts.labels is not None:
         ((kind, objective),) = config.objectives.items()
@@ -162,11 +162,11 @@ def _gather_text(config: knobs.Config) -> TrainingData:
 def steps_of_words(
     config: knobs.Config, prepared: corpora.Prepared, source: pipeline.TextStream
 ) -> tuple[int, ...]:
-    """Return the first step at which each number of words in `checkpoints.at_words` is read.
+    """Return the first steps at which the numbers of words in `checkpoints.at_words` are read.
 
-    An epoch reads all words of the training text in random order, so a share of its rows is taken
-    to hold the same share of its words. At the end of an epoch the number is exact.
-    `Tokenizer.words` says what a word is.
+    There is a step for each number. An epoch reads all words of the training text in random order,
+    so a share of its rows is taken to hold the same share of its words. At the end of an epoch the
+    number is exact. `Tokenizer.words` says what a word is.
     """
     tokenizer = prepared.tokenizer
     steps: list[int] = []

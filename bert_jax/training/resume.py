@@ -79,5 +79,5 @@ def check_same(
 
 
 def list_changes(changed: dict[str, tuple[Any, Any]]) -> str:
-    """List knobs with their old and new values, as text."""
+    """Write the old and new values of knobs as text, such as "steps: 10 -> 20"."""
     return "; ".join(f"{knob}: {old!r} -> {new!r}" for knob, (old, new) in changed.items())

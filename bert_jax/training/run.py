@@ -94,8 +94,8 @@ class Run:
 
         Args:
           compiled: the program, which knows the layout of the state.
-          step: the checkpoint to restore; None is the last sound one. If it is 0 or there is none,
-            the state is new, or that of the trunk at the fork of a branch.
+          step: the checkpoint to restore; None is the last sound one. If step is 0 or no checkpoint
+            exists, the state is new, or for a branch the trunk's state at the fork.
         """
         restored = None if step == 0 else self.checkpoints.restore(compiled.describe_state(), step)
         if restored is not None:

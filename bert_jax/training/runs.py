@@ -94,8 +94,8 @@ class Runs:
     ) -> tuple[State, int]:
         """Return the state of all runs at the last step that every run has saved, and that step.
 
-        If no such step exists, the state is new and the step is 0, or both are those of the fork of
-        branches.
+        If no such step exists, the state is new and the step is 0. Branches then have the state and
+        the step of their fork.
         """
         several = len(self._runs) > 1
         resumed = [run.check_resume(allow_change) for run in self._runs]

@@ -96,7 +96,7 @@ class StopFlag(signals.Handler):
 
     @contextlib.contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Let a stop signal raise Interrupted at once inside the block.
+        """Let a stop signal raise Interrupted inside the block.
 
         If there is a single process, the signal interrupts at once. Several processes must stop at
         the same place: see `check_batch`.

@@ -141,7 +141,7 @@ def check_trackers(names: Iterable[str]) -> None:
 
 
 def _read_runs(file: Path) -> dict[str, str]:
-    """Read the id of each tracker's run; warn and return none if the file is damaged."""
+    """Read {tracker: id of its run}; if the file is damaged, warn and return {}."""
     try:
         return jsons.read(file, DataError, dict[str, str])
     except DataError as error:
