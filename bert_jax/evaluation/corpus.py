@@ -136,7 +136,7 @@ class Evaluator:
     def __call__(
         self, params: Any, progress: Progress = inference.ignore_progress
     ) -> dict[str, float]:
-        """Return the metrics of the whole split, by name."""
+        """Return the metrics of the whole split, as {metric: value}."""
         return self.evaluate_masks(params, [self.traced], progress)[0]
 
     def evaluate_masks(
@@ -145,7 +145,10 @@ class Evaluator:
         masks: Sequence[StepInputs],
         progress: Progress = inference.ignore_progress,
     ) -> list[dict[str, float]]:
-        """Return the metrics of the whole split under each of several masks, in one pass."""
+        """Return the metrics of the whole split under each of several masks, in one pass.
+
+        The result has a {metric: value} for each of `masks`.
+        """
         totals = [Totals() for _ in masks]
         for outputs in self._run_batches(params, masks, progress):
             for total, rows in zip(totals, outputs, strict=True):
@@ -158,11 +161,12 @@ class Evaluator:
         progress: Progress = inference.ignore_progress,
         masks: Sequence[StepInputs] | None = None,
     ) -> tuple[dict[str, float], dict[str, np.ndarray]]:
-        """Return the metrics of the whole split, and METRIC.sum and METRIC.count of each example.
+        """Return the metrics of the whole split, and the sums and counts of each example.
 
-        The arrays are float64 [N] in the order of the examples. With several masks, the sums and
-        the counts of an example are added over the masks. A further array is a digest of the
-        examples and of the settings that mask them.
+        They are {metric: value}, and {"METRIC.sum": array, "METRIC.count": array, …}. The arrays
+        are float64 [N] in the order of the examples. With several masks, the sums and the counts of
+        an example are added over the masks. A further array is a digest of the examples and of the
+        settings that mask them.
         """
         totals = Totals()
         parts: dict[str, list[np.ndarray]] = collections.defaultdict(list)
@@ -196,7 +200,7 @@ class Evaluator:
     def _run_batches(
         self, params: Any, masks: Sequence[StepInputs], progress: Progress
     ) -> Iterator[list[Metrics]]:
-        """Yield for each batch a list with the metrics of its rows under each of the masks."""
+        """Yield a list for each batch: the metrics of its rows under each of the masks."""
 
         def compute(planned: inference.Planned) -> list[Metrics]:
             index = int(planned.rows[0]) // self.rows
@@ -239,7 +243,7 @@ def join_metrics(masked: Mapping[str, Any], causal: Mapping[str, Any]) -> dict[s
 
 
 def _add_rows(rows: Metrics) -> dict[str, tuple[float, float]]:
-    """Add up the sums and the counts of the rows of a batch, in float64."""
+    """Add up each metric over the rows of a batch, as {metric: (sum, count)}, in float64."""
     return {
         name: (float(np.sum(total, dtype=np.float64)), float(np.sum(count, dtype=np.float64)))
         for name, (total, count) in rows.items()
@@ -249,7 +253,7 @@ def _add_rows(rows: Metrics) -> dict[str, tuple[float, float]]:
 def _make_step(
     config: knobs.Config, prepared: Prepared, unigram: np.ndarray
 ) -> Callable[[Any, Batch, StepInputs], Metrics]:
-    """Build the function that returns (sums [B], counts [B]) of each metric of a batch's rows."""
+    """Build the function that computes {metric: (sums [B], counts [B])} of the rows of a batch."""
     special = prepared.tokenizer.special
     vocab_size = prepared.tokenizer.size
     model = network.build_network(config, vocab_size)

@@ -47,7 +47,7 @@ class Totals:
             self.sums[name] = (old[0] + float(total), old[1] + float(count))
 
     def values(self) -> dict[str, float]:
-        """Divide each metric's sum by its count.
+        """Divide each metric's sum by its count, and return {metric: value}.
 
         If nothing was counted, the value is NaN, which is never the best and is written as null.
         """

@@ -108,7 +108,10 @@ def build_samples(config: knobs.Config, prepared: Prepared, mesh: Mesh) -> Sampl
 def choose_sentences(
     split: Split, tokenizer: Tokenizer, count: int, room: int, *, seed: int, causal: bool
 ) -> list[Sample]:
-    """Choose up to `count` different sentences to predict, preferring a readable length."""
+    """Choose up to `count` different sentences to predict, preferring a readable length.
+
+    Tokens after the first `room` are cut.
+    """
     make = _cut_beginning if causal else _mask_words
     drawn = list(draw_samples(split, TRIES * count, hashing.make_key(seed, _CHOICE)))
     drawn.sort(key=lambda one: max(SHORT - len(one[1]), len(one[1]) - LONG, 0))
@@ -122,7 +125,7 @@ def choose_sentences(
 
 
 def draw_samples(split: Split, most: int, key: int) -> Iterator[tuple[int, list[int]]]:
-    """Yield the numbers and tokens of up to `most` sentences, in an order seeded by `key`."""
+    """Yield (number, tokens) of up to `most` sentences, in an order seeded by `key`."""
     total = len(split.sentence_ends)
     numbers = hashing.permute_index(np.arange(min(most, total)), total, key)
     for number in numbers.tolist():

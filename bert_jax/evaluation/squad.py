@@ -83,8 +83,9 @@ def _find_threshold(
 ) -> dict[str, float]:
     """Find the best threshold on the doubts, and the score it gives.
 
-    At first no question is answered. Then questions are answered one by one, the least doubtful
-    first. The threshold is where the score is highest.
+    They are returned as {"best_NAME": score, "best_NAME_threshold": threshold}. At first no
+    question is answered. Then questions are answered one by one, the least doubtful first. The
+    threshold is where the score is highest.
     """
     order = np.argsort(doubts, kind="stable")
     gains = np.where(has_answer, scores, -np.array([bool(text) for text in texts], float))[order]

@@ -88,7 +88,7 @@ class TaskEvaluator:
     def evaluate(
         self, params: Any, progress: Progress = inference.ignore_progress
     ) -> tuple[dict[str, float], list[answers.Prediction]]:
-        """Return the metrics, and a prediction for each example in order.
+        """Return the metrics as {metric: value}, and a prediction for each example in order.
 
         Without labels the only metric is the number of examples. Predictions come from
         `answers.decode_outputs`.
@@ -110,5 +110,5 @@ class TaskEvaluator:
     def __call__(
         self, params: Any, progress: Progress = inference.ignore_progress
     ) -> dict[str, float]:
-        """Return the metrics of all examples, by name."""
+        """Return the metrics of all examples, as {metric: value}."""
         return self.evaluate(params, progress)[0]

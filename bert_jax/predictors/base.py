@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The rows made from some lines, the function that computes rows, and the maker of results."""
+    """The rows of some lines, the function that computes rows, and the one that makes results."""
 
     lengths: np.ndarray  # int64 [N], tokens of each row of the model
     # Numbers of rows, padded length, padded count -> arrays [count, …].
@@ -224,7 +224,10 @@ class OfText(Predictor):
         return [list(part) for part in cut[: len(parts)]]
 
     def count_tokens(self, parts: Sequence[Sequence[Sequence[int]]]) -> np.ndarray:
-        """Count the tokens of each row, including its special tokens."""
+        """Count the tokens of each row, including its special tokens.
+
+        `parts` has the token ids of each text of each row.
+        """
         added = self.model.run.tokenizer.special.added
         return np.array([sum(map(len, texts)) + added(len(texts)) for texts in parts], np.int64)
 

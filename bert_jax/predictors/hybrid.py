@@ -18,7 +18,7 @@ from bert_jax.predictors.masked import Unmask
 
 @dataclasses.dataclass(frozen=True)
 class _Both(Work):
-    """The work of lines of two kinds; the lines of each kind are computed by themselves."""
+    """The work of lines with masks and of lines without, which are computed separately."""
 
     works: tuple[Work, ...] = ()  # of each kind
     kinds: Sequence[int] = ()  # of each line

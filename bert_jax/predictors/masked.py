@@ -301,7 +301,7 @@ class Masks(NamedTuple):
 
 
 def schedule_rounds(masks: int, steps: int | None) -> np.ndarray:
-    """Return how many masks each round reveals: at least 1, and counts differ by 1 at most."""
+    """Return the number of masks that each round reveals: at least 1, and as equal as possible."""
     rounds = min(steps or masks, masks)
     return np.diff(masks * np.arange(rounds + 1) // rounds)
 

@@ -103,7 +103,7 @@ def fit_at_equal(
 def read_at_equal(
     runs: Sequence[ScaledRun], costs: Sequence[float]
 ) -> tuple[list[ScaledRun], np.ndarray]:
-    """Interpolate losses at costs that the runs of all values of a size have in common.
+    """Interpolate the losses of each size at costs that the runs of all its values cover.
 
     For each size there are as many such costs as budgets, spread evenly in the logarithm. Runs are
     left out if their value and seed lack a budget of the size. A size without a common cost is left

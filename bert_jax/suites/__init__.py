@@ -147,7 +147,11 @@ def find_row(name: str) -> SuiteRow:
 
 
 def score(run: runs.TrainedModel, options: Options) -> Detailed:
-    """Score a model on a suite; return its metrics, and numbers of each example if it has them."""
+    """Score a model on a suite; return its metrics, and arrays of each example's sums and counts.
+
+    The metrics are nested, such as {"accuracy": 0.8, "field": {"syntax": 0.7}}. The arrays are
+    {"accuracy.sum": [N], "accuracy.count": [N]}, or {} if the suite has none.
+    """
     row = SUITES[options.suite]
     check_heads(run, [options.suite])
     file = importlib.import_module(f"bert_jax.suites.{row.file or options.suite}")
@@ -172,7 +176,7 @@ def need_head(run: runs.TrainedModel, head: str, suite: str) -> None:
 
 
 def list_options() -> dict[str, dataclasses.Field]:
-    """List the options of all suites, as fields by name."""
+    """Return the options of all suites together, as {option: field of its dataclass}."""
     fields: dict[str, dataclasses.Field] = {}
     for row in SUITES.values():
         fields |= {field.name: field for field in dataclasses.fields(row.options)}
@@ -181,5 +185,5 @@ def list_options() -> dict[str, dataclasses.Field]:
 
 
 def list_flags() -> dict[str, dataclasses.Field]:
-    """List the options of all suites that are flags, as fields by name."""
+    """Return the options of all suites that are flags of `evaluate`, as {option: field}."""
     return {name: field for name, field in list_options().items() if field.metadata}

@@ -123,7 +123,7 @@ FOLDERS = {name: task.folders for name, task in TASKS.items()} | {"reading": ("r
 def score(run: runs.TrainedModel, options: SourceOptions) -> Detailed:
     """Score each task whose files the source has; return the tasks' scores and their mean.
 
-    A hybrid model is also scored from left to right, under `left_to_right`.
+    A hybrid model is also scored from left to right; these scores have the key `left_to_right`.
     """
     if not options.source:
         raise ConfigError("suite babylm needs --source", f"--source={EXAMPLE}")
@@ -152,7 +152,7 @@ def _score_tasks(run: runs.TrainedModel, options: SourceOptions) -> Result:
 
 
 def _find_folders(source: str) -> dict[str, Path]:
-    """Find the folder of each task in the folder `source`.
+    """Find the folder of each task in the folder `source`, as {task: folder}.
 
     `source` may also be the folder of a single task.
     """
@@ -192,7 +192,7 @@ def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
 
 
 def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
-    """Return a task's accuracy, the accuracy of each group of items, and the number of ties."""
+    """Return a task's accuracy, the accuracies of its subsets and other groups, and the ties."""
     credits, ties = credit_choices(totals)
     groups = average_groups([item.choice for item in items], credits)
     splits: dict[str, list[float]] = {}
@@ -209,7 +209,8 @@ def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Res
 def _correlate_ratios(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
     """Return Spearman's correlation between the preferences of the model and of people.
 
-    Probabilities are float32 as in the pipeline, so that those rounded to 1 have the same rank.
+    `totals` has the log-probabilities of each item's options. Probabilities are float32 as in the
+    pipeline, so that those rounded to 1 have the same rank.
     """
     from scipy import stats
 

@@ -32,7 +32,7 @@ def score_both_ways(
 ) -> Detailed:
     """Score a model by `score`; score a hybrid model also from left to right.
 
-    The second result of a hybrid model is under `left_to_right`.
+    The second metrics of a hybrid model have the key `left_to_right`.
     """
     result, of_examples = score(run)
     if run.from_left is None:

@@ -33,7 +33,7 @@ def score(run: runs.TrainedModel, options: BlimpOptions) -> Detailed:
     """Return the accuracy on all pairs, and by field, linguistic term and paradigm.
 
     A pair whose sentences have equal scores counts half (`choices.py`). A hybrid model is also
-    scored from left to right, under `left_to_right`.
+    scored from left to right; these accuracies have the key `left_to_right`.
     """
     if not options.source:
         raise ConfigError("suite blimp needs --source", f"--source={EXAMPLE}")
@@ -76,7 +76,7 @@ def _read_pairs(options: BlimpOptions) -> Iterator[Choice]:
 
 
 def _find_paradigms(source: str) -> Iterator[tuple[str, Iterator[tuple[str, dict[str, Any]]]]]:
-    """Yield the name of each paradigm, and its rows as pairs of FILE:LINE and fields."""
+    """Yield (paradigm, rows); each row is FILE:LINE and its fields, as {field: value}."""
     scheme, _, name = source.partition(":")
     if scheme != "tfds":
         for path in texts.find_files(source, "blimp", EXAMPLE):

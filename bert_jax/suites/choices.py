@@ -28,7 +28,10 @@ class Choice(NamedTuple):
 
 
 def score_options(score: TokenScorer, choices: Sequence[Choice], label: str) -> list[np.ndarray]:
-    """Return for each choice the log-probability of the scored part of each option."""
+    """Return an array for each choice: the log-probability of the scored end of each option.
+
+    `label` is shown with the progress.
+    """
     texts = [text for choice in choices for text in choice.options]
     ends = [(choice.where, part) for choice in choices for part in choice.scored]
     encoded = score.tokenizer.encode_with_offsets(texts)
@@ -45,7 +48,10 @@ def score_options(score: TokenScorer, choices: Sequence[Choice], label: str) -> 
 
 
 def credit_choices(totals: Sequence[np.ndarray]) -> tuple[np.ndarray, int]:
-    """Return the credit of each choice, float64 [N] from 0 to 1, and the number of ties."""
+    """Return the credit of each choice, float64 [N] from 0 to 1, and the number of ties.
+
+    `totals` has an array for each choice, with the log-probability of each option.
+    """
     equals = np.array([np.sum(values == values.max()) for values in totals])
     right = np.array([values[0] == values.max() for values in totals])
     return right / equals, int(np.sum(equals > 1))

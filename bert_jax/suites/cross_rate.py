@@ -32,11 +32,12 @@ METRICS = {  # of a source -> what is summed over passages, and what that is div
 
 
 def score(run: runs.TrainedModel, options: PassageOptions) -> Detailed:
-    """Return MLM loss and accuracy at many masking rates; for a source also by word and character.
+    """Return MLM loss and accuracy at many masking rates, as {rate: metrics}.
 
     The masks of a lower rate are part of the masks of a higher rate. On a corpus, the masks at the
     rate of the pre-training evaluation are the masks of that evaluation, and the unigram baseline
-    is returned too. For a source the metrics of each passage are returned too, as `RATE/METRIC`.
+    is returned too. For a source there are also metrics by word and character. The metrics of each
+    passage are then returned too, as `RATE/METRIC`.
     """
     return _score_texts(run, options) if options.source else (_score_corpus(run, options), {})
 
@@ -92,7 +93,11 @@ def _count_words(
     found: tuple[np.ndarray, np.ndarray],
     unknown: int,
 ) -> dict[str, float]:
-    """Return sums over the masked words of a passage: nats, and numbers of tokens and words."""
+    """Return sums over the masked words of a passage: nats, and numbers of tokens and words.
+
+    `chosen` says which words are masked, and `masked` which tokens. `found` has the nats of each
+    masked token, and whether it is the likeliest. `unknown` is the id of [UNK].
+    """
     nats, right = found
     words = passage.words[masked]  # of each masked token
     return {

@@ -93,7 +93,7 @@ def embed_texts(
     every_layer: bool = False,
     words: Sequence[np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """Compute the vector of each text by each pooling, or of each word as the pooling "word".
+    """Compute vectors of texts, one for each pooling, or vectors of the words of texts.
 
     Args:
       run: the model.
@@ -105,7 +105,8 @@ def embed_texts(
       words: for each text, the column of the token whose vector stands for each of its words.
 
     Returns:
-      For each pooling float32 [layers, N, D], where N counts texts, or the words of all texts.
+      {pooling: vectors}, float32 [layers, N, D], where N counts the texts. With `words` it is
+      {"word": vectors}, and N counts the words of all texts.
     """
     cfg, size = run.config.model, run.tokenizer.size
     encoder = Encoder(cfg, size, pool=False)

@@ -28,9 +28,9 @@ def find_task(
 ) -> knobs.Config:
     """Return the config to score with, whose task, objective and length fit the data.
 
-    This is `config` if it is given. Without it, `task` is applied to the defaults: a row of
-    `data/tasks.py`, or knobs by path. Without both, it is the config of the run. The command line
-    may then change the source and knobs of the task.
+    This is `config` if it is given. Without it, `task` changes the default config: it is the name
+    of a row of `data/tasks.py`, or {path of a knob: value}. Without both, it is the config of the
+    run. The command line may then change the source and knobs of the task.
     """
     suite = options.suite
     name = "--suite=sst2" if suite == "task" else "--task=sst2"

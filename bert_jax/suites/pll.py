@@ -31,7 +31,7 @@ def score(run: runs.TrainedModel, options: PllOptions) -> Detailed:
     """Return the mean pseudo-log-likelihood of texts, and the pseudo-perplexity of all tokens.
 
     For a causal model these are the log-likelihood and the perplexity. A hybrid model is also
-    scored from left to right, under `left_to_right`.
+    scored from left to right; these metrics have the key `left_to_right`.
     """
     check_within_word(run, options.within_word)
     return score_both_ways(run, lambda run: (_score_texts(run, options), {}))
@@ -68,7 +68,7 @@ def _score_texts(run: runs.TrainedModel, options: PllOptions) -> Result:
 
 
 def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, list[int]]]:
-    """Return the texts of a source, each with its tokens; leave out texts without tokens."""
+    """Read (text, token ids) of each text of a source; leave out texts without tokens."""
     files = texts.find_files(options.source, "pll", EXAMPLE, texts.TEXTS)
     every = itertools.chain.from_iterable(map(texts.read_texts, files))
     written = list(itertools.islice(every, options.limit or None))

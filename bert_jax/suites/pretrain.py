@@ -40,9 +40,9 @@ def score(run: runs.TrainedModel, options: CorpusOptions) -> Detailed:
 def make_evaluator(
     run: runs.TrainedModel, options: CorpusOptions, config: knobs.Config, **changes: Any
 ) -> tuple[Evaluator, Any]:
-    """Build the evaluator of the validation split, and put the model's parameters on devices.
+    """Return the evaluator of the validation split, and the model's parameters on the devices.
 
-    The settings are those of the evaluation in training, with `changes` to its fields.
+    Its settings are those of the evaluation during training, with `changes` to their fields.
     """
     settings = config.evals.get("validation", knobs.Eval())
     changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED

@@ -39,9 +39,9 @@ class Split(NamedTuple):
 def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
     """Return the metrics of a linear probe for each layer and pooling, and those of a baseline.
 
-    The baseline predicts the frequency of each class in training, or the mean for a regression. A
-    word's vector is the vector of its first piece. Vectors are standardised; all other settings are
-    scikit-learn's defaults.
+    The result is {"majority": metrics, "layer_1": {pooling: metrics}, …}. The baseline predicts the
+    frequency of each class in training, or the mean for a regression. A word's vector is the vector
+    of its first piece. Vectors are standardised; all other settings are scikit-learn's defaults.
     """
     config = labelled.find_frozen_task(run, options)
     kind = labelled.find_kind(config)
@@ -128,7 +128,11 @@ def _embed_split(
 
 
 def _find_words(encoded: Features, known: Sequence[Example]) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return each row's columns of the first pieces of its words, and all words' labels [N]."""
+    """Find the words that a row has room for, and return their columns and labels.
+
+    The columns are those of the first pieces of a row's words, an array for each row. The labels of
+    the words of all rows are one array [N].
+    """
     assert encoded.words is not None
     at = np.flatnonzero(encoded.words >= 0)  # [N], first pieces among all tokens
     rows = np.searchsorted(encoded.offsets, at, side="right") - 1

@@ -82,7 +82,10 @@ def _read_word(where: str, row: dict[str, Any]) -> Word:
 
 
 def evaluate_words(scorer: TokenScorer, words: Sequence[Word]) -> Result:
-    """Return the scores for eye tracking and for self-paced reading."""
+    """Return the scores {"eye_tracking": …, "self_paced_reading": …}, which the module describes.
+
+    The result also has the number of words, and the share for each measure of eye tracking.
+    """
     asked = [pair for word in words for pair in (word.read, word.before) if pair]
     found = compute_surprisals(scorer, asked)
     own = np.array([found[word.read] for word in words])
@@ -102,7 +105,7 @@ def evaluate_words(scorer: TokenScorer, words: Sequence[Word]) -> Result:
 def compute_surprisals(
     scorer: TokenScorer, asked: Sequence[tuple[str, str]]
 ) -> dict[tuple[str, str], float]:
-    """Compute the surprisal, in nats, of the word in each pair (context, word)."""
+    """Compute the surprisal of the word in each pair (context, word), as {pair: nats}."""
     pairs = list(dict.fromkeys(asked))
     rows = [list(_list_pieces(scorer, *pair)) for pair in pairs]
     texts, places = zip(*itertools.chain.from_iterable(rows), strict=True)
@@ -129,7 +132,7 @@ def _list_pieces(scorer: TokenScorer, context: str, word: str) -> Iterator[tuple
 
 
 def _encode_text(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Return the ids of a text, in which a written special token becomes the special token."""
+    """Return the ids of a text, in which "[MASK]" or another special token becomes its id."""
     return tokenizer.encode_batch([text], escape=False)[0]
 
 
@@ -142,7 +145,7 @@ def _encode_piece(tokenizer: Tokenizer, text: str) -> list[int]:
 def explain_variance(
     times: np.ndarray, controls: Sequence[np.ndarray], surprisal: np.ndarray
 ) -> float:
-    """Return the share of the variance left by the controls that surprisal explains.
+    """Regress `times` on `controls`; return the share of what is left that surprisal explains.
 
     All arrays are [N]. Rows with a missing value are left out. The result is NaN if too few rows
     are left.

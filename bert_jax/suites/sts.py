@@ -21,9 +21,10 @@ from bert_jax.system import log
 
 
 def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
-    """Return Spearman's and Pearson's correlation of cosines and ratings, for each pooling.
+    """Correlate the cosine of two texts' vectors with their rating, as {pooling: metrics}.
 
-    The poolings are `mean`, `cls`, and also `own` if the model names a pooling.
+    The metrics are Spearman's and Pearson's correlation. The poolings are `mean`, `cls`, and also
+    `own` if the model names a pooling.
     """
     config = labelled.find_frozen_task(run, options, "stsb")
     need(
@@ -58,7 +59,7 @@ def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
 def _embed_texts(
     run: runs.TrainedModel, options: FrozenOptions, texts: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Compute the vectors of texts by every pooling, float64 [N, D]; cut the end of long texts."""
+    """Compute {pooling: vectors of texts, float64 [N, D]}; cut the end of long texts."""
     room = run.longest - 2
     encoded = run.tokenizer.encode_batch(texts)
     if cut := sum(len(ids) > room for ids in encoded):

@@ -121,7 +121,7 @@ def _check_data(run: runs.TrainedModel) -> None:
 
 
 def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str, str]:
-    """Return the split of each evaluation to make, by the evaluation's name."""
+    """Return the evaluations to make, as {evaluation: split}."""
     if options.split:
         return {"validation": options.split}
     if options.submission:
@@ -136,9 +136,10 @@ def _choose_splits(config: knobs.Config, options: NamedTaskOptions) -> dict[str,
 
 
 def _arrange_head(config: knobs.Config, run: runs.TrainedModel) -> tuple[knobs.Config, Any]:
-    """Return a task's config with the model's encoder, and the head with reordered classes.
+    """Return a task's config with the model's encoder, and the head's parameters for the task.
 
-    The classes are in the order of the task, because F1 is computed for the second of two classes.
+    The classes of the head are put in the task's order, because F1 is computed for the second of
+    two classes.
     """
     kind = labelled.find_kind(config)
     head, task = run.params[kind], config.task

@@ -155,9 +155,10 @@ def number_words(text: str, offsets: Sequence[tuple[int, int]]) -> np.ndarray:
 
 
 def shuffle_parts(text: str, count: int, *draw: int) -> np.ndarray:
-    """Return the rank of each of `count` parts of a text in a random order.
+    """Return the rank of each part of a text in a random order [count], from 0.
 
-    The order depends only on the text, the count and the draw.
+    The parts are words or tokens, `count` in all. The order depends only on the text, the count and
+    the draw.
     """
     key = np.uint64(hashing.make_key(SEED, _ORDER, _hash_text(text), *draw))
     scores = hashing.mix_words(key + np.arange(1, count + 1, dtype=np.uint64) * _STEP)
@@ -237,7 +238,7 @@ def digest_passages(passages: Sequence[Passage], *settings: object) -> np.ndarra
 
 
 def _read_passages(files: Sequence[Path], most: int) -> Iterator[tuple[str, int]]:
-    """Yield the text of each passage of all files, and the number of its document."""
+    """Yield (text, number of its document) of each passage, which has at most `most` words."""
     documents = itertools.chain.from_iterable(map(read_documents, files))
     for number, document in enumerate(documents):
         held: list[str] = []  # words with the blanks before them

@@ -91,7 +91,8 @@ class TokenScorer:
     ) -> list[np.ndarray]:
         """Return a float64 array for each text with the log-probabilities of its tokens.
 
-        With `parts` only a part of each text is scored, in the context of the whole text.
+        With `parts` only some tokens of each text are scored, from a first to before a second
+        place, in the context of the whole text.
         """
         whole = [(0, len(ids)) for ids in texts]
         asked = list(zip(map(tuple, texts), parts or whole, strict=True))
@@ -162,7 +163,10 @@ class TokenScorer:
         return Scored(tokens, scored, windows)
 
     def _find_masked_ends(self, scored: Scored) -> np.ndarray:
-        """Return where each scored token's mask ends [S]: behind the token, or behind its word."""
+        """Return the place before which each scored token's mask ends [S].
+
+        The mask covers the token, or also the later pieces of its word.
+        """
         ends = scored.places + 1
         if self.within_word:
             starts = np.flatnonzero(~self.tokenizer.continuation[scored.tokens])  # of words
@@ -184,9 +188,9 @@ class TokenScorer:
           forward: computes the outputs [B, K] for the tokens at `predict_positions` of a batch.
           scored: the tokens to score.
           shown: the tokens of all texts as the model reads them, int32 [T].
-          alone: None if one row scores all tokens of its window, in `shown` as it is. Otherwise
-            each scored token has a row of its own, which is masked from the token to before this
-            place, int64 [S].
+          alone: None if one row scores all scored tokens of its window, and reads `shown` as it is.
+            Otherwise each scored token has a row of its own. The row is masked from this token to
+            before the place that `alone` has for it, int64 [S].
           progress: called with the tokens done so far and in total.
         """
         special, total = self.tokenizer.special, len(scored.places)

@@ -191,9 +191,10 @@ class Resampled(NamedTuple):
 def _find_examples_error(
     pairs: Sequence[tuple[Result, Result]], resampled: Mapping[str, Resampled]
 ) -> tuple[int, float]:
-    """Return the number of examples, and the standard error of a difference over examples.
+    """Return the number of examples, and the standard error over examples of the mean difference.
 
-    Both are 0 if the pairs have no recorded examples in common.
+    The difference is between the two runs of each of `pairs`. Both numbers are 0 if the pairs have
+    no recorded examples in common.
     """
     drawn = [(resampled.get(a.entry.id), resampled.get(b.entry.id)) for a, b in pairs]
     both = [(a, b) for a, b in drawn if a and b and a.group == b.group]
@@ -270,7 +271,7 @@ def count_families(
     Args:
       comparisons: the comparisons of the study.
       claims: the claims of the study.
-      points: labels on all axes, and names of evaluations, of each cell of the study.
+      points: for each cell, its labels on all axes, and the names of its evaluations.
     """
     planned = _list_planned(points)
     families: set[tuple[Any, ...]] = set()

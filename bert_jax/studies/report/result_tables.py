@@ -125,7 +125,7 @@ class Comparison(NamedTuple):
         return tables
 
     def _divide_columns(self, metrics: Sequence[str]) -> Iterator[tuple[str, list[str], Columns]]:
-        """Yield title, names of columns, and (metric, family) of each column, for each table.
+        """Yield each table's title, the names of its columns, and their (metric, family) pairs.
 
         With one family there is one table with a column for each metric. Otherwise each metric has
         tables with a column for each family.

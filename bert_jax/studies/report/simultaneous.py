@@ -142,7 +142,7 @@ def _integrate_tail(quantile: float, points: int, freedom: float, correlation: f
 
 
 def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return a grid of estimates of a spread whose true value is 1, and their probabilities."""
+    """Return possible estimates of a spread whose true value is 1, and each one's probability."""
     if math.isinf(freedom):
         return np.ones(1), np.ones(1)
     logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)
@@ -156,7 +156,7 @@ def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _Layout(NamedTuple):
-    """Constants of the fit that depend only on which runs of a family exist."""
+    """Constants of the least-squares fit, which depend only on which runs of a family exist."""
 
     maker: np.ndarray  # [runs, runs], takes the known values to their residuals
     freedom: int  # of the pooled spread

@@ -42,7 +42,10 @@ class Judged(NamedTuple):
 
 
 def judge_gain(gain: Difference, claimed: Claimed, families: int = 1) -> Verdict:
-    """Return the verdict on a claim by a difference, in a study of `families` families."""
+    """Return the verdict that a difference gives on a claim.
+
+    `families` is the number of families of the study.
+    """
     if not gain.tested:
         return Verdict(UNDERPOWERED)
     least, within = claimed.least, claimed.within
