@@ -19,7 +19,10 @@ GOOGLES = "bert_config.json"
 
 
 def find_config(folder: Path) -> tuple[Path, Stated]:
-    """Find and read the config.json of a folder, or bert_config.json of google's code."""
+    """Find the config.json of a folder, or bert_config.json of google's code.
+
+    The result is its path and its contents.
+    """
     for name in ("config.json", GOOGLES):
         if (folder / name).exists():
             return folder / name, jsons.read(folder / name, CheckpointError, dict)
@@ -102,7 +105,7 @@ def reads_last_token(model: knobs.Model, heads: Collection[str]) -> bool:
 def _read_heads(
     stated: Stated, family: Family, shapes: Mapping[str, Shape], allow_missing: bool
 ) -> tuple[str, ...]:
-    """List the heads that the stated classes promise, and further heads that the file has."""
+    """List the heads that the classes in config.json promise, and other heads in the file."""
     classes = stated.get("architectures") or []
     if set(classes) - family.classes.keys():
         raise ConfigError(

@@ -20,9 +20,9 @@ FOLLOW = {  # knob -> the knob whose value it has if it is None
 
 
 def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, Any]:
-    """Return the knobs of a config's model whose values differ in another model.
+    """Return {knob: value} of the config's knobs whose values differ in another model.
 
-    The values are those of the config. A knob that does nothing in both models is left out.
+    A knob that does nothing in both models is left out.
     """
     ours, theirs = _complete(config.model), _complete(other)
     return {
@@ -33,7 +33,7 @@ def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, 
 
 
 def _complete(model: knobs.Model) -> dict[str, Any]:
-    """Return the knobs that decide what a model computes, with dependent values filled in."""
+    """Return {knob: value} of what decides a model's outputs, with dependent values filled in."""
     assert model.layers is not None
     values = {name: value for name, value in vars(model).items() if name not in FREE}
     values["embedding"] = model.table_width

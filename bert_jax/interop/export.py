@@ -146,7 +146,7 @@ def find_family(config: knobs.Config, special: Special) -> Family:
 
 
 def list_differences(config: knobs.Config, special: Special, family: Family) -> dict[str, Any]:
-    """Return the knobs of a config that a family cannot express, with their values."""
+    """Return {knob: value} of the knobs of a config that a family cannot express."""
     heads = set(config.objectives)
     read = family.from_hf(family.to_hf(config, special), heads)
     different = list_different_knobs(config, read)

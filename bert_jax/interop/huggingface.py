@@ -182,7 +182,7 @@ def _read_vocabulary_size(
 def _shape_parameters(
     config: knobs.Config, names: Mapping[str, Shape], vocab_size: int, modules: Names
 ) -> dict[str, Shape]:
-    """Trace the shapes of our parameters, without computing them.
+    """Trace the shapes of our parameters without computing them, as {our name: shape}.
 
     If the file has a pooler that no head reads, its parameters are added.
     """

@@ -104,9 +104,10 @@ def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) 
 
 
 def _copy_transforms(ours: Flat, theirs: Flat) -> Flat:
-    """Return the MLM head's dense layer and norm for each head over labels that lacks them.
+    """Copy the MLM head's dense layer and norm to each head over labels that lacks them.
 
-    transformers does the same: in ModernBERT's classes these layers have one name.
+    The result has only the copies. transformers does the same: in ModernBERT's classes these layers
+    have one name.
     """
     found = {}
     for name in ours.keys() - theirs.keys():
@@ -117,7 +118,7 @@ def _copy_transforms(ours: Flat, theirs: Flat) -> Flat:
 
 
 def _find_top(config: knobs.Config, names: Iterable[str]) -> set[str]:
-    """List the parameters of the top layers, the last norm and the pooler."""
+    """Return the names of the parameters of the top layers, the last norm and the pooler."""
     layers = config.model.layers
     assert layers is not None
     top = [f"encoder/layer_{i}/" for i in range(layers - config.init_fresh_layers, layers)]

@@ -129,7 +129,10 @@ def check_shapes(
 def to_ours(
     tensors: Mapping[str, np.ndarray], names: Names, shapes: Mapping[str, Shape], vocab_size: int
 ) -> dict[str, np.ndarray]:
-    """Convert tensors of Hugging Face's to our parameters by name; their shapes must be checked."""
+    """Convert {Hugging Face's name: tensor} to {our name: parameter}.
+
+    The shapes must be checked before, by `check_shapes`.
+    """
     params = {}
     for name, shape in shapes.items():
         part, theirs = find_theirs(names, name)
@@ -145,7 +148,10 @@ def to_ours(
 def to_theirs(
     params: Mapping[str, np.ndarray], names: Names, vocab_size: int
 ) -> dict[str, np.ndarray]:
-    """Convert our parameters to tensors of Hugging Face's; a tied output matrix is left out."""
+    """Convert {our name: parameter} to {Hugging Face's name: tensor}.
+
+    A tied output matrix is left out.
+    """
     tensors: dict[str, dict[int, np.ndarray]] = {}
     for name, array in params.items():
         part, theirs = find_theirs(names, name)

@@ -38,7 +38,7 @@ class Whole(msgspec.Struct):
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read how a folder makes one vector of a text; {} without files of sentence-transformers."""
+    """Read how a folder makes one vector of a text, as the module shows; {} without such files."""
     file = folder / "modules.json"
     if not file.exists():
         return {}
@@ -65,13 +65,16 @@ def read_settings(folder: Path) -> dict[str, Any]:
 def read_length(
     folder: Path, name: str = "tokenizer_config.json", key: str = "model_max_length"
 ) -> int | None:
-    """Read the most tokens of a text; None if no limit is stated, or a limit of 2**16 or more."""
+    """Read the most tokens of a text; None unless a limit of 8 to 65,535 tokens is stated."""
     stated = _read_if_there(folder / name).get(key)
     return stated if type(stated) is int and 8 <= stated < 2**16 else None
 
 
 def write_settings(folder: Path, stated: dict[str, Any], length: int, width: int | None) -> None:
-    """Write the files with which sentence-transformers loads a folder."""
+    """Write the files with which sentence-transformers loads a folder.
+
+    `stated` has the form that the module shows, and `width` is the length of a vector.
+    """
     kinds = [kind for kind in FOLDERS if kind != "Normalize" or stated.get("normalize")]
     modules = []
     for number, kind in enumerate(kinds):

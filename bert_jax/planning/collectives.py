@@ -101,7 +101,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
 
 def _split(text: str) -> tuple[dict[str, list[str]], str]:
-    """Split a module into the lines of its computations, by name; return the entry's name too."""
+    """Split a module into {computation: its lines}, and return the name of its entry too."""
     computations: dict[str, list[str]] = {}
     entry = ""
     lines: list[str] = []
@@ -118,7 +118,7 @@ def _split(text: str) -> tuple[dict[str, list[str]], str]:
 
 
 def _count_runs(computations: Mapping[str, list[str]], entry: str) -> dict[str, int]:
-    """Count how often each computation runs in one call of the program."""
+    """Count the runs of each computation in one call of the program, as {computation: count}."""
     runs: collections.Counter[str] = collections.Counter()
 
     def visit(name: str, times: int) -> None:

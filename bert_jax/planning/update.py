@@ -52,7 +52,7 @@ class Plan:
         return self.peak_bytes is not None and self.peak_bytes <= self.target.chip.memory_bytes
 
     def sum_collectives(self) -> dict[str, dict[str, int]]:
-        """Sum the counts and the bytes of the collectives of each kind."""
+        """Sum the collectives of each kind, as {kind: {"count": …, "bytes": …}}."""
         sums: dict[str, dict[str, int]] = collections.defaultdict(lambda: {"count": 0, "bytes": 0})
         for collective in self.collectives:
             sums[collective.kind]["count"] += collective.times
@@ -60,9 +60,10 @@ class Plan:
         return dict(sums)
 
     def find_roofline(self) -> dict[str, float | None]:
-        """Return the least milliseconds that compute and network need; None where unknown.
+        """Return the least milliseconds that an update needs, as {"compute": …, "network": …}.
 
-        Collectives are taken to run in rings, where a reduction is a scatter and a gather.
+        A number is None if the device's speed is unknown. Collectives are taken to run in rings,
+        where a reduction is a scatter and a gather.
         """
         chip = self.target.chip
         count = len(self.target.devices)

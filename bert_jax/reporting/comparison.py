@@ -66,8 +66,8 @@ def build_comparison(
 ) -> str:
     """Build the page that compares runs, and models by their scores.
 
-    `scores` holds the scores of each model by its path. Scores whose path is the folder of a run
-    are shown with that run.
+    `scores` maps the path of each model to its scores. Scores whose path is the folder of a run are
+    shown with that run.
     """
     folders = list(dict.fromkeys([*(record.folder for record in records), *scores]))
     named = dict(zip(folders, name_runs(folders), strict=True))
@@ -120,7 +120,7 @@ def find_evaluations(path: Path) -> list[Path]:
 
 
 def read_scores(files: Iterable[Path]) -> dict[Path, Scores]:
-    """Read files of `evaluate --output`, and return the scores by the path of the model.
+    """Read files of `evaluate --output`, as {path of the model: scores}.
 
     A file FOLDER/evaluation*.json has scores of the model FOLDER. A file of any other name has
     scores of a model of that name.
@@ -152,7 +152,7 @@ def _flatten_scores(tree: Mapping[str, Any], at: str = "") -> Iterator[tuple[str
 
 
 def _list_served(run: RunRecord) -> Iterator[tuple[str, float]]:
-    """Yield name and value of each metric of a run's evaluations at the step that is served."""
+    """Yield (metric, value) of a run's evaluations at the step that is served."""
     for key in run.curves:
         if key.startswith("eval/") and not key.endswith(("_low", "_high", "seconds")):
             yield key.removeprefix("eval/"), run.find_served(key)[1]
@@ -190,7 +190,10 @@ def _find_other_text(flat: Flat, suite: str) -> str:
 
 
 def _tabulate_scores(runs: Runs, flat: Flat) -> tuple[Table, Table]:
-    """Tabulate states, costs and scores of runs and models, then the scores of parts of suites."""
+    """Make a table of states, costs and main scores of models, and a table of all other scores.
+
+    The other scores are of parts of suites, such as one task of BabyLM.
+    """
     rows = []
     for name, write in (
         ("state", lambda run: run.state),
@@ -214,7 +217,10 @@ def _format_number(value: float | None, percent: bool = False) -> str:
 
 
 def _tabulate_keys(flat: Flat, keys: Iterable[str], rows: Sequence[list[str]] = ()) -> Table:
-    """Tabulate scores below `rows`; the best value of each result is bold."""
+    """Make a table of the scores `keys`, with a column for each model, below the given `rows`.
+
+    The best value of each result is bold.
+    """
     shown: list[list[Any]] = [*rows]
     about = {}
     for key in keys:
@@ -295,7 +301,10 @@ def _draw_sweep(flat: Flat, metric: str) -> Markup:
 def _tabulate_differences(
     runs: Runs, trees: Sequence[dict[str, Any]], usual: Mapping[str, Any] = MappingProxyType({})
 ) -> Table:
-    """Tabulate the knobs or facts that differ between runs; a missing knob has its usual value."""
+    """Tabulate the knobs or facts that differ between runs; a missing knob has its usual value.
+
+    `trees` has the config, or the facts, of each run, and `usual` the usual values of knobs.
+    """
     flat = [configs.flatten(tree) for tree in trees]
     rows = []
     for path in sorted({path for values in flat for path in values} - {"command"}):
@@ -317,7 +326,10 @@ def _format_knob(values: Mapping[str, Any], path: str, usual: Mapping[str, Any])
 
 
 def _draw_curves(runs: Runs) -> tuple[list[Markup], list[Markup]]:
-    """Draw curves of all runs, a chart for each metric: those that show learning come first."""
+    """Draw the curves of all runs, a chart for each metric.
+
+    The result is the charts that show learning, and all other charts.
+    """
     found = dict.fromkeys(name for run in runs.values() for name in run.curves)
     learned = [
         full

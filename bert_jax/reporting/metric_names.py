@@ -92,9 +92,10 @@ def is_result(name: str) -> bool:
 
 
 def list_baselines(name: str) -> tuple[list[str], str]:
-    """List the metrics that may be a metric's baseline, and the words for its baseline.
+    """Return the metrics that may be a metric's baseline, and what the baseline is called.
 
-    The first metric of the list that was logged is the baseline.
+    The first metric of the list that was logged is the baseline. It is called "the unigram", for
+    example.
     """
     row = find_metric(name)
     if row.ending != name or not row.baseline:

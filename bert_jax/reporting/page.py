@@ -79,7 +79,7 @@ class Table:
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template with values; it is named by its path in the package."""
+    """Fill the template at a path in the package with values, and return the text of the page."""
     return _open_templates().get_template(template).render(values)
 
 
@@ -112,7 +112,7 @@ def name_anchor(title: str) -> str:
 
 
 def find_sections(body: str) -> list[tuple[str, str]]:
-    """Return (id, title) of each section in the HTML of a page."""
+    """List (id, title) of each section in the HTML of a page."""
     found = re.findall(r'<section id="(.+?)">.*?<h2>(.*?)</h2>', body, re.DOTALL)
     return [(name, Markup(title).striptags()) for name, title in found]
 
@@ -149,7 +149,7 @@ def _list_values(flat: Mapping[str, Any]) -> list[list[str]]:
 
 
 def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
-    """Return the sentences that describe the knobs at some paths; "" for an unknown knob."""
+    """Return {path: sentence that describes the knob}; the sentence of an unknown knob is ""."""
     docs = dict.fromkeys(paths, "")
     for path in docs:
         with contextlib.suppress(ConfigError):

@@ -41,7 +41,7 @@ class RunRecord:
 
     @cached_property
     def curves(self) -> Curves:
-        """The finite values of each metric, as (step, value) sorted by step."""
+        """The finite values of each metric, as {metric: [(step, value), …]} sorted by step."""
         return _collect_curves(self.rows, self.recorded)
 
     @property
@@ -125,7 +125,10 @@ class RunRecord:
         return [name for name in names if is_result(name)]
 
     def find_baseline(self, suite: str, name: str) -> Baseline | None:
-        """Return the label, value and meaning of a metric's baseline; None if it has none."""
+        """Return (name, value, meaning) of a metric's baseline; None if it has none.
+
+        The name is "the unigram", for example, and `suite` is the evaluation that has the metric.
+        """
         references, words = list_baselines(name)
         for reference in references:
             if points := self.curves.get(f"eval/{suite}/{reference}"):
@@ -189,7 +192,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 
 def _collect_curves(rows: list[dict[str, Any]], recorded: dict[str, Any]) -> Curves:
-    """Collect the finite values of each metric, sorted by step.
+    """Collect the finite values of each metric, as {metric: [(step, value), …]} sorted by step.
 
     For a task, the names of training metrics begin with its objective, but those of evaluations do
     not. So the objective is dropped from the names. SQuAD's scores, which are published in per

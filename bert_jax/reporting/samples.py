@@ -85,7 +85,8 @@ def _read_sentence(rows: Sequence[dict[str, Any]]) -> Sentence:
 def read_outcomes(run: RunRecord) -> dict[str, Any]:
     """Read the results of a task's validation: scores, confusions and the worst mistakes.
 
-    The results are from the step that is served, or from the last step if that step has none.
+    The result is {"step": …, "boxes": [tables], "mistakes": […]}; {} if there is nothing to show.
+    It is from the step that is served, or from the last step if that step has none.
     """
     rows = records.read_sorted(run.folder / records.SAMPLES, "task", "mistakes")
     if not rows:
@@ -162,7 +163,11 @@ def _list_counts(
 
 
 def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]:
-    """Make a row of a class: its name, precision, recall, F1 and number of examples."""
+    """Make a row of a class: its name, precision, recall, F1 and number of examples.
+
+    The arguments count its examples that are predicted rightly, all predictions of it, and its
+    examples.
+    """
     precision = right / max(predicted, 1)
     recall = right / max(there, 1)
     f1 = 2 * right / max(predicted + there, 1)

@@ -116,7 +116,7 @@ def compute_surprisals(
 
 
 def _list_pieces(scorer: TokenScorer, context: str, word: str) -> Iterator[tuple[list[int], int]]:
-    """Yield, for each piece of a word, the ids of a text to score and the piece's place in it."""
+    """Yield the ids of a text for each piece of a word, and the place of this piece in the text."""
     tokenizer = scorer.tokenizer
     for number, piece in enumerate(_encode_piece(tokenizer, word)):
         text = tokenizer.decode([piece])

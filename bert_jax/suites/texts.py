@@ -252,7 +252,7 @@ def _read_passages(files: Sequence[Path], most: int) -> Iterator[tuple[str, int]
 
 
 def _split_document(document: Sequence[str], most: int) -> Iterator[list[str]]:
-    """Yield the words of each sentence of a document; divide sentences of more than `most`."""
+    """Yield the words of each sentence of a document; divide sentences that exceed `most` words."""
     for line in document:
         for sentence in split_sentences(replace_surrogates(line), LANGUAGE):
             words = WORD.findall(sentence)

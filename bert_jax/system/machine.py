@@ -25,7 +25,7 @@ CGROUP_LIMITS = (  # of a container's memory: cgroups version 2 and 1
 
 
 def list_versions(packages: tuple[str, ...]) -> dict[str, str | None]:
-    """Return the installed version of each package; None for a package that is not installed."""
+    """Return {package: installed version}; None for a package that is not installed."""
     installed: dict[str, str | None] = dict.fromkeys(packages)
     for package in packages:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

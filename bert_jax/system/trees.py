@@ -14,10 +14,10 @@ def name_of(path: tuple) -> str:
 
 
 def list_names(tree: Any) -> Any:
-    """Return a tree with the name of each leaf in place of the leaf."""
+    """Return a copy of a tree that has the name of each leaf in place of the leaf."""
     return jax.tree_util.tree_map_with_path(lambda path, _: name_of(path), tree)
 
 
 def flatten_tree(tree: Any) -> dict[str, Any]:
-    """Return the leaves of a tree by name."""
+    """Return the leaves of a tree, as {name: leaf}."""
     return {name_of(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(tree)}

@@ -24,21 +24,21 @@ class Page(NamedTuple):
 
 
 def find_attention() -> Maker:
-    """Import the class that reads texts for the attention page, and the function that makes it."""
+    """Import the class that reads texts, and the function that makes the page of attention."""
     from bert_jax.views import attention, texts
 
     return texts.Texts, attention.make_attention_page
 
 
 def find_embeddings() -> Maker:
-    """Import the class that reads texts for the embeddings page, and the function that makes it."""
+    """Import the class that reads texts, and the function that makes the page of embeddings."""
     from bert_jax.views import embeddings, texts
 
     return texts.Labelled, embeddings.make_embeddings_page
 
 
 def find_generation() -> Maker:
-    """Import the class that reads texts for the generation page, and the function that makes it."""
+    """Import the class that reads texts, and the function that makes the page of generation."""
     from bert_jax.predictors.base import OfText
     from bert_jax.views import generation
 

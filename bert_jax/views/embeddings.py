@@ -105,7 +105,10 @@ def make_embeddings_page(reader: OfText, rows: Sequence[Line], **settings: Any) 
 
 
 def _find_layer(name: str, last: int) -> int:
-    """Return the index of a named layer among the vectors, whose first is the token table."""
+    """Return the index of a layer, named "input", "0", "1" … or "last", among the vectors.
+
+    The vectors begin with those of the token table, which "input" names.
+    """
     if name in ("input", "last"):
         return 0 if name == "input" else last + 1
     if not re.fullmatch(r"\d+", name) or int(name) > last:
@@ -119,7 +122,10 @@ def _find_layer(name: str, last: int) -> int:
 def _compute_view(
     run: TrainedModel, shown: Points, key: tuple[int, int], method: str, count: int
 ) -> MapView:
-    """Compute the map and the nearest neighbours of the points at one layer and pooling."""
+    """Compute the map and the nearest neighbours of the points at one layer and pooling.
+
+    `key` is (layer, pooling), `method` makes the map, and `count` neighbours are found.
+    """
     raw = shown.vectors[key]  # [N, D]
     itself = [[point] for point in range(len(raw))]
     words = None

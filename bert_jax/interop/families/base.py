@@ -62,7 +62,10 @@ class Family:
         return found | {"regress"} if "classify" in found else found
 
     def name_modules(self, heads: Collection[str], word_head: str = "transform") -> Names:
-        """Return the names of all modules for a model with these heads and this word_head."""
+        """Return {our name: Hugging Face's name} of the modules of a model with these heads.
+
+        `word_head` is the knob of the model.
+        """
         names = dict(self.names)
         if self.text_pooler and not set(OVER_TEXTS).isdisjoint(heads):
             names["encoder/pooler"] = self.text_pooler
@@ -81,7 +84,10 @@ class Family:
 
 
 def name_words(dense: str, norm: str, bias: str) -> dict[str, str]:
-    """Return the names of the modules of the heads over the vocabulary."""
+    """Return {our name: Hugging Face's name} of the modules of the heads over the vocabulary.
+
+    `dense`, `norm` and `bias` are Hugging Face's names.
+    """
     names: dict[str, str] = {}
     for head in WORDS:
         names |= {f"{head}/dense": dense, f"{head}/norm": norm, head: bias}
@@ -89,7 +95,10 @@ def name_words(dense: str, norm: str, bias: str) -> dict[str, str]:
 
 
 def over_labels(name: str) -> dict[str, tuple[str, ...]]:
-    """Return Hugging Face's classes over labels for a family's name, with their heads."""
+    """Return {class: its heads} of Hugging Face's classes over labels.
+
+    `name` is what they begin with, such as "Bert".
+    """
     return {
         f"{name}ForSequenceClassification": ("classify",),
         f"{name}ForTokenClassification": ("tag",),
@@ -99,7 +108,10 @@ def over_labels(name: str) -> dict[str, tuple[str, ...]]:
 
 
 def state_knobs(model: knobs.Model, keys: Keys) -> Stated:
-    """Write the knobs of a model as keys of a config.json."""
+    """Write the knobs of a model as {key of config.json: value}.
+
+    `keys` maps each knob to its key in config.json, and to its default there.
+    """
     stated: Stated = {key: getattr(model, knob) for knob, (key, _) in keys.items()}
     if "activation" in keys:
         stated[keys["activation"][0]] = name_activation(model.activation)
@@ -108,7 +120,10 @@ def state_knobs(model: knobs.Model, keys: Keys) -> Stated:
 
 
 def read_knobs(stated: Stated, keys: Keys) -> dict[str, Any]:
-    """Read the knobs of a model from the keys of a config.json; ranges are checked later."""
+    """Read the knobs of a model from a config.json, as {knob: value}; ranges are checked later.
+
+    `keys` maps each knob to its key in config.json, and to its default there.
+    """
     values = {knob: read_value(stated, key, default) for knob, (key, default) in keys.items()}
     if "activation" in keys:
         values["activation"] = read_activation(stated, keys["activation"][0])

@@ -47,7 +47,10 @@ LAYER = "model.transformer_encoder.{}."
 
 
 def name_part(part: int, is_turned: bool) -> Part:
-    """Name the queries, keys or values (part 0, 1, 2) in the fused matrix of a layer."""
+    """Describe where a layer's queries, keys or values (part 0, 1, 2) are in its fused matrix.
+
+    `is_turned` says that rotary positions turn pairs of neighbouring outputs.
+    """
     return Part(f"{LAYER}qkv", part, 3, by_head=True, is_turned=is_turned)
 
 

@@ -55,7 +55,7 @@ def from_hf_pre_norm(stated: Stated, heads: Collection[str]) -> knobs.Model:
 
 
 def list_classes(name: str) -> dict[str, tuple[str, ...]]:
-    """Return the classes of transformers that begin with `name`, with their heads."""
+    """Return {class: its heads} of the classes of transformers that begin with `name`."""
     return base.over_labels(name) | {
         f"{name}ForCausalLM": ("causal_lm",),
         f"{name}ForMaskedLM": ("mlm",),
