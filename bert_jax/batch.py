@@ -93,7 +93,7 @@ class Special(NamedTuple):
         return 1
 
     def added(self, texts: int) -> int:
-        """Count the special tokens that are added to a row of one text or of two."""
+        """Count the special tokens that are added to a row of `texts` texts, 1 or 2."""
         return 2 + (texts - 1) * self.separators
 
 

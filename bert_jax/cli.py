@@ -166,7 +166,7 @@ def _explain(error: Exception) -> UserError | None:
 
 
 def _discard_output() -> None:
-    """Discard buffered output, which Python would otherwise try to print at exit, and fail."""
+    """Discard buffered output: Python would try to print it at exit, and fail."""
     with contextlib.suppress(OSError):  # a stream that a program put there has no descriptor
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -88,7 +88,7 @@ def run(
 
 
 def build_report(plan: Plan, price: float | None, mfu: float) -> dict[str, Any]:
-    """Return the JSON object of a plan."""
+    """Return the results of a plan as a dict, to print as JSON."""
     count = len(plan.target.devices)
     hours = plan.count_hours(mfu)
     return {

@@ -93,7 +93,7 @@ def adapting(text: str, init_from: str) -> ml_collections.ConfigDict:
 
 
 def read_base_model(init_from: str) -> tuple[knobs.Config, Path]:
-    """Read the config and tokenizer path of the model that a recipe starts from."""
+    """Read the config of the model that a recipe starts from; find its tokenizer's path."""
     # Imports jax, which a study that only checks its recipes does not need.
     from bert_jax.interop import runs
 

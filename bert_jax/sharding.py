@@ -147,7 +147,10 @@ def local_rows(rows: int, mesh: Mesh) -> slice:
 
 
 def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
-    """Turn this process's rows of a batch into global arrays that are split over the mesh."""
+    """Turn this process's rows of a batch into global arrays that are split over the mesh.
+
+    `rows` is the number of rows of the whole batch.
+    """
     first = local_rows(rows, mesh).start
     sharding = NamedSharding(mesh, BATCH)
 
@@ -163,7 +166,7 @@ def place(batch: Batch, rows: int, mesh: Mesh) -> Batch:
 
 
 def to_host(tree: Any) -> Any:
-    """Copy small replicated arrays to numpy; there may be several processes."""
+    """Copy small replicated arrays to numpy, also in a run of several processes."""
     return jax.tree.map(
         lambda x: np.asarray(x.addressable_data(0)) if isinstance(x, jax.Array) else np.asarray(x),
         tree,

@@ -100,7 +100,7 @@ def put(tree: ml_collections.ConfigDict, names: list[str], value: Any) -> None:
 
 
 def set_values(tree: ml_collections.ConfigDict, values: Mapping[str, Any]) -> None:
-    """Set the knobs of a preset, a task's row or a model, by path.
+    """Set knobs of a config to the values of a preset, a task or a model: {path: value}.
 
     These values count as defaults until the user changes them, because whether the knobs act
     depends on the rest of the config.

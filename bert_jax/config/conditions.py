@@ -170,12 +170,12 @@ def read_condition(text: str) -> Condition:
 
 
 def _list_units(c: Config) -> list[str]:
-    """List the masking units of training and of evaluations."""
+    """List the names of the masking units that training and evaluations use, such as "word"."""
     return [c.masking.unit, *(one.unit for one in c.evals.values())]
 
 
 def list_unit_knobs() -> list[str]:
-    """List the knobs of `masking` that define masking units."""
+    """List the names of the knobs of `masking` that define masking units, such as "max_unit"."""
     return [
         path.partition(".")[2]
         for path, knob in list_knobs().items()

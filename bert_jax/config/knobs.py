@@ -22,7 +22,7 @@ from bert_jax.config.run_knobs import Checkpoints, Eval, Logging
 
 
 class ObjectiveRow(NamedTuple):
-    """Row of OBJECTIVES: what the config needs to know of an objective in `bert_jax/objectives`."""
+    """Row of OBJECTIVES: what the config needs to know about an objective."""
 
     targets: str  # from "text" alone, or from "labels" of a task's data
     default: bool = False  # trained where a config names no objective; nsp and sop with their pairs
@@ -226,7 +226,7 @@ class Config:
 
     @property
     def scored(self) -> tuple[str, ...]:
-        """The objectives that an evaluation of text computes, by the names of their heads."""
+        """The names of the heads whose objectives are computed in an evaluation of text."""
         if "hybrid" in self.objectives:
             return (*self.heads, "causal_lm")
         return self.heads

@@ -25,7 +25,10 @@ def check_masks(c: Config) -> None:
 
 
 def _list_splits(c: Config) -> dict[str, tuple[float, float, float]]:
-    """Return the shares of [MASK], random and kept tokens, for training and for each evaluation."""
+    """Return {section: (share of [MASK], of random tokens, of kept tokens)}.
+
+    The sections are `masking` for training, and `evals.NAME` for each evaluation.
+    """
     return {"masking": c.masking.replace} | {f"evals.{n}": e.replace for n, e in c.evals.items()}
 
 

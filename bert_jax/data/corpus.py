@@ -84,7 +84,7 @@ class Vocabulary(msgspec.Struct):
 
 
 class Manifest(msgspec.Struct):
-    """The fields of a prepared folder's manifest that are read."""
+    """The manifest of a prepared folder, without fields that are never read."""
 
     format: int
     fingerprint: str
@@ -143,7 +143,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def open_split(folder: Path, counts: Counts) -> Split:
-    """Map the arrays of a split."""
+    """Memory-map the arrays of a split."""
     return Split(
         open_array(folder / "tokens.npy", counts.tokens),
         open_array(folder / "sentence_ends.npy", counts.sentences),
@@ -152,7 +152,7 @@ def open_split(folder: Path, counts: Counts) -> Split:
 
 
 def open_array(file: Path, length: int) -> np.ndarray:
-    """Map an array of a known length; refuse a missing or damaged file, or another length."""
+    """Memory-map an array; refuse a file that is missing, damaged, or of another length."""
     try:
         array = np.load(file, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
@@ -216,7 +216,7 @@ def fingerprint_corpus(config: knobs.Config, cache: Path) -> str:
 
 
 def digest_text(settings: knobs.Corpus, cache: Path) -> str:
-    """Return a digest of the text of a corpus, without the knobs that shape the corpus."""
+    """Return a digest of a corpus's text, before any knob changes how it is divided or encoded."""
     return _digest(SOURCES[settings.source].identify(settings, cache))
 
 

@@ -25,7 +25,7 @@ WIKI40B = re.compile(r"\s*_(?:START_ARTICLE|START_SECTION|START_PARAGRAPH|NEWLIN
 
 @functools.lru_cache(maxsize=2)
 def builder(name: str, data_dir: str, knob: str = "config.corpus.path") -> Any:
-    """Return TFDS's builder of a data set; an error names `knob`, the knob that has the name."""
+    """Return TFDS's builder of a data set; an error names `knob`, where the name was set."""
     import tensorflow_datasets as tfds  # heavy, and only this source needs it
     import tensorflow_datasets.text  # registers datasets that importing the package alone does not
 

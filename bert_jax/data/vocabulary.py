@@ -106,7 +106,7 @@ def join_texts(texts: Iterable[str]) -> Iterator[str]:
 def choose_alphabet(counts: np.ndarray, limit: int) -> list[str]:
     """Return the most frequent characters that together cover COVERAGE of the text, sorted.
 
-    There are at most `limit`. `counts` has the count of each code point.
+    At most `limit` characters are returned. `counts` has the count of each code point.
     """
     counts[[0x20, 0x0A]] = 0
     order = np.argsort(-counts, kind="stable")

@@ -228,7 +228,10 @@ def _split_replacements(
 
 
 def _fill_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
-    """Assign the predicted tokens [B, L] of each row to its K slots, in the columns' order."""
+    """Put the predicted tokens [B, L] of each row into its K slots, in the columns' order.
+
+    The result has the keys `predict_positions`, `predict_targets` and `predict_weights`.
+    """
     length = tokens.shape[-1]
     columns = jnp.arange(length, dtype=jnp.int32)[None, :]
     # Columns that are not predicted become L and are sorted behind: of 6, 2 and 5 are 2 5 6 6 6 6.

@@ -59,7 +59,7 @@ def _split_table(settings: knobs.Masking) -> np.ndarray:
 
 
 def multiply_rates(tokens: Any, cells: Any, within: Any) -> tuple[Any, Any]:
-    """Return tokens times rate as a sum of two float32 numbers; the first has no rounding error.
+    """Return two float32 numbers whose sum is tokens times rate; the first is exact.
 
     `cells` are rows of `RateTables.rates`, and `within` is the place of an example in its cell,
     from 0 to 1. Both numpy and jax arrays are accepted, so that the ledger and the program round in

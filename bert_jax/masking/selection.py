@@ -47,8 +47,9 @@ class Selection(NamedTuple):
 def sort_units(batch: Batch, scores: jax.Array, boundary: jax.Array) -> Units:
     """Sort the units of each example by their scores [B, L], or by exponential times if weighted.
 
-    `boundary` [B, L] has the random bits of each token that decide on units at the quota. Units of
-    the same time are sorted by score, so that equal weights leave the order as it is.
+    `boundary` [B, L] has random bits of each token, which decide on the unit that crosses the
+    quota. Units with equal times are sorted by score, so that equal weights leave the order as it
+    is.
     """
     unit_ids, segments = batch["unit_ids"], batch["segment_ids"]  # [B, L]
     columns = jnp.arange(unit_ids.shape[1], dtype=jnp.int32)[None, :]

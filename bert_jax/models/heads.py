@@ -34,7 +34,7 @@ class MlmHead(nn.Module):
 
     With `everywhere` there are logits of every token, as causal language models need them. The
     table is the encoder's token table. With word_head=untied the head has a table of its own. With
-    word_head=matrix it has only that table, without the transform.
+    word_head=matrix it has a table of its own too, but no transform.
     """
 
     cfg: knobs.Model

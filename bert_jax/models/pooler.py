@@ -50,8 +50,8 @@ def pool_examples(x: Array, batch: Batch, pooling: str, causal: bool = False) ->
 def apply_pooler(cfg: knobs.Model, x: Array, batch: Batch) -> Array:
     """Return the vectors that heads over labels read [B, S, D].
 
-    The vectors are pooled from those of the tokens. Unless pooler=transform, a dense layer of the
-    calling module and an activation follow.
+    The vectors are pooled from the vectors of the tokens. Unless pooler=transform, a dense layer of
+    the calling module and an activation are then applied.
     """
     pooled = sharding.split_rows(pool_examples(x, batch, cfg.pooling, cfg.causal))
     if cfg.pooler == "transform":  # each head has layers of its own

@@ -51,7 +51,7 @@ class Network(nn.Module):
 
 
 def head_of(objective: str) -> str:
-    """Return the name of the head that an objective trains, and of the head's parameters."""
+    """Return the name of the head that an objective trains, and that its parameters have."""
     return knobs.OBJECTIVES[objective].head or objective
 
 

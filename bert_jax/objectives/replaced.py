@@ -30,7 +30,7 @@ MEASURES = ("loss", "accuracy", "precision", "recall", "fraction")
 
 
 class Detected(NamedTuple):
-    """The output of the head of `replaced`."""
+    """The logits of the head of `replaced`, and the right answers."""
 
     logits: jax.Array  # float32 [B, L], of a token not being the original
     replaced: jax.Array  # bool [B, L], whether it is not

@@ -76,9 +76,9 @@ def hash_updates(config: knobs.Config, steps: int, fingerprints: Mapping[str, st
 def start_branch(
     config: knobs.Config, fingerprints: Mapping[str, str], run: Path, like: Any
 ) -> tuple[State, dict[str, Any]]:
-    """Return the state at the fork, and the part of the trunk's record that the branch continues.
+    """Return the state at the fork, and what the branch continues of the trunk's record.
 
-    `like` has the shapes and shardings of the state.
+    `like` has the shapes and shardings of the state. The record has counts such as the ledger.
     """
     step = config.trunk[1]
     _refuse_other_trunk(config, fingerprints, run)

@@ -91,7 +91,10 @@ class Clock:
             self._began = time.perf_counter()
 
     def values(self) -> dict[str, float]:
-        """Return the metrics: speeds since the warm-up; seconds and memory over all attempts."""
+        """Return {metric: value}: speeds since the warm-up, and seconds and peak memory.
+
+        Seconds and memory are taken over all attempts.
+        """
         state = self.state()
         out = {f"{name}_seconds": seconds for name, seconds in state["seconds"].items()}
         wall = time.perf_counter() - self._began - self._left_out
@@ -106,7 +109,7 @@ class Clock:
         return out | state["most"]
 
     def state(self) -> dict[str, Any]:
-        """Return the record for a checkpoint: seconds by bucket, and peak memory by device."""
+        """Return the record for a checkpoint: seconds by activity, and peak memory in bytes."""
         for name, size in measure_memory().items():
             self._most[name] = max(size, self._most.get(name, 0.0))
         return {"seconds": dict(self._seconds), "most": dict(self._most)}

@@ -15,7 +15,7 @@ from bert_jax.training.program import Program, mesh_for
 
 
 def describe_config(config: knobs.Config, with_config: bool = True) -> str:
-    """Describe the run of a config: parameters, memory and steps, then the resolved config.
+    """Describe the run of a config as text: parameters, memory, steps, and the resolved config.
 
     Nothing is prepared or written.
     """

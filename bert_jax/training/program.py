@@ -138,7 +138,7 @@ class Program:
         return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
 
     def fetch_metrics(self, on_device: Metrics) -> list[dict[str, tuple[float, float]]]:
-        """Fetch the metrics of an update from the devices: a dict of (sum, count) for each run."""
+        """Fetch the metrics of an update from the devices: {metric: (sum, count)} of each run."""
         runs: list[dict[str, tuple[float, float]]] = [{} for _ in range(self._run_count)]
         for name, (sums, counts) in sharding.to_host(on_device).items():
             pairs = zip(np.atleast_1d(sums), np.atleast_1d(counts), strict=True)

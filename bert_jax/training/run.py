@@ -142,7 +142,10 @@ class Run:
         self._data.tokenizer.save(self.workdir / "tokenizer")
 
     def begin_at(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
-        """Begin at step `start`: load ledger and counters from the record; open the `Writer`."""
+        """Begin at step `start`: load ledger and counters from the record; open the `Writer`.
+
+        The record is of the checkpoint that the run continues from.
+        """
         saved = self.saved = self.saved if start else {}
         hybrid = self.config.objectives.get("hybrid")
         self.ledger = Ledger(

@@ -187,7 +187,7 @@ class Runs:
         return due
 
     def run_evaluations(self, names: list[str], state: State, step: int) -> list[str]:
-        """Evaluate each run that has not diverged; return the evaluations that a signal cut off."""
+        """Evaluate each run that has not diverged; list the evaluations that a signal cut off."""
         if names:
             self.record_pending_metrics()
         for position, name in enumerate(names):
