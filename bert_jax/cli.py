@@ -1,8 +1,8 @@
 """Entry point of `bert-jax COMMAND` and `python -m bert_jax.COMMAND`, from arguments to exit code.
 
-A command is a row of COMMANDS and a module of that name, imported when it is used, with EXAMPLE,
-`add_flags(parser)` and `main(call)`. A user's error ends in `error: …`, a `hint: …` and an exit
-code. Any other error shows its traceback.
+A command is a row of COMMANDS and a module of the same name, which is imported when the command is
+used. The module has EXAMPLE, `add_flags(parser)` and `main(call)`. A user's error ends in `error:
+…`, a `hint: …` and an exit code. Any other error shows its traceback.
 """
 
 from __future__ import annotations

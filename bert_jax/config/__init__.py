@@ -1,7 +1,8 @@
 """Convert a user's ConfigDict to the checked, frozen dataclasses of `knobs`.
 
 A config is written as a ConfigDict that differs from `default()`. `resolve` checks each knob and
-fills in the values that follow from others. Nothing else in the package reads a ConfigDict.
+fills in the knobs whose values follow from other knobs. Nothing else in the package reads a
+ConfigDict.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ everywhere, so that a run under vmap draws the same bits as the run by itself. T
 accelerators follow what their compilers make of BERT-base (experiments/scale/README.md). No row of
 an accelerator was measured.
 
-A TPU has 15.75 GiB of memory, and one layer is compiled for it, as the body of a loop. The loop
-copies arrays from the forward to the backward pass, with remat=dots only the results of matmuls. A
-GPU has memory for all that the backward pass reads. There a loop would write and read arrays that
-unrolled layers pass on within fusions: a third of all traffic. A batch that does not fit a GPU
-needs model.scan=true besides model.remat.
+On a TPU, which has 15.75 GiB of memory, one layer is compiled, as the body of a loop over layers.
+The loop copies the arrays that the backward pass needs. With remat=dots these are only the results
+of matmuls. A GPU has memory for all arrays that the backward pass reads, so its layers are
+unrolled. A loop would write and read arrays there that unrolled layers keep within fusions: a third
+of all memory traffic. A batch that does not fit a GPU needs model.scan=true besides model.remat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decode the outputs of a head for rows of tokens to one prediction for each example.
+"""Turn the outputs of a head for rows of tokens into one prediction for each example.
 
 Answers in a context are found by the rules of run_squad.py, with two differences. An answer is the
 exact text of the context between its first and last token. If the best starts and ends give no

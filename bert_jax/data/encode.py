@@ -263,6 +263,6 @@ def _concatenate(texts: list[list[int]]) -> np.ndarray:
 
 
 def _stands_alone(tokenizer: tokenizers.Tokenizer, mark: str) -> bool:
-    """Tell whether a punctuation mark is always a word by itself, even next to a letter."""
+    """Tell whether a punctuation mark is always a word of its own, even next to a letter."""
     joined, apart = tokenizer.encode_batch([f"a{mark}a{mark}", f"a {mark} a {mark}"])
     return joined == apart

@@ -107,7 +107,7 @@ def hash_examples(train: list[Example], validation: list[Example]) -> str:
 
 
 def hash_training_data(config: Config) -> str:
-    """Return the digest of the examples that a run with this config would train on now.
+    """Return a digest of the examples that a run of this config would train on now.
 
     `config` must have the names of the classes filled in.
     """
@@ -123,7 +123,7 @@ def hash_training_data(config: Config) -> str:
 def _convert_rows(
     rows: list[TableRow], task: Task, split: str, convert: Callable[[TableRow], Any], log: Log
 ) -> list[Any]:
-    """Convert all rows by `convert`.
+    """Convert each row by `convert`, such as to an Example; return the list.
 
     A bad row is an error, unless the table of tasks says that the task skips bad rows. In a test
     split no row is skipped, because a server wants a prediction for each row.

@@ -30,7 +30,7 @@ NOT_COUNTED = {"labels": -1, "values": np.nan, "tags": -1, "spans": -1}  # targe
 
 @dataclasses.dataclass(frozen=True)
 class Features:
-    """N rows of T tokens in all, joined one after the other, with special tokens."""
+    """N rows of T tokens in all, special ones included, one row after the other without padding."""
 
     offsets: np.ndarray  # int64 [N + 1], where the tokens of each row begin
     tokens: np.ndarray  # int32 [T]
@@ -248,7 +248,7 @@ class _Encoder:
     # --- texts that are too long ------------------------------------------------------------------
 
     def _count_cut(self, number: int, problem: str, instead: str = "") -> None:
-        """Note that an example loses text; raise a DataError if `task.long` is "refuse"."""
+        """Record that an example loses text; raise a DataError if `task.long` is "refuse"."""
         if self.long == "refuse":
             hint = f"task.long = 'cut' takes the beginning{instead}"
             raise DataError(f"{self.examples[number].where}: {problem}", hint)
@@ -261,7 +261,7 @@ class _Encoder:
     def _fit(
         self, number: int, first: Sequence[int], second: Sequence[int] | None
     ) -> encoding.Part:
-        """Return a text or pair, truncated if it is longer than a row."""
+        """Return a text or pair of texts, truncated if it is longer than a row."""
         added = self.tokenizer.special.added(1 if second is None else 2)
         count = len(first) + len(second or ()) + added
         if count <= self.length:

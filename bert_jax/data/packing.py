@@ -101,7 +101,7 @@ def assign_examples(groups: Sequence[RowGroup], sizes: np.ndarray, most: int) ->
 
 
 def measure_efficiency(groups: Sequence[RowGroup], length: int) -> tuple[float, float, float]:
-    """Return the examples per row, the share of real tokens, and that share without packing."""
+    """Return the examples per row, the share of real tokens, and the same share without packing."""
     rows = count_rows(groups)
     examples = sum(count * len(held) for count, held in groups)
     tokens = sum(count * sum(held) for count, held in groups)

@@ -124,7 +124,7 @@ class TextStream:
         return packing.count_rows(self._groups(0))
 
     def measure_packing(self) -> tuple[float, float, float]:
-        """Return the examples per row, the share of real tokens, and that share without packing."""
+        """Return the three numbers of `packing.measure_efficiency` for the first plan."""
         return packing.measure_efficiency(self._groups(0), self.length)
 
     def number_documents(self) -> np.ndarray:
@@ -230,7 +230,7 @@ class TextStream:
         packing.place_examples(alone, batch, targets[row], slot)
 
     def _plan_of(self, copy: int) -> int:
-        """Return the number of the plan of a copy: 0 for every copy, unless examples are pairs."""
+        """Return the number of a copy's plan: 0 for every copy, unless examples are pairs."""
         return copy if self._paired else 0
 
     def _fill(

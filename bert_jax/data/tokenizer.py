@@ -4,8 +4,8 @@
     tokenizer.encode_batch(["Fill the [MASK]."])                -> pieces of "[", "mask" and "]"
     tokenizer.encode_batch(["Fill the [MASK]."], escape=False)  -> the special token
 
-The library cuts texts into pieces. This module adds which ids have the five roles of `Special`,
-which pieces continue a word, a digest of the vocabulary, and readable text.
+The library cuts texts into pieces. This module adds the ids of the five special tokens, which
+pieces continue a word, a digest of the vocabulary, and readable text.
 
 `load_tokenizer` reads a tokenizer.json, a vocab.txt (WordPiece), or a vocab.json with its
 merges.txt (byte-level BPE). A tokenizer_config.json next to them names the special tokens.

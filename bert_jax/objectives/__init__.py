@@ -1,4 +1,4 @@
-"""Training objectives: a row of TABLE here and a row of `knobs.OBJECTIVES` each.
+"""The training objectives: each has a row in TABLE here and a row in `knobs.OBJECTIVES`.
 
 `base.Objective` says what an objective does. Most objectives consist of a head and a function for
 the targets of a batch, from `words.py` or `labelled.py`. The other objectives have a file each.

@@ -142,10 +142,7 @@ class Run:
         self._data.tokenizer.save(self.workdir / "tokenizer")
 
     def begin_at(self, start: int, quiet: bool, resources: contextlib.ExitStack) -> None:
-        """Begin at step `start`: load ledger and counters from the record; open the `Writer`.
-
-        The record is of the checkpoint that the run continues from.
-        """
+        """Begin at step `start`: load ledger and counters of its checkpoint; open the `Writer`."""
         saved = self.saved = self.saved if start else {}
         hybrid = self.config.objectives.get("hybrid")
         self.ledger = Ledger(

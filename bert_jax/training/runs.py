@@ -1,4 +1,4 @@
-"""The runs of one program; each of them is recorded, evaluated, saved, and may fail, by itself."""
+"""The runs of one program: each run is recorded, evaluated and saved, and may fail, by itself."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def accumulate_gradients(
 def apply_gradient(
     settings: knobs.Optim, state: State, grads: Any, inputs: StepInputs
 ) -> tuple[State, jax.Array]:
-    """Clip a gradient and update the state; return the state and the norm of the whole gradient.
+    """Clip a gradient and update the state; return the state and the norm before clipping.
 
     If the gradient is not finite, parameters and moments stay as they were, and the update is
     counted as skipped. The host ends the run after too many skipped updates in a row.
