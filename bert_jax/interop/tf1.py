@@ -71,7 +71,7 @@ def is_kernel(variable: str) -> bool:
 
 
 def rename_variable(name: str) -> str:
-    """Return Hugging Face's name of a variable of google's code; "" if its models lack it."""
+    """Return Hugging Face's name of a variable of google's code; "" if Hugging Face has none."""
     of_optimizer = re.search(r"(^|/)(adam_[mv]|Adam(_1)?)$", name)
     if of_optimizer or not re.match(r"(bert|cls)/|output_(weights|bias)$", name):
         return ""

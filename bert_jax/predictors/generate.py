@@ -25,11 +25,12 @@ TOKENS = 64  # of a continuation at most, where --max-tokens is not given
 
 
 class Generate(OfText):
-    """Results {"text", "continuation", "stopped"}: "text" is the prompt with its continuation.
+    """Task `generate` of causal models: results {"text", "continuation", "stopped"}.
 
-    "stopped" is "end" if the model ended the text, "length" if there was no more room. Each token
-    is the likeliest or, with a temperature, drawn at random. The draws of a line depend on the seed
-    and the number of the line, never on other lines of its batch.
+    "text" is the prompt with its continuation. "stopped" is "end" if the model ended the text,
+    "length" if there was no more room. Each token is the likeliest or, with a temperature, drawn at
+    random. The draws of a line depend on the seed and the number of the line, never on other lines
+    of its batch.
     """
 
     heading = ()

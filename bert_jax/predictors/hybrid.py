@@ -31,7 +31,10 @@ class _Both(Work):
 
 
 class GenerateHybrid(OfText):
-    """Results of `masked.Unmask` for texts with [MASK], of `generate.Generate` for other texts."""
+    """Task `generate` of hybrid models: fills texts with [MASK], and continues other texts.
+
+    Results are those of `masked.Unmask` or of `generate.Generate`.
+    """
 
     heading = ()
 

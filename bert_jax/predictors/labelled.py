@@ -75,7 +75,10 @@ class Labelled(Predictor):
 
 
 class Classify(Labelled):
-    """Results {"text", "label", "probabilities": {label: p}}; {"text", "value"} for regress."""
+    """Task `classify`: results {"text", "label", "probabilities": {label: p}}.
+
+    A model that predicts a number gives {"text", "value"}.
+    """
 
     heads = ("classify", "regress", "choice")
 
@@ -115,12 +118,13 @@ class Classify(Labelled):
 
 
 class Tag(Labelled):
-    """Results {"words", "labels"}; with --entities also "entities", a list of what the labels mark.
+    """Task `tag`: results {"words", "labels"}; with --entities also "entities".
 
-    An entity is {"text", "label", "start", "end"}, where start and end count characters. A line
-    with a text is split into words at blanks. If a line gives words, its text is the words joined
-    by blanks. As in transformers, byte-level BPE sees a blank before each of given words. Before
-    the first word of a text it sees a blank only if the text begins with one.
+    "labels" has a label for each word. An entity is {"text", "label", "start", "end"}, where start
+    and end count characters. A line with a text is split into words at blanks. If a line gives
+    words, its text is the words joined by blanks. As in transformers, byte-level BPE sees a blank
+    before each of given words. Before the first word of a text it sees a blank only if the text
+    begins with one.
     """
 
     heads = ("tag",)
@@ -183,10 +187,11 @@ def find_entities(
 
 
 class Answer(Labelled):
-    """Results {"question", "answer", "start", "end", "score"}; with --top-k also "n_best", a list.
+    """Task `answer`: results {"question", "answer", "start", "end", "score"}.
 
-    The answer is context[start:end]. If there is no answer, it is empty, and start and end are 0.
-    The score is the answer's probability among the best answers.
+    With --top-k there is also "n_best", a list of answers. The answer is context[start:end]. If
+    there is no answer, it is empty, and start and end are 0. The score is the answer's probability
+    among the best answers.
     """
 
     heads = ("span",)

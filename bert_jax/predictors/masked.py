@@ -44,10 +44,11 @@ class Window(NamedTuple):
 
 
 class FillMask(OfText):
-    """Results {"text", "masks": [[{"token", "probability"}, …], …]}, the best token first.
+    """Task `fill-mask`: results {"text", "masks": [[{"token", "probability"}, …], …]}.
 
-    A gap of several tokens needs as many masks, because a masked model cannot tell how many tokens
-    are missing. Each mask is predicted while all other masks stay masked.
+    Each mask has a list, the best token first. A gap of several tokens needs as many masks, because
+    a masked model cannot tell how many tokens are missing. Each mask is predicted while all other
+    masks stay masked.
     """
 
     windows = True
@@ -129,12 +130,12 @@ def _round_slots(places: Sequence[Sequence[int]]) -> int:
 
 
 class Unmask(OfText):
-    """Results {"text"}; with --show-steps also "tokens" and "steps".
+    """Task `generate` of masked models: results {"text"}, the text with its masks filled.
 
-    Masks are added behind a text that has no [MASK]. "tokens" are the tokens of the final text.
-    "steps" lists for each round the masks that it revealed, as {"place", "token", "probability"}.
-    The place is a place among the tokens, from 0. The probability is the model's for this token,
-    before temperature, top-k and top-p change it.
+    With --show-steps there are also "tokens" and "steps". Masks are added behind a text that has no
+    [MASK]. "tokens" are the tokens of the final text. "steps" lists for each round the masks that
+    it revealed, as {"place", "token", "probability"}. The place is a place among the tokens, from
+    0. The probability is the model's for this token, before temperature, top-k and top-p change it.
     """
 
     heading = ()

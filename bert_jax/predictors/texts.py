@@ -17,7 +17,10 @@ FIRST = 5  # numbers of a vector that people are shown
 
 
 class Nsp(OfText):
-    """Results {"text", "text_pair", "is_next"}: the probability that the second text follows."""
+    """Task `nsp`: results {"text", "text_pair", "is_next"}.
+
+    "is_next" is the probability that the second text follows the first.
+    """
 
     plain = ("text", "text_pair")
     forms = (("text", "text_pair"),)
@@ -40,9 +43,9 @@ class Nsp(OfText):
 
 
 class Embed(OfText):
-    """Results {"text", "embedding"}: the mean of all tokens' vectors, or the vector of [CLS].
+    """Task `embed`: results {"text", "embedding"}, one vector of each text.
 
-    The mean includes the vectors of [CLS] and [SEP].
+    The vector is the mean of all tokens' vectors, [CLS] and [SEP] included, or the vector of [CLS].
     """
 
     def __init__(self, model: AskedModel):

@@ -177,7 +177,7 @@ def _find_warnings(flat: Flat) -> Iterator[str]:
 
 
 def _find_other_text(flat: Flat, suite: str) -> str:
-    """Say how the texts differ on which a suite scored the models; return "" if they agree."""
+    """Say how the texts that a suite scored differ between models; return "" if they agree."""
     scored = {name: v for name, v in flat.items() if any(k.startswith(f"{suite}/") for k in v)}
     for key in dict.fromkeys(key for values in scored.values() for key in values):
         name = key.rpartition("/")[2]

@@ -56,7 +56,10 @@ def draw_metric(
 
 
 def list_learned(runs: Iterable[RunRecord]) -> list[str]:
-    """List the losses and accuracies of training and the results of evaluations, losses first."""
+    """List the names of the losses and accuracies of training and of the results of evaluations.
+
+    Losses come first.
+    """
     names = set()
     for run in runs:
         trained = {name.removeprefix("train/") for name in run.curves if name.startswith("train/")}

@@ -358,7 +358,7 @@ def _read_cell(name: str, study: Mapping[str, Any]) -> Cell:
 
 @functools.lru_cache(maxsize=4096)
 def _read_config(text: str) -> Config:
-    """Make a config from the JSON of its knobs by path.
+    """Make a config from a JSON object {path of a knob: value}.
 
     Results are cached, because cells are read again and again.
     """

@@ -36,7 +36,7 @@ def place_params(params: Any) -> tuple[Any, Mesh]:
 
 
 class Forward:
-    """A function of parameters and a batch, which computes rows; compiled once for each shape."""
+    """A function that computes the outputs of rows, compiled once for each shape of a batch."""
 
     def __init__(self, function: Callable[[Any, Batch], Any], params: Any):
         self.params, self.mesh = place_params(params)
@@ -46,7 +46,7 @@ class Forward:
     def of_head(
         cls, run: runs.TrainedModel, head: str, function: Callable[[Any, Batch], Any]
     ) -> Forward:
-        """Make the `Forward` of a function of one head's outputs and the batch."""
+        """Make a `Forward` that applies `function` to the outputs of one head and the batch."""
         one_head = network.build_network(run.config, run.tokenizer.size, only=head)
         params = {part: run.params[part] for part in network.list_parts(run.config, head)}
 

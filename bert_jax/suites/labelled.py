@@ -130,7 +130,7 @@ def encode_examples(
 
 
 def make_rows(run: runs.TrainedModel, encoded: features.Features) -> Make:
-    """Build the function that assembles a batch of encoded examples from their numbers."""
+    """Build the function that assembles a batch of encoded examples, given their indices."""
 
     def make(rows: np.ndarray, length: int, size: int) -> Batch:
         return features.gather_rows(encoded, rows, length, size, run.tokenizer.special)

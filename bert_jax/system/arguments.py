@@ -110,7 +110,7 @@ class Parser(argparse.ArgumentParser):
     def check(self, part: Sequence[str], options: Mapping[str, Any]) -> None:
         """Refuse options of Python whose values the flags of the command would refuse.
 
-        `options` has the values by name, and `part` the name of the part, if the command has parts.
+        `options` is {option: value}, and `part` has the name of the part, if the command has parts.
         """
         known = (self.parts[part[0]] if part else self)._option_string_actions
         for name, value in options.items():

@@ -48,7 +48,7 @@ HEADS = ("classify", "regress", "tag", "choice", "span")
 def to_hf(config: knobs.Config, special: Special) -> Stated:
     """Convert a model to a config.json that transformers 4 and 5 read.
 
-    The first layer attends to all tokens, because transformers 4 has no other models.
+    The first layer attends to all tokens, because it does so in every model of transformers 4.
     """
     model = config.model
     assert model.layers is not None

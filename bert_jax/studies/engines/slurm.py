@@ -82,7 +82,10 @@ class Work:
 
 
 class Slurm:
-    """Runs the workers of groups as jobs of arrays; submitit writes to `slurm/` in the workdir."""
+    """Runs the worker of each group as a job of a job array.
+
+    submitit writes its files to `slurm/` in the workdir.
+    """
 
     most = sys.maxsize
 

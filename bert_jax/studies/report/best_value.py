@@ -254,7 +254,7 @@ def _format_optimum(optimum: Optimum, axis: Axis) -> str:
 
 
 def _format_factor(exponent: Estimate) -> Text:
-    """Format the factor of the odds for each doubling; it is bold if its interval excludes 1."""
+    """Format the factor by which a doubling changes the odds; bold if its interval excludes 1."""
     if not math.isfinite(exponent.estimate):
         return HOLE
     factor, low, high = (2.0**value for value in exponent)

@@ -35,7 +35,7 @@ MOST = 1_000  # seeds that are looked for
 
 
 class Gap(NamedTuple):
-    """A point's difference from the baseline, with half of its simultaneous interval."""
+    """A point's difference from the baseline, with half the width of its simultaneous interval."""
 
     pairs: int  # seeds that have both
     mean: float  # over these pairs; NaN without any
@@ -198,7 +198,7 @@ def _make_layout(packed: bytes, shape: tuple[int, int]) -> _Layout:
 
 
 def _measure_unevenness(squares: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Compute the test statistics of Bartlett and of Cochran from squared residuals [2, draws].
+    """Compute Bartlett's and Cochran's test statistics [2, draws] from squared residuals.
 
     Bartlett's test looks at all spreads. Cochran's looks only at the largest, which finds a point
     whose runs fail now and then.

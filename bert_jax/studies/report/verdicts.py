@@ -78,7 +78,7 @@ def judge_claims(view: View) -> list[Judged]:
 
 
 def _find_gains(view: View, claimed: Claimed) -> Iterator[tuple[str, Difference]]:
-    """Yield the name and the gain of each family that has both points of a claim.
+    """Yield (family, gain) of each family that has both points of a claim.
 
     A gain above 0 is in the direction of the claim.
     """
