@@ -1,8 +1,8 @@
 """Entry point of `bert-jax COMMAND` and `python -m bert_jax.COMMAND`, from arguments to exit code.
 
 A command is a row of COMMANDS and a module of the same name, which is imported when the command is
-used. The module has EXAMPLE, `add_flags(parser)` and `main(call)`. A user's error ends in `error:
-…`, a `hint: …` and an exit code. Any other error shows its traceback.
+used. The module has EXAMPLE, `add_flags(parser)` and `main(call)`. A user's error is printed as the
+lines `error: …` and `hint: …`, and gives an exit code. Any other error shows its traceback.
 """
 
 from __future__ import annotations

@@ -108,7 +108,7 @@ class Checkpoints:
                     self._manager.close()
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
-        """Return for each checkpoint whether to keep it; Orbax asks after each save."""
+        """Return a list of bools: which checkpoints to keep; Orbax asks after each save."""
         metrics, damaged = steps.read_metrics(self.folder)
         metrics[self._step] = self._metric
         best = steps.sort_best_first(metrics)[: int(self._keep_best)]

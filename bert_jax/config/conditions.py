@@ -223,7 +223,7 @@ def _means_the_same(knob: Knob, value: Any, resolved: Config) -> bool:
 
 
 def list_values(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield path and value of every knob of a config."""
+    """Yield (path, value) of every knob of a config."""
     for field in dataclasses.fields(node):
         value = getattr(node, field.name)
         path = f"{prefix}{field.name}"

@@ -36,7 +36,7 @@ class Traits:
       traced: a change needs no new compilation, because the knob is a traced number or only the
         host reads it.
       free: a resumed run may change the knob.
-      place: the knob says where data is; what the data is, a fingerprint says.
+      place: the knob says only where data is; a fingerprint identifies the data itself.
       idle: a value that is accepted even if the conditions fail, because it changes nothing then.
       same_as: path of a knob whose value is accepted for this knob even if the conditions fail.
       resets: knobs of the same section that return to their defaults when this knob is set.

@@ -78,7 +78,7 @@ def list_all() -> Sequence[Any]:
 def trace_for(kind: str, devices: Sequence[Any] = ()) -> Iterator[None]:
     """Trace the code of a block for devices of another kind, as if this machine had them.
 
-    `devices` are descriptions of these devices by a compiler. Without them, the devices of this
+    `devices` are a compiler's descriptions of such devices. Without them, the devices of this
     machine are used under the name `kind`.
     """
     global _target

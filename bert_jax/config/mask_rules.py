@@ -114,7 +114,11 @@ def _check_replaced(c: Config) -> None:
 
 
 def _check_generator(c: Config) -> None:
-    """Refuse a generator that has no loss, leaves masks in the text, or has no whole heads."""
+    """Refuse settings with which a generator cannot work.
+
+    These are no loss for it, masks that it leaves in the text, a width that its heads do not
+    divide, and random tokens as replacements.
+    """
     small, wanted = c.generator, c.masking.prediction_rate
     assert small is not None
     _, width, heads, _ = small.shape

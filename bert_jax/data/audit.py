@@ -20,7 +20,7 @@ def count_repeated(tokens: np.ndarray, lengths: np.ndarray) -> int:
     """Count the tokens in sentences that repeat an earlier sentence.
 
     Args:
-      tokens: of all sentences, one after the other [T].
+      tokens: the tokens of all sentences, one sentence after the other [T].
       lengths: the number of tokens of each sentence [N], all above 0.
     """
     if not len(lengths):

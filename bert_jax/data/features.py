@@ -119,7 +119,7 @@ def gather_rows(
 
 @dataclasses.dataclass
 class _Row:
-    """A row before it is joined with other rows: its texts, its target, and facts of its window."""
+    """A row before it is joined with others: its texts, its target, and arrays of its window."""
 
     example: int
     parts: Sequence[encoding.Part]

@@ -175,7 +175,7 @@ def _choose_files(dataset: Dataset, split: str, sizes: dict[str, int]) -> dict[s
 
 
 def _split_of(name: str) -> str:
-    """Return the split that the name of a file tells, or the name of its folder; otherwise `train`.
+    """Return the split that a file's name contains, or else its folder's name; otherwise `train`.
 
     For example `train` for en/train-00000-of-00041.parquet and for en/train/0000.parquet.
     """

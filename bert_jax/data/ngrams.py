@@ -16,7 +16,7 @@ _TOKEN, _PLACE, _STEP = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0xD6E8FEB86659FD
 
 
 class Hashes:
-    """A sorted set of hashes; a table of prefixes rules out most absent hashes without a search."""
+    """A sorted set of hashes, in which most absent hashes are ruled out by their first bits."""
 
     def __init__(self, hashes: np.ndarray):
         self.sorted = hashes  # uint64 [N]
@@ -74,7 +74,7 @@ def find_longest(
     Args:
       collocations: the hashes of all collocations.
       most: the words of the longest collocation.
-      tokens: of all texts, one after the other, without special tokens [T].
+      tokens: the tokens of all texts, one text after the other, without special tokens [T].
       starts: whether each token begins a word [T].
       first: whether each token begins a text [T].
     """

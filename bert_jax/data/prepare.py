@@ -225,7 +225,7 @@ def choose_sides(
     """Drop copies of texts, and divide the documents into train and validation by their digests.
 
     Args:
-      records: of all texts [R], see `encode.RECORD`.
+      records: the `encode.RECORD` of each text [R].
       settings: whether to drop copies, and the share of documents for validation.
 
     Returns:

@@ -12,7 +12,7 @@ def cut_windows(length: int, room: int, stride: int, meaning: str) -> np.ndarray
 
     The last window ends with the text. If `meaning` is "overlap", as in tokenizers, neighbours
     share `stride` tokens. If it is "step", as in run_squad.py, a window begins `stride` tokens
-    after the one before, or at the end of that window if this comes first. `room` does not count
+    after the start of the window before, but never after that window's end. `room` does not count
     special tokens. An empty text has one empty window.
 
     Returns:

@@ -5,8 +5,8 @@ their example. A selected token becomes [MASK], a random token, or stays, and th
 
 If the prediction rate is above the masking rate, an example is read in several views. Each view
 selects other units: the next ones in the order of the scores (`quotas.selection_quotas`). The views
-of an example share the random number that rounds their quotas, so each view has its mean rate, and
-so have all views together.
+of an example share the random number that rounds their quotas. So the mean rate is exact in each
+view, and in all views together.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def scan_layers(
 
 
 def _stack(cfg: knobs.Model, path: tuple[Any, ...], *leaves: Array) -> Array:
-    """Stack one parameter of all layers; on an accelerator, kernels in the compute type.
+    """Stack one parameter of all layers; on an accelerator, convert kernels to the compute type.
 
     The rounded copy is half as large, and matmuls would round kernels in the same way. A CPU keeps
     float32, because there the gradients of kernels are more precise than the compute type.

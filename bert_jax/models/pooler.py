@@ -1,4 +1,4 @@
-"""The vector of each example, and the pooler, a dense layer that label heads read it through."""
+"""The vector of each example, and the pooler: a dense layer between this vector and label heads."""
 
 from __future__ import annotations
 
