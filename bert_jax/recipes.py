@@ -38,7 +38,7 @@ def finetuning(
     Args:
       task: a row of `data/tasks.py`, or a kind of objective over labels.
       init_from: the folder of a run, or a model that was trained elsewhere; its shape is used.
-      changes: values of knobs by path, which override the recipe.
+      changes: {path of a knob: value}, which overrides the recipe.
       start: the config of `init_from`, if it is known before `init_from` exists.
     """
     config = default()

@@ -64,9 +64,9 @@ def plan_by_shape(
 ) -> list[Planned]:
     """Plan batches of rows whose rounded lengths are equal, the longest first.
 
-    This suits many short rows, such as sentences of some ten tokens. By default a batch has as many
-    rows as hold `tokens` tokens, or fewer if there are fewer rows of this length. Every batch size
-    is rounded up to a multiple of the devices that split the rows.
+    This suits many short rows, such as sentences of some ten tokens. By default the rows of a batch
+    have about `tokens` tokens together, or fewer if there are fewer rows of this length. Every
+    batch size is rounded up to a multiple of the devices that split the rows.
     """
     longest = int(lengths.max(initial=0))
     shapes = np.array([round_length(n, FINEST) for n in range(longest + 1)])[lengths]

@@ -37,7 +37,7 @@ def list_mistakes(
     labels: Sequence[str],
     most: int,
 ) -> list[dict[str, Any]]:
-    """Return one row of samples.jsonl with counts and up to `most` mistakes, in a list.
+    """List the counts and up to `most` mistakes of a task, as one row of samples.jsonl.
 
     The list is empty if no example has a label. Predictions come from `answers.decode_outputs`.
     """
@@ -117,7 +117,7 @@ def _rank_tags(known: Known, labels: Sequence[str]) -> Found:
 def _rank_spans(known: Known, labels: Sequence[str]) -> Found:
     """Count outcomes, and rank mistakes by the words they share with a right answer.
 
-    Of mistakes that share as many words, the more probable one is worse.
+    Of mistakes that share equally many words, the more probable one is worse.
     """
     counts: Counter[tuple[str, str]] = Counter()
     ranked = []

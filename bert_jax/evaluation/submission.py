@@ -68,7 +68,7 @@ def write_submission(
 
 
 def _read_index(example: Example) -> int:
-    """Return the number of an example in the benchmark's file, which its server asks for."""
+    """Return the number that an example has in the benchmark's file; the server asks for it."""
     need(
         example.id.isdecimal(),
         f"{example.where}: {example.id!r} is no number of a row",

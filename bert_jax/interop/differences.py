@@ -33,7 +33,10 @@ def list_different_knobs(config: knobs.Config, other: knobs.Model) -> dict[str, 
 
 
 def _complete(model: knobs.Model) -> dict[str, Any]:
-    """Return {knob: value} of what decides a model's outputs, with dependent values filled in."""
+    """Return {knob: value} of the knobs that decide a model's outputs.
+
+    Values that depend on other knobs are filled in.
+    """
     assert model.layers is not None
     values = {name: value for name, value in vars(model).items() if name not in FREE}
     values["embedding"] = model.table_width

@@ -123,7 +123,7 @@ def compile_update(config: knobs.Config, target: Target, vocab_size: int) -> Pla
 
 
 def _read_answer(plan: Plan, compiled: Any) -> Plan:
-    """Return the plan with memory, collectives and attention kernel of a compiled update."""
+    """Add the memory, collectives and attention kernel of a compiled update to its plan."""
     sizes = compiled.memory_analysis()
     text = compiled.as_text()
     arguments = sizes.argument_size_in_bytes

@@ -1,4 +1,4 @@
-"""Task `generate`: chooses how a model generates, and does both for a hybrid model.
+"""Task `generate`: fills masks, continues texts, or does both, depending on the model.
 
 A hybrid model fills the masks of a text, or continues a text without masks from left to right.
 """
@@ -47,7 +47,7 @@ class GenerateHybrid(OfText):
         self.predictors = (Generate(AskedModel(model.run.from_left, options)), Unmask(model))
 
     def encode(self, rows: Sequence[Line]) -> Work:
-        """Encode the lines with and without [MASK], each by the predictor of their kind."""
+        """Encode lines with [MASK] by one predictor, and lines without [MASK] by another."""
         mask = self.model.run.tokenizer.special.mask
         kinds = [int(mask in ids) for ids in self.tokenize_field(rows, escape=False)]
         works = []

@@ -29,7 +29,7 @@ def write_figures(
 ) -> list[Path]:
     """Draw figures side by side and write a file of each kind; return their paths.
 
-    The name of a file is `path` with the ending of its kind. Without values to draw nothing is
+    The name of a file is `path` with the ending of its kind. If no figure has values, nothing is
     written. `source` says where the values come from. It becomes metadata of the file and is not
     drawn.
     """

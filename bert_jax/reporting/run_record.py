@@ -94,7 +94,7 @@ class RunRecord:
         return "training now" if self.training else "stopped"
 
     def _is_out_of_patience(self) -> bool:
-        """Tell whether the last `patience` evaluations, or more, were not better than the best."""
+        """Tell whether at least the last `patience` evaluations were not better than the best."""
         patience = find_section(self.recorded, "checkpoints").get("patience") or 0
         values = [value for _, value in self.curves.get(self.ranked_by, [])]
         if not values or not patience:

@@ -165,8 +165,8 @@ def _list_counts(
 def _score_class(name: str, right: int, predicted: int, there: int) -> list[str]:
     """Make a row of a class: its name, precision, recall, F1 and number of examples.
 
-    The arguments count its examples that are predicted rightly, all predictions of it, and its
-    examples.
+    `right`, `predicted` and `there` count right predictions, all predictions, and examples of the
+    class.
     """
     precision = right / max(predicted, 1)
     recall = right / max(there, 1)

@@ -70,7 +70,7 @@ class Result:
 
 
 def make_clock(kind: str, config: Config, vocab_size: int) -> Callable[[int], float]:
-    """Make a function from a step to the amount spent by then: its tokens, FLOPs or other `kind`.
+    """Make a function from a step to the amount spent by then, such as tokens or FLOPs.
 
     If the masking rate has phases, the number of predictions per step changes during training.
     """

@@ -46,7 +46,7 @@ def record_evaluations(study: Study) -> dict[str, dict[str, Any]]:
 def select_evaluations(
     records: Records, config: knobs.Config, values: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """Select the evaluations that a cell gets from `records`, as {evaluation: record}.
+    """Select from `records` the evaluations that a cell gets; return {evaluation: record}.
 
     An evaluation may be limited to some budgets, and its head must be in the cell's model. `values`
     are the cell's values on the axes.

@@ -228,7 +228,7 @@ class Worker:
                 self.attempt([cell], f"evaluation {name}", functools.partial(self.run_suite, name))
 
     def run_suite(self, name: str, cells: Sequence[Cell]) -> None:
-        """Evaluate the last checkpoint of each cell by a suite; it may not be the best one."""
+        """Evaluate the last checkpoint of each cell, which may not be its best, by a suite."""
         from bert_jax import suites
         from bert_jax.interop import runs
 
@@ -295,7 +295,7 @@ def remove_outdated(config: Config, folder: Path) -> None:
 
 
 def read_last_evaluation(folder: Path) -> dict[str, float]:
-    """Return the metrics of a run's last evaluation named validation."""
+    """Return {metric: value} of the last evaluation `validation` of a run."""
     from bert_jax.reporting import records
 
     last: dict[str, float] = {}

@@ -23,7 +23,7 @@ PAIRS = {  # how a file of pairs is read, unless --config.task.KNOB changes it
 
 
 def score(run: runs.TrainedModel, options: NspOptions) -> Detailed:
-    """Return the loss, the accuracy with its interval, and the accuracy of the commoner label."""
+    """Return the loss, the accuracy with its interval, and the share of the commoner label."""
     if options.source:
         return _score_file(run, options), {}
     config = pretrain.choose_config(run, options)

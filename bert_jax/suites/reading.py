@@ -147,8 +147,8 @@ def explain_variance(
 ) -> float:
     """Regress `times` on `controls`; return the share of what is left that surprisal explains.
 
-    All arrays are [N]. Rows with a missing value are left out. The result is NaN if too few rows
-    are left.
+    What is left is the sum of squared residuals. All arrays are [N]. Rows with a missing value are
+    left out. The result is NaN if too few rows are left.
     """
     rows = np.isfinite(np.stack([times, surprisal, *controls])).all(0)
     products = [a * b for a, b in itertools.combinations(controls, 2)]

@@ -13,7 +13,10 @@ OPTIONS = {-4: 0, -1: -1, -8: 4}
 
 
 def find_obstacle() -> str:
-    """Explain why `retain_memory` would change nothing; "" if it would. Nothing is changed."""
+    """Explain why `retain_memory` would do nothing, without calling it.
+
+    The result is "" if it would work.
+    """
     for name in os.environ:
         if name.startswith("MALLOC_") or name == "GLIBC_TUNABLES":
             return f"${name} is set, and is left as it is"

@@ -1,6 +1,6 @@
 """DistilBERT: a BERT without segment types, whose heads over texts have a dense layer and ReLU.
 
-config.json states the dropout before the head for each kind of class. The number of the class that
+config.json states a dropout before the head for each kind of class. The dropout of the class that
 is read becomes `model.classifier_dropout`. The table of positions is read from the file, whether it
 was learned or made of sines.
 """

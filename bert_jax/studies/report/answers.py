@@ -81,9 +81,9 @@ def count_words(sentences: Sequence[str]) -> int:
 
 
 def link_methods(workdir: Path) -> str:
-    """Return a link from the report in `workdir` to the page on methods, or else the page's name.
+    """Return a link from the report in `workdir` to docs/statistics.md, or else only its name.
 
-    There is only the name if no folder above `workdir` has the page.
+    There is no link if no folder above `workdir` has the page.
     """
     place = workdir.resolve()
     for folder in place.parents:

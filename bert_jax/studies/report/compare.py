@@ -153,7 +153,7 @@ def _gather_values(
 
 
 def _compare_values(metric: str, family: str, found: _Values, count: int) -> list[Difference]:
-    """Compare all points with the first point; numbers are NaN for a point that shares no seed."""
+    """Compare all points with the first point; a point that shares no seed with it gets NaN."""
     compared = simultaneous.compare_points(found.values, count, found.errors)
     known = int(np.isfinite(found.values).any(axis=1).sum())
     return [

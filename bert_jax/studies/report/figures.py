@@ -313,8 +313,8 @@ def find_whole_mean(runs: Sequence[Result], metric: str) -> float:
 def _shade_cells(away: np.ndarray, whole: np.ndarray) -> dict[str, Any]:
     """Shade the cells of a matrix by their distances to the best, and mark the best cells.
 
-    Returns {"shades": from 0 to 1, the best 1, "marks": {(row, column), …}}. Only cells where
-    `whole` is true can be marked.
+    Returns {"shades": numbers, "marks": {(row, column), …}}. A shade is 1 for the best cell, and 0
+    for the farthest. Only cells where `whole` is true can be marked.
     """
     most = np.nanmax(away, initial=0.0) or 1.0
     marks = np.argwhere((away == 0) & whole)

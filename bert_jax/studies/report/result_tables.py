@@ -94,7 +94,7 @@ class Comparison(NamedTuple):
         return [Table([self._title(metric), "best point", "mean", minus], rows)] if rows else []
 
     def count_others(self) -> Bullets:
-        """List a sentence for each metric but the first, which counts significant differences."""
+        """Count the significant differences of each metric but the first, each in a sentence."""
         others = self.metrics[1:]
         counts = [count_significant(self.view, self.spec, m, self.gaps) for m in others]
         return Bullets(list(filter(None, counts)))
@@ -156,7 +156,7 @@ class Comparison(NamedTuple):
         return rows
 
     def format_mean_cell(self, metric: str, family: Family, label: str) -> Text:
-        """Format a mean with half its interval, without the unit, which is in the title."""
+        """Format a mean ± half its interval's width, without the unit, which is in the title."""
         if label not in family.runs:
             return ""
         runs = family.runs[label]

@@ -142,7 +142,10 @@ def _integrate_tail(quantile: float, points: int, freedom: float, correlation: f
 
 
 def _divide_spread(freedom: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return possible estimates of a spread whose true value is 1, and each one's probability."""
+    """Divide the distribution of an estimated spread, whose true value is 1, into a grid.
+
+    The result is the estimates of the grid, and the probability of each.
+    """
     if math.isinf(freedom):
         return np.ones(1), np.ones(1)
     logs = np.linspace(math.log(1e-7), math.log(1 + 9 / math.sqrt(freedom)), 500)

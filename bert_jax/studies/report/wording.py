@@ -35,7 +35,10 @@ def format_amount(value: float, metric: str, share: bool, signed: bool = False) 
 
 
 def format_mean(mean: Summary | None, seeds: int, share: bool) -> str:
-    """Format a mean ± half its interval, with the number of seeds if some of them have no value."""
+    """Format a mean ± half the width of its interval.
+
+    If some seeds have no value, the number of seeds is added.
+    """
     if mean is None:
         return f"{HOLE} (0 of {seeds})"
     text = format_number(mean.mean, share)
