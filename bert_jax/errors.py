@@ -93,7 +93,7 @@ def first_line(error: BaseException) -> str:
 
 
 def suggest(word: str, options: Iterable[Any]) -> str:
-    """Write the hint for a word that is not among the options: the nearest option, and all."""
+    """Write the hint for an unknown word: the nearest of the known options, and a list of them."""
     words = [str(option) for option in options]
     close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
     listing = f"one of: {', '.join(words)}"

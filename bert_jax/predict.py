@@ -118,7 +118,7 @@ def run(
 
 
 def write_prompt(text: str, typed: bool) -> None:
-    """Write a prompt to standard error if the texts are typed."""
+    """Write the prompt `text` to standard error if the user types the texts."""
     if typed:
         print(text, end="", file=sys.stderr, flush=True)
 

@@ -218,7 +218,7 @@ def read_recorded(tree: dict[str, Any]) -> Config:
 
 
 def change_knobs(config: Config, changes: Iterable[tuple[str, str]]) -> Config:
-    """Return a copy of a config with the (path, text) pairs of a command line set."""
+    """Copy a config, and set the (path, text) pairs of a command line in the copy."""
     tree = copy_tree(to_dict(config))
     overrides(tree, changes)
     return resolve_and_list_idle(tree)[0]

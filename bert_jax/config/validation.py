@@ -20,7 +20,10 @@ SOURCES = "--config.task.source=files:PATTERN or tfds:NAME"
 
 
 def check_rules(c: Config) -> None:
-    """Raise a ConfigError for the first rule that a derived config breaks."""
+    """Raise a ConfigError for the first rule that a config breaks.
+
+    Dependent values of the config are filled in before.
+    """
     from bert_jax.config import mask_rules  # loads numpy, which --help does without
 
     _check_paths(c)

@@ -70,7 +70,7 @@ class Counts(msgspec.Struct):
 
 
 class Splits(msgspec.Struct):
-    """The counts of both splits."""
+    """The Counts of both splits, train and validation."""
 
     train: Counts
     validation: Counts
@@ -95,7 +95,7 @@ class Manifest(msgspec.Struct):
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """Documents of sentences of tokens, as three flat arrays."""
+    """The documents, sentences and tokens of a split, as three flat arrays."""
 
     tokens: np.ndarray  # [T]
     sentence_ends: np.ndarray  # [N], in the tokens

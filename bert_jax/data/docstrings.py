@@ -39,7 +39,7 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
 
 
 def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[str]]:
-    """Return the groups of source files to read, in the same order on any machine; no notes."""
+    """Return groups of source files, each an Item, in the same order on any machine."""
     files = [("python", path) for path in _walk(Path(sysconfig.get_path("stdlib")))]
     for name in PACKAGES:
         package = importlib.metadata.distribution(name)

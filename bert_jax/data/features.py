@@ -179,7 +179,10 @@ class _Encoder:
             self.rows.append(_Row(number, [self._fit(number, ids, second)], example.label))
 
     def encode_options(self) -> None:
-        """Add one row for each question: its options side by side, and the right one's number."""
+        """Add one row for each question: its options side by side.
+
+        The target of the row is the number of the right option.
+        """
         premises = self.tokenizer.encode_batch([example.text for example in self.examples])
         texts = [option for example in self.examples for option in example.options]
         encoded = iter(self.tokenizer.encode_batch(texts))

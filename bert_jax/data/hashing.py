@@ -1,4 +1,4 @@
-"""Random numbers from counters: a hash of integers, and a permutation computed index by index."""
+"""Random numbers without state: a hash of integers, and a permutation computed index by index."""
 
 from __future__ import annotations
 

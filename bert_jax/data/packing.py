@@ -38,7 +38,7 @@ def plan_rows(counts: Sequence[int] | np.ndarray, length: int, most: int) -> lis
 
 
 def count_rows(groups: Sequence[RowGroup]) -> int:
-    """Count the rows of all groups."""
+    """Count the rows in all groups of equal rows."""
     return sum(rows for rows, _ in groups)
 
 

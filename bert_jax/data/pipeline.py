@@ -134,7 +134,7 @@ class TextStream:
         return np.searchsorted(self._split.document_ends, sentence, side="right")
 
     def batch(self, index: int, rows: slice = slice(None)) -> Batch:
-        """Return the batch of the update with a 0-based index, or only some of its rows."""
+        """Return the batch of the update with this 0-based index, or only `rows` of the batch."""
         numbers = index * self.batch_size + np.arange(self.batch_size, dtype=np.int64)[rows]
         epochs, places = np.divmod(numbers // self.views, self.rows_per_epoch)  # [B]
         batch = self._make_padding(len(numbers), self._most)

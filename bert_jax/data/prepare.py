@@ -127,7 +127,7 @@ def _prepare(config: knobs.Config, fingerprint: str, final: Path, log: Log) -> N
 
 
 class _Work:
-    """The work folder of a corpus that is being prepared; `run` makes the calls of a step."""
+    """The work folder of a corpus that is being prepared; `run` makes its missing files."""
 
     def __init__(self, folder: Path, processes: int, log: Log):
         self.folder = folder

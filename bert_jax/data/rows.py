@@ -293,7 +293,7 @@ def _read_lines_of_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]
 
 
 def _read_json(path: Path, task: Task, kind: str) -> Iterator[TableRow]:
-    """Read a file of JSON: an array of objects, the form of SQuAD, or one object a line."""
+    """Read a JSON file: an array of objects, or SQuAD's form, or an object on each line."""
     try:
         lines = read_lines(path, sys.maxsize - 2)  # SQuAD is one line
         value = jsons.parse("\n".join(line for _, line in lines))
@@ -390,7 +390,7 @@ SUFFIXES = {f".{name}": name for name in READERS} | {".iob2": "conll"}
 
 
 def _read_file(path: Path, task: Task) -> Iterator[TableRow]:
-    """Read the rows of a file; its format is that of `task.format`, or of the file's name."""
+    """Read the rows of a file; `task.format` or the end of its name says the format."""
     named = [SUFFIXES[end.lower()] for end in path.suffixes if end.lower() in SUFFIXES]
     kind = task.format if task.format != "auto" else "".join(named[-1:])
     if not kind:

@@ -77,7 +77,7 @@ class TaskStream:
         return len(self._features.example)
 
     def batch(self, index: int, rows: slice = slice(None)) -> Batch:
-        """Return the batch of the update with a 0-based index, or only some of its rows."""
+        """Return the batch of the update with this 0-based index, or only `rows` of the batch."""
         numbers = index * self.batch_size + np.arange(self.batch_size, dtype=np.int64)  # [B]
         # [B]: a batch may lie in two epochs.
         epochs, places = np.divmod(numbers, self.examples_per_epoch)

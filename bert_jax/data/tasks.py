@@ -25,7 +25,7 @@ class Submission(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class TaskRow:
-    """A task of the table."""
+    """A task with its knobs and its recipe, as a row of TASKS."""
 
     kind: str
     task: dict[str, Any]  # fields of knobs.Task

@@ -192,7 +192,7 @@ def draw_quotas(
 def _select_units(
     batch: Batch, units: Units, settings: knobs.Masking, asked: Asked, available: jax.Array
 ) -> tuple[Selection, Selection]:
-    """Select the units that are corrupted, and those of these units that are predicted."""
+    """Select the units to corrupt, and among these the units to predict; return both."""
     high = jnp.minimum(asked.selected, available)  # [B, S]
     if "views" in batch:
         low = jnp.minimum(asked.earlier, available)
@@ -246,7 +246,7 @@ def _fill_slots(tokens: jax.Array, predicted: jax.Array, slots: int) -> Batch:
 
 
 def _spread_over_slots(values: jax.Array, masked: Batch) -> jax.Array:
-    """Return for each prediction slot [B, K] the value [B, S] of the slot's example."""
+    """Return for each prediction slot [B, K] the value of its example, from `values` [B, S]."""
     example = jnp.take_along_axis(masked["segment_ids"], masked["predict_positions"], -1)
     return jnp.take_along_axis(values, jnp.maximum(example - 1, 0), -1)
 

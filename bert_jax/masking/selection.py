@@ -149,7 +149,7 @@ def _count_before(size: jax.Array, units: Units) -> jax.Array:
 
 
 def _spread_over_units(values: jax.Array, units: Units) -> jax.Array:
-    """Return for each unit [B, L] the value [B, S] of its example."""
+    """Return for each unit [B, L] the value of its example, from `values` [B, S]."""
     return jnp.sum(jnp.where(units.member, values[..., None], 0), 1)
 
 

@@ -18,17 +18,20 @@ def keep_known(targets: jax.Array) -> Targets:
 
 
 def find_labels(batch: Batch) -> Targets:
-    """Return the class of each text or pair [B, S]."""
+    """Return the class of each text or pair [B, S], and its weight."""
     return keep_known(batch["labels"])
 
 
 def find_tags(batch: Batch) -> Targets:
-    """Return the tag of each token [B, L]."""
+    """Return the tag of each token [B, L], and its weight."""
     return keep_known(batch["tags"])
 
 
 def find_spans(batch: Batch) -> Targets:
-    """Return the columns of the start and the end of each answer [B, 2]; no answer is column 0."""
+    """Return the columns where each answer starts and ends [B, 2], and their weights.
+
+    The columns are 0 if the question has no answer.
+    """
     columns, weights = keep_known(batch["spans"])
     return columns, 0.5 * weights
 
@@ -43,7 +46,7 @@ def arrange_spans(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def find_options(batch: Batch) -> Targets:
-    """Return the right option of each question [B]."""
+    """Return the number of the right option of each question [B], and its weight."""
     return keep_known(batch["labels"][:, 0])
 
 
@@ -55,7 +58,7 @@ def arrange_options(outputs: jax.Array, batch: Batch) -> jax.Array:
 
 
 def find_values(batch: Batch) -> Targets:
-    """Return the value of each text or pair [B, 1]."""
+    """Return the target number of each text or pair [B, 1], and its weight."""
     known = jnp.isfinite(batch["values"])
     return jnp.where(known, batch["values"], 0.0), known.astype(jnp.float32)
 

@@ -51,12 +51,12 @@ class Network(nn.Module):
 
 
 def head_of(objective: str) -> str:
-    """Return the name of the head that an objective trains, and that its parameters have."""
+    """Return the name of an objective's head, which the head's parameters have too."""
     return knobs.OBJECTIVES[objective].head or objective
 
 
 def list_parts(config: knobs.Config, head: str) -> tuple[str, ...]:
-    """List the parts of a model's parameters that one head needs, including the head."""
+    """Return the names of the modules whose parameters a head needs, such as "encoder"."""
     generator = ("generator",) if head == "mlm" and config.generator else ()
     return ("encoder", *generator, head)
 
@@ -64,7 +64,7 @@ def list_parts(config: knobs.Config, head: str) -> tuple[str, ...]:
 def compute_outputs(
     network: Network, params: Any, batch: Batch, **rngs: jax.Array
 ) -> dict[str, Any]:
-    """Compute the output of each head, by name; training passes `dropout=key`."""
+    """Return {head: output}; training passes the random key `dropout`."""
     outputs: Any = network.apply({"params": params}, batch, rngs=rngs)
     return outputs
 

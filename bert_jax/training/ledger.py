@@ -118,7 +118,7 @@ class Ledger:
             yield Check(what, count, whole * share, deviation, ROUNDING * whole)
 
     def _check_draws(self, repeats: float) -> Iterator[Check]:
-        """Yield a Check for each tenth of the drawn rates: the sum of its quotas."""
+        """Yield a Check of the sum of quotas in each tenth of the drawn rates."""
         mean, variance = drawn_quotas.quota_moments(self.settings, self.length)
         # At most so much variance for each token expected, whatever the lengths.
         most = (variance[:, 1:] / mean[:, 1:]).max(axis=1)

@@ -54,7 +54,7 @@ def estimate_bytes(
 
 @contextlib.contextmanager
 def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
-    """Turn an error of missing device memory into one whose hint makes the same batch fit."""
+    """Turn the block's error of a full device into one whose hint lets the same batch fit."""
     try:
         yield
     except jax.errors.JaxRuntimeError as error:

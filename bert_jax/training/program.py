@@ -147,7 +147,7 @@ class Program:
         return runs
 
     def pick(self, tree: Any, index: int, layout: Any) -> Any:
-        """Return one run's part of the state, or of a subtree of it, with shardings `layout`."""
+        """Return the state of one run, or a subtree of that state, with shardings `layout`."""
         if self._alone:
             return tree
         return jax.tree.map(lambda leaf, where: jax.device_put(leaf[index], where), tree, layout)
