@@ -74,7 +74,7 @@ def write_card(
     licence: str = "",
     repository: str = "",
 ) -> str:
-    """Write the model card from the facts that the run has recorded.
+    """Return the text of the model card, made from the facts that the run has recorded.
 
     Args:
       run: the model.

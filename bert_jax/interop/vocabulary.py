@@ -27,7 +27,10 @@ def vocabulary_size(config: knobs.Config, make: bool = False) -> int:
 
 
 def assumed_size(config: knobs.Config) -> int:
-    """Return the size of a config's vocabulary; if it is not trained yet, the size asked for."""
+    """Return the size of a config's vocabulary.
+
+    If the vocabulary is not trained yet, this is the size that the config asks for.
+    """
     try:
         return vocabulary_size(config)
     except (ConfigError, DataError):

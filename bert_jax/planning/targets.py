@@ -146,9 +146,10 @@ def describe_gpu(chip: str) -> str:
 
 
 def _prepare_process(name: str) -> None:
-    """Set the options of a target before jax looks for devices.
+    """Set jax's options for a target before jax looks for devices.
 
-    For cpu:N these are N devices that share the CPU. For a TPU they are variables of its compiler.
+    For cpu:N jax gets N devices that share the CPU. For a TPU, environment variables tell its
+    compiler which devices there would be.
     """
     import jax
 

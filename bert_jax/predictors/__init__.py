@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # --help does not wait for jax
 
 
 class Task(NamedTuple):
-    """Row of TASKS: what a task does, its lines of input and output, and its predictor's class."""
+    """Row of TASKS: what a task does, its lines of input and output, and what makes a predictor."""
 
     does: str
     takes: tuple[str, ...]  # lines of input

@@ -214,7 +214,10 @@ class Answer(Labelled):
         return Example(f"line {row.number}", "", row.fields["question"], row.fields["context"])
 
     def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
-        """Return the chosen answer; a threshold for no answer may make it not the best one."""
+        """Return the answer that the evaluation chooses, in the form that the class describes.
+
+        If there is a threshold for no answer, it need not be the answer with the best score.
+        """
         span = (prediction.text, prediction.start, prediction.end)
         chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)
         result = {"question": row.fields["question"], **_describe_answer(chosen)}

@@ -71,7 +71,7 @@ class Embed(OfText):
         return {"text": row.fields["text"], "embedding": [float(x) for x in output]}
 
     def format_result(self, result: dict[str, Any]) -> str:
-        """Write the size and length of the vector, and its first numbers."""
+        """Write how many numbers the vector has, its Euclidean length, and its first numbers."""
         vector = result["embedding"]
         first = " ".join(f"{x:.3f}" for x in vector[:FIRST])
         facts = f"{len(vector)} numbers of length {math.hypot(*vector):.3f}"

@@ -88,7 +88,7 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
 
 
 def _list_fixed_knobs(study: Study) -> dict[str, str]:
-    """Map the path of each knob that the base config cannot set to the reason why.
+    """Return {path: reason} of the knobs that the base config cannot set, each with the reason why.
 
     The study sets these knobs in every cell, for example by an axis or its budget.
     """

@@ -314,7 +314,7 @@ class StudyFolder:
 
 
 def _list_knobs(config: Config) -> dict[str, Any]:
-    """Map the path of each knob of a config to its value; leave out knobs with their usual value.
+    """Return {path: value} of the knobs of a config that do not have their usual value.
 
     So a study that never set a knob can be read after that knob is removed or gets another default.
     """

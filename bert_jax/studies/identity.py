@@ -25,7 +25,7 @@ def identity(config: knobs.Config) -> str:
 
 
 def list_trained_knobs(config: knobs.Config) -> dict[str, Any]:
-    """Map the path of each knob that the name of a run hashes to the knob's value."""
+    """Return {path: value} of the knobs that are hashed for the name of a run."""
     masking = config.masking
     if not masking.phases and masking.prediction_rate == masking.rate:
         masking = dataclasses.replace(masking, prediction_rate=None)

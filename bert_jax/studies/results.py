@@ -106,7 +106,7 @@ def _write_tables(place: StudyFolder, cells: list[Cell]) -> None:
 
 
 def _count_together(place: StudyFolder) -> dict[str, int]:
-    """Map each cell to the number of cells that train in its group and share its training time."""
+    """Return {cell: number of cells in its group}; these cells share the group's training time."""
     groups = place.read_groups().values()
     return {cell: len(group.cells) for group in groups for cell in group.cells}
 

@@ -158,7 +158,7 @@ class Worker:
         return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 
     def find_branch(self, cell: Cell) -> Config:
-        """Return the config that a cell trains, which branches if the trunk has saved its fork.
+        """Return the config to train a cell with: a branch of its trunk if the trunk has the step.
 
         A cell that has begun goes on as it began, either as a branch or from step 0.
         """

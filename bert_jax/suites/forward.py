@@ -68,7 +68,7 @@ class Forward:
         Args:
           lengths: the number of tokens of each row.
           make: assembles a batch from numbers of rows; it adds padding rows up to the batch's size.
-          batch_size: rows of a batch; 0 means as many as hold `tokens`.
+          batch_size: rows of a batch; 0 means about as many rows as have `tokens` tokens together.
           progress: called with the tokens done so far, padding included, and with the tokens in
             total.
           tokens: tokens of a batch, if batch_size is 0.

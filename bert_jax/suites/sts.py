@@ -1,4 +1,7 @@
-"""Suite `sts`: correlation of the cosine of two texts' vectors with human ratings, no training."""
+"""Suite `sts`: correlation of the cosine of two texts' vectors with human ratings.
+
+Nothing is trained.
+"""
 
 from __future__ import annotations
 

@@ -91,8 +91,8 @@ class TokenScorer:
     ) -> list[np.ndarray]:
         """Return a float64 array for each text with the log-probabilities of its tokens.
 
-        With `parts` only some tokens of each text are scored, from a first to before a second
-        place, in the context of the whole text.
+        `parts` has (first, end) of each text. Then only its tokens from `first` to before `end` are
+        scored, in the context of the whole text.
         """
         whole = [(0, len(ids)) for ids in texts]
         asked = list(zip(map(tuple, texts), parts or whole, strict=True))

@@ -42,7 +42,7 @@ class Local:
         self._slots: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, groups: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
-        """Start a process for each group, each with its own part of the cores and GPUs."""
+        """Start a process for each group, each with its own share of the cores and GPUs."""
         for group in groups:
             busy = {slot for slot, process in self._slots.items() if process.poll() is None}
             slot = min({*range(self._jobs)} - busy)

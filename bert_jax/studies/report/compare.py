@@ -225,8 +225,8 @@ def _resample_cells(
 def resample_examples(arrays: Mapping[str, Arrays]) -> dict[str, Resampled]:
     """Compute the metric of each cell on random resamples of its examples.
 
-    `arrays` has (sums, counts, digest of the examples) of each cell. The result is {cell:
-    Resampled}. Cells that share examples get the same resamples.
+    `arrays` has (sums, counts, digest of the examples) of each cell. The result has a `Resampled`
+    for each cell. Cells that share examples get the same resamples.
     """
     groups: dict[tuple[bytes, bytes], list[str]] = defaultdict(list)
     for cell, (_, counts, examples) in arrays.items():

@@ -106,8 +106,8 @@ def _choose_figure(
 def _compose_comparison(compared: Comparison, found: Findings, number: int) -> Section:
     """Compose the section of a comparison: best values, differences, and details.
 
-    The differences are by the first metric. Tables that need more than one figure are details,
-    which the summary leaves out.
+    The differences are by the first metric. If they would need several tables, they are among the
+    details, which the summary leaves out.
     """
     axis, metrics = compared.spec["axis"], compared.metrics
     several = len(compared.view.families(axis)) > 1
@@ -131,7 +131,7 @@ def _compose_comparison(compared: Comparison, found: Findings, number: int) -> S
 def _draw_training(view: View) -> dict[str, Figure]:
     """Make charts of the loss during training, and of the loss at equal FLOPs.
 
-    The lines are the points of the first comparison's axis.
+    There is a line for each point of the first comparison's axis.
     """
     metric = figures.choose_loss(view.results)
     if not metric:
