@@ -187,7 +187,7 @@ class Manager(ocp.CheckpointManager):
 def bytes_needed(state: PyTree) -> int:
     """Return an upper bound of a checkpoint's size on disk, in bytes.
 
-    `state` has arrays, or only their shapes.
+    `state` may have only the shapes of its arrays.
     """
     leaves = jax.tree.leaves(state)
     return SPARE + sum(math.prod(x.shape) * jnp.dtype(x.dtype).itemsize for x in leaves)

@@ -63,7 +63,8 @@ def count_flops(
 ) -> float:
     """Count the FLOPs that an update needs for its real tokens, without padding.
 
-    `pairs` counts the pairs of tokens that may attend, and `examples` the texts that are pooled.
+    `pairs` counts the pairs of tokens that may attend to each other, and `examples` the texts that
+    are pooled.
     """
     shares = {"mlm": predicted_share(config), "causal_lm": 1.0}
     heads = sum(shares.get(name, 0.0) for name in config.heads)
@@ -134,7 +135,7 @@ def activation_bytes(
     on a CPU, which keeps more than other compilers. `bert-jax plan` asks the compiler itself.
 
     Args:
-      config: with the compute type, remat and scan that the device will use.
+      config: the config, with the compute type, remat and scan that the device will use.
       vocab_size: the number of classes of the head.
       rows: rows of a microbatch on one device.
       fused: whether attention is a fused kernel, which keeps no scores.

@@ -54,7 +54,8 @@ def trim_output(kind: str, output: np.ndarray, length: int) -> np.ndarray:
     """Remove the padding from a head's output of one row.
 
     Returns:
-      tag [tokens, C], span [tokens, 2], classify [C], choice [options], regress [1].
+      [tokens, C] for tag, [tokens, 2] for span, [C] for classify, [options] for choice, [1] for
+      regress.
     """
     if kind in ("tag", "span"):
         return output[:length]
@@ -80,8 +81,8 @@ def decode_outputs(
       most: the number of best answers to keep for a question.
 
     Returns:
-      classify, choice: probabilities [C]; regress: a number; tag: a class for each word, -1 for a
-      word that was cut off; span: a Span.
+      For classify and choice, probabilities [C]. For regress, a number. For tag, a class for each
+      word, or -1 for a word that was cut off. For span, a Span.
     """
     if kind == "regress":
         return [float(output[0]) for output in outputs]
@@ -110,7 +111,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 def _decode_tags(
     features: Features, examples: Sequence[Example], outputs: Sequence[np.ndarray]
 ) -> list[tuple[int, ...]]:
-    """Return the class of each word, or -1 for a word that no row answers for.
+    """Return for each example the class of each word, or -1 if no row answers for the word.
 
     A word may lie in several rows. Only the row that shows most of its surroundings answers for it.
     """

@@ -209,7 +209,7 @@ class Words:
         """Return the ids of all sentences in one array, and the number of ids of each sentence.
 
         Args:
-          sentences: each with the blank that it begins with.
+          sentences: the sentences, each with the blank that it begins with.
           begins: whether each sentence begins a document [N]. The blank of such a sentence is
             dropped.
         """

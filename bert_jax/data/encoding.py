@@ -25,9 +25,9 @@ def truncate_pair(
 ) -> tuple[Sequence[int], Sequence[int]]:
     """Cut two texts at their ends, so that together they have at most `room` tokens.
 
-    The longer text is cut. If both must be cut, they end up equally long. If `room` is odd then,
-    the second text gets the last token, unless it was the shorter text, as in `longest_first` of
-    tokenizers. For a single text the second text is empty.
+    The longer text is cut. If both must be cut, they end up equally long. If `room` is odd in this
+    case, the second text gets the last token, unless it was the shorter text, as in `longest_first`
+    of tokenizers. For a single text the second text is empty.
     """
     if room < 0:
         raise ValueError(f"room = {room}: at least 0")

@@ -2,9 +2,9 @@
 
 `corpus.path` is OWNER/NAME, or OWNER/NAME:FOLDER for the files below a folder, which is how the hub
 keeps configurations. Several data sets are separated by commas, and so are their commits in
-`corpus.revision`. The commit is part of what names the text. A branch, a tag or no revision stands
-for the commit that it named when the data set was first prepared in this cache, which remembers it.
-A file is fetched when it is first read, into the hub's own cache (HF_HOME).
+`corpus.revision`. The commit is a part of the text's identity. A branch, a tag or no revision
+stands for the commit that it named when the data set was first prepared in this cache, which
+remembers it. A file is fetched when it is first read, into the hub's own cache (HF_HOME).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Hash n-grams of words to 64 bits, for whole texts at once, and look them up in large tables.
 
-A hash stands for an n-gram: two n-grams with one hash are taken for the same.
+A hash stands for an n-gram: two n-grams with the same hash are taken for one n-gram.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ and the beginning of the next. Plans are made in memory, and the last two are ke
 tokens takes 19 CPU seconds with pairs and 12 without. A plan is made at each start and, with pairs,
 at each epoch.
 
-Every epoch reads as many rows as the first, so that the epoch of a batch is a division. With pairs,
-later plans have a few examples more or fewer than the first: about 1 % for 5,000 documents, 0.1 %
-for 100,000. An epoch leaves out the rest of a longer plan, and reads some examples of a shorter
-plan twice.
+Every epoch reads as many rows as the first, so that a division gives the epoch of a batch. With
+pairs, later plans have a few examples more or fewer than the first: about 1 % for 5,000 documents,
+0.1 % for 100,000. An epoch leaves out the rest of a longer plan, and reads some examples of a
+shorter plan twice.
 """
 
 from __future__ import annotations

@@ -154,7 +154,8 @@ class Search:
     def _rank(self, n: int, scores: np.ndarray) -> np.ndarray:
         """Return, for each n-gram of n words, the length of the shortest list that contains it.
 
-        A fixed share of every list has n words, the n-grams with the highest scores first.
+        Each list takes a fixed share of its n-grams from the n-grams of n words, the best scores
+        first.
         """
         share = 2.0 ** -min(n - 1, self.most - 2)  # of 2 to 4 words: 1/2, 1/4, 1/4
         ranking = np.lexsort((self.frequent[n - 1].sorted, -scores))

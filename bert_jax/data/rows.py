@@ -156,7 +156,7 @@ def _hold_out(rows: list[TableRow], task: Task) -> list[bool]:
 
 
 def _hash_text(row: TableRow, task: Task) -> bytes:
-    """Hash the texts of a row; rows with one hash go to the same side of the held-out split.
+    """Hash the texts of a row; rows with the same hash go to the same split.
 
     A question with answers is hashed by its context, so questions about one context stay together.
     """

@@ -39,7 +39,7 @@ def corrupt_batch(
 
     Args:
       batch: the host keys of `bert_jax.batch`.
-      traced: quotas or the tables of drawn rates, replacement shares and the seed.
+      traced: the quotas or the tables of drawn rates, the replacement shares, and the seed.
       settings: the rules of masking. The rates in it are read only if a batch has views.
       special: ids of the special tokens, of which [MASK] is used.
       vocab_size: number of tokens, without the padding of the table.

@@ -1,8 +1,8 @@
 """Quotas of rates that are drawn for each example: their tables, moments and probabilities.
 
-An example has a uniform number u, and a quantile function of `rates` turns u into its rate. Three
-things follow from the table of that function and the rounding. These three are the table that the
-program reads, the counts that the ledger expects, and the weights of the bound on the likelihood
+An example has a uniform number u, and a quantile function of `rates` turns u into its rate. The
+table of that function and the rounding determine three things. They are the table that the program
+reads, the counts that the ledger expects, and the weights of the bound on the likelihood
 (`objectives/diffusion.py`).
 """
 

@@ -165,7 +165,7 @@ def _reduce(reduce: Any, values: jax.Array, units: Units, empty: int) -> jax.Arr
 
 
 def _draw_times(scores: jax.Array) -> jax.Array:
-    """Return -log(1 - s) for scores s * 2**32, read from a table with straight lines in its cells.
+    """Return -log(1 - s) for scores s * 2**32, from a table that is linear within each cell.
 
     Only the last sum is rounded, so the times are the same on every device.
     """

@@ -50,9 +50,9 @@ def recompute_in_backward(function: Callable, cfg: knobs.Model) -> Callable:
 
 
 def draw_weights(cfg: knobs.Model) -> jax.nn.initializers.Initializer:
-    """Return the initializer of weights.
+    """Return the initializer of weights: a normal distribution, truncated if `model.init` says so.
 
-    The truncation at two standard deviations is not corrected, as in 2018: the effective standard
+    As in 2018, the truncation at two standard deviations is not corrected: the effective standard
     deviation is 0.88 of the nominal one.
     """
     if cfg.init == "truncated_normal":

@@ -83,10 +83,10 @@ class Hybrid(Objective):
 def draw_causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
     """Tell which examples are causal, bool [B, S].
 
-    This follows from the seed, the copy and the example's place in the epoch. As with drawn rates
-    (`draws.draw_u`), each window of the stream has nearly its share of causal examples. The draws
-    of rates and of causal examples are independent. An example that is causal at a share is causal
-    at every higher share.
+    The result follows from the seed, the copy and the example's place in the epoch. As with drawn
+    rates (`draws.draw_u`), each window of the stream has nearly its share of causal examples. The
+    draws of rates and of causal examples are independent. An example that is causal at a share is
+    causal at every higher share.
     """
     u = draws.draw_u(batch, seed, SPREAD, CAUSAL)
     return (u >> 8).astype(jnp.float32) * 2.0**-24 < share

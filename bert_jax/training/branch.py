@@ -89,7 +89,7 @@ def start_branch(
 
 
 def check_trunk(config: knobs.Config) -> None:
-    """Refuse a branch whose trunk is missing, damaged, or another run by its config.
+    """Refuse a branch whose trunk is missing, damaged, or of a config with other updates.
 
     The data of the two runs is not compared.
     """

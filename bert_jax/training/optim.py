@@ -117,9 +117,10 @@ def share_rates(params: Any, decay: float) -> Any:
 
 
 def clip_gradient(grads: Any, limit: float) -> tuple[Any, jax.Array]:
-    """Scale a gradient to a global norm of at most `limit`; return it and its norm before.
+    """Scale a gradient to a global norm of at most `limit`.
 
-    A limit of 0 never clips. The norm is not finite if any number of the gradient is not.
+    Returns the gradient, and its norm before it was scaled. A limit of 0 never clips. The norm is
+    not finite if any number of the gradient is not.
     """
     norm = optax.tree.norm(grads)
     if limit:

@@ -63,11 +63,11 @@ class StopFlag(signals.Handler):
     Before the loop first reads the flag there is nothing to save, and preparing or compiling may
     take hours. So until then a signal interrupts, as Ctrl-C does.
 
-    In a run of several processes, SIGTERM belongs to the preemption service of jax. Each process
-    asks the service after every step and after every batch of an evaluation. Once a process has
-    been signalled, the service chooses a question that no process has asked yet. The service
-    answers this question with yes in every process, so all stop at the same place. Other signals
-    are passed on to the service as SIGTERM.
+    In a run of several processes, SIGTERM belongs to the preemption service of jax. After every
+    step, and after every batch of an evaluation, each process asks the service whether to stop.
+    These questions are numbered. Once a process has been signalled, the service chooses a number
+    that no process has reached yet. It answers this question with yes in every process, so all stop
+    at the same place. Other signals are passed on to the service as SIGTERM.
     """
 
     def __init__(self) -> None:

@@ -152,7 +152,8 @@ def _read_runs(file: Path) -> dict[str, str]:
 class Trackers:
     """The trackers of a run; a tracker that fails is dropped.
 
-    A tracker's own run has an id, by which it continues when training resumes from step `start`.
+    Each tracker has a run of its own, whose id is stored. So this run continues when training
+    resumes from step `start`.
     """
 
     def __init__(self, names: Iterable[str], workdir: Path, start: int, config: Mapping[str, Any]):
