@@ -32,7 +32,7 @@ Flat = dict[str, Any]  # our names -> arrays
 
 
 def start_from(config: knobs.Config, params: Any, tokenizer: Tokenizer) -> Any:
-    """Replace fresh parameters by those of the model `config.init_from`, as far as it has them.
+    """Replace fresh parameters by the parameters that the model `config.init_from` has.
 
     Each parameter keeps its sharding.
     """

@@ -70,7 +70,7 @@ def count_layers(names: Names, tensors: Iterable[str]) -> int:
 
 
 def list_names(names: Collection[str]) -> str:
-    """Write the first names, for a message, and the number of the other names."""
+    """Write names for a message: the first few, and how many more there are."""
     shown = ", ".join(show(name).strip("'") for name in list(names)[:MOST])
     return f"{shown} and {len(names) - MOST} more" if len(names) > MOST else shown
 

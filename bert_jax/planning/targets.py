@@ -94,7 +94,7 @@ class Target:
 
     @contextlib.contextmanager
     def chosen(self) -> Iterator[None]:
-        """Make code inside the block see the devices of this target as those of this machine."""
+        """Make code inside the block see the target's devices as the devices of this machine."""
         from bert_jax.config import devices
 
         with devices.trace_for(self.chip.kind, self.devices):

@@ -134,6 +134,6 @@ def clean_texts(value: Any) -> Any:
 
 
 def is_constant(values: Iterable[float]) -> bool:
-    """Tell whether values, at least one of them, are equal up to rounding."""
+    """Tell whether one or more values are all equal up to rounding."""
     known = list(values)
     return max(known) - min(known) <= STILL * max(map(abs, known))

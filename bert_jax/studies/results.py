@@ -58,10 +58,10 @@ def _add_missing(
 
 
 def find_taken(place: StudyFolder, cells: Iterable[Cell]) -> dict[str, Result]:
-    """Find the cells that the tables in taken/ have finished and that are not trained here.
+    """Find the cells that the tables in taken/ have finished and that this workdir did not train.
 
-    The result is {cell: result}. If an evaluation was edited since, its cell is not finished there,
-    and is made here.
+    The result is {cell: result}. If an evaluation was edited since, its cell counts as unfinished
+    in the tables, and is made in this workdir.
     """
     rows = tables.read_tables(place.taken, cells)
     return {

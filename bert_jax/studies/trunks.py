@@ -23,7 +23,7 @@ LATER = ("steps", "optim.decay_fraction", "optim.final_fraction", "optim.warmup_
 
 
 def assign_trunks(cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells, each with the cell that it continues, if any, as its trunk.
+    """Set the trunk of each cell that continues another cell, such as "CELL@800"; return all cells.
 
     Cells also save a checkpoint at the step where others may continue them.
     """

@@ -68,7 +68,7 @@ class Forward:
         Args:
           lengths: the number of tokens of each row.
           make: assembles a batch from numbers of rows; it adds padding rows up to the batch's size.
-          batch_size: rows of a batch; 0 means about as many rows as have `tokens` tokens together.
+          batch_size: rows of a batch; 0 means about `tokens` tokens in a batch.
           progress: called with the tokens done so far, padding included, and with the tokens in
             total.
           tokens: tokens of a batch, if batch_size is 0.
@@ -99,7 +99,7 @@ def embed_texts(
       run: the model.
       lengths: the number of tokens of each text.
       make: assembles a batch of some texts.
-      batch_size: rows of a batch; 0 means as many as hold `inference.TOKENS`.
+      batch_size: rows of a batch; 0 means about `inference.TOKENS` tokens in a batch.
       progress: called with the tokens done so far and in total.
       every_layer: return the embeddings and the output of each layer, not only of the last layer.
       words: for each text, the column of the token whose vector stands for each of its words.

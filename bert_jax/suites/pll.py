@@ -82,7 +82,10 @@ def _read_files(run: runs.TrainedModel, options: PllOptions) -> list[tuple[str, 
 
 
 def _draw_sentences(run: runs.TrainedModel, options: PllOptions) -> list[list[int]]:
-    """Return the tokens of random sentences of the validation split, always the same ones."""
+    """Return the token ids of random sentences of the validation split.
+
+    The same validation split always gives the same sentences.
+    """
     need(
         options.config is not None or "foreign" not in run.meta or bool(options.changes),
         f"suite pll needs a --source: {run.meta.get('foreign')} names no text",

@@ -52,7 +52,7 @@ def make_evaluator(
 
 
 def choose_config(run: runs.TrainedModel, options: CorpusOptions) -> knobs.Config:
-    """Choose the config to evaluate: the checkpoint's model, with the text and masks asked for."""
+    """Choose the config to evaluate: the checkpoint's model, with the options' text and masks."""
     config = options.config
     foreign = "foreign" in run.meta
     changes = dict(options.changes)

@@ -37,11 +37,12 @@ class Split(NamedTuple):
 
 
 def score(run: runs.TrainedModel, options: FrozenOptions) -> Detailed:
-    """Return the metrics of a linear probe for each layer and pooling, and those of a baseline.
+    """Return the metrics of a linear probe for each layer and pooling, and of a baseline.
 
-    The result is {"majority": metrics, "layer_1": {pooling: metrics}, …}. The baseline predicts the
-    frequency of each class in training, or the mean for a regression. A word's vector is the vector
-    of its first piece. Vectors are standardised; all other settings are scikit-learn's defaults.
+    The result is {"majority": metrics, "layer_1": {pooling: metrics}, …}. The baseline, "majority",
+    predicts the frequency of each class in training, or the mean for a regression. A word's vector
+    is the vector of its first piece. Vectors are standardised; all other settings are
+    scikit-learn's defaults.
     """
     config = labelled.find_frozen_task(run, options)
     kind = labelled.find_kind(config)
