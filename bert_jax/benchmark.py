@@ -45,7 +45,7 @@ def main(call: cli.Call) -> None:
 
 
 def run(config: knobs.Config, updates: int = 20) -> dict[str, Any]:
-    """Time updates of a config on one batch; return milliseconds, tokens a second and MFU.
+    """Time updates of a config on one batch; return a dict with their speed and MFU.
 
     An update is timed from the batch on the host until its metrics are computed. The FLOPs are the
     FLOPs that the model needs for the real tokens, as `config/costs.py` counts them. MFU is their

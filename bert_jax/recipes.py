@@ -103,7 +103,7 @@ def read_base_model(init_from: str) -> tuple[knobs.Config, Path]:
 def _start_from(config: ml_collections.ConfigDict, init_from: str, start: knobs.Config) -> None:
     """Set the model that a config starts from, and the model's shape.
 
-    The rows become no longer than those that the model was trained on.
+    Rows become no longer than the rows that the model was trained on.
     """
     config.init_from = init_from
     shape = dataclasses.asdict(start.model)

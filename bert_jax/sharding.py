@@ -87,7 +87,7 @@ def keep_whole(table: jax.Array) -> jax.Array:
 def map_parts(function: Callable, in_specs: Any, out_specs: Any) -> Callable:
     """Make a function run on each device, with the device's part of the arguments.
 
-    This is for code that XLA cannot split, and for sums that must not be reduced over devices.
+    This is for code that XLA cannot split, and for sums that must stay separate on each device.
     Without a mesh in context the function is returned as it is.
     """
     mesh = _splitting()

@@ -82,7 +82,7 @@ def run(
       workdir: the folder of the run.
       dry_run: only print a description of the run.
       with_config: whether this description ends with the resolved config.
-      allow_change: knobs that may differ from those of an earlier attempt.
+      allow_change: knobs whose values may differ from an earlier attempt.
       command: the command line, to be recorded in environment.json.
     """
     # Here, so that --help and usage errors answer before jax is loaded.
@@ -113,9 +113,9 @@ def train(
     Args:
       jobs: a config and a workdir for each run. The configs differ only in step inputs, which are
         the traced numbers of an update (`batch.StepInputs`).
-      slots: the least number of prediction slots of a row (`batch.py`). Other runs of the study may
-        need more than these; 0 means as many as these runs need.
-      allow_change: knobs that may differ from those of an earlier attempt.
+      slots: the least number of prediction slots of a row (`batch.py`), because other runs of the
+        study may need more than these runs. 0 means as many as these runs need.
+      allow_change: knobs whose values may differ from an earlier attempt.
       command: the command line, to be recorded in environment.json.
       on_diverged: called with the workdir and the error of a run that diverged. The folder of this
         run stays as it was last saved. If no run is left, the error is raised.

@@ -154,7 +154,8 @@ def _is_equal(a: Any, b: Any) -> bool:
 def _list_fixed(config: knobs.Config) -> dict[str, Any]:
     """Return {path: value} of the knobs that must be equal in trunk and branch.
 
-    Other knobs are covered by the step inputs or by the fingerprints of the data, or may change.
+    Any other knob is compared by the step inputs or by the fingerprints of the data, or it may
+    change.
     """
     fixed = {}
     for path, value in flatten(to_dict(config)).items():

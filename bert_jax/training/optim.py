@@ -61,7 +61,7 @@ def make_schedule(settings: knobs.Optim, steps: int) -> Callable[[int], float]:
 def find_matches(params: Any, knob: str, pattern: str) -> Any:
     """Return a tree of bools: whether each parameter's name matches a pattern.
 
-    A pattern that matches no name is refused. An empty pattern matches none.
+    A pattern that no name matches is refused. The empty pattern matches no name.
     """
     named = list_names(params)
     mask = jax.tree.map(lambda name: bool(pattern) and bool(re.search(pattern, name)), named)
