@@ -50,9 +50,10 @@ def evaluate_squad(
       kept: the predicted text of each question if it must be answered; by default `predictions`.
 
     Returns:
-      exact and f1. With doubts there are also exact and f1 of the questions with and without an
-      answer. Then best_exact and best_f1 are the best scores that a threshold on the doubts would
-      give, and their thresholds are returned too. A doubt above the threshold means no answer.
+      {"exact": …, "f1": …}. With doubts there are also exact and f1 of the questions with and
+      without an answer. Then best_exact and best_f1 are the best scores that a threshold on the
+      doubts would give, and their thresholds are returned too. A doubt above the threshold means no
+      answer.
     """
     golds = [[text for text in texts if normalize(text)] or [""] for texts in answers]
     has_answer = np.array([bool(texts) for texts in answers], bool)  # [N]

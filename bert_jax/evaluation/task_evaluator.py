@@ -70,7 +70,10 @@ class TaskEvaluator:
     def compute_outputs(
         self, params: Any, progress: Progress = inference.ignore_progress
     ) -> tuple[list[np.ndarray], dict[str, float]]:
-        """Return the head's outputs for each row, without padding, and the mean loss."""
+        """Return the head's outputs for each row, without padding, and {metric: mean}.
+
+        The metrics are those of the head's objective, such as its loss.
+        """
 
         def compute(planned: inference.Planned) -> tuple[jax.Array, Metrics]:
             batch = features.gather_rows(self.features, *planned, self.special)

@@ -166,7 +166,10 @@ def list_differences(config: knobs.Config, special: Special, family: Family) -> 
 
 
 def find_class(config: knobs.Config, family: Family) -> tuple[str, str]:
-    """Find the class of transformers that has the model's heads, and its pipeline on the hub."""
+    """Find the class of transformers that has the model's heads; return (class, pipeline).
+
+    The pipeline is the hub's name of the model's task, such as "fill-mask".
+    """
     heads = {"classify" if name == "regress" else name for name in config.objectives}
     name, promised = next(row for row in family.classes.items() if heads.issuperset(row[1]))
     return name, PIPELINES.get((*promised, "")[0], "feature-extraction")

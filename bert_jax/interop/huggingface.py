@@ -153,7 +153,7 @@ def _open_tensors(path: Path) -> tensor_files.Tensors:
 def _name_tensors(
     tensors: tensor_files.Tensors, family: families.Family, path: Path
 ) -> dict[str, str]:
-    """Map the name that the family now gives each tensor to the tensor's name in the file."""
+    """Return {name that the family gives a tensor now: the tensor's name in the file}."""
     found: dict[str, str] = {}
     today = parameter_names.rename_today(tensors.shapes, family.prefix, family.names)
     for stored, name in today.items():

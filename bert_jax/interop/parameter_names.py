@@ -76,7 +76,7 @@ def list_names(names: Collection[str]) -> str:
 
 
 def rename_today(tensors: Iterable[str], prefix: str, names: Names) -> dict[str, str]:
-    """Map each name in a file to the name that the family now gives this tensor.
+    """Return {name in the file: name that the family now gives the tensor}.
 
     Names of today begin with the family's prefix. Today's names end with weight and bias, instead
     of gamma and beta.

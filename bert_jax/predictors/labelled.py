@@ -171,7 +171,10 @@ def _split_words(row: Line) -> list[str]:
 def find_entities(
     text: str, words: Sequence[str], labels: Sequence[str | None]
 ) -> list[dict[str, Any]]:
-    """Return the entities that labels mark, as seqeval reads them."""
+    """Return the entities that labels mark, each as {"text", "label", "start", "end"}.
+
+    The labels are read as by seqeval.
+    """
     from seqeval.metrics.sequence_labeling import get_entities
 
     starts: list[int] = []

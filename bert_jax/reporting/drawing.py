@@ -110,7 +110,7 @@ def draw_figures(figures: Sequence[Figure], columns: int = 1, captions: bool = T
 
 
 def _measure_size(figure: Figure, captions: bool) -> tuple[float, float]:
-    """Return the width and height of a figure in points."""
+    """Return the (width, height) of a figure in points."""
     width, height = float(WIDTH), float(HEIGHT)
     if isinstance(figure, Heat):
         widest = max(len(line) for name in figure.columns for line in textwrap.wrap(name, 12))

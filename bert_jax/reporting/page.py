@@ -70,7 +70,7 @@ class Table:
     rest: tuple[str, Table] | None = None  # a further table, folded under a title
 
     def list_cells(self) -> Iterator[tuple[Text, list[Cell]]]:
-        """Yield the name and the cells of each row."""
+        """Yield (name, cells) of each row."""
         for name, *cells in self.rows:
             yield name, [cell if isinstance(cell, Cell) else Cell(cell) for cell in cells]
 

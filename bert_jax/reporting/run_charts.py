@@ -99,7 +99,7 @@ def _draw_learned(run: RunRecord, name: str) -> Markup:
 def draw_others(run: RunRecord) -> tuple[list[Markup], list[tuple[str, str, str]]]:
     """Draw the training metrics that no other chart shows, and list those that never change.
 
-    A listed metric has its name, its meaning and its value.
+    The list has (name, meaning, value) of each metric.
     """
     known = {*LEDGER, *SPENT, *HELD, *list_learned([run])}
     drawn = []

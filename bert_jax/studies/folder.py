@@ -266,7 +266,10 @@ class StudyFolder:
             (self.cell(cell) / "error.json").unlink(missing_ok=True)
 
     def read_last_metrics(self, cell: str) -> dict[str, Any]:
-        """Read the last value of each metric from the end of a cell's metrics.jsonl."""
+        """Read the last value of each metric from the end of a cell's metrics.jsonl.
+
+        The result is {metric: value}.
+        """
         path = self.cell(cell) / METRICS
         newest: dict[str, Any] = {}
         if not path.exists():

@@ -33,7 +33,7 @@ def find_finished(
       beside: the folder of study.py, which may have tables.
 
     Returns:
-      For each such cell, its folder, or the folder of the tables that have it.
+      {cell: path}, where the path is the cell's folder, or the folder of the tables that have it.
     """
     for other in others:
         exists = StudyFolder(other).study.exists()

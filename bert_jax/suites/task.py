@@ -38,7 +38,10 @@ def score(run: runs.TrainedModel, options: NamedTaskOptions) -> Detailed:
 
 
 def _score_glue(run: runs.TrainedModel, options: NamedTaskOptions) -> Result:
-    """Score each task of GLUE whose classes the head has and whose files exist."""
+    """Score each task of GLUE whose classes the head has and whose files exist.
+
+    The result is {task: metrics}.
+    """
     result: Result = {}
     left_out: list[str] = []
     for name in GLUE:
@@ -66,7 +69,8 @@ def _score_named(run: runs.TrainedModel, options: NamedTaskOptions, name: str) -
 def _score_task(run: runs.TrainedModel, options: NamedTaskOptions, config: knobs.Config) -> Result:
     """Score the split of --split, or else the split of each of the task's evaluations.
 
-    The metrics of the main evaluation, `validation`, have no prefix.
+    The result is {metric: value}. The metrics of evaluations other than `validation` begin with the
+    name of the evaluation, as in "NAME/accuracy".
     """
     kind = labelled.find_kind(config)
     need_head(run, kind, config.task.name or "task")

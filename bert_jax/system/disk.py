@@ -72,7 +72,7 @@ def reporting_full_disk(place: Path | str, needed: int | None = None) -> Iterato
 def explain_output_errors(path: Path, kind: type[UserError], hint: str) -> Iterator[None]:
     """Turn an OSError in the block into an error of class `kind` that names the output `path`.
 
-    A full disk gives its own error.
+    A full disk raises DiskFull instead.
     """
     try:
         with reporting_full_disk(path):

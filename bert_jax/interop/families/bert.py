@@ -42,12 +42,12 @@ LABELS = ("classify/logits", "regress/logits", "tag/logits", "choice/logits")
 
 
 def name_encoder(prefix: str, layers: str, modules: dict[str, str]) -> dict[str, str]:
-    """Map our name of each module of an encoder to the name that Hugging Face has for the module.
+    """Return {our name: Hugging Face's name} of each module of an encoder.
 
     Args:
       prefix: what all names of Hugging Face begin with, such as "bert.".
       layers: the list of layers in the model of Hugging Face, such as "encoder.layer".
-      modules: maps our name of each module of a layer to the name of Hugging Face.
+      modules: {our name: Hugging Face's name} of each module of a layer.
     """
     return {
         "encoder/embeddings/token": f"{prefix}embeddings.word_embeddings",

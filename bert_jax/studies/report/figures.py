@@ -60,7 +60,7 @@ def _draw_over_axis(axis: Axis, title: str, series: Sequence[Series], **options:
 
 
 def _place_points(axis: Axis) -> dict[str, float]:
-    """Map the label of each point to the point's place on the axis of a chart.
+    """Return {label of a point: the point's place on the axis of a chart}.
 
     The place is the point's number, or its logarithm if the numbers are far apart. Points that are
     not numbers have the places 0, 1, 2 and so on.
