@@ -78,7 +78,7 @@ def examine() -> dict[str, Any]:
 
 
 def list_corpora(cache: Path) -> list[dict[str, Any]]:
-    """List a dict for each prepared corpus of the cache: its folder, and its facts or its error."""
+    """Return a dict for each prepared corpus of the cache: its folder, and its facts or error."""
     entries: list[dict[str, Any]] = []
     for file in sorted(cache.glob("*/manifest.json")):
         entry: dict[str, Any] = {"folder": str(file.parent)}

@@ -68,7 +68,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def find_problem(folder: Path, groups: tuple[str, ...]) -> str:
-    """Describe the first file of the groups that differs from its manifest; "" if none differs."""
+    """Describe the first file of `groups` that differs from the manifest; "" if there is none."""
     try:
         files = read_manifest(folder)["files"]
     except CheckpointError as error:

@@ -48,7 +48,7 @@ def _derive_model(m: Model) -> Model:
 
 
 def _derive_objectives(c: Config) -> dict[str, Objective]:
-    """Return the objectives that are trained, with their weights.
+    """Return {name: Objective} of the objectives that are trained, with their weights.
 
     A pair objective is trained only if `pairs` names it. An objective of OF_TOKENS replaces `mlm`.
     An objective that is left out for these reasons must not have a weight.

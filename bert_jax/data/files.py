@@ -169,7 +169,7 @@ def open_packed(path: str) -> Iterator[BinaryIO]:
 def parse_rows(
     lines: Iterable[tuple[int, str]], path: Path | str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield FILE:LINE and the JSON object of each line; blank lines are skipped."""
+    """Yield the place FILE:LINE and the JSON object of each line; skip blank lines."""
     for number, line in lines:
         if not line.strip(BLANK):
             continue

@@ -45,10 +45,10 @@ def count_rows(groups: Sequence[RowGroup]) -> int:
 def _fill_rows(left: dict[int, int], length: int, most: int, opened: int) -> list[RowGroup]:
     """Put left[n] examples of n tokens, longest first, into rows; add rows if no row has room.
 
-    If no row is `opened` at the start, an example goes into the fullest row that has room.
-    Otherwise it goes into the emptiest row. Rows with equal contents are one group, and examples of
-    one length are placed together. In rows of 128 tokens, 12 examples of 60 tokens make the group
-    (6, (60, 60)): six rows of two examples each.
+    `opened` empty rows are there at the start. If `opened` is 0, an example goes into the fullest
+    row that has room, otherwise into the emptiest row. Rows with equal contents are one group, and
+    examples of one length are placed together. In rows of 128 tokens, 12 examples of 60 tokens make
+    the group (6, (60, 60)): six rows of two examples each.
     """
     full: list[RowGroup] = []
     by_room: list[list[RowGroup]] = [[] for _ in range(length + 1)]  # by the tokens that are left

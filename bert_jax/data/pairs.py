@@ -84,7 +84,7 @@ def plan_split(
       mode: nsp, sop, none or documents.
       settings: short_probability, random_next_probability (nsp only) and truncate; for pairs only.
       sequence_length: tokens a row, special ones included.
-      seed: data seed.
+      seed: the seed of the data.
       copy: the number of the copy; the pairs of each copy are drawn independently.
 
     Returns:

@@ -30,9 +30,9 @@ def run_calls(
 ) -> Iterator[tuple[int, Any]]:
     """Call a function with each tuple of arguments in several processes.
 
-    Yields the index and the result of each call, in the order in which the calls end. With
-    `processes` = 1 the calls are made in this process. If a worker dies, Stopped is raised. After
-    an error every worker is killed, and the next attempt makes the missing calls.
+    Yields (index, result) of each call, in the order in which the calls end. With `processes` = 1
+    the calls are made in this process. If a worker dies, Stopped is raised. After an error every
+    worker is killed, and the next attempt makes the missing calls.
     """
     if processes == 1 or len(calls) < 2:
         yield from ((index, function(*call)) for index, call in enumerate(calls))

@@ -49,8 +49,8 @@ def make_rate_tables(settings: knobs.Masking, length: int, gamma: float = 0.0) -
 def _split_table(settings: knobs.Masking) -> np.ndarray:
     """Return the table of rates that the program reads, float32 [CELLS, 3].
 
-    The rate at the start of a cell is the sum of the first two numbers. The third is the rise to
-    the cell's end.
+    A cell has three numbers: two whose sum is the rate where the cell starts, and the rise of the
+    rate to the cell's end.
     """
     start, end = law_table(settings).T
     # Eight bits, so that the product with a length below 65,536 is exact in float32.

@@ -75,11 +75,11 @@ def add_distances(
 
     Args:
       cfg: the compute type and the buckets.
-      query: [B, L, heads, d].
-      key: [B, M, heads, d].
-      distance_query: queries of the vectors of distances [buckets, heads, d].
-      distance_key: keys of the vectors of distances [buckets, heads, d].
-      mask: has the distance between each two tokens.
+      query: the queries of tokens [B, L, heads, d].
+      key: the keys of tokens [B, M, heads, d].
+      distance_query: the queries of distances [buckets, heads, d].
+      distance_key: the keys of distances [buckets, heads, d].
+      mask: the attention mask, with the distance between each two tokens.
     """
     third = 3**-0.5
     query = query * third
@@ -150,9 +150,9 @@ def run_weighted(
 
     Args:
       cfg: the settings of the layers.
-      layers: each an `encoder.Block`.
+      layers: the layers, each an `encoder.Block`.
       x: the embeddings [B, L, D].
-      masks: the attention mask of each window.
+      masks: {window: attention mask}.
 
     Returns:
       The sum after each layer [B, L, D].

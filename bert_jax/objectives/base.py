@@ -26,7 +26,7 @@ class Objective:
       make_head: makes the head from (model knobs, vocabulary size, number of labels, whether the
         head trains, name). The head is called with (Encoded, Batch).
       find_targets: returns the targets of a batch, and their weights.
-      arrange: turns the head's outputs into logits [..., classes] for targets [...].
+      arrange: turns the head's outputs into logits [..., classes], for targets of shape [...].
     """
 
     name: str
@@ -68,7 +68,7 @@ def cross_entropy(logits: jax.Array, targets: jax.Array, weights: jax.Array, nam
     over a vocabulary took a fifth of a small model's step on a CPU.
 
     Args:
-      logits: [..., C].
+      logits: the logits of all classes [..., C].
       targets: the right classes [...].
       weights: the weight of each target [...].
       name: begins the names of the metrics.

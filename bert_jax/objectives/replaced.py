@@ -30,7 +30,7 @@ MEASURES = ("loss", "accuracy", "precision", "recall", "fraction")
 
 
 class Detected(NamedTuple):
-    """The logits of the head of `replaced`, and the right answers."""
+    """The logits of the head of `replaced`, and which tokens are really replaced."""
 
     logits: jax.Array  # float32 [B, L], of a token not being the original
     replaced: jax.Array  # bool [B, L], whether it is not
@@ -150,8 +150,8 @@ def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
     block. So both cumulative sums are short.
 
     Args:
-      logits: [B, K, V].
-      words: uint32 [B, K], the random numbers times 2**32.
+      logits: the logits of the vocabulary [B, K, V].
+      words: the random numbers times 2**32, uint32 [B, K].
     """
     size = logits.shape[-1]
     chances = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))

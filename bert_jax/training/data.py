@@ -240,7 +240,7 @@ def _gather_task(config: knobs.Config) -> TrainingData:
 
 
 def _check_metrics(config: knobs.Config, kind: str) -> None:
-    """Refuse a metric of `checkpoints.best` or `task.metrics` that no evaluation reports."""
+    """Refuse a metric in `checkpoints.best` or `task.metrics` that no evaluation reports."""
     reported = ("loss", *scores.list_reported(kind, config.objectives[kind].labels, config.task))
     requested = {"checkpoints.best": config.checkpoints.best or "loss"}
     requested |= {f"task.metrics[{i}]": name for i, name in enumerate(config.task.metrics)}

@@ -27,9 +27,9 @@ def estimate_bytes(
     """Estimate the bytes that an update needs on a device: (state, gradients, activations).
 
     Gradients are split like the parameters. The token table needs further room. Under fsdp it is
-    gathered, and so is its gradient before it is split. A CPU adds the gradients of the table's two
-    uses from two arrays. `shapes` are the shapes of the state. If None, they are traced, which
-    takes a while.
+    gathered, and so is its gradient before it is split. A CPU keeps the gradients of the table's
+    two uses in two arrays, and adds them. `shapes` are the shapes of the state. If None, they are
+    traced, which takes a while.
     """
     model = devices.fill_machine_knobs(config.model, train=True)
     config = dataclasses.replace(config, model=model)

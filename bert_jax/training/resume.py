@@ -38,7 +38,7 @@ def check_same(
 
     Args:
       checkpoint: the record in the latest checkpoint.
-      current: config and fingerprints of this attempt.
+      current: the config and the fingerprints of this attempt.
       allowed: paths of knobs that may have changed.
       workdir: the folder of the run, for messages.
     """
