@@ -30,7 +30,7 @@ def ignore_progress(done: int, total: int) -> None:
 
 
 class Planned(NamedTuple):
-    """One planned batch: the numbers of its rows, and its shape with padding."""
+    """One planned batch: the indices of its rows, and its shape with padding."""
 
     rows: np.ndarray  # int64 [n], n <= size
     length: int  # columns
@@ -109,7 +109,7 @@ def run_plan(
     progress: Progress = ignore_progress,
     cost: Callable[[Planned], int] = lambda batch: 1,
 ) -> Iterator[tuple[np.ndarray, Any]]:
-    """Compute each batch of a plan, in its order; yield the numbers of its rows and its outputs.
+    """Compute each batch of a plan, in its order; yield the indices of its rows and its outputs.
 
     Outputs are numpy arrays without padding rows. They are fetched one batch late, so that the
     device never waits for the host.

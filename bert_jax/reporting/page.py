@@ -121,7 +121,7 @@ def find_sections(body: str) -> list[tuple[str, str]]:
 
 
 def tabulate_knobs(recorded: dict[str, Any]) -> Table:
-    """Tabulate the knobs that differ from their defaults; all knobs are in a further table."""
+    """Tabulate the knobs that differ from their defaults; a folded table below has all knobs."""
     usual = knobs.Config()
     default = configs.to_dict(usual)
     chosen = {
@@ -158,7 +158,7 @@ def read_knob_docs(paths: Iterable[str]) -> dict[str, str]:
 
 
 def tabulate_environment(environment: dict[str, Any]) -> Table:
-    """Tabulate versions, devices and the command; nested entries are in a further table."""
+    """Tabulate versions, devices and the command; a folded table below has nested entries."""
     if isinstance(command := environment.get("command"), list):
         environment = {**environment, "command": shlex.join(map(str, command))}
     flat = configs.flatten(environment)

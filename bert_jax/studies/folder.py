@@ -90,7 +90,7 @@ class Failure(msgspec.Struct):
 
 
 class GroupRecord(msgspec.Struct):
-    """The names of a group's cells, and the prediction slots of a row, as in groups/GROUP.json."""
+    """A group in groups/GROUP.json: the names of its cells, and the prediction slots of a row."""
 
     cells: list[str]
     slots: int

@@ -81,7 +81,8 @@ class Launcher(signals.Handler):
     def _must_wait(self, group: Group) -> bool:
         """Tell whether a group cannot start yet.
 
-        Another process may hold its cells, or their trunks are not trained far enough.
+        It waits if another process holds its cells, or if the trunks of its cells are not trained
+        far enough.
         """
         if any(self._place.is_busy(cell.id) for cell in group.cells):
             return True

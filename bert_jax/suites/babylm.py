@@ -192,7 +192,10 @@ def _read_items(name: str, folder: Path, limit: int) -> list[Item]:
 
 
 def _average_credits(items: Sequence[Item], totals: Sequence[np.ndarray]) -> Result:
-    """Return a task's accuracy, the accuracies of its subsets and other groups, and the ties."""
+    """Return a task's accuracy, its accuracy on each group of items, and the number of ties.
+
+    Groups are the subsets, and for example the fields of `blimp`.
+    """
     credits, ties = credit_choices(totals)
     groups = average_groups([item.choice for item in items], credits)
     splits: dict[str, list[float]] = {}

@@ -2,7 +2,7 @@
 
     forward = Forward.of_head(run, "mlm", lambda logits, batch: logits.argmax(-1))
     for rows, guesses in forward(lengths, make, batch_size, progress):
-        ...                               # numbers of some rows, and an array [rows, ...] of them
+        ...                               # indices of some rows, and outputs [rows, ...]
 
 `embed_texts` computes vectors of texts or of their words, at the last layer or at every layer.
 """
@@ -63,11 +63,11 @@ class Forward:
         progress: inference.Progress = inference.ignore_progress,
         tokens: int = inference.TOKENS,
     ) -> Iterator[tuple[np.ndarray, Any]]:
-        """Compute every row once; yield, batch by batch, the numbers of its rows and their outputs.
+        """Compute every row once; yield, batch by batch, the indices of its rows and their outputs.
 
         Args:
           lengths: the number of tokens of each row.
-          make: assembles a batch from numbers of rows; it adds padding rows up to the batch's size.
+          make: assembles a batch from indices of rows; it adds padding rows up to the batch's size.
           batch_size: rows of a batch; 0 means about `tokens` tokens in a batch.
           progress: called with the tokens done so far, padding included, and with the tokens in
             total.

@@ -49,7 +49,7 @@ def tabulate_shades(
     """Make a table of numbers, shaded from the lowest to the highest, with numbered columns.
 
     NaN is an empty cell. With 0 digits the cells show only shades, and their numbers on hover.
-    `words` are the title or the note of the table.
+    `words` are further fields of the table: its title or its note.
     """
     low = float(np.nanmin(values))
     spread = float(np.nanmax(values)) - low or 1.0

@@ -68,7 +68,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Section:
-    """Blocks under a heading; a `detail` is folded on the page."""
+    """Blocks under a heading.
+
+    With `detail` the page folds them, and the summary leaves them out.
+    """
 
     title: str
     blocks: Sequence[Block] = field(default=())
