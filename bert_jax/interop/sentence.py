@@ -38,7 +38,10 @@ class Whole(msgspec.Struct):
 
 
 def read_settings(folder: Path) -> dict[str, Any]:
-    """Read how a folder makes one vector of a text, as the module shows; {} without such files."""
+    """Read the settings by which a folder makes one vector of a text; {} if it states none.
+
+    The settings have the form that the module shows.
+    """
     file = folder / "modules.json"
     if not file.exists():
         return {}

@@ -101,7 +101,7 @@ def find_collectives(text: str, devices: int) -> list[Collective]:
 
 
 def _split(text: str) -> tuple[dict[str, list[str]], str]:
-    """Split a module into {computation: its lines}, and return the name of its entry too."""
+    """Split a module into {computation: its lines}; return the entry computation's name too."""
     computations: dict[str, list[str]] = {}
     entry = ""
     lines: list[str] = []

@@ -60,7 +60,7 @@ class Plan:
         return dict(sums)
 
     def find_roofline(self) -> dict[str, float | None]:
-        """Return the least milliseconds that an update needs, as {"compute": …, "network": …}.
+        """Return the milliseconds that an update takes at least, as {"compute": …, "network": …}.
 
         A number is None if the device's speed is unknown. Collectives are taken to run in rings,
         where a reduction is a scatter and a gather.

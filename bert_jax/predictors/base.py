@@ -43,7 +43,7 @@ class Line(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """The rows of some lines, the function that computes rows, and the one that makes results."""
+    """The rows of some lines, and the functions that compute rows and make results of lines."""
 
     lengths: np.ndarray  # int64 [N], tokens of each row of the model
     # Numbers of rows, padded length, padded count -> arrays [count, …].

@@ -219,7 +219,7 @@ class Answer(Labelled):
     def make_result(self, row: Line, prediction: Any) -> dict[str, Any]:
         """Return the answer that the evaluation chooses, in the form that the class describes.
 
-        If there is a threshold for no answer, it need not be the answer with the best score.
+        With a threshold for no answer, this need not be the answer with the best score.
         """
         span = (prediction.text, prediction.start, prediction.end)
         chosen = next(c for c in prediction.n_best if (c.text, c.start, c.end) == span)

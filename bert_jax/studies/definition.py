@@ -88,7 +88,7 @@ def load_study(spec: str, overrides: Iterable[tuple[str, str]] = ()) -> tuple[st
 
 
 def _list_fixed_knobs(study: Study) -> dict[str, str]:
-    """Return {path: reason} of the knobs that the base config cannot set, each with the reason why.
+    """Return {path: reason} of the knobs that the base config cannot set.
 
     The study sets these knobs in every cell, for example by an axis or its budget.
     """

@@ -178,7 +178,10 @@ class _Curve(NamedTuple):
 
 
 def _group_rows(runs: Sequence[ScaledRun], *names: str) -> list[np.ndarray]:
-    """Group the indices of the runs that are equal in the fields `names`, and sort the groups."""
+    """Group the indices of runs that are equal in the fields `names`.
+
+    The groups are sorted by these fields.
+    """
     groups = defaultdict(list)
     for index, run in enumerate(runs):
         groups[tuple(getattr(run, name) for name in names)].append(index)

@@ -42,7 +42,8 @@ def make_evaluator(
 ) -> tuple[Evaluator, Any]:
     """Return the evaluator of the validation split, and the model's parameters on the devices.
 
-    Its settings are those of the evaluation during training, with `changes` to their fields.
+    Its settings are the settings of the evaluation during training, in which `changes` replaces
+    fields.
     """
     settings = config.evals.get("validation", knobs.Eval())
     changes["batch_size"] = options.batch_size or settings.batch_size or knobs.EVALUATED

@@ -24,21 +24,30 @@ class Page(NamedTuple):
 
 
 def find_attention() -> Maker:
-    """Import the class that reads texts, and the function that makes the page of attention."""
+    """Import what makes the attention page.
+
+    The result is the class that reads texts, and the function that makes the page of them.
+    """
     from bert_jax.views import attention, texts
 
     return texts.Texts, attention.make_attention_page
 
 
 def find_embeddings() -> Maker:
-    """Import the class that reads texts, and the function that makes the page of embeddings."""
+    """Import what makes the embeddings page.
+
+    The result is the class that reads texts, and the function that makes the page of them.
+    """
     from bert_jax.views import embeddings, texts
 
     return texts.Labelled, embeddings.make_embeddings_page
 
 
 def find_generation() -> Maker:
-    """Import the class that reads texts, and the function that makes the page of generation."""
+    """Import what makes the generation page.
+
+    The result is the class that reads texts, and the function that makes the page of them.
+    """
     from bert_jax.predictors.base import OfText
     from bert_jax.views import generation
 
