@@ -9,7 +9,7 @@ import platform
 # Options of <malloc.h> and their values: no memory maps, no trimming, four arenas. In one arena a
 # small array of another thread, which outlives an update, takes a piece of the space that the next
 # update's buffer would need, and the heap grows to three times what an update takes.
-OPTIONS = {-4: 0, -1: -1, -8: 4}
+OPTIONS = {-4: 0, -1: -1, -8: 1}
 
 
 def find_obstacle() -> str:
