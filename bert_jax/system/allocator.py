@@ -6,9 +6,8 @@ import ctypes
 import os
 import platform
 
-# Options of <malloc.h> and their values: no memory maps, no trimming, four arenas. In one arena a
-# small array of another thread, which outlives an update, takes a piece of the space that the next
-# update's buffer would need, and the heap grows to three times what an update takes.
+# Options of <malloc.h> and their values: no memory maps, no trimming, one arena. With more arenas
+# the heap grows less, but glibc maps what is too large for an arena anew at each update.
 OPTIONS = {-4: 0, -1: -1, -8: 1}
 
 
