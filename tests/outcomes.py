@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
-from bert_jax.checkpoints import steps
+from bert_jax.checkpoints import manifest
 from bert_jax.training import clock
 
 # Time and rates, which no two runs share.
@@ -74,5 +74,6 @@ def assert_same(workdir: Path, reference: Path, step: int) -> None:
     assert meta == wanted
     assert metrics(workdir) == metrics(reference)
     assert samples(workdir) == samples(reference)
-    finished = [steps.list_steps(Path(folder) / "checkpoints") for folder in (workdir, reference)]
-    assert finished[0] == finished[1], "the same latest and best steps are kept"
+    kept = manifest.list_steps(Path(workdir) / "checkpoints")
+    wanted_steps = manifest.list_steps(Path(reference) / "checkpoints")
+    assert kept == wanted_steps, "the same latest and best steps are kept"

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bert_jax import config
-from bert_jax.checkpoints import steps
+from bert_jax.checkpoints import manifest
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;"
 VOID = {"meta", "br", "input", "img"}
@@ -76,7 +76,7 @@ def keep_steps(folder: Path, kept: Sequence[tuple[int, float | None]]) -> None:
     for step, metric in kept:
         place = folder / "checkpoints" / str(step)
         place.mkdir(parents=True, exist_ok=True)
-        steps.write_manifest(place, step, metric)
+        manifest.write_manifest(place, step, metric)
 
 
 def a_run(folder: Path, losses: dict[int, float] = BEST, steps: int = 600, **changes) -> Path:

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import train
-from bert_jax.checkpoints.steps import list_steps
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.studies.folder import StudyFolder
 from bert_jax.training import stop
 from tests import FEWER_PARTS, clusters, fault_points, networks, outcomes, tasks, texts

@@ -18,7 +18,7 @@ import pytest
 
 from bert_jax import cli
 from bert_jax.checkpoints import saving
-from bert_jax.checkpoints.steps import list_steps
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.data import encode, prepare
 from bert_jax.evaluation import inference
 from bert_jax.studies import reuse

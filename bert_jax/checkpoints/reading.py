@@ -12,7 +12,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax.checkpoints.steps import choose_step
+from bert_jax.checkpoints.manifest import choose_step
 from bert_jax.errors import CheckpointError
 
 PyTree = Any

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 
-from bert_jax.checkpoints import reading, steps
+from bert_jax.checkpoints import manifest, reading
 from bert_jax.errors import CheckpointError, DivergedError, PeerLost
 from bert_jax.system import disk, trees
 
@@ -90,7 +90,7 @@ class Checkpoints:
         """Record the metric of a saved step whose evaluation came after the save."""
         self.wait()
         if jax.process_index() == 0:
-            steps.write_metric(self.folder / str(step), metric)
+            manifest.write_metric(self.folder / str(step), metric)
 
     def wait(self) -> None:
         """Block until the last save is on the disk; raise its error if it failed."""
@@ -109,12 +109,12 @@ class Checkpoints:
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: object) -> list[bool]:
         """Return a list of bools: which checkpoints to keep; Orbax asks after each save."""
-        metrics, damaged = steps.read_metrics(self.folder)
+        metrics, damaged = manifest.read_metrics(self.folder)
         metrics[self._step] = self._metric
-        best = steps.sort_best_first(metrics)[: int(self._keep_best)]
+        best = manifest.sort_best_first(metrics)[: int(self._keep_best)]
         kept = {*sorted(metrics)[-self._keep :], *best, *self._at}
         for step in {*damaged} - kept:
-            path = self.folder / str(step) / steps.MANIFEST
+            path = self.folder / str(step) / manifest.MANIFEST
             logger.warning(f"checkpoint corrupt: {path}; step {step} is deleted")
         return [checkpoint.step in kept for checkpoint in checkpoints]
 
@@ -124,7 +124,7 @@ class Checkpoints:
         Steps later than `previous` were saved by an attempt that the run does not continue.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._remove(str(step) for step in steps.list_steps(self.folder) if step > previous)
+        self._remove(str(step) for step in manifest.list_steps(self.folder) if step > previous)
         self._remove_drafts()
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("nothing is left to delete")
@@ -143,7 +143,7 @@ class Checkpoints:
     def _write_manifest(self) -> None:
         """Write the manifest of a save that is complete, before Orbax renames its folder."""
         (draft,) = self.folder.glob(f"{self._step}{DRAFT}*")
-        steps.write_manifest(draft, self._step, self._metric)
+        manifest.write_manifest(draft, self._step, self._metric)
 
     def _remove_drafts(self) -> None:
         self._remove(path.name for path in self.folder.glob(f"*{DRAFT}*"))

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from bert_jax.checkpoints import steps
+from bert_jax.checkpoints import manifest
 from bert_jax.errors import MissingError
 from bert_jax.reporting import records
 from bert_jax.reporting.metric_names import (
@@ -152,7 +152,7 @@ def read_run(folder: Path) -> RunRecord:
         recorded=_read_object(folder / "config.json"),
         environment=_read_object(folder / "environment.json"),
         rows=records.read_sorted(folder / records.METRICS),
-        kept=steps.list_metrics(folder),
+        kept=manifest.list_metrics(folder),
         training=folder_locks.is_held(folder),
     )
 

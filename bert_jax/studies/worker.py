@@ -153,7 +153,7 @@ class Worker:
 
     def list_saved(self, cell: Cell) -> set[int]:
         """Return the steps of a cell's checkpoints."""
-        from bert_jax.checkpoints.steps import list_steps
+        from bert_jax.checkpoints.manifest import list_steps
 
         return {*list_steps(self._place.cell(cell.id) / "checkpoints")}
 

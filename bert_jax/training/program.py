@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -20,10 +20,10 @@ from bert_jax.batch import Batch, Metrics, Special, StepInputs
 from bert_jax.config import devices, knobs
 from bert_jax.errors import ConfigError
 from bert_jax.models.backends import adapt_to_vmap
+from bert_jax.training.pmap import PMAP_AXIS, PmapUpdate, replicate_locally
 from bert_jax.training.step import State, Update, compute_inputs, init_state, make_update
 
 RUNS = PartitionSpec("run")
-PMAP_AXIS = "data"  # the mapped axis under pmap, over which the update sums
 
 
 class Program:
@@ -66,9 +66,9 @@ class Program:
             )
         self._init = jax.jit(init, out_shardings=self.layout)
         if config.parallel.step == "pmap":
-            self._inputs_layout = _replicate_locally()
+            self._inputs_layout = replicate_locally()
             update = make_update(config, special, vocab_size, PMAP_AXIS, slots)
-            self._update: Any = MappedUpdate(update, mesh)
+            self._update: Any = PmapUpdate(update, mesh)
             return
         self._inputs_layout = NamedSharding(mesh, PartitionSpec() if self._alone else RUNS)
         mapping = _choose_mapping(config.parallel)
@@ -210,55 +210,3 @@ def _map_over_runs(update: Update, mesh: Mesh, mapping: str) -> Update:
         return updates
     specs = {"in_specs": (RUNS, PartitionSpec(), RUNS), "out_specs": RUNS}
     return jax.shard_map(updates, mesh=mesh, axis_names={"run"}, check_vma=False, **specs)
-
-
-# --- pmap -----------------------------------------------------------------------------------------
-
-
-class MappedUpdate:
-    """An `update(state, batch, inputs)` compiled by pmap, with the interface of a jitted one.
-
-    Every device holds the whole state, and the rows of a batch are split in order. Without dropout
-    the numbers are the same as under jit. `step.make_dropout_key` says how dropout differs.
-    """
-
-    def __init__(self, update: Callable, mesh: Mesh):
-        axes: dict[str, Any] = {"in_axes": (None, 0, None), "out_axes": None}
-        self._mapped: Any = jax.pmap(update, axis_name=PMAP_AXIS, donate_argnums=0, **axes)
-        self._everywhere = sharding.replicated(mesh)
-
-    def __call__(self, state: Any, batch: Batch, inputs: Any) -> Any:
-        # With several processes pmap takes arrays of local devices, all other code those of all.
-        several = jax.process_count() > 1
-        state = _spread(state, _replicate_locally()) if several else state
-        state, metrics = self._mapped(state, _split_rows(batch), inputs)
-        return (_spread(state, self._everywhere) if several else state), metrics
-
-    def trace(self, *shapes: Any) -> Any:
-        """Trace the update for shapes, to compile it for the devices of this process."""
-
-        def update(state: Any, batch: Any, inputs: Any) -> Any:
-            return self._mapped(state, _split_rows(batch), inputs)
-
-        return jax.jit(update, donate_argnums=0).trace(*shapes)
-
-
-def _split_rows(batch: Batch) -> Batch:
-    """Split rows over the devices of this process: [B, ...] becomes [devices, B / devices, ...]."""
-    parts = jax.local_device_count()
-    return jax.tree.map(lambda x: x.reshape(parts, x.shape[0] // parts, *x.shape[1:]), batch)
-
-
-def _replicate_locally() -> NamedSharding:
-    """Return the sharding of an array that every device of this process holds whole."""
-    return NamedSharding(Mesh(np.array(jax.local_devices()), (PMAP_AXIS,)), PartitionSpec())
-
-
-def _spread(tree: Any, where: NamedSharding) -> Any:
-    """Give replicated arrays a sharding over more or fewer devices, without copying them."""
-
-    def spread(x: jax.Array) -> jax.Array:
-        parts = [shard.data for shard in x.addressable_shards]
-        return jax.make_array_from_single_device_arrays(x.shape, where, parts)
-
-    return jax.tree.map(spread, tree)

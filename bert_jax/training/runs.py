@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from bert_jax.batch import Batch, Metrics, StepInputs
 from bert_jax.checkpoints import reading
-from bert_jax.checkpoints.steps import list_steps
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.config import knobs, validation
 from bert_jax.errors import CheckpointError, DivergedError, Stopped
 from bert_jax.masking import quotas

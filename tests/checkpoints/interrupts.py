@@ -18,15 +18,15 @@ from orbax.checkpoint._src.checkpointers import async_checkpointer
 from orbax.checkpoint._src.path import deleter
 from orbax.checkpoint._src.serialization import jax_array_handlers
 
-from bert_jax.checkpoints import saving, steps
+from bert_jax.checkpoints import manifest, saving
 from bert_jax.system import disk
 
 PLACES: dict[str, tuple[Any, str, str]] = {  # place -> a function, and when: before or after it
     "begun": (saving.Manager, "save", "before"),
     "arrays": (jax_array_handlers, "_async_serialize_replica_slices", "before"),
-    "files": (steps, "write_manifest", "before"),
+    "files": (manifest, "write_manifest", "before"),
     "hashed": (disk, "write", "before"),
-    "manifest": (steps, "write_manifest", "after"),
+    "manifest": (manifest, "write_manifest", "after"),
     "renaming": (async_checkpointer, "_on_commit_callback", "before"),
     "renamed": (async_checkpointer, "_on_commit_callback", "after"),
     "deleting": (deleter.StandardCheckpointDeleter, "delete", "before"),

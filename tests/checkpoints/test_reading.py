@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints import reading, steps
+from bert_jax.checkpoints import manifest, reading
 from bert_jax.errors import CheckpointError
 from tests.checkpoints.states import (
     flip_bit,
@@ -54,7 +54,7 @@ def list_files(step: Path, *groups: str) -> list[Path]:
 def test_spoiled_file_is_named_and_falls_back(spoil, sound, tmp_path, capsys):
     files = list_files(sound / "30", "params", "rest", "meta")
     assert len(files) > 20, "arrays, their metadata and meta"
-    for number, original in enumerate([*files, sound / "30" / steps.MANIFEST]):
+    for number, original in enumerate([*files, sound / "30" / manifest.MANIFEST]):
         folder = Path(shutil.copytree(sound, tmp_path / str(number)))
         path = folder / original.relative_to(sound)
         spoil(path)
@@ -141,7 +141,7 @@ def test_read_model_neither_reads_nor_hashes_the_rest(folder, capsys):
     ],
 )
 def test_sort_best_first_takes_the_lowest_metric(metrics, order):
-    assert steps.sort_best_first(metrics) == order
+    assert manifest.sort_best_first(metrics) == order
 
 
 # Of a manifest: a mark, a key, a number, the name and digest of a file, its own digest.
@@ -158,9 +158,9 @@ PLACES: dict[str, Callable[[bytes], int]] = {
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("place", PLACES)
 def test_changed_manifest_loses_its_rank(place, folder, capsys):
-    path = folder / "10" / steps.MANIFEST
+    path = folder / "10" / manifest.MANIFEST
     flip_bit(path, PLACES[place](path.read_bytes()))
-    assert steps.list_metrics(folder.parent) == [(30, 2.0), (20, 3.0)]
+    assert manifest.list_metrics(folder.parent) == [(30, 2.0), (20, 3.0)]
     assert reading.read_model(folder)[1]["step"] == 30
     assert capsys.readouterr().err.startswith(f"warning: checkpoint corrupt: {path} (")
 
@@ -168,6 +168,6 @@ def test_changed_manifest_loses_its_rank(place, folder, capsys):
 @pytest.mark.fault(5)
 @pytest.mark.parametrize("content", ["[]", "3", '{"x": 3}', "[" * 200, "{", '{"digest": 3}'])
 def test_manifest_of_anything_else_is_corrupt(content, folder):
-    (folder / "30" / steps.MANIFEST).write_text(content)
+    (folder / "30" / manifest.MANIFEST).write_text(content)
     with pytest.raises(CheckpointError, match=r"^checkpoint corrupt: .*manifest\.json \("):
         restore_state(folder, 30)

@@ -21,8 +21,8 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from orbax.checkpoint._src.serialization import jax_array_handlers
 
-from bert_jax.checkpoints import reading, steps
-from bert_jax.checkpoints.steps import list_metrics, list_steps
+from bert_jax.checkpoints import manifest, reading
+from bert_jax.checkpoints.manifest import list_metrics, list_steps
 from bert_jax.errors import CheckpointError, DivergedError
 from tests import texts
 from tests.checkpoints.interrupts import PLACES
@@ -153,11 +153,11 @@ def test_save_of_the_same_step_leaves_it_alone(tmp_path):
     for _ in range(2):
         made.save(1, make_state(1), {})
         made.wait()
-        inode = (tmp_path / "1" / steps.MANIFEST).stat().st_ino
+        inode = (tmp_path / "1" / manifest.MANIFEST).stat().st_ino
         made.restore(make_state())
         made.save(1, make_state(2), {})
         made.wait()
-        assert (tmp_path / "1" / steps.MANIFEST).stat().st_ino == inode
+        assert (tmp_path / "1" / manifest.MANIFEST).stat().st_ino == inode
     made.close()
 
 
@@ -180,13 +180,13 @@ def test_save_replaces_steps_of_an_abandoned_attempt(tmp_path, capsys):
 def test_save_names_a_damaged_step_that_it_deletes(tmp_path, capsys):
     """The best step may be damaged while the run trains, and be gone before it is opened."""
     save_steps(tmp_path, 10, 20)
-    (tmp_path / "10" / steps.MANIFEST).write_text("{}")
+    (tmp_path / "10" / manifest.MANIFEST).write_text("{}")
     made = open_folder(tmp_path, keep=1, keep_best=True)
     made.restore(make_state())
     made.save(30, make_state(30), {})
     made.close()
     assert list_steps(tmp_path) == [30]
-    path = tmp_path / "10" / steps.MANIFEST
+    path = tmp_path / "10" / manifest.MANIFEST
     assert f"warning: checkpoint corrupt: {path}; step 10 is deleted" in capsys.readouterr().err
 
 
@@ -224,7 +224,7 @@ def test_save_that_fails_leaves_the_steps_before(raised, said, tmp_path, monkeyp
     made = open_folder(tmp_path)
     made.restore(make_state())
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "write_manifest", fail)
+        patch.setattr(manifest, "write_manifest", fail)
         made.save(2, make_state(2), {})
         with pytest.raises(CheckpointError, match=said):
             made.wait()
@@ -305,7 +305,7 @@ TWO = """
     from jax.experimental import multihost_utils
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
     from pathlib import Path
-    from bert_jax.checkpoints import saving, steps
+    from bert_jax.checkpoints import manifest, saving
     folders = [Path(sys.argv[3]) / name / "checkpoints" for name in "ab"]
     mesh = jax.make_mesh((4,), ("data",), axis_types=(AxisType.Auto,))
     def place(value, *spec):
@@ -323,7 +323,7 @@ TWO = """
     made.wait()
     other.close()
     multihost_utils.sync_global_devices("saved")
-    saved = steps.list_steps(folders[0])
+    saved = manifest.list_steps(folders[0])
     multihost_utils.sync_global_devices("listed")
     if jax.process_index() == 0:
         (folders[0] / "4/meta/metadata").write_text("{}")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bert_jax.checkpoints.steps import list_steps
+from bert_jax.checkpoints.manifest import list_steps
 from bert_jax.config import load_file, override, to_dict
 from bert_jax.errors import DataError, Stopped
 from bert_jax.studies import measures, worker

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bert_jax import train
-from bert_jax.checkpoints import steps
+from bert_jax.checkpoints import manifest
 from bert_jax.config import knobs
 from bert_jax.errors import Stopped
 from bert_jax.evaluation import corpus
@@ -68,11 +68,11 @@ def test_stop_saves_without_the_evaluation_that_is_due(
             patch.setattr(runs.Runs, "list_due", list_and_interrupt)
         with pytest.raises(Stopped, match=f"stopped at step {step} of 6, saved"):
             train.run(config, tmp_path, command=[])
-    assert steps.list_steps(tmp_path / "checkpoints") == [step]
+    assert manifest.list_steps(tmp_path / "checkpoints") == [step]
     assert [*read_losses(tmp_path)] == [3, 6][: step // 3 - 1]
 
     train.run(config, tmp_path, command=[])
     assert outcomes.metrics(tmp_path) == outcomes.metrics(unstopped)
-    metrics, damaged = steps.read_metrics(tmp_path / "checkpoints")
+    metrics, damaged = manifest.read_metrics(tmp_path / "checkpoints")
     assert not damaged
     assert metrics[step] == pytest.approx(read_losses(unstopped)[step])
