@@ -2,6 +2,9 @@
 
     rate: Share = knob(0.15, "masking.draw=fixed", traced=True)  #: share of tokens selected
 
+This knob is a share with the default 0.15. It acts only if `masking.draw` is fixed: see
+`conditions.py`. `traced` is one of the Traits, and says that a new value needs no new compilation.
+
 The comment `#:` behind or above a knob says what the knob does. Error messages, reports and
 `bert-jax knobs` show it.
 """

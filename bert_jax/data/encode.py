@@ -71,7 +71,7 @@ def read_into_parts(
 
 
 def read_records(folder: Path, name: str) -> np.ndarray:
-    """Return the RECORDs of a part."""
+    """Read what is known of each text of the part `name`: an array of RECORD."""
     return np.load(folder / f"{name}.npy", allow_pickle=False)
 
 

@@ -62,7 +62,10 @@ def identify(settings: knobs.Corpus, cache: Path) -> Any:
 
 
 def list_items(settings: knobs.Corpus, cache: Path) -> tuple[list[Item], list[str]]:
-    """Return an item for each parquet file of the split."""
+    """Return an Item, a piece of work for one process, for each parquet file of the split.
+
+    The second list, notes of what is left out, is always empty.
+    """
     found = []
     for dataset in _read_path(settings, cache):
         repository = dataset.repository

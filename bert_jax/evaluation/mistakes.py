@@ -37,9 +37,11 @@ def list_mistakes(
     labels: Sequence[str],
     most: int,
 ) -> list[dict[str, Any]]:
-    """List the counts and up to `most` mistakes of a task, as one row of samples.jsonl.
+    """Return in a list the row of a task in samples.jsonl: its counts and its worst mistakes.
 
-    The list is empty if no example has a label. Predictions come from `answers.decode_outputs`.
+    The counts tell how often each right answer got which prediction. The row has at most `most`
+    mistakes. The list is empty if `most` is 0 or no example has a label. Predictions come from
+    `answers.decode_outputs`.
     """
     pairs = zip(examples, predictions, strict=True)
     known = [(example, output) for example, output in pairs if example.label is not None]

@@ -104,10 +104,10 @@ def _drop_other_classes(ours: knobs.Config, theirs: knobs.Config, params: Flat) 
 
 
 def _copy_transforms(ours: Flat, theirs: Flat) -> Flat:
-    """Copy the MLM head's dense layer and norm to each head over labels that lacks them.
+    """Copy the MLM head's dense layer and norm for the labelled heads that lack them.
 
-    The result has only the copies. transformers does the same: in ModernBERT's classes these layers
-    have one name.
+    A labelled head predicts labels, such as classes. The result has only the copied parameters.
+    transformers copies them too, because ModernBERT's classes give these layers the same name.
     """
     found = {}
     for name in ours.keys() - theirs.keys():

@@ -1,10 +1,12 @@
 """Masked diffusion: the MLM head, weighted so that its loss bounds the likelihood of the text.
 
-Of the n tokens of an example that may be masked, k are masked. All sets of k tokens are equally
-likely, and k has the probability P(k | n) under the distribution of the rate. Divide the sum of the
-example's cross-entropies by k P(k | n). The mean of this quotient is at least the negative
-log-likelihood of the n tokens, as a mean over random orders of the tokens.
-`masking/drawn_quotas.py` computes P from the distribution of the rate and its rounding.
+Let n tokens of an example be maskable. First their number k of masked tokens is drawn, with the
+probability P(k | n). Then k of the n tokens are masked, and all sets of k are equally likely. The
+loss of the example is the sum of its cross-entropies, divided by k P(k | n).
+
+The model can predict the n tokens one by one, in any order. Their likelihood is taken as the mean
+over all orders. The mean of the loss over k and the sets is at least minus the logarithm of this
+likelihood. `masking/drawn_quotas.py` computes P from the distribution of the rate and its rounding.
 """
 
 from __future__ import annotations

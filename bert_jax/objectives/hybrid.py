@@ -1,9 +1,9 @@
 """Masked and causal examples in one batch: one network, one head and the loss of both.
 
 A causal example is not masked: each token attends to the tokens up to itself, and the next token is
-predicted. The other examples are masked. Each of the two losses is a mean over its own tokens. The
-losses are weighted by the shares of examples, as GPT-BERT's devices (Charpentier and Samuel, 2024)
-weight theirs.
+predicted. The other examples are masked. Each of the two losses is a mean over its own tokens. Each
+is weighted by its share of the examples. GPT-BERT (Charpentier and Samuel, 2024) has the same
+weights, because each of its devices computes one of the two losses.
 """
 
 from __future__ import annotations

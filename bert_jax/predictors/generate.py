@@ -138,9 +138,10 @@ class Draw:
 
 
 def describe_draw(options: Options, *, random_places: bool = False) -> Draw:
-    """Make the rule for choosing tokens from the options; refuse options that have no effect.
+    """Turn the options into a Draw, the rule by which tokens are chosen.
 
-    With `random_places` a seed has an effect even at temperature 0.
+    Options that have no effect are refused. At temperature 0 a seed has an effect only with
+    `random_places`.
     """
     temperature = options.temperature
     top_p = options.top_p

@@ -260,7 +260,7 @@ class StudyFolder:
         files.write_json(self.cell(cell) / "error.json", record)
 
     def clear_failure(self, cell: str, activity: str) -> None:
-        """Remove the record of a cell's failure if `activity` or a worker's death caused it."""
+        """Remove the record of a cell's failure in `activity`, or by the death of a worker."""
         failure = self.read_failure(cell)
         if failure and failure.activity in (activity, WORKER):
             (self.cell(cell) / "error.json").unlink(missing_ok=True)

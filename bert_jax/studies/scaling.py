@@ -65,7 +65,7 @@ class Optimum(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """The best value at each size and budget, and their trends."""
+    """The best value of the knob at each size and budget; its trends over budget and size."""
 
     optima: list[Optimum]
     over_budget: Estimate  # exponent of the odds of the best value over the budget
@@ -73,7 +73,7 @@ class Fitted(NamedTuple):
 
 
 def fit(runs: Sequence[ScaledRun], draws: int = DRAWS, seed: int = 0) -> Fitted:
-    """Fit the best value at each size and budget, and its trend over both."""
+    """Fit the best value of the knob at each size and budget; its trends over budget and size."""
     curves = _fit_curves(runs)
     noise = _estimate_noise(runs, curves)
     return _fit_trend(curves, noise.freedom, noise.draw(draws, seed))

@@ -52,7 +52,11 @@ class Word(NamedTuple):
 
 
 def load_words(folder: Path, limit: int = 0) -> list[Word]:
-    """Read the words of the pipeline's file in a folder; with a `limit`, only the first ones."""
+    """Read the words and their reading times from reading_data.csv in a folder.
+
+    The file comes from the BabyLM evaluation pipeline. With a `limit`, only the first words are
+    read.
+    """
     path = folder / FILE
     words = []
     try:

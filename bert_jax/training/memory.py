@@ -54,7 +54,10 @@ def estimate_bytes(
 
 @contextlib.contextmanager
 def explain_out_of_memory(config: knobs.Config, vocab_size: int, mesh: Mesh) -> Iterator[None]:
-    """Turn the block's error of a full device into one whose hint lets the same batch fit."""
+    """Raise a ConfigError if a device runs out of memory in the block.
+
+    Its hint names settings with which the same batch should fit.
+    """
     try:
         yield
     except jax.errors.JaxRuntimeError as error:
