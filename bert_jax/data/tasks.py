@@ -133,7 +133,8 @@ def _glue(
 def _row(kind: str, labels: tuple[str, ...] = (), **fields: Any) -> TaskRow:
     """Build the row of a task that is not in GLUE, from fields of TaskRow and knobs of the task.
 
-    By default the row has the recipe of its kind, and its kind's metric for the best step.
+    The recipe, and the metric that picks the best step, are those of the task's kind unless they
+    are given.
     """
     recipe, best = USUAL[kind]
     row = {"recipe": recipe, "best": best} | fields

@@ -13,11 +13,11 @@ from bert_jax.objectives.base import Objective, Targets
 
 
 def find_masked_words(batch: Batch) -> Targets:
-    """Return the true token of each prediction slot [B, K]; a spare slot has the weight 0.
+    """Return the true token and the weight of each prediction slot, both [B, K].
 
-    Google's code divides a loss by count + 1e-5. For 20 predictions that changes the loss by 5e-7
-    of itself, and the loss of a batch would depend on how the batch is split. So here only the
-    count is used.
+    A spare slot has the weight 0. A loss is later divided by the sum of the weights alone.
+    Google's code adds 1e-5 to this sum, so its loss depends on how a batch is split. For 20
+    predictions the loss changes by 5e-7 of itself.
     """
     return batch["predict_targets"], batch["predict_weights"]
 

@@ -34,7 +34,9 @@ FOLLOW = {  # knob -> the knobs whose values are derived from it
 def check_same(
     checkpoint: dict[str, Any], current: dict[str, Any], allowed: tuple[str, ...], workdir: Path
 ) -> dict[str, Any]:
-    """Return the record of a checkpoint to resume from; refuse changes that are not allowed.
+    """Refuse to resume if the config or the data changed in a way that is not allowed.
+
+    Return a copy of the checkpoint's record. Its ledger is None if a change alters the masks.
 
     Args:
       checkpoint: the record in the latest checkpoint.

@@ -231,7 +231,10 @@ class Runs:
 
     @contextlib.contextmanager
     def _freeze_if_diverged(self, run: Run) -> Iterator[None]:
-        """Freeze a run that diverges in the block; raise its error if no other run is left."""
+        """Freeze `run` if the body of the `with` statement finds that it diverges.
+
+        Raise the run's error if no other run is left.
+        """
         try:
             yield
         except DivergedError as error:

@@ -1,9 +1,9 @@
-"""Draw docstrings and sentences for a reading test: python tests/tools/reading.py [--seed=97]
+"""Draw docstrings and sentences for a reading test: python tests/tools/reading.py [--seed=103]
 
 A reader who knows JAX and BERT, but not this project, reads each docstring and each sentence once.
 `clear` marks text that is understood at once, `second reading` text that needs to be read again,
 and `needs the code` text that cannot be understood without the code. `reading.csv` holds the
-verdicts of 2026-11-27 for seed 97, given before the texts that were not clear were mended.
+verdicts of 2026-11-27 for seed 103, given before the texts that were not clear were mended.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def list_sentences() -> list[tuple[str, str]]:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for flag, default in (("--seed", 97), ("--docstrings", 100), ("--sentences", 60)):
+    for flag, default in (("--seed", 103), ("--docstrings", 100), ("--sentences", 60)):
         parser.add_argument(flag, type=int, default=default)
     chosen = parser.parse_args()
     drawn = random.Random(chosen.seed).sample(list_docstrings(Path("bert_jax")), chosen.docstrings)

@@ -51,11 +51,12 @@ def list_levels(view: View, metric: str) -> list[tuple[str, float]]:
 
 
 def find_behind(family: Family, metric: str, levels: Mapping[str, float]) -> tuple[list[str], bool]:
-    """List the points that are not shown to beat the baseline; tell whether these are all points.
+    """Return the points that are not shown to beat the baseline, and whether these are all points.
 
-    `levels` maps each cell to the baseline of its own evaluation. What decides is an interval over
-    seeds and, if the metric has one, over examples. Without an interval, the sign of the difference
-    decides.
+    `levels` maps the id of each cell to the baseline's value in the evaluation of this cell.
+    A point beats the baseline if the interval of its gain lies above 0. The interval covers
+    seeds, and also examples if the metric has an interval over examples. Without an interval,
+    the sign of the gain decides.
     """
     behind = []
     known = 0

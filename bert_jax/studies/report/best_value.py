@@ -60,9 +60,10 @@ class Best:
         return f"The best {self.axis.words} is {' and '.join(dict.fromkeys(said))}."
 
     def describe(self) -> list[Block]:
-        """Return blocks that report the best values and their trend.
+        """Return the blocks that report the best values and their trend.
 
-        At equal FLOPs these are a sentence and a figure.
+        If losses are read between the trained budgets (`read_between`), the blocks are a sentence
+        and a figure. Otherwise they are tables of best values and trend, and a section of details.
         """
         if self.read_between:
             answer = self.answer()
