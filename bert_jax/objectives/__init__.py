@@ -20,8 +20,9 @@ from bert_jax.objectives.diffusion import Diffusion
 from bert_jax.objectives.hybrid import Hybrid
 from bert_jax.objectives.replaced import Replaced, judge_all, make_detector
 
-WORD_OF_EVERY_TOKEN = partial(make_word_head, everywhere=True)
+WORD_OF_EVERY_TOKEN = partial(make_word_head, everywhere=True)  # [B, L, V padded]
 ONE_NUMBER = partial(make_label_head, outputs=1)
+# [B, S, 2] of pairs and [B, L, 2] of spans. Google's code has no dropout before either.
 TWO_LOGITS = partial(make_label_head, outputs=2, dropout=False)
 OBJECTIVES = (
     Objective("mlm", make_word_head, words.find_masked_words),

@@ -41,15 +41,19 @@ class Diffusion(Objective):
         """Count the tokens that may be masked; with a gamma below 1, the predicted tokens."""
         if self.gamma < 1:
             return super().count(batch)
+        # The bound is for all n tokens of an example, masked or not, so n divides it and not k.
         return {self.name: jnp.sum(batch["unit_ids"] >= 0, dtype=jnp.float32)}
 
     def loss(self, outputs: jax.Array, batch: Batch) -> Metrics:
         """Return {metric: (sum, count)} of the weighted loss per token and of the accuracy."""
+        # The power 0 makes all weights 1, and training then leaves them out of the batch.
         if not self.gamma:
             return super().loss(outputs, batch)
         # What stands in a slot's place is [MASK], which is no token of the text.
+        # Slots [[3, 5]] of row 0 pick inputs[0, 3] and inputs[0, 5]: [B, K].
         mask = jnp.take_along_axis(batch["inputs"], batch["predict_positions"], axis=1)
-        words = jax.lax.broadcasted_iota(jnp.int32, outputs.shape, 2)
+        words = jax.lax.broadcasted_iota(jnp.int32, outputs.shape, 2)  # [B, K, V padded]
+        # The softmax gives [MASK] a probability of 0, as in MDLM (Sahoo et al., 2024).
         logits = jnp.where(words == mask[..., None], -1e9, outputs)
         targets, used = self.find_targets(batch)
         metrics = cross_entropy(logits, targets, used, self.name)
@@ -68,6 +72,7 @@ def forbid_mask_token(config: knobs.Config, params: Any, mask: int) -> Any:
     if objective is None or not objective.gamma:
         return params
     bias = params["mlm"]["bias"]
+    # Parameters in numpy stay on the host; jax would move the bias to a device.
     numpy: Any = jnp if isinstance(bias, jax.Array) else np
     without = numpy.where(numpy.arange(len(bias)) == mask, numpy.float32(-1e9), bias)
     return {**params, "mlm": {**params["mlm"], "bias": without}}

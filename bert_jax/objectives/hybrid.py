@@ -46,14 +46,17 @@ class Hybrid(Objective):
         segments = batch["segment_ids"]
         units = batch["unit_ids"]
         examples = draw_causal(batch, traced.seed, traced.share)  # [B, S]
+        # Each token reads its example: examples [T, F] and segments [1 1 2 2 0] give [T T F F F].
         tokens = jnp.take_along_axis(examples, jnp.maximum(segments - 1, 0), -1) & (segments > 0)
         maskable = {**batch, "unit_ids": jnp.where(tokens, -1, units)}
         masked, ledger = corrupt.corrupt_batch(maskable, traced, **rules)
         first = (batch["positions"] == 0) & (segments > 0)  # one token of each example
         count = jnp.sum(first, dtype=jnp.float32)
         ledger["causal_fraction"] = (jnp.sum(tokens & first, dtype=jnp.float32), count)
+        # With count=eligible, `corrupt_batch` has not counted the causal examples.
         if "examples_per_row" in ledger:
             ledger["examples_per_row"] = (count, jnp.sum(jnp.any(first, 1), dtype=jnp.float32))
+        # The units are put back, because `find_next_words` reads them with end=False.
         return {**masked, "unit_ids": units, "causal": tokens}, ledger
 
     def find_parts(self, batch: Batch) -> dict[str, Targets]:
@@ -62,7 +65,11 @@ class Hybrid(Objective):
         rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
         slots = batch["predict_positions"]
         used = batch["predict_weights"]
+        # For L = 6, slots [[2, 5, 5]] with weights [[1, 1, 0]] give [0 0 1 0 0 1]. The spare slot
+        # names the last column too, and `max` keeps the 1 there.
         hidden = jnp.zeros(tokens.shape, jnp.float32).at[rows, slots].max(used)
+        # GPT-BERT's masked next-token prediction: column i is to predict the token of column i + 1.
+        # Tokens [CLS] a b c become a b c [CLS].
         if self.shift:  # the first column, [CLS], is never masked
             tokens, hidden = (jnp.roll(x, -1, axis=1) for x in (tokens, hidden))
         following, predicted = self.find_targets(batch)
@@ -89,6 +96,7 @@ def draw_causal(batch: Batch, seed: jax.Array, share: jax.Array) -> jax.Array:
     causal at every higher share.
     """
     u = draws.draw_u(batch, seed, SPREAD, CAUSAL)
+    # The upper 24 bits, which float32 holds exactly: a number from 0 to 1, 1 excluded.
     return (u >> 8).astype(jnp.float32) * 2.0**-24 < share
 
 

@@ -14,6 +14,7 @@ from bert_jax.objectives.base import Objective, Targets
 
 def keep_known(targets: jax.Array) -> Targets:
     """Return the targets and their weights: 0 for an unknown target, which is below 0, else 1."""
+    # Labels [2, -1] become the targets [2, 0] with the weights [1, 0].
     return jnp.maximum(targets, 0), (targets >= 0).astype(jnp.float32)
 
 
@@ -33,6 +34,7 @@ def find_spans(batch: Batch) -> Targets:
     The columns are 0 if the question has no answer.
     """
     columns, weights = keep_known(batch["spans"])
+    # Google's SQuAD code takes the mean of the losses of the start and the end.
     return columns, 0.5 * weights
 
 
@@ -42,11 +44,13 @@ def arrange_spans(outputs: jax.Array, batch: Batch) -> jax.Array:
     Columns of padding have very low logits. The original's softmax includes padding, so its loss
     depends on the length to which rows are padded.
     """
+    # From [B, L, 2]: the classes of the softmax are the columns of a row, not start and end.
     return jnp.where(batch["segment_ids"][..., None] > 0, outputs, -1e9).swapaxes(1, 2)
 
 
 def find_options(batch: Batch) -> Targets:
     """Return the number of the right option of each question [B], and its weight."""
+    # A row is one question, and its options are the examples of the row: [B, 1] to [B].
     return keep_known(batch["labels"][:, 0])
 
 
@@ -60,6 +64,7 @@ def arrange_options(outputs: jax.Array, batch: Batch) -> jax.Array:
 def find_values(batch: Batch) -> Targets:
     """Return the target number of each text or pair [B, 1], and its weight."""
     known = jnp.isfinite(batch["values"])
+    # A weight of 0 would not be enough, because 0 * NaN is NaN.
     return jnp.where(known, batch["values"], 0.0), known.astype(jnp.float32)
 
 

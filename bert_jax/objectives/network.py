@@ -28,17 +28,21 @@ class Network(nn.Module):
     @nn.compact
     def __call__(self, batch: Batch) -> dict[str, Any]:
         cfg = devices.fill_machine_knobs(self.cfg, train=self.train)
+        # With several features, `LabelHead` pools the layers that it reads.
         pool = any(TABLE[name].pooled for name, _ in self.heads) and cfg.features == 1
         encoder = Encoder(cfg, self.vocab_size, self.train, pool, name="encoder")
         outputs: dict[str, Any] = {}
         if self.generator:
             (name,) = (name for name, _ in self.heads if head_of(name) == "mlm")
+            # As in ELECTRA, one embedding serves both encoders and has the gradients of both.
             embedded = encoder(batch, embed_only=True)
             outputs[name], batch = replaced.run_generator(
                 self.generator, self.vocab_size, self.train, embedded, batch
             )
+        # If a generator drew tokens (`predict_draws`), they now stand in the slots of this batch.
         encoded = encoder(batch)
         if self.shift:
+            # A slot of column 5 reads the vector of column 4, which predicts the token of column 5.
             places = jnp.maximum(batch["predict_positions"] - 1, 0)
             batch = {**batch, "predict_positions": places}
         for name, labels in self.heads:
@@ -76,6 +80,7 @@ def build_network(
     rows = config.objectives.items()
     heads = tuple((name, len(row.labels)) for name, row in rows if only in ("", name))
     shift = any(row.shift for _, row in rows)
+    # The generator goes with the MLM head: a network with only the detector has none.
     made = config.generator if "mlm" in {head_of(name) for name, _ in heads} else None
     return Network(config.model, vocab_size, heads, train, shift, made)
 
@@ -98,8 +103,10 @@ def init_params(config: knobs.Config, vocab_size: int, seed: jax.Array) -> dict:
 
     Call this under jit to place the parameters on devices.
     """
+    # The kind of key is named, because the default kind is a setting of jax.
     key = jax.random.key(seed, impl="threefry2x32")
     per_token = ("tokens", "inputs", "type_ids", "positions", "segment_ids", "unit_ids")
+    # The zeros stand for one row (B = S = K = 1), because only shapes matter here.
     widths = dict.fromkeys((*HOST_KEYS, "predict_positions"), 1)
     widths |= dict.fromkeys(per_token, config.sequence_length)
     batch = {key: jnp.zeros((1, width), jnp.int32) for key, width in widths.items()}

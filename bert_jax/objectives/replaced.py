@@ -79,6 +79,7 @@ class Replaced(Objective):
         drawn = bool(self.generator)
         masked, ledger = corrupt_batch(batch, traced, token_draws=drawn, **rules)
         judged = batch["segment_ids"] > 0
+        # A generator fills every [MASK]. Without one, [MASK] may remain, and gives itself away.
         if not drawn:
             judged &= masked["inputs"] != rules["special"].mask
         return {**masked, "judged": judged.astype(jnp.float32)}, ledger
@@ -87,6 +88,7 @@ class Replaced(Objective):
         """Return {metric: (sum, count)}: loss, accuracy, precision, recall, and replaced tokens."""
         logits, replaced = outputs
         judged = batch["judged"]
+        # softplus(-x) is -log sigmoid(x), and softplus(x) is -log(1 - sigmoid(x)): [B, L].
         losses = jax.nn.softplus(jnp.where(replaced, -logits, logits))
         answer = logits > 0
         total = jnp.sum(judged)
@@ -107,6 +109,7 @@ def compute_baselines(fraction: float) -> dict[str, float]:
     shares = (fraction, 1 - fraction)
     return {
         "replaced_majority_accuracy": max(shares),
+        # The entropy -p log p - (1 - p) log(1 - p) is the mean loss of always answering p.
         "replaced_base_rate_loss": -sum(share * math.log(share) for share in shares if share > 0),
     }
 
@@ -134,11 +137,13 @@ def run_generator(
 
 def fill_slots(batch: Batch, logits: jax.Array) -> Batch:
     """Replace the tokens at the prediction slots by tokens drawn from `logits` [B, K, V]."""
+    # Only the MLM loss trains the generator, as in ELECTRA: it does not learn to deceive.
     tokens = draw_tokens(jax.lax.stop_gradient(logits), batch["predict_draws"])
     rows = jnp.arange(len(tokens), dtype=jnp.int32)[:, None]
     inputs = jnp.asarray(batch["inputs"])
     # A spare slot lies beyond the row, and what is written there is dropped.
     slots = jnp.where(batch["predict_weights"] > 0, batch["predict_positions"], inputs.shape[1])
+    # Used slots [[3, 5]] of row 0 write inputs[0, 3] and inputs[0, 5].
     return {**batch, "inputs": inputs.at[rows, slots].set(tokens, mode="drop")}
 
 
@@ -154,22 +159,28 @@ def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
       words: the random numbers times 2**32, uint32 [B, K].
     """
     size = logits.shape[-1]
+    # The softmax up to a factor: the random number is multiplied by the total instead.
     chances = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+    # The padding has chance 0: of V = 300, it is 84 columns, for N = 3 blocks.
     chances = jnp.pad(chances, ((0, 0), (0, 0), (0, -size % BLOCK)))
     blocks = chances.reshape(*words.shape, -1, BLOCK)  # [B, K, N, BLOCK]
     sums = jnp.sum(blocks, axis=-1)
     ends = jnp.cumsum(sums, axis=-1)  # [B, K, N]
     # Of 23 bits, so that the product is below the last end, however it is rounded.
     at = (words >> 9).astype(jnp.float32) * 2.0**-23 * ends[..., -1]  # [B, K]
+    # With ends [0.5, 2, 3] and at = 1.2, block is 1 and begins is 0.5: inside block 1, 0.7 is left.
     block = _find_first_beyond(ends, at)
     before = jnp.take_along_axis(ends, jnp.maximum(block - 1, 0)[..., None], axis=-1)[..., 0]
     begins = jnp.where(block > 0, before, 0.0)
     own = jnp.take_along_axis(blocks, block[..., None, None], axis=2)[..., 0, :]  # [B, K, BLOCK]
     token = block * BLOCK + _find_first_beyond(jnp.cumsum(own, axis=-1), at - begins)
+    # The sums of a block and of its tokens are rounded differently: the token could be padding.
     return jnp.minimum(token, size - 1)
 
 
 def _find_first_beyond(ends: jax.Array, at: jax.Array) -> jax.Array:
     """Return the index of the first of `ends` above `at`, or the last index if none is above."""
+    # Ends [0.5, 2, 2, 3] and at = 1.2 give 1. A token of chance 0 has the end of the token before
+    # it, and so is never the first above.
     index = jnp.sum(ends <= at[..., None], axis=-1, dtype=jnp.int32)
     return jnp.minimum(index, ends.shape[-1] - 1)

@@ -31,8 +31,10 @@ def find_next_words(batch: Batch, end: bool = True) -> Targets:
     text may stop, and that a text stops at the row's length. Without `end`, only tokens that may be
     masked are predicted: the tokens of `mlm`.
     """
+    # Tokens [CLS] a b [SEP] become a b [SEP] [CLS].
     following = jnp.roll(batch["tokens"], -1, axis=1)
     segments = batch["segment_ids"]
+    # Segments [1 1 1 2 2 0] give [T T F T F F]: no example predicts the [CLS] of the next.
     predicted = (segments == jnp.roll(segments, -1, axis=1)) & (segments > 0)
     if not end:
         predicted &= jnp.roll(batch["unit_ids"], -1, axis=1) >= 0
