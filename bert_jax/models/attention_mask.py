@@ -31,6 +31,7 @@ class AttentionMask:
 
 def find_window(cfg: knobs.Model, layer: int) -> int:
     """Return the distance up to which tokens of a layer attend; 0 means no limit."""
+    # With global_every = 3, as in ModernBERT, layers 0, 3, 6, ... have no limit.
     sees_all = cfg.global_every and layer % cfg.global_every == 0
     return 0 if sees_all else cfg.window
 
@@ -50,11 +51,15 @@ def make_attention_mask(
     key_positions = positions
     if "past_positions" in batch:
         past = batch["past_positions"]  # -1 where nothing is kept
+        # In generation a row has one text, so the kept tokens are of example 1, as the new one is.
         key_ids = jnp.concatenate([(past >= 0).astype(ids.dtype), ids], axis=1)
         key_positions = jnp.concatenate([past, positions], axis=1)
-    queries = ids[:, None, :, None]
-    keys = key_ids[:, None, None, :]
+    queries = ids[:, None, :, None]  # [B, 1, L, 1]
+    keys = key_ids[:, None, None, :]  # [B, 1, 1, M]
+    # With ids [1 1 2 0], token 0 sees keys 0 and 1, token 2 sees key 2, and padding sees 0 to 2.
     allowed = (keys != 0) & ((queries == keys) | (queries == 0))  # [B, 1, L, M]
+    # Positions begin anew in each example. The distances between examples mean nothing, but
+    # `allowed` has forbidden these pairs already.
     distance = positions[:, :, None] - key_positions[:, None, :]  # [B, L, M]
     if "causal" in batch:  # bool [B, L]
         allowed &= (distance >= 0)[:, None] | ~batch["causal"][:, None, :, None]

@@ -39,12 +39,15 @@ def attend_by_einsum(
     """
     query, key, value = (x.swapaxes(1, 2) for x in (query, key, value))  # [B, heads, L, d]
     precision = PRECISIONS[cfg.dtype]
+    # In float32 whatever the compute type, because the exponential magnifies rounding errors.
     scores = matmul(query, key, precision._replace(result="float32"), True)  # [B, heads, L, M]
     scores = scores * query.shape[-1] ** -0.5
+    # Added before the softmax, so that the weights of the allowed keys still sum to 1.
     scores += jnp.where(mask.allowed, 0.0, cfg.attention_bias).astype(jnp.float32)
     if mask.bias is not None:
         scores += mask.bias
     probabilities = jax.nn.softmax(scores, axis=-1)
+    # [B, heads, L, M] @ [B, heads, M, d]. As in Google's code, dropout leaves out whole keys.
     context = matmul(drop(probabilities.astype(query.dtype)), value, precision)
     return context.swapaxes(1, 2), probabilities
 
@@ -74,7 +77,7 @@ def attend_fused(
         # An empty row is given a token, so that no sum of weights is 0.
         seen = None
         lengths = jnp.maximum(mask.lengths, 1)
-        sides = (window, 0) if window else None
+        sides = (window, 0) if window else None  # (keys before the token, keys after it)
     fused: Any = jax.nn.dot_product_attention  # its type has too many unions for mypy
     context: Array = fused(
         query,
@@ -114,6 +117,7 @@ def attend_by_splash(
     operands = [x.swapaxes(1, 2) for x in (scaled, key, value)]  # [B, heads, L, d]
     head: Any = kernels.FullMask((length, length))
     if window or cfg.causal:
+        # (Keys before, keys after), None without limit: causal with no window is (None, 0).
         sides = (window or None, 0 if cfg.causal else window)
         head = kernels.LocalMask((length, length), sides, 0)
 
@@ -123,6 +127,7 @@ def attend_by_splash(
         kernel = kernels.make_splash_mha_single_device(own_heads, interpret=interpret)
 
         def attend_row(ids: Array, *operands: Array) -> Array:
+            # Equal ids attend to each other: here padding attends to padding only.
             context: Array = kernel(*operands, segment_ids=kernels.SegmentIds(ids, ids))
             return context
 

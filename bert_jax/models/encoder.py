@@ -84,6 +84,7 @@ class Embeddings(nn.Module):
             x += jnp.take(sinusoids, batch["positions"], axis=0)
         if cfg.embedding_norm:
             x = make_norm(cfg, "norm")(x)
+        # The sum and its norm are in float32; the layers read the compute type.
         x = x.astype(PRECISIONS[cfg.dtype].result)
         return Dropout(cfg.dropout, self.train)(x), table
 
@@ -108,12 +109,15 @@ class Attention(nn.Module):
         if cfg.position == "rotary":
             base = cfg.rotary_base
             if mask.window and cfg.rotary_base_near is not None:
+                # ModernBERT has base 10,000 in layers with a window, and 160,000 in the others.
                 base = cfg.rotary_base_near
             query, key = (rotate(y, mask.positions, base) for y in (query, key))
+        # Keys are stored after their rotation, so that a stored key is never rotated again.
         key, value = self.join_past(key, value)
         drop = Dropout(cfg.attention_dropout, self.train)
         if mask.relative_vectors is not None:  # relative positions add scores of distances
             distances = drop(mask.relative_vectors)
+            # Distances share the projections of the tokens: [buckets, D] to [buckets, heads, d].
             query, mask = gpt_bert.add_distances(
                 cfg, query, key, project_query(distances), project_key(distances), mask
             )
@@ -125,6 +129,7 @@ class Attention(nn.Module):
             context = gpt_bert.gate_attention(cfg, x, context)
         if cfg.inner_norm:
             context = gpt_bert.norm_attention(cfg, context)
+        # From [B, L, heads, d] to [B, L, D]: one matmul joins the heads.
         return Dense(cfg, (x.shape[-1],), axes=2, name="out")(context)
 
     def join_past(self, key: Array, value: Array) -> tuple[Array, Array]:
@@ -138,7 +143,7 @@ class Attention(nn.Module):
         if not self.has_variable("past", "pair"):
             return key, value
         past: tuple[Array, Array] = self.get_variable("past", "pair")[0]
-        key = jnp.concatenate([past[0], key], axis=1)
+        key = jnp.concatenate([past[0], key], axis=1)  # [B, M, heads, d]
         return key, jnp.concatenate([past[1], value], axis=1)
 
 
@@ -156,6 +161,7 @@ class FeedForward(nn.Module):
         activation = recompute_in_backward(ACTIVATIONS[cfg.activation], cfg)
         hidden = activation(Dense(dense_cfg, (cfg.mlp,), name="up")(x))
         if cfg.gated:
+            # A gated linear unit; with gelu it is GeGLU (Shazeer, 2020): gelu(up(x)) * gate(x).
             hidden *= Dense(dense_cfg, (cfg.mlp,), name="gate")(x)
         if cfg.inner_norm:
             hidden = make_norm(cfg, "norm")(hidden)
@@ -179,6 +185,7 @@ class Block(nn.Module):
         self.mlp = FeedForward(cfg)
         self.drop = Dropout(cfg.dropout, self.train)
         # The embeddings may have been normalised already.
+        # ModernBERT's first layer has no norm before its attention for this reason.
         self.reads_unnormed = cfg.norm == "pre" and not cfg.first_norm and self.layer == 0
         if not self.reads_unnormed:
             self.attention_norm = make_norm(cfg)
@@ -259,6 +266,7 @@ class Encoder(nn.Module):
             relative = gpt_bert.RelativePositions(cfg, name="relative_positions")()
         windows = [find_window(cfg, layer) for layer in range(cfg.layers)]
         masks = {window: make_attention_mask(batch, cfg, window, relative) for window in windows}
+        # A loop sows nothing, and cannot create the subtrees `layer_i` when parameters are made.
         shows_layers = capture or self.is_mutable_collection("kept")
         if cfg.scan and not shows_layers and not self.is_initializing():
             key = self.make_rng("dropout") if self.has_rng("dropout") else None

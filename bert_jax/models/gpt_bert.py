@@ -37,6 +37,7 @@ class RelativePositions(nn.Module):
     def __call__(self) -> Array:
         cfg = self.cfg
         assert cfg.hidden is not None
+        # position_buckets - 1 in each direction, and one for the distance 0.
         shape = (2 * cfg.position_buckets - 1, cfg.hidden)
         table = self.param("table", draw_weights(cfg), shape, jnp.float32)
         full = dataclasses.replace(cfg, norm_kind="layer", norm_parameters=True, biases=True)
@@ -57,6 +58,8 @@ def assign_buckets(cfg: knobs.Model) -> np.ndarray:
     # Less a rounding error, without which the last distance might lie in a bucket past the last.
     shared = own + np.ceil(np.log(times) / np.log(last / own) * (own - 1) - 1e-9)
     bucket = np.where(np.abs(distance) <= own, distance, np.sign(distance) * shared)
+    # With position_buckets 4 and max_positions 9, the distances 0 to 8 have the buckets
+    # 3 4 5 6 6 6 6 6 6, and the distances -1 to -8 have 2 1 0 0 0 0 0 0.
     return (bucket + cfg.position_buckets - 1).astype(np.int32)
 
 
@@ -81,27 +84,33 @@ def add_distances(
       distance_key: the keys of distances [buckets, heads, d].
       mask: the attention mask, with the distance between each two tokens.
     """
+    # Disentangled attention (DeBERTa): Qc Kc' + Qc Kr' + Kc Qr' over sqrt(3 d),
+    # c of the tokens' contents and r of their relative positions.
     third = 3**-0.5
     query = query * third
     distance_query = distance_query * third
     last = cfg.max_positions - 1
+    # [B, L, M]. Index 0 of the table is the distance -last, and longer distances are clipped.
     bucket = jnp.take(jnp.asarray(assign_buckets(cfg)), jnp.clip(mask.distance, -last, last) + last)
     count = len(distance_key)
     batch, _, heads, width = query.shape
 
     def choose(tokens: Array, vectors: Array, axis: str) -> Array:
         """Return each token's products with the vectors of its distances to all other tokens."""
-        flat = tokens.transpose(2, 0, 1, 3).reshape(heads, -1, width)
+        flat = tokens.transpose(2, 0, 1, 3).reshape(heads, -1, width)  # [heads, B x L, d]
         products = matmul(flat, vectors.swapaxes(0, 1), PRECISIONS[cfg.dtype], True)
         products = products.reshape(heads, batch, -1, count)
         if devices.find_kind() == "cpu":  # which lacks some matmuls in bfloat16
             products = products.astype(jnp.float32)
         # A matmul: neither it nor its gradient gathers or scatters.
         places = jax.nn.one_hot(bucket, count, dtype=products.dtype)  # [B, L, M, buckets]
+        # For axis i: chosen[b, h, i, j] = products[h, b, i, bucket[b, i, j]]. For axis j, a key's
+        # distances are looked up: products[h, b, j, bucket[b, i, j]].
         chosen = jnp.einsum(f"hb{axis}r,bijr->bhij", products, places)
         return chosen.astype(jnp.float32)
 
     added = choose(query, distance_key, "i") + choose(key, distance_query, "j")
+    # The backend scales only its own scores by 1 / sqrt(d), and adds the bias afterwards.
     return query, dataclasses.replace(mask, bias=added * width**-0.5)
 
 
@@ -137,7 +146,8 @@ class LayerWeights(nn.Module):
     @nn.compact
     def __call__(self) -> list[Array]:
         counts = [number + 2 for number in range(2 * self.layers)]
-        ends = np.cumsum(counts)
+        ends = np.cumsum(counts)  # of 2 layers: counts 2 3 4 5, ends 2 5 9 14
+        # The last weight of each sum is 1, for its latest output: at 1, 4, 8 and 13.
         fresh = jnp.zeros(ends[-1], jnp.float32).at[ends - 1].set(1.0)
         weights = sharding.keep_whole(self.param("weights", lambda key: fresh))
         return jnp.split(weights, ends[:-1])

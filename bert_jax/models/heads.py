@@ -47,7 +47,10 @@ class MlmHead(nn.Module):
         table = encoded.embedding_table
         x = encoded.hidden  # [B, L, D]
         if not self.everywhere:
+            # Slots [[3, 5]] of row 0 pick the vectors x[0, 3] and x[0, 5]. So only K of the L
+            # tokens are multiplied by the large table.
             x = jnp.take_along_axis(x, batch["predict_positions"][..., None], axis=1)  # [B, K, D]
+        # In a mesh the table has a copy for each device: [devices, V padded, width].
         rows, width = table.shape[-2:]
         if cfg.word_head != "matrix":
             x = transform(cfg, x, width)

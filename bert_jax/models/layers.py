@@ -88,7 +88,7 @@ class Dense(nn.Module):
     def __call__(self, x: Array) -> Array:
         outer = x.shape[: -self.axes]
         inputs = x.shape[-self.axes :]
-        shape = (*inputs, *self.features)
+        shape = (*inputs, *self.features)  # of a query [D, heads, d]
         kernel = self.param("kernel", draw_weights(self.cfg), shape, jnp.float32)
         width = math.prod(inputs)
         y = matmul(x.reshape(-1, width), kernel.reshape(width, -1), PRECISIONS[self.cfg.dtype])
@@ -96,6 +96,7 @@ class Dense(nn.Module):
         if not self.cfg.biases:
             return y
         bias = self.param("bias", jax.nn.initializers.zeros, self.features, jnp.float32)
+        # The cast comes after the broadcast, so that the bias's gradient is summed in float32.
         return y + jnp.broadcast_to(bias, y.shape).astype(y.dtype)
 
 
@@ -155,13 +156,14 @@ class Dropout(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        threshold = round(self.rate * 2**16)
+        threshold = round(self.rate * 2**16)  # rate 0.1 is 6554 / 65536
         if not self.train or threshold == 0:
             return x
         key = self.make_rng("dropout")
         if x.shape[-1] % 2:
             bits = jax.random.bits(key, x.shape, "uint16")
         else:
+            # A word of 32 bits serves two elements: words [B, L, 128] become bits [B, L, 128, 2].
             words = jax.random.bits(key, (*x.shape[:-1], x.shape[-1] // 2), "uint32")
             bits = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(x.shape)
         scaled = (x.astype(jnp.float32) * (2**16 / (2**16 - threshold))).astype(x.dtype)

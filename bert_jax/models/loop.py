@@ -55,6 +55,7 @@ def scan_layers(
         return y, None
 
     if cfg.remat != "none":
+        # A loop already keeps the compiler from merging the recomputation with the forward pass.
         run_layer = jax.checkpoint(run_layer, prevent_cse=False, policy=POLICIES[cfg.remat])
     return jax.lax.scan(run_layer, x, (stacked, keys))[0]
 

@@ -63,6 +63,7 @@ def _forward(
 ) -> tuple[Array, tuple[Array, ...]]:
     left = a.astype(precision.factors)
     right = b.astype(precision.factors)
+    # Only arrays can be stored for the backward pass: empty arrays carry the two types.
     types = jnp.zeros(0, a.dtype), jnp.zeros(0, b.dtype)
     return _contract_on_cpu(left, right, transposed, precision.result), (left, right, *types)
 
@@ -72,6 +73,8 @@ def _backward(
 ) -> tuple[Array, Array]:
     left, right, like_a, like_b = stored
     gradient = gradient.astype(precision.factors)
+    # With gradient g of y = a @ b, a has g @ b.T and b has a.T @ g.
+    # With y = a @ b.T, a has g @ b and b has g.T @ a.
     of_a = _contract_on_cpu(gradient, right, not transposed, precision.result)
     of_b = _sum_outer(gradient, left) if transposed else _sum_outer(left, gradient)
     return of_a.astype(like_a.dtype), of_b.astype(like_b.dtype)
@@ -121,6 +124,7 @@ def _turn(x: Array) -> Array:
     parts = _count_parts(m)
     if parts == 1:
         return x.mT
+    # [..., parts, m / parts, k] to [..., k, parts, m / parts]
     return jnp.moveaxis(x.reshape(*batch, parts, m // parts, k), -1, -3).reshape(*batch, k, m)
 
 

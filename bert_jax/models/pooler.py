@@ -18,6 +18,7 @@ POOLINGS = ("mean", "cls")
 
 def find_members(batch: Batch) -> Array:
     """Tell for each example which tokens belong to it, bool [B, S, L]."""
+    # Segments [1 1 2 0] with S = 2 give [T T F F] for example 1 and [F F T F] for example 2.
     examples = jnp.arange(1, batch["cls_positions"].shape[1] + 1, dtype=jnp.int32)
     return batch["segment_ids"][:, None, :] == examples[None, :, None]
 
@@ -26,7 +27,9 @@ def average_tokens(x: Array, batch: Batch) -> Array:
     """Return the mean of each example's vectors [B, S, D], [CLS] and [SEP] included."""
     counted = find_members(batch).astype(jnp.float32)  # [B, S, L]
     exact = jax.lax.Precision.HIGHEST
+    # Accelerators would multiply float32 in a shorter type by default.
     sums = jnp.einsum("bsl,bld->bsd", counted, x.astype(jnp.float32), precision=exact)
+    # An example that the row does not have is a zero vector, not 0 / 0.
     return (sums / jnp.maximum(jnp.sum(counted, -1, keepdims=True), 1.0)).astype(x.dtype)
 
 
@@ -38,7 +41,9 @@ def take_token(x: Array, batch: Batch, causal: bool) -> Array:
     columns = batch["cls_positions"]  # [B, S]
     if causal:
         every = jnp.arange(x.shape[1], dtype=jnp.int32)
+        # The highest column of each example: members [F F T T F] give 3.
         columns = jnp.max(jnp.where(find_members(batch), every[None, None], 0), axis=-1)
+    # Columns [[0, 7]] of row 0 pick the vectors x[0, 0] and x[0, 7].
     return jnp.take_along_axis(x, columns[..., None], axis=1)
 
 

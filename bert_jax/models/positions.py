@@ -24,12 +24,14 @@ def rotate(x: Array, positions: Array, base: float) -> Array:
     """
     half = x.shape[-1] // 2
     frequency = jnp.asarray(base ** (-np.arange(half) / half), jnp.float32)
+    # In float32, because bfloat16 has no odd numbers above 256.
     places = positions[:, :, None, None].astype(jnp.float32)
     angle = places * frequency[None, None, None]  # [B, L, 1, d/2]
     cos = jnp.cos(angle)
     sin = jnp.sin(angle)
     first = x[..., :half].astype(jnp.float32)
     second = x[..., half:].astype(jnp.float32)
+    # Positions enter a score only by their difference (RoFormer, Su et al., 2021).
     rotated = jnp.concatenate([first * cos - second * sin, second * cos + first * sin], -1)
     return rotated.astype(x.dtype)
 
@@ -41,6 +43,7 @@ def make_slopes(heads: int) -> np.ndarray:
     numbers of heads have the slopes of the power of two below, then every other slope of the power
     of two above.
     """
+    # 12 heads: the series of 8 heads, 2**-1 to 2**-8, then 2**-0.5, 2**-1.5, 2**-2.5, 2**-3.5.
     below = 1 << (heads.bit_length() - 1)
     series = [2.0 ** (-8 * (i + 1) / below) for i in range(below)]
     series += [2.0 ** (-4 * (i + 1) / below) for i in range(0, 2 * below, 2)]
