@@ -180,7 +180,6 @@ def draw_tokens(logits: jax.Array, words: jax.Array) -> jax.Array:
 
 def _find_first_beyond(ends: jax.Array, at: jax.Array) -> jax.Array:
     """Return the index of the first of `ends` above `at`, or the last index if none is above."""
-    # Ends [0.5, 2, 2, 3] and at = 1.2 give 1. A token of chance 0 has the end of the token before
-    # it, and so is never the first above.
+    # Ends [0.5, 2, 3] and at = 1.2 give 1, as one end is not above.
     index = jnp.sum(ends <= at[..., None], axis=-1, dtype=jnp.int32)
     return jnp.minimum(index, ends.shape[-1] - 1)
