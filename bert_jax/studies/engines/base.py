@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -97,6 +98,11 @@ class Relay(signals.Handler):
 
 
 def wait_for(process: subprocess.Popen[bytes]) -> int:
-    """Wait for a process to end, pass stop signals on to it, and return its exit code."""
+    """Wait for a process to end, pass stop signals on to it, and return its exit code.
+
+    Ray simulates a signal inside Python, which no system call notices: so waits are short.
+    """
     with Relay(process):
-        return process.wait()
+        while process.poll() is None:
+            time.sleep(0.05)
+        return process.returncode
