@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -12,6 +13,7 @@ from bert_jax import config
 from bert_jax.config import knobs
 from bert_jax.config.presets import PRESETS
 from bert_jax.system.trees import flatten_tree
+from bert_jax.training import optim
 from bert_jax.training.step import compute_inputs, init_state, make_update
 from tests import toy
 
@@ -68,10 +70,20 @@ def test_learning_rate_of_a_preset_is_published(name):
     assert found == pytest.approx(RATES[name], rel=1e-6, abs=1e-12)
 
 
-def test_decay_of_mosaic_leaves_out_the_peak_rate():
-    """DecoupledAdamW takes 1e-5 of each weight at the peak, biases and scales too. Ours takes the
-    rate of the step times `weight_decay`, as tests/training/test_optim.py shows.
+@pytest.mark.parametrize("step", [2_100, 70_000])
+def test_decay_of_mosaic_leaves_out_the_peak_rate(step):
+    """DecoupledAdamW multiplies each weight by 1 - decay * rate / peak, biases and scales too,
+    whatever the peak is.
     """
-    settings = config.resolve(config.default("mosaic")).optim
-    assert settings.weight_decay * settings.learning_rate == pytest.approx(1e-5)
-    assert settings.no_decay == ""
+    settings = config.resolve(config.default("mosaic"))
+    rate = float(compute_inputs(settings, step).learning_rate)
+    params = {
+        "norm": {"scale": jnp.ones(3), "bias": jnp.full(3, 2.0)},
+        "kernel": jnp.full(3, 1000.0),
+    }
+    tx = optim.build_optimizer(settings.optim, params, settings.optim.weight_decay)
+    direction, _ = tx.update(jax.tree.map(jnp.zeros_like, params), tx.init(params), params)
+    for key, p in flatten_tree(params).items():
+        np.testing.assert_allclose(
+            rate * flatten_tree(direction)[key], p * 1e-5 * rate / 5e-4, rtol=1e-5
+        )
