@@ -1,7 +1,7 @@
 """The program that trains: the update of `training/step.py`, compiled for devices and runs.
 
-Only this module knows how the runs that train at once are stacked and computed: under jit or pmap,
-and along the run axis by lax.map or vmap.
+Only this module knows how the runs that train at once are stacked, and whether lax.map or vmap
+computes them along the run axis. A run alone may also be compiled by pmap (`pmap.py`).
 """
 
 from __future__ import annotations
