@@ -109,33 +109,28 @@ def table(args: argparse.Namespace) -> None:
 
 
 def _markdown(rows: list[dict[str, Any]]) -> str:
-    heads = ["task", "metric", "updates", "n", "ours", "transformers"]
-    heads += ["difference, 95 % interval", "zero inside", "difference of the loss, 95 % interval"]
-    heads += ["largest difference of 50 losses", "CPU s an update: ours", "transformers", "ratio"]
-    lines = [[*heads, "ratio of wall time"]]
-    lines.append(["---"] * len(lines[0]))
+    heads = ["task, metric", "updates", "seeds", "(b) ours", "(b) transformers"]
+    heads += ["(b) difference, 95 % interval", "(b) difference of the loss, 95 % interval"]
+    heads += ["(a) largest difference of 50 losses", "(c) CPU seconds, transformers / ours"]
+    lines = [heads, ["---"] * len(heads)]
     for row in rows:
         digits = 1 if row["task"] in NAMES else 3  # SQuAD's metrics are in per cent
-        sides = [
-            f"{row[f'{side}_mean']:.{digits}f} ± {row[f'{side}_deviation']:.{digits}f}"
-            for side in ("ours", "theirs")
-        ]
-        interval = (
-            f"{row['difference']:+.{digits}f} "
-            f"({row['low']:+.{digits}f} to {row['high']:+.{digits}f})"
-        )
-        worst = row["largest_loss_difference"]
-        measured = [
-            row[key] for key in ("ours_cpu_median", "theirs_cpu_median", "cpu_ratio", "wall_ratio")
-        ]
-        lines.append(
-            [row["task"], row["metric"], str(row["updates"]), str(row["seeds"]), *sides, interval]
-            + ["yes" if row["zero_inside"] else "no"]
-            + [f"{row['loss_difference']:+.3f} ({row['loss_low']:+.3f} to {row['loss_high']:+.3f})"]
-            + [f"{worst:.1e}" if worst != "" else ""]
-            + [f"{value:.2f}" if value != "" else "" for value in measured]
-        )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        line = [f"{row['task']}, {row['metric']}", str(row["updates"]), str(row["seeds"])]
+        for side in ("ours", "theirs"):
+            mean, deviation = row[f"{side}_mean"], row[f"{side}_deviation"]
+            line.append(f"{mean:.{digits}f} ± {deviation:.{digits}f}")
+        line.append(_interval(row["difference"], row["low"], row["high"], digits))
+        line.append(_interval(row["loss_difference"], row["loss_low"], row["loss_high"], 3))
+        worst, ratio = row["largest_loss_difference"], row["cpu_ratio"]
+        line.append(f"{worst:.1e}" if worst != "" else "")
+        line.append(f"{ratio:.2f}" if ratio != "" else "")
+        lines.append(line)
+    return "\n".join(f"|{'|'.join(line)}|" for line in lines)
+
+
+def _interval(value: float, low: float, high: float, digits: int) -> str:
+    value, low, high = (round(number, digits) + 0.0 for number in (value, low, high))  # no -0.0
+    return f"{value:+.{digits}f} ({low:+.{digits}f} to {high:+.{digits}f})"
 
 
 def _figure(rows: list[dict[str, Any]]) -> None:
