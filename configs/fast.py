@@ -7,8 +7,8 @@ pairs, and up to four documents or pieces of documents a row, which do not atten
 4,096 rows an update with LAMB (You et al., 2020), whose learning rate falls linearly after a
 warm-up. It reads as many rows in 62,500 updates as the paper's recipe in a million.
 experiments/scale has what the compilers of eight H100 and of sixteen TPU v5e make of it, beside the
-paper's recipe; no accelerator has run it. `large` fits sixteen v5e with
-`--config.model.remat=full`.
+paper's recipe. One H200 has run updates of 512 rows (experiments/performance); no accelerator has
+trained a whole run. `large` fits sixteen v5e with `--config.model.remat=full`.
 
     bert-jax plan --config=configs/fast.py:base --target=h100x8
 
