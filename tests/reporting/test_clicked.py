@@ -1,13 +1,22 @@
-"""The pages of runs, pointed at and clicked in a real browser, wide and slim, in light and dark."""
+"""Pages of runs and studies, pointed at and clicked in a browser, wide and slim, light and dark."""
 
 from __future__ import annotations
 
+import csv
+
+import numpy as np
 import pytest
 
 from bert_jax.reporting import comparison, run_record, run_report
-from bert_jax.studies.report.blocks import Paragraph, Section, Title, render_html
+from bert_jax.studies import results
+from bert_jax.studies.folder import StudyFolder
+from bert_jax.studies.report import answers
+from bert_jax.studies.report.blocks import render_html
+from bert_jax.studies.report.document import compose_report
+from bert_jax.studies.report.view import View
 from tests.browser import SIZES, Browser
 from tests.pages import a_run
+from tests.texts import ROOT
 
 pytestmark = pytest.mark.parametrize(("width", "dark"), SIZES)
 TIPS = "[...document.querySelectorAll('.tip')].filter(t => t.offsetParent)"
@@ -59,11 +68,16 @@ def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
     assert drawn == [True, True]
 
 
-def test_links_lead_to_sections_and_unfold_them(browser, width, dark):
-    text = [Paragraph("text " * 999)]
-    parts = [Section(f"Part {n}", text) for n in range(4)]
-    browser.show(render_html([Title("t"), *parts, Section("End", text, detail=True)]), width, dark)
-    browser.click(".contents a:nth-of-type(3)")
+def test_study_page_shows_means_and_unfolds_its_details(browser, width, dark):
+    place = StudyFolder(ROOT / "experiments" / "precision")
+    view = View(place, place.read_study(), results.read_results(place))
+    blocks = compose_report(view, answers.compute_findings(view))
+    browser.show(render_html(blocks), width, dark)
+    with (place.workdir / "results.csv").open(newline="") as file:
+        cells = [row for row in csv.DictReader(file) if row["precision"] == "float32"]
+    mean = np.mean([float(row["validation/mlm_loss"]) for row in cells])
+    assert point_at(browser, 0, 0).startswith(f"float32: {mean:.6g} (")
+    browser.click(".contents a:nth-of-type(4)")
     browser.wait("scrollY > 300")
     browser.click(".contents a:last-of-type")
-    browser.wait("document.querySelector('#to-end details').open")
+    browser.wait("document.querySelector('#to-config details').open")
