@@ -134,7 +134,7 @@ def test_tables_have_the_cells_of_the_study(name):
         assert (then.labels, then.seed, then.trunk) == (cell.labels, cell.seed, cell.trunk)
 
 
-def test_readme_names_the_studies_whose_cells_are_finished(tmp_path):
+def test_readme_names_studies_with_finished_cells(tmp_path):
     known = set()
     for name in CELLS:
         cells = expand(name)

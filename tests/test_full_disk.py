@@ -206,7 +206,7 @@ def test_evaluate_keeps_the_earlier_result(run, mount, capsys):
 
 
 @pytest.mark.fault(4)
-def test_copy_of_a_cell_that_fills_the_disk_names_the_cell(tmp_path, mount):
+def test_copy_that_fills_the_disk_names_the_cell(tmp_path, mount):
     """What shutil raises has neither a number nor a file name."""
     (tmp_path / "cell").mkdir()
     (tmp_path / "cell" / "weights").write_bytes(bytes(300_000))

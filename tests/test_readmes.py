@@ -164,7 +164,7 @@ def test_notebook_runs(name, demo):
 
 
 @pytest.mark.slow
-def test_files_shown_in_manuals_are_configs_and_studies(copy):
+def test_files_in_manuals_are_configs_and_studies(copy):
     (config,) = list_blocks("configs/README.md", "python")
     (study,) = list_blocks("experiments/README.md", "python")
     for place, text in (("configs/shown.py", config), ("experiments/shown/study.py", study)):

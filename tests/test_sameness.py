@@ -64,7 +64,7 @@ def test_evaluate_refuses_text_that_was_replaced(folder, capsys):
 
 
 @pytest.mark.fault(7)
-def test_evaluate_refuses_a_vocabulary_that_was_changed(folder, capsys):
+def test_evaluate_refuses_a_changed_vocabulary(folder, capsys):
     file = folder / "vocabulary/vocab.txt"
     lines = file.read_text().splitlines()
     lines[-1], lines[-2] = lines[-2], lines[-1]

@@ -68,7 +68,7 @@ def test_json_is_one_object_with_the_facts(capsys, cache):
     assert not any("not installed" in warning for warning in report["warnings"])
 
 
-def test_doctor_knows_every_package_that_the_project_needs():
+def test_doctor_knows_every_package_of_the_project():
     project = tomllib.loads((texts.ROOT / "pyproject.toml").read_text())["project"]
     named = {re.split("[><=]", entry)[0] for entry in project["dependencies"]}
     assert {*doctor.NEEDED} == named | {"jaxlib"}

@@ -45,7 +45,7 @@ def test_masks_have_the_frozen_digests(name):
 
 
 @pytest.mark.parametrize("name", ["nsp", "words", "spans", "byte_pairs", "packed_documents"])
-def test_masks_leave_special_tokens_and_lie_within_those_of_higher_rates(name):
+def test_masks_spare_specials_and_are_nested_by_rate(name):
     """Special tokens are those that the tokenizer's files name; nothing else is left out."""
     row = batch_rows.SETTINGS[name]
     special = read_special(row.knobs.get("tokenizer.path", "models/bert"))

@@ -15,7 +15,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory):
         yield
 
 
-def test_every_row_is_frozen():
+def test_every_prepared_row_is_frozen():
     assert list(FROZEN) == list(prepare_rows.ROWS)
 
 

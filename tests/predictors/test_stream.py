@@ -91,7 +91,7 @@ def test_decode_line_drops_a_byte_order_mark():
 
 
 @pytest.mark.fault(11)
-def test_bytes_that_are_no_text_are_replaced_and_counted(capsys):
+def test_bytes_of_no_text_are_replaced_and_counted(capsys):
     stream = make_stream()
     found = [row["text"] for row in stream.answer([b"caf\xe9", b"the cat", b"\xff\xfe"])]
     assert found == ["caf\ufffd", "the cat", "\ufffd\ufffd"]

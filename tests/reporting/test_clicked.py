@@ -68,7 +68,7 @@ def test_runs_on_one_page_have_their_colours(browser, tmp_path, width, dark):
     assert drawn == [True, True]
 
 
-def test_study_page_shows_means_and_unfolds_its_details(browser, width, dark):
+def test_study_page_shows_means_and_unfolds_details(browser, width, dark):
     place = StudyFolder(ROOT / "experiments" / "precision")
     view = View(place, place.read_study(), results.read_results(place))
     blocks = compose_report(view, answers.compute_findings(view))

@@ -188,7 +188,7 @@ def get_study(scale="cpu"):
 
 
 @pytest.mark.fault(21)
-def test_load_takes_a_scale_and_knobs_that_no_point_sets(tmp_path):
+def test_load_takes_scale_and_knobs_no_point_sets(tmp_path):
     """A study imports modules of the folder around its own."""
     studies = tmp_path / f"studies_{tmp_path.name}".replace("-", "_")
     (studies / "much").mkdir(parents=True)

@@ -51,7 +51,7 @@ def test_read_texts_knows_lines_and_objects(tmp_path):
 
 
 @pytest.mark.fault(11)
-def test_read_texts_replaces_and_counts_what_is_no_text(tmp_path, capsys):
+def test_read_texts_replaces_and_counts_bad_bytes(tmp_path, capsys):
     (tmp_path / "a.txt").write_bytes(b"caf\xe9\nfine\n\xff\n")
     assert list(texts.read_texts(tmp_path / "a.txt")) == ["caf\ufffd", "fine", "\ufffd"]
     assert capsys.readouterr().err.endswith("read as U+FFFD, lines: 2\n")

@@ -36,7 +36,7 @@ def test_write_output_writes_into_a_device(tmp_path):
     assert sorted(tmp_path.iterdir()) == [full, null]
 
 
-def test_write_output_keeps_a_link_and_changes_its_target(tmp_path):
+def test_write_output_follows_a_link_to_its_target(tmp_path):
     file, link, early = (tmp_path / name for name in ("file", "link", "early"))
     file.write_text("earlier")
     link.symlink_to(file)
@@ -59,7 +59,7 @@ def test_write_output_replaces_files_in_shared_memory():
         file.unlink()
 
 
-def test_write_output_to_standard_output_comes_in_order(tmp_path):
+def test_write_output_to_stdout_comes_in_order(tmp_path):
     log = tmp_path / "log"
     log.write_text("earlier\n")
     source = (
