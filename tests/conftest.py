@@ -22,7 +22,7 @@ os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
 if "BERT_JAX_GPU" not in os.environ:
     os.environ["JAX_PLATFORMS"] = "cpu"
     # Compiling hundreds of programs and running each for a moment is what tests wait for. The flags
-    # of a user are those of tests/net and of compare_checkouts.py.
+    # of a user are those of tests/net and of tools/compare_checkouts.py.
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "true"
 # What one process of a test has compiled the next takes again, in this session alone: a stale entry
 # can never make a test pass. With a limit of size jax locks the folder.

@@ -1,6 +1,6 @@
 """The stream of batches against its promises.
 
-What a row holds is compared with the original in tests/test_fidelity.py and frozen in tests/net.
+What a row holds is compared with the original in test_fidelity.py and frozen in tests/net.
 """
 
 from __future__ import annotations

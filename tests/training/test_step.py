@@ -178,7 +178,7 @@ def test_state_is_float32_whatever_the_compute_type():
 
 
 CONFIGS = {file.stem: str(file) for file in (texts.ROOT / "configs").glob("*.py")}
-del CONFIGS["adapt"]  # which needs a model: test_adapt.py
+del CONFIGS["adapt"]  # which needs a model: test_recipes.py
 ABLATIONS = CONFIGS.pop("ablations")
 CONFIGS |= {name: f"{ABLATIONS}:{name}" for name in runpy.run_path(ABLATIONS)["ABLATIONS"]}
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests import compare_checkouts
-from tests.compare_checkouts import differences, read
 from tests.texts import ROOT
+from tests.tools import compare_checkouts
+from tests.tools.compare_checkouts import differences, read
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def planted(name: str) -> Iterator[None]:
     try:
         (bug,) = planting.read_bugs(texts.ROOT, only=name)
     except ValueError as error:
-        # Its line has changed: test_mutants.py fails, and a mutant of that line is not found here.
+        # Its line has changed: test_planting.py fails, and a mutant of that line is not found here.
         pytest.skip(str(error))
     module = sys.modules[bug.file.removesuffix(".py").replace("/", ".")]
     sound = dict(vars(module))

@@ -1,6 +1,6 @@
 """Compare two checkouts of the project: the same commands must leave the same results, to the bit.
 
-    python tests/compare_checkouts.py OLD NEW [--only=NAME,...] [--ignore=REGEX]
+    python tests/tools/compare_checkouts.py OLD NEW [--only=NAME,...] [--ignore=REGEX]
 
 Both checkouts train the rows of `net/rows.py` and do the further jobs below, on this machine with
 the compiler flags of a user, each checkout in a folder of its own: WORKDIR/old and WORKDIR/new. A
@@ -36,7 +36,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorstore
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.net.commands import make_environment, run_commands
 from tests.net.rows import ROWS, command
 from tests.net.train_rows import write_folder
