@@ -210,6 +210,7 @@ REFUSED = [  # kind, content, line, message; more are in tests/net/transcripts/t
     ("choice", "p,a,b,label\nq,,y,0\n", 2, "'option 0' is empty"),
     ("choice", "p,a,b,label\nq,x,y,2\n", 2, "label 2 of 2 options"),
     ("span", json.dumps(*ask([ASKED])), 1, "starts at '11'"),
+    ("span", json.dumps({"question": "a", "context": "b"}), 1, "no column 'id'"),
     ("span", json.dumps(*ask(["figs"])), 1, "not a list of answers"),
     ("span", "\n".join(map(json.dumps, 2 * ask([FIGS]))), 2, "id 'q0' occurs twice"),
 ]
