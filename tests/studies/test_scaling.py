@@ -138,6 +138,15 @@ def test_fit_refuses_runs_that_make_no_curve(values):
         fit(runs)
 
 
+def test_fit_takes_four_runs_of_one_seed():
+    """Three parameters leave one degree of freedom."""
+    losses = {0.15: 5.0, 0.3: 4.9, 0.45: 4.92, 0.6: 5.1}
+    (optimum,) = fit([ScaledRun(1e5, 1e6, value, 0, loss) for value, loss in losses.items()]).optima
+    square, slope, _ = np.polyfit(logit(list(losses)), list(losses.values()), 2)
+    assert optimum.value == pytest.approx(expit(-slope / (2 * square)))
+    assert optimum.low < optimum.value < optimum.high
+
+
 def test_read_at_equal_reads_lines_in_the_log_exactly():
     """Whatever a value makes its runs cost; sizes and seeds are each read by themselves."""
 
