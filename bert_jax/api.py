@@ -314,7 +314,7 @@ def score(model: Model | str | os.PathLike, suite: str, **options: Any) -> dict[
         if not isinstance(config, knobs.Config):
             config = configs.resolve(config)
         config = configs.change_knobs(config, options.get("changes", ()))
-    (asked,) = suites.build_suites([suite], config=config, **options)
+    (asked,) = suites.build_options([suite], config=config, **options)
     return suites.score(opened, asked)[0]
 
 

@@ -75,7 +75,7 @@ def run(
         trained = config or opened.config
         labelled = trained.task.source or set(trained.objectives) & set(knobs.LABELLED)
         names = ["task" if labelled else "pretrain"]
-    asked = suites.build_suites(names, config=config, changes=tuple(changes), **options)
+    asked = suites.build_options(names, config=config, changes=tuple(changes), **options)
     suites.check_heads(opened, names)  # before the first, which may run for an hour
     metrics = {one.suite: suites.score(opened, one)[0] for one in asked}
     result = json.dumps(_without_nan(metrics), indent=2)

@@ -85,7 +85,7 @@ assert suites.find_row("yours").head == "classify"
         "suites/__init__.py SUITES",
         '"mine": SuiteRow(SourceOptions, "answer"),',
         """
-(options,) = suites.build_suites(["mine"], limit=21)
+(options,) = suites.build_options(["mine"], limit=21)
 assert suites.score(None, options)[0] == {"answer": 42}
 from bert_jax.studies.definition import Study, Suite, check_study
 check_study(Study("Which?", default(), (), (0,), {"asked": Suite("mine", (("limit", 3),))}))

@@ -100,7 +100,7 @@ def check_evaluations(study: Study) -> None:
 
 def _check_options(suite: Suite) -> None:
     """Refuse options that a suite ignores or a study may not set, and values of a wrong type."""
-    suites.build_suites([suite.name], **dict(suite.ask))
+    suites.build_options([suite.name], **dict(suite.ask))
     asked = [name for name, row in suites.SUITES.items() if row.metrics]
     check_known(suite.name, asked, f"no suite {suite.name!r} for a study")
     kinds = {name: type(field.default) for name, field in suites.list_options().items()}

@@ -238,7 +238,7 @@ class Worker:
             run = runs.open_run(str(self._find_last(cell)))
             # The evaluations of the present study, which may have been edited since training.
             run = run.replace_sections(evals=cell.config.evals)
-            (options,) = suites.build_suites([settings["name"]], **dict(settings["ask"]))
+            (options,) = suites.build_options([settings["name"]], **dict(settings["ask"]))
             metrics, each = suites.score(run, options)
             seconds = time.monotonic() - began
             self._place.write_result(cell, name, flatten_metrics(metrics), seconds, each)

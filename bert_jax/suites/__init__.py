@@ -8,7 +8,7 @@ defines
 To add a suite, write its file, then its row here. The row names the class of the suite's options
 (see `options.py`), whose fields are flags of `evaluate` and settings of a study's `Suite`.
 
-    (options,) = suites.build_suites(["blimp"], source="files:blimp", limit=100)
+    (options,) = suites.build_options(["blimp"], source="files:blimp", limit=100)
     result, of_examples = suites.score(runs.open_run("runs/demo"), options)
 """
 
@@ -116,7 +116,7 @@ SUITES: dict[str, SuiteRow] = {
 # --- running --------------------------------------------------------------------------------------
 
 
-def build_suites(names: Sequence[str], **options: Any) -> list[Options]:
+def build_options(names: Sequence[str], **options: Any) -> list[Options]:
     """Build the `Options` of each suite from shared options; refuse one that no suite reads."""
     rows = [find_row(name) for name in names]
     source = bool(options.get("source"))

@@ -15,7 +15,7 @@ from bert_jax.studies import worker
 
 def score(run: runs.TrainedModel, suite: str, **asked: Any) -> suites.Detailed:
     """Score a run on a suite, in all and by example."""
-    (options,) = suites.build_suites([suite], **asked)
+    (options,) = suites.build_options([suite], **asked)
     return suites.score(run, options)
 
 

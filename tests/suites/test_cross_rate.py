@@ -39,7 +39,7 @@ def read_rows(monkeypatch) -> list[tuple[np.ndarray, np.ndarray]]:
 
 
 def load(run: runs.TrainedModel, source: str) -> list[texts.Passage]:
-    (asked,) = suites.build_suites(["cross_rate"], source=source, words=WORDS)
+    (asked,) = suites.build_options(["cross_rate"], source=source, words=WORDS)
     return texts.load_passages(run, asked)
 
 

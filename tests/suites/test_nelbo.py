@@ -27,7 +27,7 @@ def test_nelbo_of_a_blank_model_is_exact(models, source):
     found = ask(blank, "nelbo", source=source, words=WORDS, draws=3)
     nats = math.log(run.tokenizer.size - 1)  # [MASK] is no answer
     assert found["nats_per_token"] == pytest.approx(nats, rel=1e-6)
-    (asked,) = suites.build_suites(["nelbo"], source=source, words=WORDS)
+    (asked,) = suites.build_options(["nelbo"], source=source, words=WORDS)
     written = [one.text for one in texts.load_passages(run, asked)]
     words = sum(len(text.split()) for text in written)
     letters = sum(len(text.replace(" ", "")) for text in written)
@@ -82,7 +82,7 @@ def test_nelbo_of_a_passage_is_unbiased(models, tmp_path, monkeypatch):
 def test_nelbo_of_a_causal_model_is_its_likelihood(models, source):
     run = make_model(models["whole"].tokenizer_path, longest=96, **CAUSAL)
     found = ask(run, "nelbo", source=source, words=WORDS, limit=5)
-    (asked,) = suites.build_suites(["nelbo"], source=source, words=WORDS, limit=5)
+    (asked,) = suites.build_options(["nelbo"], source=source, words=WORDS, limit=5)
     written = [one.text for one in texts.load_passages(run, asked)]
     scores = TokenScorer(run, suites.Options("pll"))(run.tokenizer.encode_batch(written))
     nats = -sum(tokens.sum() for tokens in scores)

@@ -21,7 +21,7 @@ def test_row_has_a_file_and_metrics_for_studies():
 
 def test_build_gives_each_suite_what_it_reads():
     asked = {"source": "files:x", "limit": 3}
-    built = suites.build_suites(["pll", "sts"], **asked, within_word=True)
+    built = suites.build_options(["pll", "sts"], **asked, within_word=True)
     assert built == [PllOptions("pll", **asked, within_word=True), FrozenOptions("sts", **asked)]
 
 
@@ -40,5 +40,5 @@ CHANGES = {"source": "files:x", "changes": (("corpus.path", "x"),)}
 )
 def test_build_refuses_options_that_do_nothing(suite, asked, said):
     with pytest.raises(ConfigError) as refused:
-        suites.build_suites([suite], **asked)
+        suites.build_options([suite], **asked)
     assert str(refused.value) == said

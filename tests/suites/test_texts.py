@@ -20,7 +20,7 @@ from tests.suites.masked import SPECIALS
 
 
 def load(run: runs.TrainedModel, source: object, **options: int) -> list[texts.Passage]:
-    (asked,) = suites.build_suites(["cross_rate"], source=str(source), **options)
+    (asked,) = suites.build_options(["cross_rate"], source=str(source), **options)
     return texts.load_passages(run, asked)
 
 
