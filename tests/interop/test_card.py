@@ -50,6 +50,7 @@ def test_card_of_a_pretrained_model_has_its_facts(tmp_path):
         "A text has at most 128 tokens",
         "stated none",
         "masked at 15%",
+        "\n## Config\n",
         "| validation/mlm_loss | 4.25 |\n| validation/examples | 1,200 |",
     ):
         assert said in body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from flax.traverse_util import flatten_dict
 from safetensors.numpy import load_file
 
 from bert_jax import cli
-from bert_jax.config import knobs
+from bert_jax.config import differences, knobs, to_dict
 from bert_jax.errors import CheckpointError, ConfigError
 from bert_jax.interop import config_json, export, huggingface, runs
 from bert_jax.interop import families as table
@@ -256,3 +257,28 @@ def test_value_of_another_function_is_refused(family, head):
         with pytest.raises(ConfigError, match=re.escape(key)) as caught:
             read_config(family, head, {key: value})
         assert caught.value.hint
+
+
+MORE = ("layer_types", "global_attn_every_n_layers", "local_rope_theta")
+
+
+@pytest.mark.fault(17)
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_value_of_another_type_changes_no_knob(family, tmp_path, monkeypatch):
+    """It is refused, or means the default."""
+    monkeypatch.setattr(huggingface, "_shape_parameters", lambda *_: {})  # 0.1 s a value
+    monkeypatch.setattr(huggingface, "_check_copies", lambda *_: None)
+    families.folder(tmp_path, family, "masked_lm")
+    plain = to_dict(huggingface.read_model(tmp_path, allow_unused=True).config)
+    stated = read_stated(tmp_path)
+    for key in (*stated, *MORE):
+        if type(stated.get(key)) is bool:
+            continue
+        for value in (math.inf, True, "", "x", [], [[]], {"a": 1}):
+            (tmp_path / "config.json").write_text(json.dumps(stated | {key: value}))
+            try:
+                found = huggingface.read_model(tmp_path, allow_unused=True)
+            except CheckpointError as error:
+                assert error.hint  # noqa: PT017 - reading is allowed too
+            else:
+                assert differences(plain, to_dict(found.config)) == {}, (key, value)

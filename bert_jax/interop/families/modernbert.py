@@ -133,7 +133,10 @@ def _read_windows(stated: Stated) -> tuple[int, int]:
             )
     if every == 1:
         return 0, 0
-    return base.read_value(stated, "local_attention", 128) // 2, every
+    reach = base.read_value(stated, "local_attention", 128)
+    if type(reach) is not int:  # in Python, True // 2 is 0: no window
+        raise ConfigError(f"local_attention = {show(reach)}", "a number of tokens")
+    return reach // 2, every
 
 
 def _read_rotary_base(stated: Stated, kind: str) -> Any:
@@ -141,7 +144,10 @@ def _read_rotary_base(stated: Stated, kind: str) -> Any:
 
     For layers with a window, None means the base of the other layers.
     """
-    own = (stated.get("rope_parameters") or {}).get(kind) or {}
+    kinds = base.read_value(stated, "rope_parameters", {})
+    if not isinstance(kinds, dict) or not kinds.keys() <= BASES.keys():
+        raise ConfigError(f"rope_parameters = {show(kinds)}", f"of {' and '.join(BASES)}")
+    own = kinds.get(kind) or {}
     if own.get("rope_type", "default") != "default" or set(own) - {"rope_type", "rope_theta"}:
         raise ConfigError(
             f"rope_parameters.{kind} is not of the default type", "positions that are not scaled"
