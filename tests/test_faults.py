@@ -18,7 +18,10 @@ def list_rows(text: str) -> list[int]:
 
 def find_rows(source: str) -> Iterator[int]:
     """Yield the rows that quick tests of a file hold, by `pytest.mark.fault(N, ...)`."""
-    nodes = list(ast.walk(ast.parse(source)))
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    if any("pytestmark" in text and "mark.slow" in text for text in map(ast.unparse, tree.body)):
+        return
     tests = [node for node in nodes if isinstance(node, ast.FunctionDef)]
     slow = [test for test in tests if "pytest.mark.slow" in map(ast.unparse, test.decorator_list)]
     skipped = {id(node) for test in slow for node in ast.walk(test)}
@@ -45,3 +48,4 @@ def test_marks_of_quick_tests_are_found():
         "x = pytest.param(1, marks=pytest.mark.fault(9))\n"
     )
     assert sorted(find_rows(source)) == [3, 7, 9]
+    assert [*find_rows(f"pytestmark = pytest.mark.slow\n{source}")] == []

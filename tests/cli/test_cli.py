@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -233,3 +234,16 @@ def test_closed_pipe_is_quiet():
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(timeout=60) == cli.BROKEN_PIPE
+
+
+def test_backend_of_a_notebook_is_not_asked_for():
+    """Jupyter names one in the environment, and matplotlib refuses what it cannot import."""
+    source = (
+        "from bert_jax import cli, doctor\n"
+        "doctor.run = lambda *_: __import__('bert_jax.reporting.drawing')\n"
+        "cli.main(['doctor'])"
+    )
+    named = {"MPLBACKEND": "no_such_backend"}
+    command = [sys.executable, "-c", source]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | named)
+    assert done.returncode == 0, done.stderr

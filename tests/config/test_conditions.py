@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 from pathlib import Path
 
@@ -120,6 +121,8 @@ OF_OBJECTIVES: list[tuple[str, object, Settings]] = [  # in an entry of which it
 def check_taken(knob: str, value: object, where: Settings) -> None:
     resolved = config.resolve(write(where | {knob: value}))
     assert conditions.get_value(resolved, knob) == value
+    recorded = json.loads(json.dumps(config.to_dict(resolved)))
+    assert config.read_recorded(recorded) == resolved
 
 
 def check_refused(knob: str, value: object, where: Settings) -> None:

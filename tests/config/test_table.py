@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 
@@ -69,9 +70,21 @@ def test_read_text_follows_the_type(path, text, value):
         assert table.check_value(table.find_knob(path), found, path) == value
 
 
+def list_values() -> list[tuple[str, object]]:
+    """List a value of each knob, and the values of TEXTS."""
+    defaults = [(name(path), knob.default) for path, knob in KNOBS.items()]
+    return [*defaults, *((path, value) for path, _, value in TEXTS)]
+
+
+def test_value_survives_json():
+    for path, value in list_values():
+        if path != "task.files.train":
+            stored = json.loads(json.dumps(value))
+            assert table.check_value(table.find_knob(path), stored, path) == value, path
+
+
 def test_write_flag_is_read_by_bash_as_the_value():
-    values = [(name(path), knob.default) for path, knob in KNOBS.items()]
-    values += [(path, value) for path, _, value in TEXTS]
+    values = list_values()
     values += [("corpus.path", "it's $HOME; <a> & (b)/*.txt"), ("task.columns", ("a", "b c"))]
     words = " ".join(table.write_flag(path, value) for path, value in values)
     command = ["bash", "-c", f"printf '%s\\0' {words}"]

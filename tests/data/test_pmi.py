@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
 import itertools
 import math
 from pathlib import Path
@@ -80,6 +81,24 @@ def hash_gram(gram: Gram) -> int:
     return int(hashes[0])
 
 
+def choose(documents: list[Gram], counts: dict, most: int, often: int, share: float) -> set[int]:
+    """Half of the list are pairs, a quarter triples and so on; the shortest that covers a share."""
+    keys: dict[Gram, float] = {}  # the length of the shortest list that has the n-gram
+    for n in range(2, most + 1):
+        scores = {g: round(score(g, counts), 9) for g, count in counts[n].items() if count > often}
+        found = [gram for gram in scores if scores[gram] > 0]
+        best = sorted(found, key=lambda gram: (-scores[gram], hash_gram(gram)))
+        keys |= {g: rank * 2 ** min(n - 1, most - 2) for rank, g in enumerate(best, 1)}
+    words = []
+    for document in documents:
+        for at in range(len(document)):
+            spans = [(i, n) for n in range(2, most + 1) for i in range(max(0, at - n + 1), at + 1)]
+            around = [document[i : i + n] for i, n in spans if i + n <= len(document)]
+            words.append(min((keys.get(gram, math.inf) for gram in around), default=math.inf))
+    limit = sorted(words)[math.ceil(share * len(words)) - 1]
+    return {hash_gram(gram) for gram, key in keys.items() if key <= limit}
+
+
 def search(prepared: Prepared, masking: knobs.Masking) -> set[int]:
     return {*pmi.Search(prepared, masking).run().sorted.tolist()}
 
@@ -99,6 +118,9 @@ def test_search_finds_what_the_definition_says(tmp_path_factory, seed, most, oft
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pmi, "OFTEN", often)
         assert search(prepared, masking) == wanted  # all, since no list covers every word
+        for share in (0.1, 0.4):
+            part = dataclasses.replace(masking, pmi_coverage=share)
+            assert search(prepared, part) == choose(documents, counts, most, often, share)
         patch.setattr(pmi, "HELD", 50)  # passes and blocks change nothing
         patch.setattr(pmi, "BLOCK", 30)
         assert search(prepared, masking) == wanted

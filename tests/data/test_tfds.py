@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bert_jax.data import prepare, tfds
-from bert_jax.errors import DataError
+from bert_jax.errors import DataError, MissingError
 from tests.data import small
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the library's own
@@ -51,15 +51,16 @@ def test_a_data_set_is_read_in_ranges(built, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "says", "kind"),
     [
-        ({"path": "lm1b"}, "lm1b, split 'train' cannot be read from"),
-        ({"text_field": "body"}, "no 'body'"),
-        ({"split": "none"}, "split 'none' cannot be read"),
+        ({"path": "lm1b"}, "lm1b, split 'train' cannot be read from", MissingError),
+        ({"text_field": "body"}, "no 'body'", DataError),
+        ({"split": "none"}, "split 'none' cannot be read", DataError),
     ],
 )
-def test_tfds_names_what_cannot_be_read(built, tmp_path, options, says):
+def test_tfds_names_what_cannot_be_read(built, tmp_path, options, says, kind):
     place = {"source": "tfds", "path": "local_text", "tfds_dir": str(built[0] / "tfds")}
     with pytest.raises(DataError, match=says) as caught:
         small.run(tmp_path, **place | options)
+    assert type(caught.value) is kind  # absent data of a suite is passed over
     assert "\n" not in str(caught.value) + caught.value.hint

@@ -270,21 +270,26 @@ def test_program_for_a_gpu_calls_cudnn(packed, monkeypatch):
     """Lowered as far as it can be without one: its kernel forwards and backwards, with a bias only
     where it must.
     """
-    library = pytest.importorskip(
-        "jax._src.cudnn.fused_attention_stablehlo", reason="it has moved in this jax"
-    )
-    monkeypatch.setattr(library, "check_cudnn_version", lambda: 91_000)  # which is not here
-    monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: "cudnn")
+    from jax._src.cudnn import fused_attention_stablehlo  # fails if it has moved
+
+    # cuDNN itself is not here.
+    monkeypatch.setattr(fused_attention_stablehlo, "check_cudnn_version", lambda: 91_000)
     config = toy.config(model__dtype="bfloat16", model__causal=True, model__window=9, pairs="none")
     b, _ = toy.mask(toy.batch(4, 24, examples=2 if packed else 1), config.masking, slots=8)
     params, built = toy.init(config), network.build_network(config, toy.VOCAB)
-    loss = jax.jit(
-        jax.grad(lambda p: jnp.sum(jnp.sin(network.compute_outputs(built, p, b)["mlm"])))
-    )
-    program = loss.trace(params).lower(lowering_platforms=("cuda",)).as_text()
+
+    def lower(name: str) -> str:
+        monkeypatch.setattr(backends, "choose_backend", lambda *_, **__: name)
+        loss = jax.jit(
+            jax.grad(lambda p: jnp.sum(jnp.sin(network.compute_outputs(built, p, b)["mlm"])))
+        )
+        return loss.trace(params).lower(lowering_platforms=("cuda",)).as_text()
+
+    assert "x24x24xf32" in lower("einsum")  # the scores
+    program = lower("cudnn")
     kernel = "__cudnn$fmhaScaleBiasSoftmax" if packed else "__cudnn$fmhaSoftmax"
     assert f"{kernel}(" in program
     assert f"{kernel}Backward(" in program
-    assert "x24x24xf32" not in program  # the scores, which einsum has in memory
+    assert "x24x24xf32" not in program
     assert ("sliding_window_length\\22: 10" in program) == (not packed)
     assert ("\\22mask_type\\22: \\22PADDING_CAUSAL" in program) == (not packed)

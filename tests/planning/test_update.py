@@ -10,6 +10,7 @@ from bert_jax import sharding
 from bert_jax.config import costs, knobs
 from bert_jax.planning import activations, batches, targets, update
 from bert_jax.planning.collectives import Array, Collective
+from bert_jax.training import memory
 from tests import toy
 
 SMALL = {"batch_size": 32, "sequence_length": 32, "model__layers": 2}
@@ -45,6 +46,25 @@ def test_update_gives_its_state_back_in_place(small):
     state = 3 * 4 * small.parameters
     assert state < small.argument_bytes < 1.3 * state + 100_000
     assert small.peak_bytes < small.argument_bytes + small.temp_bytes + 0.1 * state
+
+
+def check_estimate(plan: update.Plan) -> None:
+    """Compare the estimate of a dry run with the compiled program, which shares a little more."""
+    mesh = sharding.make_mesh(plan.config.parallel)
+    estimate = sum(memory.estimate_bytes(plan.config, toy.VOCAB, mesh))
+    assert plan.peak_bytes <= estimate < 1.4 * plan.peak_bytes
+
+
+def test_dry_run_estimates_the_peak(small):
+    check_estimate(small)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "changes", [{}, {"optim__accumulation": 4}, {"parallel__fsdp": 8}, {"model__layers": 4}]
+)
+def test_dry_run_estimates_the_peak_of_larger_updates(target, changes):
+    check_estimate(plan(target, **{"batch_size": 256} | changes))
 
 
 @pytest.mark.fault(23)

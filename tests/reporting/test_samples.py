@@ -74,6 +74,7 @@ def test_classifier_has_confusions_and_scores(tmp_path):
         tmp_path, "classify", {"counts": COUNTS}, labels=("yes", "no", "never")
     )
     assert "right class ↓ predicted → yes no all yes 3 1 4 no 2 6 8" in text
+    assert 'confusion"' in source
     assert 'class="n miss" style="--share:0.250" title="no, predicted yes: 2 of 8 (25.0' in source
     assert source.count('class="n hit"') == 2
     scores = re.search("class precision recall F1 examples (.*)", text)[1]

@@ -127,7 +127,7 @@ def test_claims_are_told_apart_and_described(view):
     assert {one.place for one in judged} == {"2 x 64", "2 x 128"}
     text = describe(view)
     assert CLAIMS["C1"].text in text
-    assert "15 %, by" not in text
+    assert "20 % is no different from 15 % by Validation MLM loss, within 0.150 nats." in text
     for one in judged:
         assert f"({one.gain.low:+.3f} to {one.gain.high:+.3f}), {one.verdict.word}." in text
 

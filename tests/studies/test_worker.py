@@ -230,3 +230,65 @@ def test_worker_passes_its_signals_on_to_its_child():
     assert base.wait_for(child) == 7
     # The worker evaluates next, and stops by its own handlers.
     assert before == {number: signal.getsignal(number) for number in before}
+
+
+# --- several processes ----------------------------------------------------------------------------
+
+CHILD = """
+import os, sys
+from pathlib import Path
+from bert_jax.studies.folder import StudyFolder
+flags = dict(word[2:].split("=", 1) for word in sys.argv[1:])
+place = StudyFolder(Path(flags["workdir"]))
+(name,) = place.read_group(flags["group"]).cells
+if os.environ.get("BERT_JAX_JOINED") and not int(os.environ["CODE"]):
+    place.write_trained(name, 12, 1.0, "done")
+sys.exit(int(os.environ["CODE"]))
+"""
+
+
+def prepare_one(workdir: Path, study: Study) -> tuple[StudyFolder, Cell]:
+    """Write a study of one cell."""
+    place, (cell,) = prepare(workdir, dataclasses.replace(study, axes=()))
+    return place, cell
+
+
+@pytest.mark.parametrize(
+    ("number", "code", "made"), [("0", 0, ["validation"]), ("1", 0, []), ("0", 3, [])]
+)
+def test_first_worker_evaluates_what_children_train(
+    study, tmp_path, monkeypatch, number, code, made
+):
+    only = {"validation": study.evaluations["validation"]}
+    place, cell = prepare_one(tmp_path / "w", dataclasses.replace(study, evaluations=only))
+    program = tmp_path / "child.py"
+    program.write_text(CHILD)
+    monkeypatch.setattr(worker, "WORKER", (sys.executable, str(program)))
+    monkeypatch.setenv("PYTHONPATH", str(texts.ROOT))
+    monkeypatch.setenv("JAX_PROCESS_ID", number)
+    monkeypatch.setenv("CODE", str(code))
+    evaluated: list[str] = []
+    monkeypatch.setattr(worker.Worker, "run_suite", lambda *given: evaluated.append(given[1]))
+
+    def refuse(*_: object, **__: object) -> bool:
+        pytest.fail("a worker trains by itself")
+
+    assert worker._work_with_others(place, "g", cell, refuse) == code
+    assert (evaluated, bool(place.read_trained(cell.id))) == (made, not code)
+
+
+@pytest.mark.parametrize(("index", "noted"), [(0, True), (1, False)])
+def test_child_of_another_process_writes_nothing(bare, tmp_path, monkeypatch, index, noted):
+    """It ends with its error, so that the others end, too."""
+    place, cell = prepare_one(tmp_path, bare)
+    monkeypatch.setenv(worker.CHILD, "1")
+    monkeypatch.setattr("jax.process_index", lambda: index)
+
+    def fail(*_: object, **__: object) -> bool:
+        raise DataError("the text is gone")
+
+    with pytest.raises(DataError, match="is gone"):
+        worker.work(place, "g", fail)
+    assert bool(place.read_failure(cell.id)) == noted
+    worker.work(place, "g", lambda *_, **__: False)
+    assert bool(place.read_trained(cell.id)) == noted

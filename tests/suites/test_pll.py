@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from bert_jax.data import prepare
+from bert_jax.errors import ConfigError
 from bert_jax.suites.token_scores import TokenScorer
+from tests import reactions
 from tests.suites.asking import ask
-from tests.suites.masked import TEXTS, plainly
+from tests.suites.masked import SPECIALS, TEXTS, plainly
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -58,3 +61,9 @@ def test_pll_of_a_run_draws_the_same_sentences(run, monkeypatch):
     assert sorted(drawn[0]) == sorted(sentences)
     assert len(drawn[1]) == 3
     assert drawn[1] == drawn[2]
+
+
+def test_pll_within_words_needs_words(masked):
+    run = dataclasses.replace(masked, tokenizer=reactions.build_tokenizer([*SPECIALS, "C", "O"]))
+    with pytest.raises(ConfigError, match="has no words"):
+        ask(run, "pll", source="files:x", within_word=True)

@@ -15,11 +15,11 @@ import pytest
 
 from bert_jax import sharding, train
 from bert_jax.checkpoints import saving
+from bert_jax.checkpoints.manifest import list_metrics
 from bert_jax.config import knobs, resolve, to_dict
 from bert_jax.errors import CheckpointError, ConfigError, DivergedError
 from bert_jax.evaluation import corpus, inference
 from bert_jax.training import program, run, stop
-from bert_jax.training.run import Run
 from bert_jax.training.runs import Runs, last_common_step
 from bert_jax.training.step import compute_inputs
 from tests import outcomes, texts, toy, updates
@@ -190,22 +190,19 @@ def test_evaluation_under_fsdp_gathers_no_activations(base, tmp_path, monkeypatc
     assert [shape for shape in shapes if len(shape) > 1 and int(shape[0]) % 48 == 0] == []
 
 
-def test_evaluation_of_nothing_is_never_the_best():
-    made: Any = SimpleNamespace(
-        config=SimpleNamespace(checkpoints=SimpleNamespace(best="mlm_loss")),
-        writer=SimpleNamespace(write=lambda *_: None, write_samples=lambda *_: None),
-        best=None,
-        misses=0,
-        rank=None,
-    )
-    seen = []
-    for step, loss in enumerate((math.nan, 2.0, math.nan, 1.0, math.nan)):
-        Run.record_evaluation(made, "validation", {"mlm_loss": loss}, [], step)
-        seen.append((made.rank, made.best, made.misses))
-    assert seen == [
-        (None, None, 0),
-        ((1, 2.0), 2.0, 0),
-        ((1, 2.0), 2.0, 1),
-        ((3, 1.0), 1.0, 0),
-        ((3, 1.0), 1.0, 1),
+def test_evaluation_of_nothing_is_never_the_best(base, tmp_path, monkeypatch, one_device):
+    losses = iter((math.nan, 2.0, math.nan, 1.0, math.nan))
+    found = lambda *_: {"mlm_loss": next(losses)}  # noqa: E731
+    monkeypatch.setattr(corpus.Evaluator, "__call__", found)
+    every = {"checkpoints__every": 1, "evals__validation__every": 1, "checkpoints__keep": 9}
+    train.run(configure(base, **SMALL | every | {"steps": 5}), tmp_path, command=[])
+    metas = {step: outcomes.state(tmp_path, step)[1] for step in range(1, 6)}
+    assert [(meta["best"], meta["misses"]) for meta in metas.values()] == [
+        (None, 0),
+        (2.0, 0),
+        (2.0, 1),
+        (1.0, 0),
+        (1.0, 1),
     ]
+    ranked = [(step, loss) for step, loss in list_metrics(tmp_path) if loss is not None]
+    assert ranked == [(4, 1.0), (2, 2.0)]
